@@ -14,8 +14,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from edgefront.api.agents import launches
 from edgefront.api.candidates import endpoints as candidates
 from edgefront.api.catalogue import endpoints as catalogue
-from edgefront.api.comparison import endpoints as comparison
-from edgefront.api.context import Context
+from edgefront.api.context import VERSION, Context
 from edgefront.api.devices import endpoints as devices
 from edgefront.api.docs import openapi
 from edgefront.api.docs.examples import example
@@ -27,18 +26,14 @@ from edgefront.api.http.metrics import Fresh, Metrics
 from edgefront.api.http.middleware import BodyBound, Guard
 from edgefront.api.http.root_path import BelowPath, check_root_path
 from edgefront.api.http.threads import SlowWork
-from edgefront.api.identifiers import endpoints as identifiers
 from edgefront.api.jobs import endpoints as jobs
 from edgefront.api.keys import endpoints as keys
 from edgefront.api.live.feeds import Feeds
 from edgefront.api.live.long_poll import WaitingRoom
 from edgefront.api.models import endpoints as models
 from edgefront.api.predictions import endpoints as predictions
-from edgefront.api.trainings import choices as training_choices
 from edgefront.api.trainings import endpoints as trainings
 from edgefront.api.trainings import files as training_files
-from edgefront.api.trainings import imports as training_imports
-from edgefront.api.version import VERSION
 from edgefront.api.web import pages
 from edgefront.core.services import event_log
 from edgefront.core.services.dispatch import sender
@@ -92,15 +87,11 @@ def create_app(settings: Settings, *, database: Database | None = None) -> FastA
         launches,  # the hot path comes first: routes are tried in order
         jobs,
         candidates,
-        comparison,
         models,
         predictions,
         trainings,
         training_files,
-        training_imports,
-        training_choices,
         devices,
-        identifiers,
         catalogue,
         keys,
         health,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from importlib.metadata import version
 
 import anyio
 
@@ -16,6 +17,9 @@ from edgefront.core.services.fleet.device_keys import key_of_device
 from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.settings import Settings
 from edgefront.core.store.database import Database
+
+VERSION = version("edgefront-lm")
+"""Of the running release."""
 
 
 @dataclass

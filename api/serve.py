@@ -16,8 +16,7 @@ from edgefront.api.binding import check_bind
 from edgefront.api.context import Context
 from edgefront.api.web import pages
 from edgefront.core.errors import InvalidInput
-from edgefront.core.processes.garbage import collect_seldom
-from edgefront.core.processes.threads import switch_often
+from edgefront.core.processes.threads import collect_seldom, switch_often
 from edgefront.core.services.settings import Settings
 from edgefront.core.store.database import Database
 

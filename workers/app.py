@@ -19,10 +19,9 @@ from celery import Celery, bootsteps
 from kombu import Exchange, Queue
 
 from edgefront.core.errors import EdgefrontError, Unavailable
-from edgefront.core.processes.garbage import collect_seldom
 from edgefront.core.processes.limits import usable_cores
 from edgefront.core.processes.program import open_closed_streams
-from edgefront.core.processes.threads import switch_often
+from edgefront.core.processes.threads import collect_seldom, switch_often
 from edgefront.core.services import tasks, work
 from edgefront.core.services.dispatch import broker_app, queue_name, queue_of, sender, training_queue, work_queue
 from edgefront.core.services.settings import Settings

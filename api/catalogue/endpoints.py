@@ -1,4 +1,4 @@
-"""`/v1/catalogue`."""
+"""`/v1/catalogue`, `/v1/quality/laws`, `/v1/datasets` and `/v1/trainers`: what a search and a training can use."""
 
 from __future__ import annotations
 
@@ -18,13 +18,17 @@ from edgefront.core.cost.parameters import published_view
 from edgefront.core.errors import NotFound
 from edgefront.core.number_formats import Quantisation
 from edgefront.core.published import PublishedCatalogue, PublishedView, published_models, score_tables
+from edgefront.core.recipes import papers
 from edgefront.core.search.registry import algorithms
 from edgefront.core.services.quality import laws
+from edgefront.core.services.trainings import datasets as data
+from edgefront.core.services.trainings import paces
 from edgefront.core.spaces import catalogue
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.models import NamedModel, named_model, named_models, nearest_models
 from edgefront.core.validation import existing
 from edgefront.core.wire.service import AlgorithmView, Costs, NamedModelView, QualityLawView, SpaceView
+from edgefront.core.wire.training_choices import DatasetView, RecipeView, TrainerView
 
 _TOKENS = "Tokens per sequence of the pass. Default: 192; in decode 1."
 _MODE = (
@@ -57,16 +61,17 @@ _DESCRIPTIONS: dict[str, Any] = {
     "pattern": {"summary": "PAR Transformer Base, its blocks as a pattern", "value": example("pattern")},
 }
 
-router = APIRouter(prefix="/v1", tags=["catalogue"], route_class=JsonRoute)
+router = APIRouter(prefix="/v1", route_class=JsonRoute)
 
 
-@router.get("/catalogue/spaces", summary="List search spaces", responses=answer([example("space")]))
+@router.get("/catalogue/spaces", tags=["catalogue"], summary="List search spaces", responses=answer([example("space")]))
 def list_spaces(_asker: Anyone) -> list[SpaceView]:
     return [_space(name) for name in catalogue.spaces()]
 
 
 @router.get(
     "/catalogue/spaces/{name}",
+    tags=["catalogue"],
     summary="One search space with its genes",
     responses={**answer(example("space")), **errors(404)},
 )
@@ -77,13 +82,14 @@ def get_space(name: CatalogueName, _asker: Anyone) -> SpaceView:
     return _space(name)
 
 
-@router.get("/catalogue/models", summary="List named models", responses=answer([example("model")]))
+@router.get("/catalogue/models", tags=["catalogue"], summary="List named models", responses=answer([example("model")]))
 def list_models(_asker: Anyone) -> list[NamedModelView]:
     return [_model(name) for name in named_models()]
 
 
 @router.get(
     "/catalogue/models/{name}",
+    tags=["catalogue"],
     summary="One named model",
     responses={**answer(example("model")), **errors(404)},
 )
@@ -93,6 +99,7 @@ def get_model(name: CatalogueName, _asker: Anyone) -> NamedModelView:
 
 @router.get(
     "/catalogue/published",
+    tags=["catalogue"],
     summary="List published models with their facts, and the tables of their scores",
     responses=answer({"tables": [example("score_table")], "models": [example("published_model")]}),
 )
@@ -104,6 +111,7 @@ def list_published_models(_asker: Anyone) -> PublishedCatalogue:
 
 @router.get(
     "/catalogue/published/{owner}/{name}",
+    tags=["catalogue"],
     summary="One published model by its id on the Hugging Face Hub",
     responses={**answer(example("published_model")), **errors(404)},
 )
@@ -116,6 +124,7 @@ def get_published_model(owner: HubOwner, name: HubName, _asker: Anyone) -> Publi
 
 @router.get(
     "/catalogue/algorithms",
+    tags=["catalogue"],
     summary="List search algorithms with the schema of their settings",
     responses=answer([example("algorithm")]),
 )
@@ -128,6 +137,7 @@ def list_algorithms(_asker: Anyone) -> list[AlgorithmView]:
 
 @router.post(
     "/catalogue/describe",
+    tags=["catalogue"],
     summary="The exact cost of an architecture, without running it",
     responses=answer(example("costs")),
 )
@@ -164,7 +174,9 @@ def _published(name: str) -> PublishedView:
     return published_view(published_models()[name])
 
 
-@router.get("/quality/laws", summary="List quality laws", responses=answer([example("quality_law")]))
+@router.get(
+    "/quality/laws", tags=["catalogue"], summary="List quality laws", responses=answer([example("quality_law")])
+)
 def list_quality_laws(person: Reader, here: Here) -> list[QualityLawView]:
     """The shipped ones, and what your own trainings and imported models taught."""
     return laws.views(here.database, person)
@@ -172,8 +184,53 @@ def list_quality_laws(person: Reader, here: Here) -> list[QualityLawView]:
 
 @router.get(
     "/quality/laws/{name}",
+    tags=["catalogue"],
     summary="What a quality law predicts, and where it holds",
     responses={**answer(example("quality_law")), **errors(404)},
 )
 def get_quality_law(name: LawName, person: Reader, here: Here) -> QualityLawView:
     return laws.law_view(here.database, person, name)
+
+
+@router.get(
+    "/catalogue/recipes",
+    tags=["catalogue"],
+    summary="List training recipes",
+    responses=answer(example("recipes")),
+)
+def list_recipes(_asker: Anyone) -> list[RecipeView]:
+    return [
+        RecipeView(
+            name=recipe.name,
+            title=recipe.title,
+            source=recipe.source,
+            task=recipe.task,
+            dataset=recipe.dataset,
+            steps=recipe.steps,
+            tokens=recipe.steps * recipe.rows * recipe.segment,
+            recipe=recipe.model_dump(mode="json"),
+        )
+        for recipe in papers.recipes().values()
+    ]
+
+
+@router.get(
+    "/datasets",
+    tags=["trainings"],
+    summary="List the data sets that trainings may use",
+    responses=answer(example("datasets")),
+)
+def list_datasets(_person: Reader, here: Here) -> list[DatasetView]:
+    """Prepared and built-in data sets. Workers with their own data folder may have others."""
+    return data.list_datasets(here.settings.data_folder)
+
+
+@router.get(
+    "/trainers",
+    tags=["trainings"],
+    summary="List the workers whose pace of training is known",
+    responses=answer(example("trainers")),
+)
+def list_trainers(person: Reader, here: Here) -> list[TrainerView]:
+    """Workers on which a training of yours has ended: their pace gives the tokens that a training reads in a time."""
+    return paces.list_trainers(here.database, person.owner)

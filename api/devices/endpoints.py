@@ -21,7 +21,7 @@ from edgefront.api.http.parameters import Cursor, DeviceName, TokenId
 from edgefront.core.addresses import is_local, is_loopback
 from edgefront.core.services.access import keys
 from edgefront.core.services.access.keys import Principal
-from edgefront.core.services.fleet import credentials, devices
+from edgefront.core.services.fleet import devices
 from edgefront.core.services.measuring import anchors, device_queue, release_leases
 from edgefront.core.services.settings import HttpSettings
 from edgefront.core.store.tables import Device
@@ -144,7 +144,7 @@ def reenrol_device(
     with here.database.write() as session:
         now = here.database.now(session)
         keys.confirm(session, person, now)
-        token, secret = credentials.reenrolment_token(session, person, device, body, now)
+        token, secret = devices.reenrolment_token(session, person, device, body, now)
         return devices.token_view(token, secret)
 
 

@@ -11,12 +11,12 @@ from fastapi import APIRouter, Response
 from sqlalchemy import text
 from starlette.concurrency import run_in_threadpool
 
+from edgefront.api.context import VERSION
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer
 from edgefront.api.http.auth import Here, Reader
 from edgefront.api.http.metrics import MEDIA_TYPE
 from edgefront.api.http.threads import ThreadRoute
-from edgefront.api.version import VERSION
 from edgefront.core.errors import Unavailable
 from edgefront.core.services.dispatch import broker_answers
 from edgefront.core.services.fleet.overview import Overview

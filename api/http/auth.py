@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
 from starlette.datastructures import Headers
+from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from edgefront.api.context import Context
-from edgefront.api.http.browsers import wants_missing_page
 from edgefront.api.http.credentials import CHECKED_S, Credential
 from edgefront.api.http.root_path import own_path
 from edgefront.core.errors import EdgefrontError, Forbidden, Unauthenticated, Unavailable
@@ -44,6 +44,7 @@ PUBLIC = frozenset(
     }
 )
 PUBLIC_BELOW = ("/static/", "/jobs/", "/trainings/", "/devices/")
+_NO_PAGES = ("/v1", "/static", "/metrics")
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _FOR_VIEWERS = frozenset({SESSION_PATH, "/v1/predictions", "/v1/models/import", "/v1/catalogue/describe"})
 """What viewers may send: it computes and stores nothing; and they sign out."""
@@ -129,6 +130,20 @@ class Authenticate:
 def is_public(method: str, path: str) -> bool:
     """Whether this path needs no key."""
     return path in PUBLIC or path.startswith(PUBLIC_BELOW) or (method == "POST" and path == SESSION_PATH)
+
+
+def wants_page(scope: Scope) -> bool:
+    """Whether a browser navigates here: a GET that accepts HTML, outside of the API and the static files."""
+    path = own_path(scope)
+    if scope["method"] != "GET" or any(path == root or path.startswith(f"{root}/") for root in _NO_PAGES):
+        return False
+    accepted = Headers(scope=scope).get("accept", "").lower()
+    return any(part.split(";")[0].strip() == "text/html" for part in accepted.split(","))
+
+
+def wants_missing_page(scope: Scope) -> bool:
+    """Whether it navigates to an address that no route has: what it gets needs no key."""
+    return wants_page(scope) and all(route.matches(scope)[0] is Match.NONE for route in scope["app"].routes)
 
 
 def credential_of(headers: Headers) -> Credential:

@@ -24,7 +24,7 @@ from starlette.concurrency import run_in_threadpool
 from edgefront.core.errors import Unavailable
 from edgefront.core.services.access import queries as access
 from edgefront.core.services.access.keys import Principal, authenticate, authenticate_web
-from edgefront.core.services.fleet.credentials import first_used
+from edgefront.core.services.fleet.devices import first_used
 from edgefront.core.store.database import Database
 
 CHECKED_S = 0.3

@@ -1,4 +1,4 @@
-"""`/v1/keys`, `/v1/me`, and `/v1/session`: browsers exchange a key for a cookie."""
+"""`/v1/keys`, `/v1/me`, `/v1/session` (browsers exchange a key for a cookie) and `/v1/identifiers`."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from starlette.concurrency import run_in_threadpool
 from edgefront.api.context import Context
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors, sample
-from edgefront.api.http.auth import COOKIE, Admin, Anyone, Here, Person
+from edgefront.api.http.auth import COOKIE, Admin, Anyone, Here, Person, Reader
 from edgefront.api.http.credentials import Credential
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import KeyId
 from edgefront.core.errors import Forbidden
-from edgefront.core.services.access import keys
+from edgefront.core.services.access import identifiers, keys
 from edgefront.core.services.access.keys import Principal
-from edgefront.core.wire.service import KeyRequest, KeyView, MeView, SessionRequest
+from edgefront.core.wire.service import IdentifiedKind, IdentifierView, KeyRequest, KeyView, MeView, SessionRequest
 
-router = APIRouter(prefix="/v1", tags=["access"], route_class=JsonRoute)
+router = APIRouter(prefix="/v1", route_class=JsonRoute)
 
 
 @router.post(
     "/keys",
+    tags=["access"],
     status_code=201,
     summary="Create an API key",
     responses=answer(example("key_made"), status=201, description="The key; its secret is shown only once"),
@@ -46,7 +47,7 @@ def create_key(
         return keys.key_view(key, secret)
 
 
-@router.get("/keys", summary="List API keys", responses=answer([example("key")]))
+@router.get("/keys", tags=["access"], summary="List API keys", responses=answer([example("key")]))
 def list_keys(person: Person, here: Here) -> list[KeyView]:
     """The caller's own keys, without their secrets; an admin sees all."""
     with here.database.read() as session:
@@ -55,6 +56,7 @@ def list_keys(person: Person, here: Here) -> list[KeyView]:
 
 @router.delete(
     "/keys/{key_id}",
+    tags=["access"],
     status_code=204,
     summary="Revoke an API key",
     responses={204: {"description": "Revoked"}, **errors(404, 409)},
@@ -71,7 +73,7 @@ def revoke_key(
     here.credentials.forget()
 
 
-@router.get("/me", summary="The name, owner and role of this key", responses=answer(example("me")))
+@router.get("/me", tags=["access"], summary="The name, owner and role of this key", responses=answer(example("me")))
 async def get_me(asker: Anyone) -> MeView:
     return _me(asker)
 
@@ -82,6 +84,7 @@ def _me(asker: Principal) -> MeView:
 
 @router.post(
     "/session",
+    tags=["access"],
     status_code=201,
     summary="Exchange a key for a session cookie",
     responses={
@@ -124,6 +127,7 @@ def _open(here: Context, principal: Principal) -> str:
 
 @router.delete(
     "/session",
+    tags=["access"],
     status_code=204,
     summary="Log out",
     responses={204: {"description": "Logged out"}},
@@ -148,3 +152,30 @@ async def close_session(_asker: Anyone, request: Request, here: Here) -> Respons
 def _close(here: Context, secret: str) -> None:
     with here.database.write() as session:
         keys.close_web_session(session, secret)
+
+
+@router.get(
+    "/identifiers",
+    tags=["identifiers"],
+    summary="The identifier that a part of it stands for",
+    responses={**answer(example("identifier")), **errors(404)},
+)
+def find_identifier(
+    kind: Annotated[IdentifiedKind, Query(description="What it identifies")],
+    text: Annotated[
+        str,
+        Query(
+            min_length=1,
+            max_length=100,
+            pattern=r"^[^\x00]+$",
+            description="Its first or last characters, as long as only one has them, or `last` for the newest. Of a "
+            "device also its name",
+            examples=["9s8t7v"],
+        ),
+    ],
+    person: Reader,
+    here: Here,
+) -> IdentifierView:
+    """Of what the caller may see. Invalid where several match: the answer lists them."""
+    with here.database.read() as session:
+        return IdentifierView(id=identifiers.find(session, person, kind, text))

@@ -16,7 +16,7 @@ from itertools import dropwhile
 from sse_starlette import ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 
-from edgefront.api.live.pulse import Pulse
+from edgefront.api.live.long_poll import Pulse
 from edgefront.core.errors import EdgefrontError, TooManyRequests, Unavailable
 from edgefront.core.wire.events import Event
 

@@ -1,24 +1,28 @@
-"""`/v1/predictions`."""
+"""`/v1/predictions` and `/v1/comparison`: what was not measured is predicted."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Response
+from fastapi import APIRouter, Body, Query, Response
 
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors, sample
 from edgefront.api.http.auth import Here, Reader
 from edgefront.api.http.json_body import JsonRoute
+from edgefront.core.services.prediction.comparing import compare
 from edgefront.core.services.prediction.predictions import predict as predicted
+from edgefront.core.wire.agent import Identifier
+from edgefront.core.wire.comparisons import MAX_TARGETS, ComparisonView
 from edgefront.core.wire.predictions import PredictionRequest, PredictionsView
 
-router = APIRouter(prefix="/v1/predictions", tags=["predictions"], route_class=JsonRoute)
+router = APIRouter(prefix="/v1", route_class=JsonRoute)
 
 
 @router.post(
-    "",
+    "/predictions",
+    tags=["predictions"],
     summary="Predict latency, memory and quality of architectures on a device",
     response_model=PredictionsView,
     responses={**answer(example("predictions")), **errors(404, 409)},
@@ -32,3 +36,27 @@ async def predict(
     asked. 409 where that is fewer than three different architectures."""
     work = partial(predicted, here.database, person, request, here.fits)
     return await here.slow.answer(work)
+
+
+@router.get(
+    "/comparison",
+    tags=["candidates"],
+    summary="Several targets beside each other, of one job or of several",
+    response_model=ComparisonView,
+    responses={**answer(example("comparison")), **errors(404)},
+)
+async def compare_targets(
+    person: Reader,
+    here: Here,
+    target: Annotated[
+        list[Identifier], Query(max_length=MAX_TARGETS, description="Ids of targets, in the order of the comparison")
+    ] = [],  # noqa: B006
+    job: Annotated[
+        list[Identifier], Query(max_length=MAX_TARGETS, description="Ids of jobs: all of their targets")
+    ] = [],  # noqa: B006
+) -> Response:
+    """Architectures on the frontiers of these targets, and their baselines, each with its latency and memory on every
+    target: measured there by any job, or predicted from what was measured. It may take seconds. Ratios are against the
+    first target.
+    """
+    return await here.slow.answer(partial(compare, here.database, person, target, job, here.fits))

@@ -22,8 +22,7 @@ from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.trainings import lifecycle as trainings
 from edgefront.core.services.trainings.files.downloads import files_of
 from edgefront.core.services.trainings.files.folder import mark_deleted, remove_folder
-from edgefront.core.services.trainings.lifecycle import MAX_METRICS
-from edgefront.core.services.trainings.probabilities import MAX_RECORDS, read_probabilities
+from edgefront.core.services.trainings.lifecycle import MAX_METRICS, MAX_RECORDS
 from edgefront.core.states import TrainingState
 from edgefront.core.wire.supernets import ProbabilitiesView, ProbabilityRecord, SearchProgress
 from edgefront.core.wire.trainings import (
@@ -265,4 +264,4 @@ Records = Annotated[int, Query(ge=1, le=MAX_RECORDS, description="Maximum number
 def read(training_id: TrainingId, person: Reader, here: Here, records: Records = 100) -> ProbabilitiesView:
     """The probability of each block in each layer over the steps, for each seed. Of a supernet's training only."""
     with here.database.read() as session:
-        return read_probabilities(session, person, training_id, records)
+        return trainings.read_probabilities(session, person, training_id, records)

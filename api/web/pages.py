@@ -4,31 +4,32 @@ API), `/login`, `/static/…`; and the page at an address where there is none.
 
 The pages contain no data: their scripts fetch it from `/v1` with the session cookie. So a page is not secret. Without a
 cookie a browser is redirected to `/login`; an expired cookie is detected by the first response of `/v1`.
+
+Scripts, styles and images, and those that installed packages bring, are read once and kept in memory. Every URL
+contains the version of its asset, so browsers can cache it forever.
 """
 
 from __future__ import annotations
 
+import gzip
+import hashlib
+import posixpath
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property, lru_cache
+from importlib.metadata import version
+from importlib.resources import files
 from pathlib import Path
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
-from edgefront.api.http.auth import COOKIE
-from edgefront.api.http.browsers import wants_page
+from edgefront.api.http.auth import COOKIE, wants_page
 from edgefront.api.http.root_path import own_path
-from edgefront.api.web.assets import (
-    PACKAGED,
-    Asset,
-    module_tags,
-    own_address,
-    own_assets,
-    own_version,
-    packaged_address,
-    packaged_asset,
-)
-from edgefront.api.web.terms import term, words
 from edgefront.core.errors import NotFound
 
 MAX_SHOWN_PATH = 200
@@ -49,6 +50,146 @@ PAGE_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
+
+
+STATIC = Path(__file__).parent / "static"
+MEDIA_TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}
+_IMPORT = re.compile(r'^(?:import .*|\}) from "(\..*)";$', re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Asset:
+    body: bytes
+    media_type: str
+
+    @cached_property
+    def digest(self) -> str:
+        return hashlib.sha256(self.body).hexdigest()[:32]
+
+    @cached_property
+    def compressed(self) -> bytes:
+        """The body in gzip, without a time stamp, so that the bytes are the same in every process."""
+        return gzip.compress(self.body, compresslevel=6, mtime=0)
+
+
+@lru_cache(maxsize=1)
+def own_assets() -> dict[str, Asset]:
+    """Path below `static/` → asset."""
+    return {
+        path.relative_to(STATIC).as_posix(): Asset(path.read_bytes(), MEDIA_TYPES[path.suffix])
+        for path in sorted(STATIC.rglob("*"))
+        if path.suffix in MEDIA_TYPES
+    }
+
+
+@lru_cache(maxsize=1)
+def own_version() -> str:
+    """A hash over all of the pages' own assets, because their modules import each other by relative URLs."""
+    whole = hashlib.sha256()
+    for path, asset in own_assets().items():
+        whole.update(f"{path}\0{asset.digest}\0".encode())
+    return whole.hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Packaged:
+    """A file that a Python package ships for browsers."""
+
+    distribution: str
+    package: str
+    path: str
+
+    @property
+    def version(self) -> str:
+        return version(self.distribution)
+
+
+PACKAGED = {
+    "plotly.js": Packaged("plotly", "plotly", "package_data/plotly.min.js"),  # 5 MB, 1.5 MB in gzip
+    "swagger-ui.js": Packaged("fastapi-offline", "fastapi_offline", "static/swagger-ui-bundle.js"),
+    "swagger-ui.css": Packaged("fastapi-offline", "fastapi_offline", "static/swagger-ui.css"),
+}
+
+
+@lru_cache(maxsize=len(PACKAGED))
+def packaged_asset(name: str) -> Asset:
+    """The file of `PACKAGED` with this name."""
+    asset = PACKAGED[name]
+    return Asset((files(asset.package) / asset.path).read_bytes(), MEDIA_TYPES[Path(name).suffix])
+
+
+@cache
+def imported(path: str) -> tuple[str, ...]:
+    """The modules that an own script imports, and those that they import: a browser would find them level by level."""
+    names: dict[str, None] = {}
+    waiting = [path]
+    while waiting:
+        module = waiting.pop()
+        for relative in _IMPORT.findall(own_assets()[module].body.decode()):
+            name = posixpath.normpath(posixpath.join(posixpath.dirname(module), relative))
+            if name not in names:
+                names[name] = None
+                waiting.append(name)
+    return tuple(names)
+
+
+def own_address(path: str) -> str:
+    """As of all addresses here, below the path below which a proxy serves the service."""
+    return f"/static/own/{own_version()}/{path}"
+
+
+def module_tags(root: str, path: str) -> Markup:
+    """The elements that load an own script, and ask for all that it imports at once; `root`: ASGI's `root_path`."""
+    preload, run = Markup('<link rel="modulepreload" href="{}">\n'), Markup('<script type="module" src="{}"></script>')
+    preloads = Markup("").join(preload.format(root + own_address(name)) for name in imported(path))
+    return preloads + run.format(root + own_address(path))
+
+
+def packaged_address(name: str) -> str:
+    return f"/static/packages/{PACKAGED[name].version}/{name}"
+
+
+WORDS: Mapping[str, str] = {
+    "anchor": "a small fixed model that every device measures regularly; its history shows drift",
+    "baseline": "the stock model of the space at several depths (layer-scaled, as the LTS paper calls it), or my "
+    "model, from which a job starts. It is measured first, fixes the reference point, and is what every "
+    "candidate is compared with",
+    "frontier": "A candidate is on the frontier when no other candidate of its target dominates it: none is at least "
+    "as good by the proxy, in latency and in peak memory, and better in one of them. So every gain along "
+    "the frontier costs something: a faster model there is worse by the proxy or needs more memory.",
+    "hypervolume": "Hypervolume is the part of the box between the ideal corner and the reference point that the "
+    "frontier covers.",
+    "interval": "The ± of a latency is half of the 95 % interval. Two candidates whose intervals overlap may change "
+    "places.",
+    "launch": "one fresh process that builds and times one architecture once",
+    "measuring_share": "Measuring share is the part of the agent's wall time that was spent in warm-up and timed "
+    "passes.",
+    "out_of_bounds": "measured, kept and shown, but outside the job's limits",
+    "passes": "what a latency is of: all tokens at once (forward), a prompt and the state after it (prefill), one "
+    "further token (decode), or a whole generation (generate)",
+    "peak_memory": "It is the high-water mark of the measuring process, not a file size and not a sum of allocations.",
+    "perplexity": "how uncertain a model is of the next token of held-out text: the exponential of its mean loss. "
+    "Lower is better",
+    "proxy": "a cheap score used in place of quality",
+    "quality_law": "what predicts perplexity from an architecture, learnt from trained models: with an interval, and "
+    "where it holds",
+    "quarantine": "of a device whose anchor failed or was off three times in a row, or on which five more models "
+    "failed, or had a result that cannot be true, than were measured since: it gets no launches until its owner or an "
+    "admin trusts it again",
+    "speedup": "Speed-up and memory ratio compare a candidate with the baseline at equal decoder parameters: the "
+    "baseline's figures are interpolated between its two nearest depths. 1.5 means that the baseline "
+    "takes one and a half times as long, or as much memory.",
+}
+"""What the pages explain, in the sentences of `docs/concepts.md`, `frontiers.md` and `measuring.md`."""
+
+words = {name: f"{text[:1].upper()}{text[1:].removesuffix('.')}." for name, text in WORDS.items()}
+"""Each as a sentence."""
+
+
+def term(shown: str, says: str) -> Markup:
+    """`shown`, marked as a word that has an explanation: `shared/terms.js` shows it, and a pointer over it does."""
+    return Markup('<button type="button" class="term" title="{}">{}</button>').format(says, shown)
+
 
 _templates = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True, undefined=StrictUndefined

@@ -17,7 +17,7 @@ from edgefront.core.services.quality.laws import CUTS_LAW
 from edgefront.core.services.quality.learning import store_law_of_cuts
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.files.drafts import Draft, remove_left
-from edgefront.core.services.trainings.files.sizes import check_stored
+from edgefront.core.services.trainings.files.folder import check_stored
 from edgefront.core.services.trainings.queries import trainings as rows
 from edgefront.core.services.trainings.transitions import log_state
 from edgefront.core.services.trainings.views import training_view

@@ -227,8 +227,7 @@ class EmbeddedService:
     def _enrolment_token(database: Database, principal: Principal, path: Path) -> None:
         """A new token of one use in the agent's data folder, for the device if it was enrolled before."""
         from edgefront.core.errors import NotFound
-        from edgefront.core.services.fleet.credentials import reenrolment_token
-        from edgefront.core.services.fleet.devices import create_enrolment_token
+        from edgefront.core.services.fleet.devices import create_enrolment_token, reenrolment_token
         from edgefront.core.wire.service import EnrolmentTokenRequest, ReenrolRequest
 
         with database.write() as session:

@@ -12,8 +12,8 @@ from running_api import Service, running
 from simulated_agent import CLASS
 from sqlalchemy import text
 
+from edgefront.api.context import VERSION
 from edgefront.api.http.metrics import Fresh
-from edgefront.api.version import VERSION
 from edgefront.core.services.fleet.overview import Overview
 from edgefront.core.services.jobs.resolved import BASELINE_LAUNCHES
 from edgefront.core.services.settings import BrokerSettings, DatabaseSettings, Settings

@@ -16,7 +16,7 @@ from edgefront.core.measurement.ceiling import CORE_GFLOPS
 from edgefront.core.services.access import keys
 from edgefront.core.services.access import queries as access
 from edgefront.core.services.access.keys import Principal
-from edgefront.core.services.fleet import credentials, devices
+from edgefront.core.services.fleet import devices
 from edgefront.core.services.measuring import release_leases
 from edgefront.core.store.tables import ApiKey, Device
 from edgefront.core.wire.agent import PROTOCOL_VERSION, EnrolRequest, EnrolResponse
@@ -96,7 +96,7 @@ def test_only_admins_make_tokens(world: World) -> None:
 def again(world: World, device: str, by: Principal = ROOT) -> str:
     """A token that enrols this device again."""
     with world.write() as session:
-        return credentials.reenrolment_token(session, by, device, ReenrolRequest(), world.now)[1]
+        return devices.reenrolment_token(session, by, device, ReenrolRequest(), world.now)[1]
 
 
 def use(world: World, secret: str) -> Principal:
@@ -104,7 +104,7 @@ def use(world: World, secret: str) -> Principal:
     found = whoami(world, secret)
     if found.pending:
         with world.write() as session:
-            credentials.first_used(session, found.key_id, world.now)
+            devices.first_used(session, found.key_id, world.now)
     return found
 
 
@@ -248,7 +248,7 @@ def test_an_owner_ends_a_token_for_their_device(world: World) -> None:
     bob = Principal("key_b", "bob", "bob", "user")
     itself = Principal("key_d", "bench", "ada", "agent", device)
     with world.write() as session:
-        made, secret = credentials.reenrolment_token(session, ADA, device, ReenrolRequest(), world.now)
+        made, secret = devices.reenrolment_token(session, ADA, device, ReenrolRequest(), world.now)
         for asker, id_ in ((bob, made.id), (ADA, others), (ADA, "enr_none"), (itself, made.id)):
             with pytest.raises(Forbidden):
                 devices.revoke_enrolment_token(session, asker, id_, world.now)
@@ -286,8 +286,8 @@ def test_who_may_do_what_to_a_device(world: World) -> None:
         assert devices.activate_device(session, ROOT, "bench", world.now).state == "active"
         assert devices.get_device(session, bob, device).id == device
         with pytest.raises(Forbidden):
-            credentials.reenrolment_token(session, bob, device, ReenrolRequest(), world.now)
-        assert credentials.reenrolment_token(session, ADA, device, ReenrolRequest(), world.now)[0].device_id == device
+            devices.reenrolment_token(session, bob, device, ReenrolRequest(), world.now)
+        assert devices.reenrolment_token(session, ADA, device, ReenrolRequest(), world.now)[0].device_id == device
         for verb in (devices.drain_device, devices.revoke_device):
             with pytest.raises(Forbidden):
                 verb(session, bob, device, world.now)

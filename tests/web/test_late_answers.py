@@ -9,7 +9,7 @@ from typing import Any
 from playwright.sync_api import BrowserContext, Page, Route, expect
 from watched_page import WatchedPage
 
-from edgefront.api.web.assets import own_address
+from edgefront.api.web.pages import own_address
 
 Watch = Callable[..., WatchedPage]
 ROWS = "#candidates tbody tr"

@@ -12,8 +12,7 @@ import httpx
 import pytest
 
 from edgefront.api import web
-from edgefront.api.web.assets import own_address, own_assets, packaged_address
-from edgefront.api.web.terms import WORDS
+from edgefront.api.web.pages import WORDS, own_address, own_assets, packaged_address
 from edgefront.embedded.service import EmbeddedService
 
 TEMPLATES = sorted((Path(web.__file__).parent / "templates").glob("*.html"))

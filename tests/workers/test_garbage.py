@@ -7,7 +7,7 @@ import sys
 
 _PROGRAM = """
 import gc, weakref
-from edgefront.core.processes.garbage import collect_seldom
+from edgefront.core.processes.threads import collect_seldom
 
 class Node: pass
 

@@ -13,11 +13,13 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Literal
 
+from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import Conflict, Forbidden, Gone, InvalidInput, NotFound, Unauthenticated
 from edgefront.core.services.access import queries as access
 from edgefront.core.states import DeviceState, KeyRole
+from edgefront.core.store.sql import any_of
 from edgefront.core.store.tables import ApiKey, WebSession
 from edgefront.core.wire.service import KeyView
 
@@ -43,7 +45,7 @@ class Principal:
     device_id: str | None = None
     expires_at: datetime | None = field(default=None, compare=False)
     pending: bool = field(default=False, compare=False)
-    """A device's new credential that was not used before: `fleet.credentials.first_used` ends the older ones."""
+    """A device's new credential that was not used before: `fleet.devices.first_used` ends the older ones."""
 
     @property
     def is_admin(self) -> bool:
@@ -52,9 +54,6 @@ class Principal:
     @property
     def sees_all(self) -> bool:
         return self.role in (KeyRole.ADMIN, KeyRole.VIEWER)
-
-    def may_see(self, owner: str) -> bool:
-        return self.sees_all or self.owner == owner
 
     def may_change(self, owner: str) -> bool:
         return self.is_admin or (self.role != KeyRole.VIEWER and self.owner == owner)
@@ -147,7 +146,9 @@ def _principal(row: tuple[ApiKey, str | None] | None, now: datetime) -> Principa
 
 def list_keys(session: Session, principal: Principal) -> list[KeyView]:
     """The caller's own keys, or all for an admin; without device credentials, which belong to their device."""
-    return [key_view(key) for key in access.keys(session, None if principal.is_admin else principal.owner)]
+    keys = select(ApiKey).where(ApiKey.device_id.is_(None)).order_by(ApiKey.id)
+    seen = keys if principal.is_admin else keys.where(ApiKey.owner == principal.owner)
+    return [key_view(key) for key in session.scalars(seen)]
 
 
 def revoke_key(session: Session, principal: Principal, key_id: str, now: datetime, *, force: bool = False) -> None:
@@ -158,7 +159,7 @@ def revoke_key(session: Session, principal: Principal, key_id: str, now: datetim
         Forbidden: it is an admin's, and the caller is none.
         Conflict: it is the last valid key of an admin, and `force` is not given.
     """
-    key = access.key(session, key_id)
+    key = session.get(ApiKey, key_id)
     if key is None or key.device_id is not None or not principal.may_change(key.owner):
         raise NotFound(f"no key {key_id}")
     if key.role == KeyRole.ADMIN and not principal.is_admin:
@@ -213,7 +214,11 @@ def open_web_session(session: Session, principal: Principal, now: datetime) -> s
     """Opens a browser session and returns its cookie's secret; it expires after a week, or with the key."""
     if principal.device_id is not None:
         raise Forbidden("a device credential cannot open a browser session")
-    access.delete_older_web_sessions(session, principal.key_id, MAX_WEB_SESSIONS - 1)
+    own = select(WebSession.id).where(WebSession.api_key_id == principal.key_id)
+    newest = own.order_by(WebSession.created_at.desc(), WebSession.id.desc())
+    if older := list(session.scalars(newest.offset(MAX_WEB_SESSIONS - 1))):
+        session.execute(delete(WebSession).where(any_of(WebSession.id, older)))
+        access.ended(session)
     secret = new_secret("efw")
     session.add(
         WebSession(
@@ -235,9 +240,10 @@ def authenticate_web(session: Session, secret: str, now: datetime) -> Principal:
 
 def close_web_session(session: Session, secret: str) -> None:
     """Ends a browser session; an unknown one is no error."""
-    access.delete_web_session(session, hash_secret(secret))
+    session.execute(delete(WebSession).where(WebSession.secret_hash == hash_secret(secret)))
+    access.ended(session)
 
 
 def purge_web_sessions(session: Session, now: datetime) -> None:
     """Deletes browser sessions that have expired."""
-    access.delete_expired_web_sessions(session, now)
+    session.execute(delete(WebSession).where(WebSession.expires_at <= now))

@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, delete, or_, select, update
+from sqlalchemy import ColumnElement, or_, select, update
 from sqlalchemy.orm import Session
 
 from edgefront.core.states import KeyRole
 from edgefront.core.store import sql
-from edgefront.core.store.sql import any_of
 from edgefront.core.store.tables import AccessVersion, ApiKey, Device, EnrolmentToken, WebSession
-
-
-def key(session: Session, key_id: str) -> ApiKey | None:
-    return session.get(ApiKey, key_id)
 
 
 def key_by_hash(session: Session, secret_hash: str) -> tuple[ApiKey, str | None] | None:
@@ -44,12 +39,6 @@ def key_by_cookie_hash(session: Session, secret_hash: str, now: datetime) -> tup
     )
     row = session.execute(query).one_or_none()
     return None if row is None else (row[0], row[1], row[2])
-
-
-def keys(session: Session, owner: str | None) -> Sequence[ApiKey]:
-    """Keys of people, of one owner or of all, oldest first."""
-    query = select(ApiKey).where(ApiKey.device_id.is_(None)).order_by(ApiKey.id)
-    return session.scalars(query if owner is None else query.where(ApiKey.owner == owner)).all()
 
 
 def lock_admin_keys(session: Session, now: datetime) -> Sequence[ApiKey]:
@@ -91,28 +80,6 @@ def version(session: Session) -> int:
     return session.scalars(select(AccessVersion.number)).one_or_none() or 0
 
 
-def delete_web_session(session: Session, secret_hash: str) -> None:
-    session.execute(delete(WebSession).where(WebSession.secret_hash == secret_hash))
-    ended(session)
-
-
-def delete_older_web_sessions(session: Session, api_key_id: str, kept: int) -> None:
-    """Ends all but so many of a key's latest."""
-    of_key = select(WebSession.id).where(WebSession.api_key_id == api_key_id)
-    older = list(session.scalars(of_key.order_by(WebSession.created_at.desc(), WebSession.id.desc()).offset(kept)))
-    if older:
-        session.execute(delete(WebSession).where(any_of(WebSession.id, older)))
-        ended(session)
-
-
-def delete_expired_web_sessions(session: Session, now: datetime) -> None:
-    session.execute(delete(WebSession).where(WebSession.expires_at <= now))
-
-
-def enrolment_token(session: Session, token_id: str) -> EnrolmentToken | None:
-    return session.get(EnrolmentToken, token_id)
-
-
 def enrolment_token_by_hash(session: Session, secret_hash: str) -> EnrolmentToken | None:
     """The token, locked, so that concurrent uses are counted correctly."""
     query = select(EnrolmentToken).where(EnrolmentToken.secret_hash == secret_hash).with_for_update()
@@ -129,7 +96,3 @@ def revoke_tokens_for(session: Session, device_id: str, now: datetime) -> None:
     """Ends the enrolment tokens that were made for this device."""
     query = update(EnrolmentToken).where(EnrolmentToken.device_id == device_id, EnrolmentToken.revoked_at.is_(None))
     session.execute(query.values(revoked_at=now))
-
-
-def enrolment_tokens(session: Session) -> Sequence[EnrolmentToken]:
-    return session.scalars(select(EnrolmentToken).order_by(EnrolmentToken.id)).all()

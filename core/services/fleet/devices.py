@@ -1,4 +1,4 @@
-"""Devices: enrolment, facts, draining and revocation.
+"""Devices: enrolment, credentials, facts, draining and revocation.
 
 Devices are shared: every user sees all of them and may use them in jobs; only the owner or an admin may revoke one.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import Conflict, Forbidden, Gone, NotFound, Unauthenticated
@@ -22,11 +23,11 @@ from edgefront.core.services.access.keys import (
 )
 from edgefront.core.services.fleet import queries as rows
 from edgefront.core.services.fleet.capability import reported
-from edgefront.core.services.fleet.online import ONLINE
+from edgefront.core.services.fleet.instances import ONLINE
 from edgefront.core.services.stored import RowReader
 from edgefront.core.states import DeviceState, KeyRole
 from edgefront.core.store.clock import elapsed_s
-from edgefront.core.store.tables import Device, EnrolmentToken
+from edgefront.core.store.tables import ApiKey, Device, EnrolmentToken
 from edgefront.core.validation import existing
 from edgefront.core.wire.agent import (
     PROTOCOL_VERSION,
@@ -39,7 +40,45 @@ from edgefront.core.wire.service import (
     DeviceView,
     EnrolmentTokenRequest,
     EnrolmentTokenView,
+    ReenrolRequest,
 )
+
+
+def first_used(session: Session, key_id: str, now: datetime) -> None:
+    """Ends the device's older credentials. `Unauthenticated` if this one has ended meanwhile."""
+    key = session.get(ApiKey, key_id)
+    if key is None or key.device_id is None:
+        raise Unauthenticated("the key was revoked")
+    rows.lock(session, key.device_id)  # in this order: whoever ends credentials has locked the device
+    session.refresh(key)
+    if key.revoked_at is not None:
+        raise Unauthenticated("the key was revoked")
+    key.pending = False
+    access.revoke_device_keys(session, key.device_id, now, but=key.id)
+
+
+def reenrolment_token(
+    session: Session, principal: Principal, id_or_name: str, request: ReenrolRequest, now: datetime
+) -> tuple[EnrolmentToken, str]:
+    """A token of one use that enrols this device again, offline or revoked, and its secret; earlier ones end. Raises
+    `Forbidden` unless the caller is its owner or an admin.
+    """
+    device = locked(session, principal, id_or_name)
+    access.revoke_tokens_for(session, device.id, now)
+    secret = new_secret("efe")
+    token = EnrolmentToken(
+        name=device.name,
+        owner=device.owner,
+        device_id=device.id,
+        secret_hash=hash_secret(secret),
+        created_at=now,
+        expires_at=now + timedelta(minutes=request.minutes),
+        max_uses=1,
+        uses=0,
+    )
+    session.add(token)
+    session.flush()
+    return token, secret
 
 
 def check_protocol_version(version: int) -> None:
@@ -75,13 +114,13 @@ def create_enrolment_token(
 def list_enrolment_tokens(session: Session, principal: Principal) -> list[EnrolmentTokenView]:
     """All tokens, including used and expired ones. Forbidden unless admin."""
     principal.require(KeyRole.ADMIN)
-    return [token_view(token) for token in access.enrolment_tokens(session)]
+    return [token_view(token) for token in session.scalars(select(EnrolmentToken).order_by(EnrolmentToken.id))]
 
 
 def get_enrolment_token(session: Session, principal: Principal, token_id: str) -> EnrolmentTokenView:
     """One token, with the devices that have enrolled by it. Forbidden unless admin; NotFound if there is none."""
     principal.require(KeyRole.ADMIN)
-    token = access.enrolment_token(session, token_id)
+    token = session.get(EnrolmentToken, token_id)
     if token is None:
         raise NotFound(f"no enrolment token {token_id}")
     enrolled = tuple(access.enrolled_by(session, token_id))
@@ -94,7 +133,7 @@ def revoke_enrolment_token(session: Session, principal: Principal, token_id: str
     For admins, and for the owner of the device that it was made for. `Forbidden` for others; `NotFound` if there is
     none.
     """
-    token = access.enrolment_token(session, token_id)
+    token = session.get(EnrolmentToken, token_id)
     of_device = token is not None and token.device_id is not None and principal.may_change(token.owner)
     principal.require(KeyRole.USER if of_device else KeyRole.ADMIN)
     if token is None:
@@ -118,7 +157,7 @@ def token_view(token: EnrolmentToken, secret: str | None = None) -> EnrolmentTok
 def enrol(session: Session, token_secret: str, request: EnrolRequest, now: datetime) -> EnrolResponse:
     """Exchanges one use of an enrolment token for a device and its credential.
 
-    A token enrols new devices, or the one that it was made for (`credentials.reenrolment_token`): that one keeps its id
+    A token enrols new devices, or the one that it was made for (`reenrolment_token`): that one keeps its id
     and its measurements, and its old credential ends. `measuring.release_leases.enrol` also releases the launches of
     its old agent. A request that is sent again because its answer did not arrive is answered again, as long as the
     credential was not used; where others have the token too, only with the nonce of the first one.
@@ -139,12 +178,14 @@ def enrol(session: Session, token_secret: str, request: EnrolRequest, now: datet
         raise Unauthenticated("this enrolment token is used up; get a new one")
     elif token.device_id is not None:
         device = _again(session, device, token, now)
-    elif device is None:
-        device = rows.insert_device(session, request, token.owner, now)
-        if device is None:  # another request has just taken the name
-            raise _taken(request.name)
     else:
-        raise _taken(request.name)
+        device = rows.insert_device(session, request, token.owner, now)
+        if device is None:
+            raise Conflict(
+                f"there is a device {request.name!r}: choose another name, or use a token made for this device by its "
+                "owner (edgefront device reenrol)",
+                field="name",
+            )
     device.device_class = request.device_class
     device.facts = reported(request.facts)
     device.protocol_version = request.protocol_version
@@ -162,14 +203,6 @@ def enrol(session: Session, token_secret: str, request: EnrolRequest, now: datet
         credential=DeviceCredential(device.id, pending=True, token_id=token.id, enrolment_nonce=nonce),
     )
     return EnrolResponse(device_id=device.id, credential=secret)
-
-
-def _taken(name: str) -> Conflict:
-    return Conflict(
-        f"there is a device {name!r}: choose another name, or use a token made for this device by its owner "
-        "(edgefront device reenrol)",
-        field="name",
-    )
 
 
 def _valid_token(session: Session, secret: str, now: datetime) -> EnrolmentToken:
@@ -229,27 +262,28 @@ def own_device(session: Session, device_id: str) -> rows.OwnDevice:
 
 def drain_device(session: Session, principal: Principal, id_or_name: str, _now: datetime) -> Device:
     """The device gets no further launches, but may finish those that it holds. Draining twice changes nothing."""
-    return _turn(session, principal, id_or_name, DeviceState.DRAINING)
+    device = _unrevoked(session, principal, id_or_name)
+    device.state = DeviceState.DRAINING
+    return device
 
 
 def activate_device(session: Session, principal: Principal, id_or_name: str, _now: datetime) -> Device:
     """Ends draining. Gone if the device was revoked: it has to enrol again."""
-    return _turn(session, principal, id_or_name, DeviceState.ACTIVE)
+    device = _unrevoked(session, principal, id_or_name)
+    device.state = DeviceState.ACTIVE
+    return device
 
 
-def _turn(session: Session, principal: Principal, id_or_name: str, state: DeviceState) -> Device:
+def _unrevoked(session: Session, principal: Principal, id_or_name: str) -> Device:
     device = locked(session, principal, id_or_name)
     if device.state == DeviceState.REVOKED:
         raise Gone(REVOKED)
-    device.state = state
     return device
 
 
 def trust_device(session: Session, principal: Principal, id_or_name: str, now: datetime) -> Device:
     """Ends the device's quarantine; what its anchor takes from now on is usual. Gone if it was revoked."""
-    device = locked(session, principal, id_or_name)
-    if device.state == DeviceState.REVOKED:
-        raise Gone("this device was revoked; enrol it again to use it")
+    device = _unrevoked(session, principal, id_or_name)
     device.quarantine = device.failing = None
     device.trusted_at = now
     return device

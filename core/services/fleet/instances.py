@@ -1,4 +1,4 @@
-"""Two agents with one credential, as when the data folder of one was copied: which of them goes on.
+"""Which devices are online; and which of two agents with one credential goes on, as when a data folder was copied.
 
 Each process of an agent names itself at random with its requests for work. A new one is usually the same agent, started
 again; but if the one before it asks for work after that, both run. Then the first goes on, and the second is refused.
@@ -13,8 +13,10 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.errors import Conflict
 from edgefront.core.services.fleet import queries as rows
-from edgefront.core.services.fleet.online import ONLINE
 from edgefront.core.store.clock import elapsed_s
+
+ONLINE = timedelta(minutes=1)
+"""A device is online if it was seen within this time."""
 
 UNDER_WAY = timedelta(seconds=5)
 """A request of an agent that has ended may arrive so long after the first one of its successor."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from sqlalchemy.orm import Session
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.services.fleet.online import ONLINE
+from edgefront.core.services.fleet.instances import ONLINE
 from edgefront.core.services.jobs import choices, progress, recommendation
 from edgefront.core.services.jobs.comparison import as_baseline, summary_of
 from edgefront.core.services.jobs.frontier import dominance_of

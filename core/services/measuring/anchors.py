@@ -25,7 +25,7 @@ from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet.capability import can_run
 from edgefront.core.services.fleet.device_keys import key_of_device
 from edgefront.core.services.fleet.devices import get_device
-from edgefront.core.services.fleet.online import ONLINE
+from edgefront.core.services.fleet.instances import ONLINE
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.measuring import quarantine
 from edgefront.core.services.measuring.queries import anchors as rows

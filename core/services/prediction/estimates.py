@@ -20,7 +20,7 @@ from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet.device_keys import key_of_class, parsed
-from edgefront.core.services.fleet.online import ONLINE
+from edgefront.core.services.fleet.instances import ONLINE
 from edgefront.core.services.jobs import placement
 from edgefront.core.services.jobs.placement import Place
 from edgefront.core.services.jobs.queries import jobs as job_rows

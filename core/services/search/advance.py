@@ -27,7 +27,7 @@ from edgefront.core.pareto.baseline import reference
 from edgefront.core.search.depths import MOST_AT_END, next_depths
 from edgefront.core.search.interface import Need, Rival
 from edgefront.core.services import tasks
-from edgefront.core.services.fleet.online import ONLINE
+from edgefront.core.services.fleet.instances import ONLINE
 from edgefront.core.services.jobs import near_limits, progress
 from edgefront.core.services.jobs.comparison import depth_of, rows_of
 from edgefront.core.services.jobs.queries import candidates as candidate_rows

@@ -7,9 +7,46 @@ from pathlib import Path
 from edgefront.core.data.prepared.prepared import Manifest, prepared_in, read_manifest
 from edgefront.core.data.sources.data_set import data_sets
 from edgefront.core.errors import InvalidInput, NotFound
+from edgefront.core.wire.training_choices import DatasetView
 
 MAX_SHOWN = 20
 _SHORTEST_DIGEST = 6
+
+
+def list_datasets(data_folder: Path) -> list[DatasetView]:
+    """The prepared data sets of the folder, by name and newest first; then the built-in ones that are not prepared yet.
+
+    A damaged one is left out: `edgefront data list` shows what is wrong with it.
+    """
+    sources = data_sets()
+    views = []
+    for _, manifest in prepared_in(data_folder):
+        if isinstance(manifest, Manifest):
+            of_name = sources.get(manifest.name)
+            views.append(
+                DatasetView(
+                    name=manifest.name,
+                    title="" if of_name is None else of_name.title,
+                    digest=manifest.digest,
+                    level=manifest.level,
+                    vocab_size=manifest.vocab_size,
+                    parallel=manifest.source_vocab_size is not None,
+                )
+            )
+    names = {view.name for view in views}
+    views += [
+        DatasetView(
+            name=data.name,
+            title=data.title,
+            digest=None,
+            level=data.level,
+            vocab_size=data.vocab_size,
+            parallel=bool(data.sources),
+        )
+        for data in sources.values()
+        if data.built_in and data.name not in names
+    ]
+    return sorted(views, key=lambda view: view.name)
 
 
 def check_dataset(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import Conflict
+from edgefront.core.errors import Conflict, NotFound
 from edgefront.core.services import cursor as cursors
 from edgefront.core.services import tasks
 from edgefront.core.services.access.keys import Principal
@@ -15,12 +16,13 @@ from edgefront.core.services.access.ownership import training_of
 from edgefront.core.services.idempotency import add_once, check_key, check_same, request_digest
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.stored import RowReader
-from edgefront.core.services.trainings.files.sizes import check_stored
+from edgefront.core.services.trainings.files.folder import check_stored
 from edgefront.core.services.trainings.plan import (
     Subject,
     TrainingPlan,
     check_chosen,
     chosen_for,
+    evenly,
     placed,
     plan_for,
     resolved_recipe,
@@ -34,6 +36,8 @@ from edgefront.core.store.database import Database
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Target, Training
+from edgefront.core.supernet.settings import CHOICES
+from edgefront.core.wire.supernets import ProbabilitiesView, ProbabilityRecord, SearchProgress
 from edgefront.core.wire.trainings import (
     MetricPage,
     MetricView,
@@ -46,6 +50,7 @@ from edgefront.core.wire.trainings import (
 
 MAX_PAGE = 200
 MAX_METRICS = 10_000
+MAX_RECORDS = 1000
 
 
 def submit_trainings(
@@ -213,6 +218,42 @@ def _metric_view(step: int, stored: Document) -> MetricView:
     reader = RowReader()
     view = reader.read(lambda: MetricView(**stored))
     return view or MetricView(step=step, tokens=0, seconds=0.0, extra={"note": reader.note()})
+
+
+def read_probabilities(
+    session: Session, principal: Principal, training_id: str, records: int = 100
+) -> ProbabilitiesView:
+    """Reads at most this many records per seed, spread evenly over its steps.
+
+    NotFound if there is no such training, it is another owner's, or it is not a supernet's.
+    """
+    training = training_of(session, principal, training_id)
+    if training.kind != TrainingKind.SUPERNET:
+        raise NotFound(f"training {training.id} trains one model: only a supernet has probabilities")
+    by_seed: dict[int, list[Document]] = {}
+    for _, metric in training_log.metrics(session, training.id):
+        if "probabilities" in metric.get("extra", {}):
+            by_seed.setdefault(metric["extra"]["seed"], []).append(metric)
+    searches = tuple(_progress(seed, metrics, records) for seed, metrics in by_seed.items())
+    return ProbabilitiesView(training_id=training.id, choices=CHOICES, searches=searches)
+
+
+def _progress(seed: int, metrics: Sequence[Document], records: int) -> SearchProgress:
+    last = metrics[-1]["extra"]
+    return SearchProgress(
+        seed=seed,
+        phase=last["phase"],
+        pattern=last["pattern"],
+        expected_ms=last.get("expected_ms"),
+        records=tuple(
+            ProbabilityRecord(
+                step=metric["step"],
+                temperature=metric["extra"]["temperature"],
+                probabilities=tuple(tuple(row) for row in metric["extra"]["probabilities"]),
+            )
+            for metric in evenly(metrics, records)
+        ),
+    )
 
 
 def pause_training(session: Session, principal: Principal, training_id: str, now: datetime) -> TrainingView:

@@ -1,4 +1,4 @@
-"""The folder of a training: its checkpoints, its log, and the mark of a deleted one.
+"""The folder of a training: its checkpoints, its log, the mark of a deleted one, and how much an owner's may take.
 
 It is on a disk that the API and all workers share.
 """
@@ -8,14 +8,18 @@ from __future__ import annotations
 import io
 import os
 import shutil
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
-from edgefront.core.errors import Unavailable
+from edgefront.core.errors import BoundReached, Unavailable
 from edgefront.core.files import sha256
 from edgefront.core.services.settings import Settings
+from edgefront.core.services.trainings.queries import trainings as rows
+from edgefront.core.store.database import Database
 from edgefront.core.training.run_folder import CHECKPOINTS, RESULT
+from edgefront.core.units import MIB
 
 FOLDER = "trainings"
 WEIGHTS = f"{RESULT}/model.safetensors"
@@ -94,3 +98,37 @@ def last_lines(text: bytes, lines: int) -> str:
         shown = shown[1:]
     last = b"".join(shown[-lines:]).decode("utf-8", errors="replace")
     return last.replace("\0", "\ufffd")  # databases do not accept it in text
+
+
+def stored_bytes(settings: Settings, training_ids: Iterable[str]) -> int:
+    """Bytes of these trainings together. It reads folders: call it outside transactions."""
+    total = 0
+    for id_ in training_ids:
+        for path in files_in(training_folder(settings, id_)):
+            try:
+                total += path.stat().st_size
+            except FileNotFoundError:  # a checkpoint that was replaced just now
+                continue
+    return total
+
+
+def check_stored(database: Database, owner: str, settings: Settings, added: int = 0) -> None:
+    """Raises `BoundReached` where the files of the owner's trainings take all that they may, or would with `added`
+    bytes more.
+    """
+    most = settings.owners.stored_bytes
+    if most is None:
+        return
+    with database.read() as session:
+        ids = rows.ids_of(session, owner)
+    used = stored_bytes(settings, ids)
+    if used < most and used + added <= most:
+        return
+    more = f", and the model has {added / MIB:,.0f} MiB" if added else ""
+    raise BoundReached(
+        f"the files of {owner!r}'s trainings take {used / MIB:,.0f} MiB{more}, and at most {most / MIB:,.0f} MiB are "
+        "allowed: delete trainings, or ask an admin for more (owners.stored_bytes)",
+        bound="owners.stored_bytes",
+        used=used,
+        most=most,
+    )

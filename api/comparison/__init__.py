@@ -1,1 +1,0 @@
-"""Several targets beside each other."""

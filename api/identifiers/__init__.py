@@ -1,1 +1,0 @@
-"""Identifiers by a part of them."""
