@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -13,11 +15,16 @@ from databases import ON_SQLITE
 from httpx_sse import EventSource, ServerSentEvent
 from running_api import Service, problem
 from simulated_agent import CLASS, SimulatedAgent
+from starlette.types import Message, Receive, Scope, Send
 
+from edgefront.api.http import auth
+from edgefront.api.http.credentials import Credential
 from edgefront.api.live import feeds
+from edgefront.core.errors import EdgefrontError, Unauthenticated, Unavailable
 from edgefront.core.services import event_log
+from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.event_log import Entry
-from edgefront.core.states import JobEventKind
+from edgefront.core.states import JobEventKind, KeyRole
 from edgefront.core.store.database import Database
 from edgefront.core.wire.events import Event
 
@@ -216,3 +223,36 @@ def _until(true: Callable[[], bool], seconds: float = 60) -> None:
     while not true():
         assert time.monotonic() < end, "it did not come to be"
         time.sleep(0.01)
+
+
+def test_a_stream_outlives_an_outage_but_not_its_credential(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its credential is checked again before each part: while the database is away nothing ends."""
+    monkeypatch.setattr(auth, "CHECKED_S", -1.0)
+    valid = Principal("key_1", "bob", "bob", KeyRole.USER)
+    answers = [valid, valid, Unavailable("away"), Unavailable("away"), valid, Unauthenticated("the key was revoked")]
+
+    async def resolve(_credential: Credential) -> Principal:
+        answer = answers.pop(0)
+        if isinstance(answer, EdgefrontError):
+            raise answer
+        return answer
+
+    async def stream(_scope: Scope, _receive: Receive, send: Send) -> None:
+        for part in (b"1", b"2", b"3", b"4", b"5"):
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+
+    sent: list[bytes] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message["body"])
+
+    async def receive() -> Message:
+        return {"type": "http.request"}
+
+    credentials = SimpleNamespace(remembered=lambda _credential: None, resolve=resolve)
+    app = SimpleNamespace(state=SimpleNamespace(context=SimpleNamespace(credentials=credentials)))
+    headers = [(b"authorization", b"Bearer efk_x")]
+    scope = {"type": "http", "method": "GET", "path": "/v1/jobs/job_1/events", "root_path": "", "headers": headers}
+    with pytest.raises(ConnectionAbortedError, match="revoked"):
+        asyncio.run(auth.Authenticate(stream)({**scope, "app": app}, receive, send))
+    assert sent == [b"1", b"2", b"3", b"4"]
