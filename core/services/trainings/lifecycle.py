@@ -77,9 +77,8 @@ def submit_trainings(
     with database.read() as session:
         if idempotency_key is not None:
             check_key(idempotency_key)
-            former = rows.find_by_key(session, principal.owner, idempotency_key)
-            if former:
-                return _same(session, former, digest)
+            if earlier := rows.find_by_key(session, principal.owner, idempotency_key):
+                return _same(session, earlier, digest)
         chosen = chosen_for(session, principal, request)
     plan = plan_for(request, chosen, settings)
     check_stored(database, principal.owner, settings)
