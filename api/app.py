@@ -22,7 +22,7 @@ from edgefront.api.health import endpoints as health
 from edgefront.api.http import problems
 from edgefront.api.http.auth import Anyone, Authenticate
 from edgefront.api.http.credentials import Credentials
-from edgefront.api.http.metrics import Fresh, Metrics
+from edgefront.api.http.metrics import Metrics
 from edgefront.api.http.middleware import BodyBound, Guard
 from edgefront.api.http.root_path import BelowPath, check_root_path
 from edgefront.api.http.threads import SlowWork
@@ -37,7 +37,6 @@ from edgefront.api.trainings import files as training_files
 from edgefront.api.web import pages
 from edgefront.core.services import event_log
 from edgefront.core.services.dispatch import sender
-from edgefront.core.services.fleet.overview import Overview, overview
 from edgefront.core.services.measuring.leases import wanted_keys
 from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.settings import Settings
@@ -150,10 +149,6 @@ def _context(settings: Settings, database: Database) -> Context:
         with database.read() as session:
             return event_log.read(session, log_id, after, limit)
 
-    def count() -> Overview:
-        with database.read() as session:
-            return overview(session, database.now(session))
-
     room, feeds, metrics = WaitingRoom(requested_keys), Feeds(read), Metrics()
     metrics.watch(lambda: room.size, lambda: feeds.readers)
     return Context(
@@ -166,6 +161,5 @@ def _context(settings: Settings, database: Database) -> Context:
         slow=SlowWork(SLOW_THREADS),
         fits=Fits(),
         probes=anyio.CapacityLimiter(PROBE_THREADS),
-        overview=Fresh(count),
         loop=asyncio.get_running_loop(),
     )

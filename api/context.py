@@ -9,7 +9,7 @@ from importlib.metadata import version
 import anyio
 
 from edgefront.api.http.credentials import Credentials
-from edgefront.api.http.metrics import Fresh, Metrics
+from edgefront.api.http.metrics import Metrics
 from edgefront.api.http.threads import SlowWork
 from edgefront.api.live.feeds import Feeds
 from edgefront.api.live.long_poll import WaitingRoom
@@ -35,7 +35,6 @@ class Context:
     """Predictors that have learnt, kept while nothing new is measured."""
     probes: anyio.CapacityLimiter
     """Threads for readiness checks, which may hang."""
-    overview: Fresh
     loop: asyncio.AbstractEventLoop
 
     def changed(self) -> None:

@@ -16,9 +16,10 @@ import pyarrow.parquet as pq
 from sqlalchemy.orm import Session
 
 from edgefront.core.measurement.generation import MEASURED
-from edgefront.core.services.jobs.candidates import EXPORT_COLUMNS, PREDICTED
+from edgefront.core.services.jobs.candidates import EXPORT_COLUMNS
 from edgefront.core.spreadsheet import cell
 from edgefront.core.store.database import Database
+from edgefront.core.store.tables import Candidate
 from edgefront.core.wire.candidates import CandidateView, FrontierView
 
 PARQUET = "application/vnd.apache.parquet"
@@ -30,41 +31,9 @@ _CHUNK = 1 << 18
 
 Rows = Callable[[Session], Iterator[dict[str, Any]]]
 
-_TYPES = {
-    **dict.fromkeys(
-        (
-            "number",
-            "generation",
-            "decoder_parameters",
-            "total_parameters",
-            "weight_bytes",
-            "flops",
-            "memory_bytes",
-            "build_peak_bytes",
-            "launches",
-            "seed",
-        ),
-        pa.int64(),
-    ),
-    **dict.fromkeys(
-        (
-            "proxy",
-            *(name for name in PREDICTED if name not in ("predicted_relative_to", "predicted_law", "predicted_label")),
-            "latency_ms",
-            "latency_half_width_ms",
-            "latency_p90_ms",
-            *MEASURED,
-        ),
-        pa.float64(),
-    ),
-    **dict.fromkeys(
-        ("speedup", "speedup_low", "speedup_high", "memory_ratio", "baseline_latency_ms", "baseline_memory_bytes"),
-        pa.float64(),
-    ),
-    **dict.fromkeys(("on_frontier", "extrapolated", "marked"), pa.bool_()),
-    **dict.fromkeys(("created_at", "measured_at"), pa.timestamp("us", "UTC")),
-}
-"""Types of the columns that are not text."""
+_ARROW = {int: pa.int64(), float: pa.float64(), bool: pa.bool_(), datetime: pa.timestamp("us", "UTC")}
+_TEXTS = ("target", "predicted_relative_to", "predicted_law", "predicted_label")
+"""Exported columns of text that no column of the table is."""
 
 FRONTIER_COLUMNS = (
     "id",
@@ -156,8 +125,14 @@ def _write_parquet(file: IO[bytes], rows: Iterator[dict[str, Any]]) -> None:
 def _schema() -> pa.Schema:
     """Types are fixed: a first batch without measurements must not get a column of type null."""
     return pa.schema(
-        [
-            pa.field(name, _TYPES.get(name, pa.string()), metadata={"description": meaning})
-            for name, meaning in EXPORT_COLUMNS
-        ]
+        [pa.field(name, _type(name), metadata={"description": meaning}) for name, meaning in EXPORT_COLUMNS]
     )
+
+
+def _type(name: str) -> pa.DataType:
+    stored = Candidate.__table__.c.get(name)
+    if stored is not None:
+        return _ARROW.get(stored.type.python_type, pa.string())
+    if name == "extrapolated":
+        return pa.bool_()
+    return pa.string() if name in _TEXTS else pa.float64()

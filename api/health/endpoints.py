@@ -9,7 +9,6 @@ from functools import partial
 import anyio.to_thread
 from fastapi import APIRouter, Response
 from sqlalchemy import text
-from starlette.concurrency import run_in_threadpool
 
 from edgefront.api.context import VERSION
 from edgefront.api.docs.examples import example
@@ -19,7 +18,7 @@ from edgefront.api.http.metrics import MEDIA_TYPE
 from edgefront.api.http.threads import ThreadRoute
 from edgefront.core.errors import Unavailable
 from edgefront.core.services.dispatch import broker_answers
-from edgefront.core.services.fleet.overview import Overview
+from edgefront.core.services.fleet.overview import overview
 from edgefront.core.services.settings import Settings
 from edgefront.core.store.database import Database
 from edgefront.core.wire.service import HealthView
@@ -84,14 +83,14 @@ async def get_ready(here: Here, response: Response) -> HealthView:
     response_class=Response,
     responses=answer(example("metrics"), media="text/plain", schema={"type": "string"}),
 )
-async def get_metrics(_person: Reader, here: Here) -> Response:
+def get_metrics(_person: Reader, here: Here) -> Response:
     """Needs a key of a person, a viewer too: in Prometheus, `authorization: {credentials: efk_…}`."""
-    overview: Overview | None
     try:
-        overview = await run_in_threadpool(here.overview.get)
+        with here.database.read() as session:
+            state = overview(session, here.database.now(session))
     except Unavailable:
-        overview = None
-    return Response(here.metrics.text(overview), headers={"Content-Type": MEDIA_TYPE})
+        state = None
+    return Response(here.metrics.text(state), headers={"Content-Type": MEDIA_TYPE})
 
 
 BROKER_TIMEOUT_S = 2.0

@@ -6,8 +6,7 @@ among them: TensorBoard has those (`core.training.tensorboard`).
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -17,8 +16,6 @@ from prometheus_client.registry import Collector
 from edgefront.core.services.fleet.overview import Overview
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-FRESH_S = 5.0
-"""Minimum seconds between two counts of the service's state, however many clients scrape."""
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.25, 0.5, 1, 2.5, 5, 10)
 
@@ -79,48 +76,26 @@ class _State(Collector):
         yield up
         if self._overview is None:
             return
-        for name, text, label, values in self._labelled(self._overview):
-            family = GaugeMetricFamily(name, text, labels=(label,))
+        state = self._overview
+        speed = "Tokens a second of all running trainings together, by their last reports"
+        for name, text, label, values in (
+            ("jobs", "Jobs by state", "state", state.jobs),
+            ("targets", "Targets by state", "state", state.targets),
+            ("launches_open", "Launches that are requested or leased", "state", state.launches),
+            ("devices", "Devices by state", "state", state.devices),
+            ("trainings", "Trainings by state", "state", state.trainings),
+            ("training_tokens_per_second", speed, "device", state.training_tokens_per_s),
+        ):
+            family = GaugeMetricFamily(f"edgefront_{name}", text, labels=(label,))
             for key, value in values.items():
                 family.add_metric((key,), value)
             yield family
-        for name, text, value in self._single(self._overview):
-            family = GaugeMetricFamily(name, text)
+        for name, text, value in (
+            ("devices_online", "Devices seen within the last minute", state.devices_online),
+            ("settling_lag_seconds", "Age of the oldest report that is not settled yet", state.settling_lag_s),
+            ("reports_waiting", "Reports that are not settled yet", state.reports_waiting),
+            ("training_wait_seconds", "Time since the oldest queued training was submitted", state.trainings_wait_s),
+        ):
+            family = GaugeMetricFamily(f"edgefront_{name}", text)
             family.add_metric((), value)
             yield family
-
-    @staticmethod
-    def _labelled(overview: Overview) -> Iterable[tuple[str, str, str, Mapping[str, float]]]:
-        yield "edgefront_jobs", "Jobs by state", "state", overview.jobs
-        yield "edgefront_targets", "Targets by state", "state", overview.targets
-        yield "edgefront_launches_open", "Launches that are requested or leased", "state", overview.launches
-        yield "edgefront_devices", "Devices by state", "state", overview.devices
-        yield "edgefront_trainings", "Trainings by state", "state", overview.trainings
-        text = "Tokens a second of all running trainings together, by their last reports"
-        yield "edgefront_training_tokens_per_second", text, "device", overview.training_tokens_per_s
-
-    @staticmethod
-    def _single(overview: Overview) -> Iterable[tuple[str, str, float]]:
-        yield "edgefront_devices_online", "Devices seen within the last minute", overview.devices_online
-        yield (
-            "edgefront_settling_lag_seconds",
-            "Age of the oldest report that is not settled yet",
-            overview.settling_lag_s,
-        )
-        yield "edgefront_reports_waiting", "Reports that are not settled yet", overview.reports_waiting
-        text = "Time since the oldest queued training was submitted"
-        yield "edgefront_training_wait_seconds", text, overview.trainings_wait_s
-
-
-class Fresh:
-    """Caches the last overview for `FRESH_S`."""
-
-    def __init__(self, count: Callable[[], Overview], clock: Callable[[], float] = time.monotonic) -> None:
-        self._count = count
-        self._clock = clock
-        self._cached: tuple[Overview, float] | None = None
-
-    def get(self) -> Overview:
-        if self._cached is None or self._cached[1] <= self._clock():
-            self._cached = (self._count(), self._clock() + FRESH_S)
-        return self._cached[0]

@@ -32,10 +32,6 @@ LeaseId = Annotated[str, Path(min_length=1, max_length=64, pattern=_ID, examples
 LaunchId = Annotated[str, Path(min_length=1, max_length=64, pattern=_ID, examples=["lau_01jv0c9b2m4q3k2n1p0r9s8t7z"])]
 KeyId = Annotated[str, Path(min_length=1, max_length=64, pattern=_ID, examples=["key_01jv0a000m4q3k2n1p0r9s8t71"])]
 TokenId = Annotated[str, Path(min_length=1, max_length=64, pattern=_ID, examples=["enr_01jv0a111m4q3k2n1p0r9s8t72"])]
-OwnerName = Annotated[
-    str,
-    Path(min_length=1, max_length=100, pattern=r"^[\w .:@()+,\-]+$", description="Name of an owner", examples=["ada"]),
-]
 CatalogueName = Annotated[str, Path(min_length=1, max_length=64, pattern=_ID, examples=["lts-gpt2"])]
 _HUB = r"^[A-Za-z0-9][A-Za-z0-9_.\-]*$"
 HubOwner = Annotated[str, Path(min_length=1, max_length=100, pattern=_HUB, examples=["Qwen"])]

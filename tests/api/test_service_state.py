@@ -13,8 +13,6 @@ from simulated_agent import CLASS
 from sqlalchemy import text
 
 from edgefront.api.context import VERSION
-from edgefront.api.http.metrics import Fresh
-from edgefront.core.services.fleet.overview import Overview
 from edgefront.core.services.jobs.resolved import BASELINE_LAUNCHES
 from edgefront.core.services.settings import BrokerSettings, DatabaseSettings, Settings
 from edgefront.core.store.database import Database
@@ -109,20 +107,6 @@ def test_waiting_for_work_is_not_counted_as_slowness(sqlite_service: Service) ->
     waited_s = shown["edgefront_lease_wait_seconds_sum", ()]
     assert waited_s >= 0.6
     assert shown["edgefront_http_request_seconds_sum", (("route", "/v1/leases"),)] <= whole_s - waited_s
-
-
-def test_the_state_is_counted_at_most_every_few_seconds() -> None:
-    clock, counted = [0.0], []
-
-    def count() -> Overview:
-        counted.append(clock[0])
-        return Overview({}, {}, {}, {}, len(counted), 0.0, 0, {}, 0.0, {})
-
-    fresh = Fresh(count, clock=lambda: clock[0])
-    for moment in (0.0, 1.0, 4.9, 5.0, 9.0):
-        clock[0] = moment
-        fresh.get()
-    assert counted == [0.0, 5.0]
 
 
 @pytest.mark.parametrize("path", ["/v1/health", "/v1/ready"])

@@ -15,18 +15,17 @@ from simulated_agent import CLASS, SimulatedAgent, by_size, principal
 from simulated_pool import pool_of
 from simulated_service import Service as Searches
 from simulated_service import request
-from sqlalchemy import func, select
+from sqlalchemy import select
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.search.registry import make
-from edgefront.core.services.access import keys
 from edgefront.core.services.quality import scoring
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.claims import Machine
 from edgefront.core.services.work import SCORES
 from edgefront.core.spaces.catalogue import space
 from edgefront.core.store.database import Database
-from edgefront.core.store.tables import Training, WebSession, WorkItem
+from edgefront.core.store.tables import Training, WorkItem
 from edgefront.core.wire.jobs import JobView
 from edgefront.workers.work import Worker
 
@@ -34,24 +33,6 @@ from edgefront.workers.work import Worker
 @pytest.fixture
 def service(sqlite_url: str, open_database: Callable[..., Database], start_service: Callable[..., Service]) -> Service:
     return start_service(open_database(sqlite_url))
-
-
-# Requests ------------------------------------------------------------------------------------------------------------
-
-
-def test_browser_sessions_of_a_key_are_bounded(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keys, "MAX_WEB_SESSIONS", 3)
-    key, nobody = service.key("user", "eve"), service.client(None)
-    cookies = []
-    for _ in range(5):
-        answer = nobody.post("/v1/session", json={"key": key})
-        assert answer.status_code == 201
-        cookies.append(answer.headers["set-cookie"].split(";")[0])
-    nobody.cookies.clear()
-    with service.database.read() as session:
-        assert session.scalar(select(func.count()).select_from(WebSession)) == 3
-    codes = [nobody.get("/v1/me", headers={"Cookie": cookie}).status_code for cookie in cookies]
-    assert codes == [401, 401, 200, 200, 200]
 
 
 # Work ----------------------------------------------------------------------------------------------------------------

@@ -13,22 +13,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from sqlalchemy.orm import Session
 
 from edgefront.core.data.prepared.prepared import Manifest, read_manifest
 from edgefront.core.data.sources.data_set import data_sets
-from edgefront.core.errors import (
-    Conflict,
-    EdgefrontError,
-    InvalidInput,
-    NotFound,
-    Unavailable,
-)
+from edgefront.core.errors import Conflict, EdgefrontError, InvalidInput, NotFound, Unavailable
 from edgefront.core.files import whole_file
 from edgefront.core.processes.child import python
 from edgefront.core.services.settings import Settings
@@ -38,8 +31,7 @@ from edgefront.core.services.trainings.datasets import find_dataset
 from edgefront.core.services.trainings.files.folder import WEIGHTS, checkpoints_in, remove_folder, tail, training_folder
 from edgefront.core.services.trainings.machine import default_threads
 from edgefront.core.services.trainings.queries import trainings as rows
-from edgefront.core.services.trainings.starts import vocabulary_of_start
-from edgefront.core.services.trainings.views import about, dataset_asked, inherits, start_of
+from edgefront.core.services.trainings.views import about, dataset_asked, inherits, start_of, vocabulary_of_start
 from edgefront.core.services.work import interval_s
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.states import TrainingCommand, TrainingEnding, TrainingKind
@@ -53,6 +45,8 @@ from edgefront.workers.training.run_reader import RunReader
 Result = TypeVar("Result")
 
 _POLL_S = 0.2
+_COPIED = ("kind", "recipe", "budget", "seed", "device", "supernet")
+"""Fields of a training that its run needs as they are."""
 _MAX_PAUSE_S = 5.0
 
 _log = logging.getLogger("edgefront.supervise")
@@ -64,17 +58,6 @@ class LeaseLost(Exception):
 
 class Deleted(LeaseLost):
     """The training was deleted."""
-
-
-@dataclass(frozen=True)
-class Start:
-    """How the run is started."""
-
-    command: list[str]
-    environment: dict[str, str]
-    ranks: int
-    trained: dict[str, Any] | None
-    dataset_digest: str
 
 
 class Supervisor:
@@ -110,9 +93,8 @@ class Supervisor:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             lock.take(self._while_waiting, timeout_s=self._config.ttl_s)
-            start = self._prepare(lock)
             state = RunReader(self._folder)
-            process = self._start(start, lock)
+            process = self._start(lock)
         except (InvalidInput, NotFound) as error:
             self._finish(Report(), Outcome(TrainingEnding.INVALID, error.detail))
             return
@@ -139,46 +121,62 @@ class Supervisor:
 
     # The run ---------------------------------------------------------------------------------------------------------
 
-    def _prepare(self, lock: FolderLock) -> Start:
-        """Writes the spec. Raises `InvalidInput` or `NotFound` for errors that another attempt would not fix."""
-        row = self._write(lambda session, _: _copied(session, training_claims.held(session, self._id, self._fence)))
-        data, manifest = self._data(row["dataset"], row["dataset_digest"], row["level"], lock)
-        architecture: dict[str, Any] = row["architecture"]
-        digest, vocab_size = None, None
-        if row["kind"] == TrainingKind.TRAINING:
-            asked = Architecture.parse(architecture)
-            if manifest.level == "bpe" and (row["start_vocab_size"] or 0) > manifest.vocab_size:
-                vocab_size = row["start_vocab_size"]
-            trained = with_vocabulary(asked, vocab_size or manifest.vocab_size, manifest.source_vocab_size)
+    def _start(self, lock: FolderLock) -> RunProcess:
+        """Writes the spec and starts the run. Raises `InvalidInput` or `NotFound` for errors that another attempt would
+        not fix.
+        """
+
+        def read(session: Session, _now: datetime) -> tuple[Training, int | None]:
+            training = training_claims.held(session, self._id, self._fence)
+            return training, vocabulary_of_start(session, training)
+
+        training, start_vocab_size = self._write(read)
+        recipe, is_model = training.recipe or {}, training.kind == TrainingKind.TRAINING
+        level = recipe.get("level") if is_model and not dataset_asked(training) else None  # searched as in the plan
+        data, manifest = self._data(training.dataset or "", training.dataset_digest, level, lock)
+        architecture, digest, vocab_size = training.architecture, None, None
+        if is_model:
+            if manifest.level == "bpe" and (start_vocab_size or 0) > manifest.vocab_size:
+                vocab_size = start_vocab_size
+            trained = with_vocabulary(
+                Architecture.parse(architecture), vocab_size or manifest.vocab_size, manifest.source_vocab_size
+            )
             architecture, digest = trained.canonical, trained.digest
         facts = self._write(
             lambda session, _: about(session, training_claims.held(session, self._id, self._fence), digest)
         )
         # A teacher is read at every start, initial weights before the first checkpoint.
-        has_teacher, start = row["recipe"].get("distil") is not None, None
-        if row["start"] is not None:
-            start = str(self._weights(row["start"], always=has_teacher))
-        copied = ("kind", "recipe", "budget", "seed", "device", "supernet")
+        has_teacher, start = recipe.get("distil") is not None, start_of(training)
+        if start is not None:
+            start = str(self._weights(start, always=has_teacher))
         spec = RunSpec(
             architecture=architecture,
             data=str(data),
             start=start,
             vocab_size=vocab_size,
-            inherit=row["inherit"],
+            inherit=inherits(training),
             teacher=start if has_teacher else None,
-            threads=self._config.threads or default_threads(row["device"], self._config.slots),
+            threads=self._config.threads or default_threads(training.device or "cpu", self._config.slots),
             about=facts,
-            **{name: row[name] for name in copied},
+            **{name: getattr(training, name) for name in _COPIED},
         )
         with whole_file(self._folder / SPEC) as file:
             file.write(spec.model_dump_json(indent=1).encode())
-        ranks = max(1, row["gpus"])
+        ranks = max(1, training.gpus or 0)
         environment = dict(os.environ)
-        if row["device"] == "cuda":
+        if training.device == "cuda":
             environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join(str(number) for number in row["gpu_numbers"])
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(str(number) for number in training.gpu_numbers)
         command = command_for(self._config.command, self._folder, ranks)
-        return Start(command, environment, ranks, architecture or None, manifest.digest)
+        # Before the process starts: if the supervisor is lost in between, one attempt too many is counted rather than
+        # one too few.
+        self._extend(
+            lambda session, now: training_claims.start(
+                session, self._id, self._fence, architecture or None, manifest.digest, now, self._config.ttl_s
+            )
+        )
+        _log.info("starting %s", " ".join(command))
+        return RunProcess(command, self._folder, environment=environment, lock=lock, ranks=ranks)
 
     def _weights(self, training_id: str, *, always: bool) -> Path:
         """The weights of another, finished training. They are read only before the first checkpoint, unless `always`:
@@ -221,17 +219,6 @@ class Supervisor:
         if code:
             last_line = tail(self._folder / LOG, 1).strip()
             raise EdgefrontError(f"the data set {name} could not be prepared: {last_line or f'exit code {code}'}")
-
-    def _start(self, start: Start, lock: FolderLock) -> RunProcess:
-        # Before the process starts: if the supervisor is lost in between, one attempt too many is counted rather than
-        # one too few.
-        self._extend(
-            lambda session, now: training_claims.start(
-                session, self._id, self._fence, start.trained, start.dataset_digest, now, self._config.ttl_s
-            )
-        )
-        _log.info("starting %s", " ".join(start.command))
-        return RunProcess(start.command, self._folder, environment=start.environment, lock=lock, ranks=start.ranks)
 
     def _watch(self, process: RunProcess, state: RunReader) -> Outcome:
         """Polls until the process has ended; returns how it ended."""
@@ -372,29 +359,3 @@ def _lease_errors() -> Iterator[None]:
         raise Deleted(error.detail) from None
     except Conflict as error:
         raise LeaseLost(error.detail) from None
-
-
-def _copied(session: Session, training: Training) -> dict[str, Any]:
-    """What of the training a run needs."""
-    names = (
-        "kind",
-        "architecture",
-        "dataset",
-        "dataset_digest",
-        "recipe",
-        "budget",
-        "seed",
-        "device",
-        "gpus",
-        "gpu_numbers",
-    )
-    values = {name: getattr(training, name) for name in (*names, "supernet")}
-    by_recipe = training.kind == TrainingKind.TRAINING and not dataset_asked(training)  # searched as in the plan
-    level = (training.recipe or {}).get("level") if by_recipe else None
-    start, start_vocab_size = start_of(training), vocabulary_of_start(session, training)
-    return values | {
-        "level": level,
-        "start": start,
-        "start_vocab_size": start_vocab_size,
-        "inherit": inherits(training),
-    }

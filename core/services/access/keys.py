@@ -19,7 +19,6 @@ from sqlalchemy.orm import Session
 from edgefront.core.errors import Conflict, Forbidden, Gone, InvalidInput, NotFound, Unauthenticated
 from edgefront.core.services.access import queries as access
 from edgefront.core.states import DeviceState, KeyRole
-from edgefront.core.store.sql import any_of
 from edgefront.core.store.tables import ApiKey, WebSession
 from edgefront.core.wire.service import KeyView
 
@@ -27,8 +26,6 @@ SecretKind = Literal["efk", "efa", "efe", "efw"]
 """Key, agent credential, enrolment token, web session."""
 
 WEB_SESSION = timedelta(days=7)
-MAX_WEB_SESSIONS = 100
-"""Sessions of one key at once: one more ends the oldest."""
 REVOKED = "this device was revoked; its owner can enrol it again (edgefront device reenrol)"
 
 
@@ -214,11 +211,6 @@ def open_web_session(session: Session, principal: Principal, now: datetime) -> s
     """Opens a browser session and returns its cookie's secret; it expires after a week, or with the key."""
     if principal.device_id is not None:
         raise Forbidden("a device credential cannot open a browser session")
-    own = select(WebSession.id).where(WebSession.api_key_id == principal.key_id)
-    newest = own.order_by(WebSession.created_at.desc(), WebSession.id.desc())
-    if older := list(session.scalars(newest.offset(MAX_WEB_SESSIONS - 1))):
-        session.execute(delete(WebSession).where(any_of(WebSession.id, older)))
-        access.ended(session)
     secret = new_secret("efw")
     session.add(
         WebSession(

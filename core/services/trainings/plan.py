@@ -9,6 +9,7 @@ from typing import TypeVar
 from sqlalchemy.orm import Session
 
 from edgefront.core.cost.costs import CostOptions, costs
+from edgefront.core.data.tokenizers.load import load_tokenizer, same_tokens
 from edgefront.core.errors import InvalidInput, NotFound, within
 from edgefront.core.evaluation.model_card import forbids_derivatives
 from edgefront.core.recipes.papers import recipe as named_recipe
@@ -18,19 +19,24 @@ from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import candidate_of, job_of, target_of, training_of
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.stored import JOB_REQUEST
-from edgefront.core.services.trainings.datasets import check_dataset
+from edgefront.core.services.trainings.datasets import check_dataset, find_dataset
+from edgefront.core.services.trainings.files.folder import training_folder
 from edgefront.core.services.trainings.machine import cannot_train, machine_of, served_queues
 from edgefront.core.services.trainings.queries import trainings as rows
-from edgefront.core.services.trainings.starts import check_tokens, check_weights
 from edgefront.core.services.trainings.views import licence_of
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.models import named_model
+from edgefront.core.states import TrainingKind, TrainingState
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Candidate, Training
+from edgefront.core.training.run_folder import RESULT
+from edgefront.core.training.vocabulary import with_vocabulary
 from edgefront.core.units import GIB, MB
 from edgefront.core.wire.trainings import MAX_PICKS, FrontierPick, Requirements, TrainingRequest
 
 Item = TypeVar("Item")
+
+_PREPARED_WITH = {"bpe": " --vocabulary FOLDER/tokenizer.json", "words": " --vocabulary FOLDER/vocabulary.txt"}
 
 
 @dataclass(frozen=True)
@@ -128,9 +134,9 @@ def plan_for(request: TrainingRequest, chosen: Chosen, settings: Settings) -> Tr
     _check_parent(request, recipe, chosen.start)
     if chosen.start is not None:
         pairs = [(subject.name, subject.architecture) for subject in subjects]
-        check_weights(chosen.start, pairs, is_part=request.inherit)
+        _check_weights(chosen.start, pairs, is_part=request.inherit)
         if digest is not None:
-            check_tokens(chosen.start, dataset, level, digest, settings)
+            _check_tokens(chosen.start, dataset, level, digest, settings)
     device, gpus, memory_bytes, queue = placed(request.requires, settings)
     check_served(device, queue, settings)
     return TrainingPlan(tuple(subjects), recipe, dataset, digest, device, gpus, memory_bytes, queue)
@@ -144,6 +150,57 @@ def check_chosen(session: Session, chosen: Chosen) -> None:
     gone = set(ids) - rows.candidates_there(session, ids)
     if gone:
         raise NotFound(f"no candidate {min(gone)!r}")
+
+
+def _check_weights(
+    start: Training, architectures: Sequence[tuple[str, Architecture]], *, is_part: bool = False
+) -> None:
+    """Checks that there are weights, and of the architectures to train, which come with their names.
+
+    `is_part`: these are to be parts of that model, which the run checks.
+    """
+    if start.kind == TrainingKind.SUPERNET or start.state != TrainingState.DONE or start.trained is None:
+        what = "of a supernet" if start.kind == TrainingKind.SUPERNET else start.state
+        raise InvalidInput(
+            f"start: training {start.id} is {what} and has no weights to start from",
+            field="start",
+            value=start.id,
+            allowed="a training that is done, or an imported model",
+        )
+    if is_part:
+        return
+    trained = Architecture.parse(start.trained)
+    source = None if trained.source is None else trained.source.embedding.vocab_size
+    for name, architecture in architectures:
+        own = with_vocabulary(architecture, trained.embedding.vocab_size, source)
+        if own.digest != trained.digest:
+            raise InvalidInput(
+                f"start: training {start.id} has a different architecture from {name}",
+                field="start",
+                value=start.id,
+                allowed="a training of the same architecture, or inherit for a part of its model",
+            )
+
+
+def _check_tokens(start: Training, dataset: str, level: str | None, digest: str, settings: Settings) -> None:
+    """Checks that the weights were trained on the tokens of a data set that is prepared here, as the run will again.
+
+    Raises `InvalidInput` that says which command prepares the data with their tokenizer.
+    """
+    data = find_dataset(dataset, settings.data_folder, digest, level)
+    folder = training_folder(settings, start.id) / RESULT
+    if same_tokens(folder, data):
+        return
+    own = load_tokenizer(folder).level
+    options = f"--level {own}{_PREPARED_WITH.get(own, '')}"
+    first = f"`edgefront train download {start.id} -o FOLDER`, then " if "FOLDER" in options else ""
+    raise InvalidInput(
+        f"start: training {start.id} was trained on other tokens than those of the data set {dataset}: prepare the "
+        f"data with its tokenizer ({first}`edgefront data prepare NAME {options}`)",
+        field="start",
+        value=start.id,
+        allowed="a data set of the same tokens",
+    )
 
 
 def resolved_recipe(name: str, overrides: Document) -> Recipe:

@@ -13,6 +13,7 @@ from edgefront.core.services.stored import PROTOCOL, RowReader, described
 from edgefront.core.services.trainings.files.models import formats_of_trained
 from edgefront.core.services.trainings.queries import log as training_log
 from edgefront.core.services.trainings.queries import trainings as rows
+from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.states import LIVE_TRAININGS, TrainingCommand, TrainingState
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Candidate, Evaluation, Target, Training
@@ -52,6 +53,15 @@ def start_of(training: Training) -> str | None:
 def inherits(training: Training) -> bool:
     """Whether its model is a part of that of `start_of`."""
     return bool(training.request.get("inherit", False))
+
+
+def vocabulary_of_start(session: Session, training: Training) -> int | None:
+    """Tokens of the model whose weights a training begins with; None without one."""
+    start = start_of(training)
+    row = None if start is None else rows.find(session, start)
+    if row is None or row.trained is None:
+        return None
+    return Architecture.parse(row.trained).embedding.vocab_size
 
 
 def licence_of(training: Training) -> str | None:
