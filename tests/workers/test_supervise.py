@@ -177,7 +177,7 @@ def test_an_error_that_nobody_has_foreseen_ends_no_run_and_uses_up_an_attempt_of
     supervise(pool)
     assert failed
     assert pool.get(runs).state == "done"
-    monkeypatch.setattr(Supervisor, "_prepare", lambda *_: 1 / 0)
+    monkeypatch.setattr(Supervisor, "_start", lambda *_: 1 / 0)
     supervise(pool)
     view = pool.get(fails)
     assert (view.state, view.attempts) == ("queued", 1)
