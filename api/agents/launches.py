@@ -158,7 +158,7 @@ async def _disconnected(request: Request) -> None:
     "/leases/{lease_id}/heartbeat",
     summary="Extend a lease",
     response_model=HeartbeatResponse,
-    responses={**answer(example("heartbeat")), **errors(404)},
+    responses=answer(example("heartbeat"), 404),
 )
 def heartbeat(lease_id: LeaseId, device_id: DeviceId, here: Here) -> Response:
     """Extends the lease, and returns which of its launches are no longer wanted."""
@@ -211,7 +211,7 @@ def start_launch(
     "/reports",
     summary="Report finished launches",
     response_model=ReportResponse,
-    responses={**answer(example("report_response")), **errors(409)},
+    responses=answer(example("report_response"), 409),
 )
 def report(
     body: Annotated[ReportRequest, Body(openapi_examples=sample(example("report_request")))],
@@ -232,10 +232,7 @@ def report(
     "/agents/enrol",
     status_code=201,
     summary="Exchange an enrolment token for a device's credential",
-    responses={
-        **answer(example("enrol_response"), status=201, description="The credential; it is shown only once"),
-        **errors(409),
-    },
+    responses=answer(example("enrol_response"), 409, status=201, description="The credential; it is shown only once"),
 )
 def enrol(
     request: Annotated[EnrolRequest, Body(openapi_examples=sample(example("enrol_request")))],

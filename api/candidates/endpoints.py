@@ -262,11 +262,7 @@ def get_frontier(
     )
 
 
-@router.get(
-    "/candidates/{candidate_id}",
-    summary="One candidate",
-    responses={**answer(example("candidate")), **errors(404)},
-)
+@router.get("/candidates/{candidate_id}", summary="One candidate", responses=answer(example("candidate"), 404))
 def get_candidate(candidate_id: CandidateId, person: Reader, here: Here) -> CandidateView:
     with here.database.read() as session:
         return candidates.get_candidate(session, person, candidate_id)
@@ -275,7 +271,7 @@ def get_candidate(candidate_id: CandidateId, person: Reader, here: Here) -> Cand
 @router.get(
     "/candidates/{candidate_id}/details",
     summary="One candidate with its blocks, its ancestors and the formats of its model",
-    responses={**answer(example("candidate_details")), **errors(404)},
+    responses=answer(example("candidate_details"), 404),
 )
 def get_candidate_details(candidate_id: CandidateId, person: Reader, here: Here) -> CandidateDetails:
     with here.database.read() as session:
@@ -286,7 +282,7 @@ def get_candidate_details(candidate_id: CandidateId, person: Reader, here: Here)
     "/candidates/{candidate_id}/parts",
     summary="Where a candidate's milliseconds and bytes go",
     response_model=CandidateParts,
-    responses={**answer(example("candidate_parts")), **errors(404)},
+    responses=answer(example("candidate_parts"), 404),
 )
 async def get_candidate_parts(candidate_id: CandidateId, person: Reader, here: Here) -> Response:
     """Predicted by part from all that was measured on its device by its protocol. Takes up to seconds."""
@@ -297,7 +293,7 @@ async def get_candidate_parts(candidate_id: CandidateId, person: Reader, here: H
 @router.get(
     "/candidates/{candidate_id}/launches",
     summary="The raw launches behind a candidate's numbers",
-    responses={**answer(example("launches")), **errors(404)},
+    responses=answer(example("launches"), 404),
 )
 def list_launches(candidate_id: CandidateId, person: Reader, here: Here) -> list[LaunchView]:
     """Samples in the order they were taken, memory by parts, and the environment of each launch."""

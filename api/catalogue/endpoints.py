@@ -9,7 +9,7 @@ from fastapi import APIRouter, Body, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from edgefront.api.docs.examples import example
-from edgefront.api.docs.openapi import answer, errors, sample
+from edgefront.api.docs.openapi import answer, sample
 from edgefront.api.http.auth import Anyone, Here, Reader
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import CatalogueName, HubName, HubOwner, LawName
@@ -73,7 +73,7 @@ def list_spaces(_asker: Anyone) -> list[SpaceView]:
     "/catalogue/spaces/{name}",
     tags=["catalogue"],
     summary="One search space with its genes",
-    responses={**answer(example("space")), **errors(404)},
+    responses=answer(example("space"), 404),
 )
 def get_space(name: CatalogueName, _asker: Anyone) -> SpaceView:
     by_name = catalogue.spaces()
@@ -88,10 +88,7 @@ def list_models(_asker: Anyone) -> list[NamedModelView]:
 
 
 @router.get(
-    "/catalogue/models/{name}",
-    tags=["catalogue"],
-    summary="One named model",
-    responses={**answer(example("model")), **errors(404)},
+    "/catalogue/models/{name}", tags=["catalogue"], summary="One named model", responses=answer(example("model"), 404)
 )
 def get_model(name: CatalogueName, _asker: Anyone) -> NamedModelView:
     return _model(named_model(name).name)
@@ -113,7 +110,7 @@ def list_published_models(_asker: Anyone) -> PublishedCatalogue:
     "/catalogue/published/{owner}/{name}",
     tags=["catalogue"],
     summary="One published model by its id on the Hugging Face Hub",
-    responses={**answer(example("published_model")), **errors(404)},
+    responses=answer(example("published_model"), 404),
 )
 def get_published_model(owner: HubOwner, name: HubName, _asker: Anyone) -> PublishedView:
     model = f"{owner}/{name}"
@@ -186,17 +183,14 @@ def list_quality_laws(person: Reader, here: Here) -> list[QualityLawView]:
     "/quality/laws/{name}",
     tags=["catalogue"],
     summary="What a quality law predicts, and where it holds",
-    responses={**answer(example("quality_law")), **errors(404)},
+    responses=answer(example("quality_law"), 404),
 )
 def get_quality_law(name: LawName, person: Reader, here: Here) -> QualityLawView:
     return laws.law_view(here.database, person, name)
 
 
 @router.get(
-    "/catalogue/recipes",
-    tags=["catalogue"],
-    summary="List training recipes",
-    responses=answer(example("recipes")),
+    "/catalogue/recipes", tags=["catalogue"], summary="List training recipes", responses=answer(example("recipes"))
 )
 def list_recipes(_asker: Anyone) -> list[RecipeView]:
     return [

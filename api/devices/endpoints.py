@@ -48,11 +48,7 @@ def list_devices(
         return devices.list_devices(session, person, here.database.now(session), cursor=cursor, limit=limit)
 
 
-@router.get(
-    "/devices/{device_id}",
-    summary="One device",
-    responses={**answer(example("device")), **errors(404)},
-)
+@router.get("/devices/{device_id}", summary="One device", responses=answer(example("device"), 404))
 def get_device(device: DeviceName, asker: Anyone, here: Here) -> DeviceView:
     """An agent can access only its own device."""
     with here.database.read() as session:
@@ -63,26 +59,20 @@ def get_device(device: DeviceName, asker: Anyone, here: Here) -> DeviceView:
 @router.post(
     "/devices/{device_id}/drain",
     summary="Drain a device: no further work",
-    responses={**answer(example("device")), **errors(404, 409)},
+    responses=answer(example("device"), 404, 409),
 )
 def drain_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
     """The device finishes its current launch first. Permitted to its owner and to admins."""
     return _command(here, devices.drain_device, person, device)
 
 
-@router.post(
-    "/devices/{device_id}/activate",
-    summary="End a drain",
-    responses={**answer(example("device")), **errors(404, 409)},
-)
+@router.post("/devices/{device_id}/activate", summary="End a drain", responses=answer(example("device"), 404, 409))
 def activate_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
     return _command(here, devices.activate_device, person, device)
 
 
 @router.post(
-    "/devices/{device_id}/trust",
-    summary="End a device's quarantine",
-    responses={**answer(example("device")), **errors(404, 409)},
+    "/devices/{device_id}/trust", summary="End a device's quarantine", responses=answer(example("device"), 404, 409)
 )
 def trust_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
     """The device gets launches again. Permitted to its owner and to admins."""
@@ -90,9 +80,7 @@ def trust_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
 
 
 @router.get(
-    "/devices/{device_id}/anchor",
-    summary="The history of a device's anchor",
-    responses={**answer(example("anchor")), **errors(404)},
+    "/devices/{device_id}/anchor", summary="The history of a device's anchor", responses=answer(example("anchor"), 404)
 )
 def get_device_anchor(device: DeviceName, asker: Anyone, here: Here) -> AnchorView:
     """The anchor is a small fixed model that every device measures regularly: its latencies and their conditions."""
@@ -103,7 +91,7 @@ def get_device_anchor(device: DeviceName, asker: Anyone, here: Here) -> AnchorVi
 @router.get(
     "/devices/{device_id}/work",
     summary="What a device does now, and what waits for it",
-    responses={**answer(example("device_work")), **errors(404)},
+    responses=answer(example("device_work"), 404),
 )
 def get_device_work(device: DeviceName, person: Reader, here: Here) -> DeviceWork:
     """Jobs of other owners are counted, not named."""
@@ -112,9 +100,7 @@ def get_device_work(device: DeviceName, person: Reader, here: Here) -> DeviceWor
 
 
 @router.post(
-    "/devices/{device_id}/revoke",
-    summary="Revoke a device's credential",
-    responses={**answer(example("device")), **errors(404, 409)},
+    "/devices/{device_id}/revoke", summary="Revoke a device's credential", responses=answer(example("device"), 404, 409)
 )
 def revoke_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
     """Its measurements are kept; its launches go to other devices. To use it again, enrol it again (`reenrol`)."""
@@ -127,10 +113,7 @@ def revoke_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
     "/devices/{device_id}/reenrol",
     status_code=201,
     summary="Create a token that enrols this device again",
-    responses={
-        **answer(example("reenrol_made"), status=201, description="The token; its secret is shown only once"),
-        **errors(404),
-    },
+    responses=answer(example("reenrol_made"), 404, status=201, description="The token; its secret is shown only once"),
 )
 def reenrol_device(
     device: DeviceName,
@@ -178,11 +161,7 @@ def create_enrolment_token(
         return devices.token_view(token, secret)
 
 
-@router.get(
-    "/enrolment-tokens",
-    summary="List enrolment tokens",
-    responses=answer([example("token")]),
-)
+@router.get("/enrolment-tokens", summary="List enrolment tokens", responses=answer([example("token")]))
 def list_enrolment_tokens(admin: Admin, here: Here) -> list[EnrolmentTokenView]:
     with here.database.read() as session:
         return devices.list_enrolment_tokens(session, admin)
@@ -191,7 +170,7 @@ def list_enrolment_tokens(admin: Admin, here: Here) -> list[EnrolmentTokenView]:
 @router.get(
     "/enrolment-tokens/{token_id}",
     summary="One enrolment token, and the devices that enrolled with it",
-    responses={**answer(example("token_used")), **errors(404)},
+    responses=answer(example("token_used"), 404),
 )
 def get_enrolment_token(token_id: TokenId, admin: Admin, here: Here) -> EnrolmentTokenView:
     with here.database.read() as session:
@@ -218,11 +197,7 @@ LOCAL_ONLY = (
 BY_ITSELF = "Found by itself. If devices reach the service at another address, change it here."
 
 
-@router.get(
-    "/address",
-    summary="The address at which devices reach this service",
-    responses=answer(example("address")),
-)
+@router.get("/address", summary="The address at which devices reach this service", responses=answer(example("address")))
 def get_address(_person: Reader, request: Request, here: Here) -> AddressView:
     """`EDGEFRONT_HTTP__URL` if it is set; else the address that this request came to, with the path below which a proxy
     serves the service, unless that is a loopback; else this machine's address in its network.

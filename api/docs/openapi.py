@@ -37,89 +37,73 @@ is a stable identifier; `field`, `value` and `allowed` describe the first error 
 them.
 """
 
-_EXAMPLES: dict[int, tuple[str, str, str, dict[str, Any]]] = {
-    401: ("Unauthenticated", "No key, or an invalid one", "unauthenticated", {"detail": "the API key is unknown"}),
-    403: (
-        "Forbidden",
-        "A valid key without the permission",
-        "forbidden",
-        {"detail": "this needs a key of the role admin, not user"},
-    ),
-    404: ("NotFound", "It does not exist, or belongs to another user", "not-found", {"detail": "no job 'job_01'"}),
-    409: (
-        "Conflict",
-        "Not possible in the current state",
-        "conflict",
-        {"detail": "the job is finished: it cannot be paused"},
-    ),
-    410: ("Gone", "It existed, but was revoked or has ended", "gone", {"detail": "this device was revoked"}),
-    413: ("TooLarge", "A body above the size limit", "too-large", {"detail": "the body is larger than 4194304 bytes"}),
-    415: (
-        "UnsupportedMediaType",
-        "A body that is not JSON",
-        "unsupported-media-type",
-        {"detail": "Send application/json, not text/plain."},
-    ),
-    416: (
-        "RangeNotSatisfiable",
-        "A range beyond the file",
-        "range-not-satisfiable",
-        {"detail": "the file has 1024 bytes"},
-    ),
+_EXAMPLES: dict[int, tuple[str, str]] = {
+    401: ("No key, or an invalid one", "the API key is unknown"),
+    403: ("A valid key without the permission", "this needs a key of the role admin, not user"),
+    404: ("It does not exist, or belongs to another user", "no job 'job_01'"),
+    409: ("Not possible in the current state", "the job is finished: it cannot be paused"),
+    410: ("It existed, but was revoked or has ended", "this device was revoked"),
+    413: ("A body above the size limit", "the body is larger than 4194304 bytes"),
+    415: ("A body that is not JSON", "Send application/json, not text/plain."),
+    416: ("A range beyond the file", "the file has 1024 bytes"),
     422: (
-        "InvalidInput",
         "A value is wrong: the field is named",
-        "invalid-input",
-        {
-            "detail": "targets.0.protocol.batch: must be greater than or equal to 1, not 0",
-            "in": "body",
-            "field": "targets.0.protocol.batch",
-            "value": 0,
-            "allowed": "greater than or equal to 1",
-        },
+        "targets.0.protocol.batch: must be greater than or equal to 1, not 0",
     ),
     429: (
-        "TooManyRequests",
         "The proxy's limits of an address, or of a key's event streams; Retry-After says when to retry",
-        "too-many-requests",
-        {"detail": "one address may have 512 requests under way and send 500 a second"},
+        "one address may have 512 requests under way and send 500 a second",
     ),
-    500: (
-        "InternalError",
-        "An error of the server; `instance` is in its log",
-        "internal-error",
-        {"detail": "Something went wrong on the server.", "instance": "urn:uuid:6f1f2f0e-5c3e-4f5a-9d55-0d8f5b7f6c11"},
-    ),
+    500: ("An error of the server; `instance` is in its log", "Something went wrong on the server."),
     503: (
-        "Unavailable",
         "The service or something that it needs is unavailable; try again after Retry-After",
-        "unavailable",
-        {"detail": "the database is unavailable; try again"},
+        "the database is unavailable; try again",
     ),
 }
+"""Status → what its problem document means, and the detail of an example."""
+_MORE: dict[int, dict[str, Any]] = {
+    422: {
+        "in": "body",
+        "field": "targets.0.protocol.batch",
+        "value": 0,
+        "allowed": "greater than or equal to 1",
+    },
+    500: {"instance": "urn:uuid:6f1f2f0e-5c3e-4f5a-9d55-0d8f5b7f6c11"},
+}
+"""Further members of an example."""
 _ALWAYS = (401, 403, 410, 429, 500, 503)
 
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The problem documents of an operation in addition to those of every operation; for `responses`."""
-    return {status: {"$ref": f"#/components/responses/{_EXAMPLES[status][0]}"} for status in statuses}
+    return {status: {"$ref": f"#/components/responses/{_name_of(status)}"} for status in statuses}
+
+
+def _name_of(status: int) -> str:
+    return "".join(part.capitalize() for part in problems.KIND_OF_STATUS[status].split("-"))
 
 
 def answer(
-    example: Any, *, status: int = 200, media: str = "application/json", description: str = "Done", schema: Any = None
+    example: Any,
+    *statuses: int,
+    status: int = 200,
+    media: str = "application/json",
+    description: str = "Done",
+    schema: Any = None,
 ) -> dict[int | str, dict[str, Any]]:
-    """A response with its example; for `responses`. `schema` if the media type is not the model's JSON."""
+    """A response with its example, and the `errors` of these statuses; for `responses`. `schema` if the media type is
+    not the model's JSON.
+    """
     content: dict[str, Any] = {"example": kept(example)}
     if schema is not None:
         content["schema"] = schema
-    return {status: {"description": description, "content": {media: content}}}
+    return {status: {"description": description, "content": {media: content}}, **errors(*statuses)}
 
 
-def event_stream_answer(example: Any) -> dict[int | str, dict[str, Any]]:
+def event_stream_answer(example: Any, *statuses: int) -> dict[int | str, dict[str, Any]]:
     """A response that is a stream of server-sent events, with its example."""
-    return answer(
-        example, media="text/event-stream", description="An endless stream of events", schema={"type": "string"}
-    )
+    description = "An endless stream of events"
+    return answer(example, *statuses, media="text/event-stream", description=description, schema={"type": "string"})
 
 
 def kept(example: Any) -> str:
@@ -178,29 +162,24 @@ def _add_components(document: dict[str, Any]) -> None:
         "bearer": {"type": "http", "scheme": "bearer", "description": "An API key, or an agent's credential"},
         "cookie": {"type": "apiKey", "in": "cookie", "name": "edgefront_session", "description": "Browser session"},
     }
-    components["responses"] = {
-        name: {
-            "description": description,
-            "content": {
-                problems.MEDIA_TYPE: {
-                    "schema": {"$ref": "#/components/schemas/Problem"},
-                    "example": {
-                        "type": f"urn:edgefront:problem:{kind}",
-                        "title": kind.replace("-", " ").capitalize(),
-                        "status": status,
-                        "kind": kind,
-                        **rest,
-                    },
-                }
-            },
-            **(
-                {"headers": {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds to wait"}}}
-                if status in (429, 503)
-                else {}
-            ),
-        }
-        for status, (name, description, kind, rest) in _EXAMPLES.items()
+    components["responses"] = {_name_of(status): _problem_response(status) for status in _EXAMPLES}
+
+
+def _problem_response(status: int) -> dict[str, Any]:
+    (description, detail), kind = _EXAMPLES[status], problems.KIND_OF_STATUS[status]
+    shown = {
+        "type": f"urn:edgefront:problem:{kind}",
+        "title": kind.replace("-", " ").capitalize(),
+        "status": status,
+        "kind": kind,
+        "detail": detail,
+        **_MORE.get(status, {}),
     }
+    content = {"schema": {"$ref": "#/components/schemas/Problem"}, "example": shown}
+    response: dict[str, Any] = {"description": description, "content": {problems.MEDIA_TYPE: content}}
+    if status in (429, 503):
+        response["headers"] = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds to wait"}}
+    return response
 
 
 def _complete(path: str, method: str, operation: dict[str, Any]) -> None:

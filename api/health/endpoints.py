@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from functools import partial
 
 import anyio.to_thread
 from fastapi import APIRouter, Response
 from sqlalchemy import text
 
-from edgefront.api.context import VERSION
+from edgefront.api.context import VERSION, Context
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer
 from edgefront.api.http.auth import Here, Reader
@@ -19,13 +18,12 @@ from edgefront.api.http.threads import ThreadRoute
 from edgefront.core.errors import Unavailable
 from edgefront.core.services.dispatch import broker_answers
 from edgefront.core.services.fleet.overview import overview
-from edgefront.core.services.settings import Settings
-from edgefront.core.store.database import Database
 from edgefront.core.wire.service import HealthView
 
 router = APIRouter(tags=["service"], route_class=ThreadRoute)
 
 CHECK_TIMEOUT_S = 5.0
+BROKER_TIMEOUT_S = 2.0
 
 
 @router.get("/v1/health", summary="Liveness", responses=answer(example("health")))
@@ -61,11 +59,11 @@ async def get_health() -> HealthView:
 async def get_ready(here: Here, response: Response) -> HealthView:
     """Checks the database, its schema version, and the broker."""
     results: dict[str, str] = {}
-    for name in CHECKS:
+    for name in ("database", "migrations", "broker"):
         if name == "migrations" and results["database"] != "ok":
             results[name] = "not checked"
             continue
-        check = partial(_run_check, name, here.settings, here.database)
+        check = partial(_check, name, here)
         try:
             # Abandoned on timeout: a database that drops packets must not block the response.
             waiting = anyio.to_thread.run_sync(check, abandon_on_cancel=True, limiter=here.probes)
@@ -93,34 +91,16 @@ def get_metrics(_person: Reader, here: Here) -> Response:
     return Response(here.metrics.text(state), headers={"Content-Type": MEDIA_TYPE})
 
 
-BROKER_TIMEOUT_S = 2.0
-
-
-def _database(_settings: Settings, database: Database) -> str:
-    with database.read() as session:
-        session.execute(text("SELECT 1"))
-    return "ok"
-
-
-def _migrations(_settings: Settings, database: Database) -> str:
-    return "ok" if database.is_current() else "the schema is not this release's: run alembic upgrade head"
-
-
-def _broker(settings: Settings, _database: Database) -> str:
-    is_away = not settings.embedded and not broker_answers(settings, BROKER_TIMEOUT_S)
-    return "the broker does not answer" if is_away else "ok"
-
-
-CHECKS: dict[str, Callable[[Settings, Database], str]] = {
-    "database": _database,
-    "migrations": _migrations,
-    "broker": _broker,
-}
-
-
-def _run_check(name: str, settings: Settings, database: Database) -> str:
+def _check(name: str, here: Context) -> str:
     """`ok`, or an error message without internal details."""
     try:
-        return CHECKS[name](settings, database)
+        if name == "database":
+            with here.database.read() as session:
+                session.execute(text("SELECT 1"))
+        elif name == "migrations" and not here.database.is_current():
+            return "the schema is not this release's: run alembic upgrade head"
+        elif name == "broker" and not (here.settings.embedded or broker_answers(here.settings, BROKER_TIMEOUT_S)):
+            return "the broker does not answer"
     except Unavailable:
         return "the database does not answer"
+    return "ok"

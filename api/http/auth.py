@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
@@ -195,46 +195,28 @@ async def _context(request: Request) -> Context:
     return context
 
 
-def principal_of(request: Request) -> Principal:
-    """The principal of the request's key; `Unauthenticated` for an enrolment token."""
+async def _anyone(request: Request) -> Principal:
     principal: Principal | None = getattr(request.state, "principal", None)
     if principal is None:
         raise Unauthenticated("this needs an API key, not an enrolment token")
     return principal
 
 
-async def _anyone(request: Request) -> Principal:
-    return principal_of(request)
+def _of_role(*roles: KeyRole) -> Any:
+    """The principal of the request's key, which must have one of these roles."""
+
+    async def principal_of(principal: Annotated[Principal, Depends(_anyone)]) -> Principal:
+        if principal.role not in roles:
+            raise Forbidden(f"this needs a key of the role {' or '.join(roles)}, not {principal.role}")
+        return principal
+
+    return Depends(principal_of)
 
 
-async def _person(principal: Annotated[Principal, Depends(_anyone)]) -> Principal:
-    if principal.role not in (KeyRole.ADMIN, KeyRole.USER):
-        raise Forbidden(f"this needs a key of the role user or admin, not {principal.role}")
-    return principal
-
-
-async def _reader(principal: Annotated[Principal, Depends(_anyone)]) -> Principal:
-    if principal.role not in (KeyRole.ADMIN, KeyRole.USER, KeyRole.VIEWER):
-        raise Forbidden(f"this needs a key of the role user, viewer or admin, not {principal.role}")
-    return principal
-
-
-async def _admin(principal: Annotated[Principal, Depends(_anyone)]) -> Principal:
-    if principal.role != KeyRole.ADMIN:
-        raise Forbidden(f"this needs a key of the role admin, not {principal.role}")
-    return principal
-
-
-def device_of(request: Request) -> str:
-    """The device of the requesting agent; `Forbidden` for other roles."""
-    principal = principal_of(request)
+async def _device(principal: Annotated[Principal, Depends(_anyone)]) -> str:
     if principal.role != KeyRole.AGENT or principal.device_id is None:
         raise Forbidden(f"this needs an agent's credential, not a key of the role {principal.role}")
     return principal.device_id
-
-
-async def _device(request: Request) -> str:
-    return device_of(request)
 
 
 async def _enrolment_token(request: Request) -> str:
@@ -246,11 +228,11 @@ async def _enrolment_token(request: Request) -> str:
 
 Here = Annotated[Context, Depends(_context)]
 Anyone = Annotated[Principal, Depends(_anyone)]
-Person = Annotated[Principal, Depends(_person)]
+Person = Annotated[Principal, _of_role(KeyRole.USER, KeyRole.ADMIN)]
 """Who may change what is theirs."""
-Reader = Annotated[Principal, Depends(_reader)]
+Reader = Annotated[Principal, _of_role(KeyRole.USER, KeyRole.VIEWER, KeyRole.ADMIN)]
 """A person who may only read, too."""
-Admin = Annotated[Principal, Depends(_admin)]
+Admin = Annotated[Principal, _of_role(KeyRole.ADMIN)]
 DeviceId = Annotated[str, Depends(_device)]
 """The device of the requesting agent."""
 EnrolmentToken = Annotated[str, Depends(_enrolment_token)]

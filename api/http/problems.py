@@ -24,7 +24,7 @@ MAX_ERRORS = 20
 _MAX_DETAIL = 4000
 
 _STANDARD = frozenset({"type", "title", "status", "detail", "kind", "instance"})
-_KIND_OF_STATUS = {
+KIND_OF_STATUS = {
     400: "bad-request",
     401: "unauthenticated",
     403: "forbidden",
@@ -32,10 +32,13 @@ _KIND_OF_STATUS = {
     405: "method-not-allowed",
     406: "not-acceptable",
     409: "conflict",
+    410: "gone",
     413: "too-large",
     415: "unsupported-media-type",
     416: "range-not-satisfiable",
+    422: "invalid-input",
     429: "too-many-requests",
+    500: "internal-error",
     503: "unavailable",
 }
 
@@ -98,7 +101,7 @@ def of_crash(error: BaseException) -> Response:
 
 def of_http(error: HTTPException) -> Response:
     """The document of errors of the framework: unknown path, wrong method."""
-    kind = _KIND_OF_STATUS.get(error.status_code, "error")
+    kind = KIND_OF_STATUS.get(error.status_code, "error")
     phrase = HTTPStatus(error.status_code).phrase
     detail = error.detail if error.detail and error.detail != phrase else _PLAIN_DETAIL.get(error.status_code, phrase)
     return respond(error.status_code, kind, detail, headers=error.headers)

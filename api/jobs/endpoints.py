@@ -39,7 +39,7 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=JsonRoute)
     "",
     status_code=201,
     summary="Submit a search job",
-    responses={**answer(example("job"), status=201, description="The job; Location is its URL"), **errors(404, 409)},
+    responses=answer(example("job"), 404, 409, status=201, description="The job; Location is its URL"),
 )
 async def create_job(
     request: Annotated[JobRequest, Body(openapi_examples=example("job_requests"))],
@@ -85,11 +85,7 @@ def list_jobs(
         return jobs.list_jobs(session, person, now, cursor=cursor, limit=limit, state=state)
 
 
-@router.get(
-    "/{job_id}",
-    summary="One job with its targets' progress",
-    responses={**answer(example("job")), **errors(404)},
-)
+@router.get("/{job_id}", summary="One job with its targets' progress", responses=answer(example("job"), 404))
 def get_job(job_id: JobId, person: Reader, here: Here) -> JobView:
     with here.database.read() as session:
         return jobs.get_job(session, person, job_id, here.database.now(session))
@@ -99,7 +95,7 @@ def get_job(job_id: JobId, person: Reader, here: Here) -> JobView:
     "/{job_id}/recommendation",
     summary="The best measured model within limits",
     response_model=RecommendationView,
-    responses={**answer(example("recommendation")), **errors(404)},
+    responses=answer(example("recommendation"), 404),
 )
 async def get_recommendation(
     job_id: JobId,
@@ -124,7 +120,7 @@ async def get_recommendation(
 @router.get(
     "/{job_id}/choices",
     summary="The best published model, format and runtime within limits",
-    responses={**answer(example("choices")), **errors(404)},
+    responses=answer(example("choices"), 404),
 )
 def get_choices(job_id: JobId, person: Reader, here: Here, limits: AskedLimits) -> ChoicesView:
     """Of a job among published models, over the targets of a device: the highest published score within the limits,
@@ -142,38 +138,26 @@ def get_choices(job_id: JobId, person: Reader, here: Here, limits: AskedLimits) 
 @router.get(
     "/{job_id}/law",
     summary="The job's quality law, and how far it agrees with trainings",
-    responses={**answer(example("job_law")), **errors(404)},
+    responses=answer(example("job_law"), 404),
 )
 async def get_job_law(job_id: JobId, person: Reader, here: Here) -> JobLawView:
     """A job searches by the law that it began with; its answers read the newest of what your trainings taught."""
     return await here.slow.run(partial(law.law_view, here.database, person, job_id))
 
 
-@router.post(
-    "/{job_id}/pause",
-    summary="Pause a job",
-    responses={**answer(example("job")), **errors(404, 409)},
-)
+@router.post("/{job_id}/pause", summary="Pause a job", responses=answer(example("job"), 404, 409))
 def pause_job(job_id: JobId, person: Person, here: Here) -> JobView:
     """Stops further launches; running measurements are still accepted."""
     return _command(here, jobs.pause_job, person, job_id)
 
 
-@router.post(
-    "/{job_id}/resume",
-    summary="Resume a paused job",
-    responses={**answer(example("job")), **errors(404, 409)},
-)
+@router.post("/{job_id}/resume", summary="Resume a paused job", responses=answer(example("job"), 404, 409))
 def resume_job(job_id: JobId, person: Person, here: Here) -> JobView:
     """Resumes where it was paused."""
     return _command(here, jobs.resume_job, person, job_id)
 
 
-@router.post(
-    "/{job_id}/cancel",
-    summary="Cancel a job",
-    responses={**answer(example("job")), **errors(404, 409)},
-)
+@router.post("/{job_id}/cancel", summary="Cancel a job", responses=answer(example("job"), 404, 409))
 def cancel_job(job_id: JobId, person: Person, here: Here) -> JobView:
     """Ends the job permanently and keeps its results."""
     return _command(here, jobs.cancel_job, person, job_id)
@@ -183,7 +167,7 @@ def cancel_job(job_id: JobId, person: Person, here: Here) -> JobView:
     "/{job_id}/targets",
     status_code=201,
     summary="Add a device to a job",
-    responses={**answer(example("job"), status=201, description="The job with the target"), **errors(404, 409)},
+    responses=answer(example("job"), 404, 409, status=201, description="The job with the target"),
 )
 async def extend_job(
     job_id: JobId,
@@ -218,7 +202,7 @@ def delete_job(job_id: JobId, person: Person, here: Here) -> None:
     "/{job_id}/events",
     summary="Follow a job's events (SSE)",
     response_class=EventSourceResponse,
-    responses={**event_stream_answer(example("job_event_stream")), **errors(404)},
+    responses=event_stream_answer(example("job_event_stream"), 404),
 )
 async def follow_job(
     job_id: JobId,

@@ -6,9 +6,7 @@ from datetime import timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Body, Query, Request, Response
-from starlette.concurrency import run_in_threadpool
 
-from edgefront.api.context import Context
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors, sample
 from edgefront.api.http.auth import COOKIE, Admin, Anyone, Here, Person, Reader
@@ -87,12 +85,11 @@ def _me(asker: Principal) -> MeView:
     tags=["access"],
     status_code=201,
     summary="Exchange a key for a session cookie",
-    responses={
-        **answer(example("me"), status=201, description="Set-Cookie holds the session; no script can read it"),
-        **errors(401, 403, 429),
-    },
+    responses=answer(
+        example("me"), 401, 403, 429, status=201, description="Set-Cookie holds the session; no script can read it"
+    ),
 )
-async def open_session(
+def open_session(
     body: Annotated[SessionRequest, Body(openapi_examples=sample(example("session_request")))],
     request: Request,
     response: Response,
@@ -101,8 +98,10 @@ async def open_session(
     """The session lasts for a week, or as long as the key. Only the key in the body is needed."""
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise Forbidden("log in from this server's own page, not from another site's")
-    principal = await run_in_threadpool(_find, here, body.key)
-    secret = await run_in_threadpool(_open, here, principal)
+    with here.database.read() as session:
+        principal = keys.authenticate(session, body.key, here.database.now(session))
+    with here.database.write() as session:
+        secret = keys.open_web_session(session, principal, here.database.now(session))
     response.set_cookie(
         COOKIE,
         secret,
@@ -115,28 +114,15 @@ async def open_session(
     return _me(principal)
 
 
-def _find(here: Context, key: str) -> Principal:
-    with here.database.read() as session:
-        return keys.authenticate(session, key, here.database.now(session))
-
-
-def _open(here: Context, principal: Principal) -> str:
-    with here.database.write() as session:
-        return keys.open_web_session(session, principal, here.database.now(session))
-
-
 @router.delete(
-    "/session",
-    tags=["access"],
-    status_code=204,
-    summary="Log out",
-    responses={204: {"description": "Logged out"}},
+    "/session", tags=["access"], status_code=204, summary="Log out", responses={204: {"description": "Logged out"}}
 )
-async def close_session(_asker: Anyone, request: Request, here: Here) -> Response:
+def close_session(_asker: Anyone, request: Request, here: Here) -> Response:
     """Ends the session of the cookie; without one, does nothing."""
     credential: Credential = request.state.credential
     if credential.cookie:
-        await run_in_threadpool(_close, here, credential.secret)
+        with here.database.write() as session:
+            keys.close_web_session(session, credential.secret)
         here.credentials.forget()
     response = Response(status_code=204)
     response.delete_cookie(
@@ -149,16 +135,11 @@ async def close_session(_asker: Anyone, request: Request, here: Here) -> Respons
     return response
 
 
-def _close(here: Context, secret: str) -> None:
-    with here.database.write() as session:
-        keys.close_web_session(session, secret)
-
-
 @router.get(
     "/identifiers",
     tags=["identifiers"],
     summary="The identifier that a part of it stands for",
-    responses={**answer(example("identifier")), **errors(404)},
+    responses=answer(example("identifier"), 404),
 )
 def find_identifier(
     kind: Annotated[IdentifiedKind, Query(description="What it identifies")],

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Query, Response
 
 from edgefront.api.docs.examples import example
-from edgefront.api.docs.openapi import answer, errors, sample
+from edgefront.api.docs.openapi import answer, sample
 from edgefront.api.http.auth import Here, Reader
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.core.services.prediction.comparing import compare
@@ -25,7 +25,7 @@ router = APIRouter(prefix="/v1", route_class=JsonRoute)
     tags=["predictions"],
     summary="Predict latency, memory and quality of architectures on a device",
     response_model=PredictionsView,
-    responses={**answer(example("predictions")), **errors(404, 409)},
+    responses=answer(example("predictions"), 404, 409),
 )
 async def predict(
     request: Annotated[PredictionRequest, Body(openapi_examples=sample(example("prediction_request")))],
@@ -43,7 +43,7 @@ async def predict(
     tags=["candidates"],
     summary="Several targets beside each other, of one job or of several",
     response_model=ComparisonView,
-    responses={**answer(example("comparison")), **errors(404)},
+    responses=answer(example("comparison"), 404),
 )
 async def compare_targets(
     person: Reader,

@@ -24,7 +24,7 @@ from edgefront.core.services.trainings.files.downloads import files_of
 from edgefront.core.services.trainings.files.folder import mark_deleted, remove_folder
 from edgefront.core.services.trainings.lifecycle import MAX_METRICS, MAX_RECORDS
 from edgefront.core.states import TrainingState
-from edgefront.core.wire.supernets import ProbabilitiesView, ProbabilityRecord, SearchProgress
+from edgefront.core.wire.supernets import ProbabilitiesView
 from edgefront.core.wire.trainings import (
     MetricPage,
     TrainingEstimate,
@@ -42,10 +42,9 @@ _ID = r"^[A-Za-z0-9_\-]+$"
     "",
     status_code=201,
     summary="Train an architecture, a candidate, or points of a frontier",
-    responses={
-        **answer(example("training_page"), status=201, description="The trainings; Location is the URL of the first"),
-        **errors(404, 409),
-    },
+    responses=answer(
+        example("training_page"), 404, 409, status=201, description="The trainings; Location is the URL of the first"
+    ),
 )
 async def create_trainings(
     request: Annotated[TrainingRequest, Body(openapi_examples=example("training_requests"))],
@@ -68,7 +67,7 @@ async def create_trainings(
     "/estimate",
     summary="What a request for trainings would make, without submitting it",
     response_model=TrainingEstimate,
-    responses={**answer(example("training_estimate")), **errors(404)},
+    responses=answer(example("training_estimate"), 404),
 )
 async def estimate_trainings(
     request: Annotated[TrainingRequest, Body(openapi_examples=example("training_requests"))],
@@ -80,11 +79,7 @@ async def estimate_trainings(
     return await here.slow.answer(work)
 
 
-@router.get(
-    "",
-    summary="List trainings, newest first",
-    responses=answer(example("training_page")),
-)
+@router.get("", summary="List trainings, newest first", responses=answer(example("training_page")))
 def list_trainings(
     person: Reader,
     here: Here,
@@ -107,11 +102,7 @@ def list_trainings(
         )
 
 
-@router.get(
-    "/{training_id}",
-    summary="One training",
-    responses={**answer(example("training")), **errors(404)},
-)
+@router.get("/{training_id}", summary="One training", responses=answer(example("training"), 404))
 def get_training(training_id: TrainingId, person: Reader, here: Here) -> TrainingView:
     """Returns the training with its progress, its scores, and the measurements of its candidate."""
     with here.database.read() as session:
@@ -119,9 +110,7 @@ def get_training(training_id: TrainingId, person: Reader, here: Here) -> Trainin
 
 
 @router.get(
-    "/{training_id}/metrics",
-    summary="A training's curves",
-    responses={**answer(example("training_metric_page")), **errors(404)},
+    "/{training_id}/metrics", summary="A training's curves", responses=answer(example("training_metric_page"), 404)
 )
 def list_training_metrics(
     training_id: TrainingId,
@@ -139,15 +128,9 @@ def list_training_metrics(
     "/{training_id}/log",
     summary="The log of a training",
     response_class=PlainTextResponse,
-    responses={
-        **answer(
-            example("training_log"),
-            media="text/plain",
-            description="The last lines",
-            schema={"type": "string"},
-        ),
-        **errors(404),
-    },
+    responses=answer(
+        example("training_log"), 404, media="text/plain", description="The last lines", schema={"type": "string"}
+    ),
 )
 def read_training_log(
     training_id: TrainingId,
@@ -159,11 +142,7 @@ def read_training_log(
     return PlainTextResponse(files_of(here.database, person, training_id, here.settings).log(tail))
 
 
-@router.post(
-    "/{training_id}/pause",
-    summary="Pause a training",
-    responses={**answer(example("training")), **errors(404, 409)},
-)
+@router.post("/{training_id}/pause", summary="Pause a training", responses=answer(example("training"), 404, 409))
 def pause_training(training_id: TrainingId, person: Person, here: Here) -> TrainingView:
     """Stops after the current step with a checkpoint, and frees its slot for others."""
     return _command(here, trainings.pause_training, person, training_id)
@@ -172,18 +151,14 @@ def pause_training(training_id: TrainingId, person: Person, here: Here) -> Train
 @router.post(
     "/{training_id}/resume",
     summary="Resume a paused or failed training",
-    responses={**answer(example("training")), **errors(404, 409)},
+    responses=answer(example("training"), 404, 409),
 )
 def resume_training(training_id: TrainingId, person: Person, here: Here) -> TrainingView:
     """Resumes from the last checkpoint, once a worker has free capacity. A failed one gets all its attempts again."""
     return _command(here, trainings.resume_training, person, training_id)
 
 
-@router.post(
-    "/{training_id}/cancel",
-    summary="Cancel a training",
-    responses={**answer(example("training")), **errors(404, 409)},
-)
+@router.post("/{training_id}/cancel", summary="Cancel a training", responses=answer(example("training"), 404, 409))
 def cancel_training(training_id: TrainingId, person: Person, here: Here) -> TrainingView:
     """Ends it permanently and keeps its checkpoints."""
     return _command(here, trainings.cancel_training, person, training_id)
@@ -210,7 +185,7 @@ def delete_training(training_id: TrainingId, person: Person, here: Here) -> None
     "/{training_id}/events",
     summary="Follow a training's events (SSE)",
     response_class=EventSourceResponse,
-    responses={**event_stream_answer(example("training_event_stream")), **errors(404)},
+    responses=event_stream_answer(example("training_event_stream"), 404),
 )
 async def follow_training(
     training_id: TrainingId,
@@ -238,20 +213,6 @@ def _command(
     return training
 
 
-_ROW = (0.92, 0.05, 0.03)
-_EXAMPLE = ProbabilitiesView(
-    training_id="trn_01jv0d1e3m4q3k2n1p0r9s8t74",
-    choices=("attention", "feed_forward", "identity"),
-    searches=(
-        SearchProgress(
-            seed=7,
-            phase="tuning",
-            pattern="(sf)",
-            records=(ProbabilityRecord(step=400, temperature=0.4, probabilities=(_ROW, (_ROW[1], _ROW[0], _ROW[2]))),),
-        ),
-    ),
-).model_dump(mode="json")
-
 Records = Annotated[int, Query(ge=1, le=MAX_RECORDS, description="Maximum number of records per seed, evenly spread")]
 
 
@@ -259,7 +220,7 @@ Records = Annotated[int, Query(ge=1, le=MAX_RECORDS, description="Maximum number
     "/{training_id}/probabilities",
     operation_id="read_probabilities",
     summary="Block probabilities of a supernet's layers",
-    responses={**answer(_EXAMPLE), **errors(404)},
+    responses=answer(example("probabilities"), 404),
 )
 def read(training_id: TrainingId, person: Reader, here: Here, records: Records = 100) -> ProbabilitiesView:
     """The probability of each block in each layer over the steps, for each seed. Of a supernet's training only."""

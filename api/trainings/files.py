@@ -64,11 +64,7 @@ FilePath = Annotated[
 ]
 
 
-@router.get(
-    "/{training_id}/files",
-    summary="A training's files",
-    responses={**answer(example("training_files")), **errors(404)},
-)
+@router.get("/{training_id}/files", summary="A training's files", responses=answer(example("training_files"), 404))
 def list_training_files(training_id: TrainingId, person: Reader, here: Here) -> list[TrainingFile]:
     """The result once it is done, the newest checkpoint, and the files that TensorBoard reads."""
     return files_of(here.database, person, training_id, here.settings).listed()

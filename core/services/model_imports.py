@@ -83,12 +83,13 @@ def import_model(
 
 def _row(owner: str, training_id: str, model: ImportedModel, **asked: str | None) -> Training:
     architecture = model.architecture
+    request = {name: value for name, value in (*asked.items(), ("licence", model.facts.get("licence"))) if value}
     return Training(
         id=training_id,
         owner=owner,
         name=model.facts["name"],
         kind=TrainingKind.IMPORT,
-        request={name: value for name, value in asked.items() if value is not None} | _licence(model),
+        request=request,
         request_digest=model.digest,
         import_digest=model.digest,
         architecture=architecture.canonical,
@@ -114,8 +115,3 @@ def _law_of_cuts(folder: Path, model: ImportedModel) -> CutLaw | None:
             allowed="the study of this model (edgefront inherit study), or none",
         )
     return law
-
-
-def _licence(model: ImportedModel) -> dict[str, str]:
-    licence = model.facts.get("licence")
-    return {} if licence is None else {"licence": licence}

@@ -1,6 +1,6 @@
 """The database's clock, extrapolated by this machine's; and stored times, after that clock was set back.
 
-Whatever waits for a stored time compares by `is_over` or `over`: a time further ahead than it can have been set is from
+Whatever waits for a stored time compares by `over`: a time further ahead than it can have been set is from
 before the clock was set back. Otherwise the wait would last as long as the clock was moved.
 """
 
@@ -25,13 +25,8 @@ MARGIN = timedelta(seconds=10)
 """The clocks of two processes differ by less."""
 
 
-def is_over(end: datetime, now: datetime, longest: timedelta) -> bool:
-    """Whether a wait that was stored by its end is over. `longest`: the most that an end is ever ahead."""
-    return not now < end <= now + longest + MARGIN
-
-
 def over(end: Any, now: datetime, longest: timedelta) -> ColumnElement[bool]:
-    """`is_over` of a column."""
+    """Whether a wait that was stored by its end is over. `longest`: the most that an end is ever ahead."""
     return or_(end <= now, end > now + longest + MARGIN)
 
 

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
@@ -279,7 +280,7 @@ class Supervisor:
             _log.exception("not stored")
         else:
             state.accepted()
-            self._last_report = report.without_metrics()
+            self._last_report = replace(report, metrics=(), whole=False)  # the next one if there is nothing new
 
     def _stop_if_requested(self, process: RunProcess, now: float) -> None:
         """Stops the run if requested, and kills it if it does not stop in time."""

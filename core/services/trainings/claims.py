@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
@@ -38,9 +38,6 @@ from edgefront.core.store.tables import Training
 MAX_ATTEMPTS = 3
 
 LOST = "the worker was lost while it trained this"
-
-"""How a run ended: with its result, on request, to restart with smaller batches, permanently because its input is
-invalid, or by any other failure."""
 
 
 @dataclass(frozen=True)
@@ -75,10 +72,6 @@ class Report:
     checkpoint: int | None = None
     metrics: Sequence[Document] = ()
     whole: bool = False
-
-    def without_metrics(self) -> Report:
-        """The report without metrics: the next one if there is nothing new."""
-        return replace(self, metrics=(), whole=False)
 
 
 @dataclass(frozen=True)
@@ -356,11 +349,6 @@ def _changed(session: Session, training_id: str, said: Report) -> tuple[list[Doc
     return put, max((step for step in stored if step < gone[0]), default=0)
 
 
-def comparability_key(recipe: Recipe, budget: Document, dataset_digest: str | None, start: str | None) -> str:
-    """A key that is equal for trainings whose scores are comparable: same length, recipe, data and evaluation."""
-    return _key(recipe, {name: value for name, value in budget.items() if value is not None}, dataset_digest, start)
-
-
 def _key(recipe: Recipe, *what: object) -> str:
     described = [recipe.learnt(), recipe.evaluation.model_dump(mode="json"), *what]
     return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
@@ -372,7 +360,9 @@ def _score(session: Session, training: Training, scores: Sequence[Score], now: d
     recipe = Recipe.parse(training.recipe)
     start = start_of(training)
     begins_with = f"{start}, a part" if inherits(training) else start
-    key = comparability_key(recipe, training.budget, training.dataset_digest, begins_with)
+    budget = {name: value for name, value in training.budget.items() if value is not None}
+    # Equal for trainings whose scores are comparable: same length, recipe, data and evaluation.
+    key = _key(recipe, budget, training.dataset_digest, begins_with)
     # Laws are about models that were trained from their beginning.
     recipe_key = None if inherits(training) else _key(recipe, training.dataset_digest, begins_with)
     evaluations = [

@@ -13,11 +13,13 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
+from sqlalchemy import select
+
 from edgefront.core.errors import BoundReached, Unavailable
 from edgefront.core.files import sha256
 from edgefront.core.services.settings import Settings
-from edgefront.core.services.trainings.queries import trainings as rows
 from edgefront.core.store.database import Database
+from edgefront.core.store.tables import Training
 from edgefront.core.training.run_folder import CHECKPOINTS, RESULT
 from edgefront.core.units import MIB
 
@@ -120,7 +122,7 @@ def check_stored(database: Database, owner: str, settings: Settings, added: int 
     if most is None:
         return
     with database.read() as session:
-        ids = rows.ids_of(session, owner)
+        ids = session.scalars(select(Training.id).where(Training.owner == owner)).all()
     used = stored_bytes(settings, ids)
     if used < most and used + added <= most:
         return

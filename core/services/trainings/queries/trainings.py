@@ -67,10 +67,6 @@ def page(
     return list(session.scalars(query))
 
 
-def ids_of(session: Session, owner: str) -> list[str]:
-    return list(session.scalars(select(Training.id).where(Training.owner == owner)))
-
-
 def supernet_of(session: Session, target_id: str) -> Training | None:
     """The supernet of a target's search; the last one if there were several."""
     query = select(Training).where(Training.target_id == target_id, Training.kind == TrainingKind.SUPERNET)
