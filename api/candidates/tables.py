@@ -20,6 +20,7 @@ from edgefront.core.services.jobs.candidates import EXPORT_COLUMNS
 from edgefront.core.spreadsheet import cell
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate
+from edgefront.core.store.tables.base import UtcDateTime
 from edgefront.core.wire.candidates import CandidateView, FrontierView
 
 PARQUET = "application/vnd.apache.parquet"
@@ -31,7 +32,7 @@ _CHUNK = 1 << 18
 
 Rows = Callable[[Session], Iterator[dict[str, Any]]]
 
-_ARROW = {int: pa.int64(), float: pa.float64(), bool: pa.bool_(), datetime: pa.timestamp("us", "UTC")}
+_ARROW = {int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 _TEXTS = ("target", "predicted_relative_to", "predicted_law", "predicted_label")
 """Exported columns of text that no column of the table is."""
 
@@ -131,6 +132,8 @@ def _schema() -> pa.Schema:
 
 def _type(name: str) -> pa.DataType:
     stored = Candidate.__table__.c.get(name)
+    if stored is not None and isinstance(stored.type, UtcDateTime):
+        return pa.timestamp("us", "UTC")
     if stored is not None:
         return _ARROW.get(stored.type.python_type, pa.string())
     if name == "extrapolated":
