@@ -106,7 +106,7 @@ def create_app(settings: Settings, *, database: Database | None = None) -> FastA
         response_class=JSONResponse,
         responses=openapi.answer(example("openapi"), description="OpenAPI 3.1"),
     )
-    check_root_path(settings.http.root_path, [route.path for route in app.routes])
+    check_root_path(settings.http.root_path, [getattr(route, "path", "") for route in app.routes])
     app.openapi = lambda: openapi.build(app)  # type: ignore[method-assign]
     return app
 
