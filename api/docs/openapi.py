@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI
@@ -37,40 +38,7 @@ is a stable identifier; `field`, `value` and `allowed` describe the first error 
 them.
 """
 
-_EXAMPLES: dict[int, tuple[str, str]] = {
-    401: ("No key, or an invalid one", "the API key is unknown"),
-    403: ("A valid key without the permission", "this needs a key of the role admin, not user"),
-    404: ("It does not exist, or belongs to another user", "no job 'job_01'"),
-    409: ("Not possible in the current state", "the job is finished: it cannot be paused"),
-    410: ("It existed, but was revoked or has ended", "this device was revoked"),
-    413: ("A body above the size limit", "the body is larger than 4194304 bytes"),
-    415: ("A body that is not JSON", "Send application/json, not text/plain."),
-    416: ("A range beyond the file", "the file has 1024 bytes"),
-    422: (
-        "A value is wrong: the field is named",
-        "targets.0.protocol.batch: must be greater than or equal to 1, not 0",
-    ),
-    429: (
-        "The proxy's limits of an address, or of a key's event streams; Retry-After says when to retry",
-        "one address may have 512 requests under way and send 500 a second",
-    ),
-    500: ("An error of the server; `instance` is in its log", "Something went wrong on the server."),
-    503: (
-        "The service or something that it needs is unavailable; try again after Retry-After",
-        "the database is unavailable; try again",
-    ),
-}
-"""Status → what its problem document means, and the detail of an example."""
-_MORE: dict[int, dict[str, Any]] = {
-    422: {
-        "in": "body",
-        "field": "targets.0.protocol.batch",
-        "value": 0,
-        "allowed": "greater than or equal to 1",
-    },
-    500: {"instance": "urn:uuid:6f1f2f0e-5c3e-4f5a-9d55-0d8f5b7f6c11"},
-}
-"""Further members of an example."""
+_DOCUMENTED = (401, 403, 404, 409, 410, 413, 415, 416, 422, 429, 500, 503)
 _ALWAYS = (401, 403, 410, 429, 500, 503)
 
 
@@ -162,21 +130,15 @@ def _add_components(document: dict[str, Any]) -> None:
         "bearer": {"type": "http", "scheme": "bearer", "description": "An API key, or an agent's credential"},
         "cookie": {"type": "apiKey", "in": "cookie", "name": "edgefront_session", "description": "Browser session"},
     }
-    components["responses"] = {_name_of(status): _problem_response(status) for status in _EXAMPLES}
+    components["responses"] = {_name_of(status): _problem_response(status) for status in _DOCUMENTED}
 
 
 def _problem_response(status: int) -> dict[str, Any]:
-    (description, detail), kind = _EXAMPLES[status], problems.KIND_OF_STATUS[status]
-    shown = {
-        "type": f"urn:edgefront:problem:{kind}",
-        "title": kind.replace("-", " ").capitalize(),
-        "status": status,
-        "kind": kind,
-        "detail": detail,
-        **_MORE.get(status, {}),
-    }
+    kind, phrase = problems.KIND_OF_STATUS[status], HTTPStatus(status).phrase
+    title = kind.replace("-", " ").capitalize()
+    shown = {"type": f"urn:edgefront:problem:{kind}", "title": title, "status": status, "kind": kind, "detail": phrase}
     content = {"schema": {"$ref": "#/components/schemas/Problem"}, "example": shown}
-    response: dict[str, Any] = {"description": description, "content": {problems.MEDIA_TYPE: content}}
+    response: dict[str, Any] = {"description": phrase, "content": {problems.MEDIA_TYPE: content}}
     if status in (429, 503):
         response["headers"] = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds to wait"}}
     return response
