@@ -37,7 +37,7 @@ from edgefront.api.trainings import files as training_files
 from edgefront.api.web import pages
 from edgefront.core.services import event_log
 from edgefront.core.services.dispatch import sender
-from edgefront.core.services.measuring.leases import wanted_keys
+from edgefront.core.services.measuring.queries.leases import wanted_keys
 from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.files.drafts import remove_left

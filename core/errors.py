@@ -20,11 +20,12 @@ EdgefrontError
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, TypeVar
 
 _Error = TypeVar("_Error", bound="EdgefrontError")
+_Result = TypeVar("_Result")
 
 
 class EdgefrontError(Exception):
@@ -177,6 +178,29 @@ class MeasurementError(EdgefrontError):
     def __init__(self, detail: str, *, reason: str, **extra: Any) -> None:
         super().__init__(detail, reason=reason, **extra)
         self.reason = reason
+
+
+class ErrorCollector:
+    """What a request would be refused for: every error once, in the order in which it was found."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str], EdgefrontError] = {}
+
+    def __iter__(self) -> Iterator[EdgefrontError]:
+        return iter(self._found.values())
+
+    def collect(self, do: Callable[[], _Result]) -> _Result | None:
+        """What it returns; None if it raises an error, which is kept."""
+        try:
+            return do()
+        except EdgefrontError as error:
+            self._found.setdefault((error.field, error.detail), error)
+            return None
+
+    def raise_first(self) -> None:
+        """Nothing where there are none."""
+        for error in self:
+            raise error
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from edgefront.api.docs.examples import example
 from edgefront.api.serve import Server, make_server
 from edgefront.core.services.access import keys
 from edgefront.core.services.fleet import devices
-from edgefront.core.services.measuring import release_leases
+from edgefront.core.services.measuring import leases
 from edgefront.core.services.settings import Settings
 from edgefront.core.store.database import Database
 from edgefront.core.wire.agent import DeviceFacts, EnrolRequest
@@ -94,7 +94,7 @@ class Service:
             _, token = devices.create_enrolment_token(session, admin, EnrolmentTokenRequest(), now)
             facts = DeviceFacts.model_validate(example("enrol_request")["facts"])
             asked = EnrolRequest(name=name, device_class=device_class, facts=facts)
-            answer = release_leases.enrol(session, token, asked, now)
+            answer = leases.enrol(session, token, asked, now)
             return answer.device_id, answer.credential
 
     def agent(self, name: str = "lab-7", device_class: str = "laptop") -> httpx.Client:

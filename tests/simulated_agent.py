@@ -23,7 +23,7 @@ from edgefront.core.measurement.record import GenerationSamples, LatencySamples,
 from edgefront.core.prediction.features import features
 from edgefront.core.services.access.keys import Principal, create_key
 from edgefront.core.services.fleet import devices
-from edgefront.core.services.measuring import leases, release_leases, reports
+from edgefront.core.services.measuring import leases, reports
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.database import Database
 from edgefront.core.wire.agent import (
@@ -191,11 +191,11 @@ class SimulatedAgent:
             now = database.now(session)
             _, secret = devices.create_enrolment_token(session, admin, EnrolmentTokenRequest(), now)
             request = EnrolRequest(name=self.name, device_class=device_class, facts=device_facts or facts())
-            self.device_id = release_leases.enrol(session, secret, request, now).device_id
+            self.device_id = leases.enrol(session, secret, request, now).device_id
 
     def lease(self, max_items: int = 8) -> LeaseResponse:
         with self.database.write() as session:
-            return leases.claim(session, self.device_id, max_items, self.database.now(session), 60.0).found
+            return leases.claim(session, self.device_id, max_items, self.database.now(session), 60.0)
 
     def result(self, item: LeaseItem) -> LaunchResult:
         before = self.launches[item.digest]

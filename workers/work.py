@@ -24,7 +24,6 @@ from edgefront.core.errors import EdgefrontError, Unavailable
 from edgefront.core.services import work
 from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.measuring import result_processing as reports
-from edgefront.core.services.measuring.queries.launches import UnprocessedLaunch
 from edgefront.core.services.quality import learning
 from edgefront.core.services.search import advance as advancing
 from edgefront.core.services.search.computing import ComputeStep
@@ -140,28 +139,29 @@ def process_some(database: Database, target_id: str | None, *, is_last: bool) ->
         _log.exception("reports of target %s cannot be processed together; each is processed alone", target_id)
     with database.read() as session:
         reported = reports.waiting(session, target_id)
-    faults = [(row, fault) for row in reported if (fault := _fault(database, row)) is not None]
+    faults = {row: fault for row in reported.items() if (fault := _fault(database, *row)) is not None}
     if faults and not is_last:
-        raise faults[0][1]
-    for row, fault in faults:
+        raise next(iter(faults.values()))
+    for (launch_id, measurement_id), fault in faults.items():
         reason = f"its report cannot be processed: {in_words(fault)}"
-        given_up = partial(reports.give_up, reported=row, reason=reason)
+        given_up = partial(reports.give_up, launch_id=launch_id, measurement_id=measurement_id, reason=reason)
         committed(database, lambda session: given_up(session, now=database.now(session)))  # noqa: B023
     return False  # the sweep requests the rest
 
 
-def _fault(database: Database, row: UnprocessedLaunch) -> Exception | None:
+def _fault(database: Database, launch_id: str, measurement_id: str) -> Exception | None:
     """The error that prevents processing this report, alone and without the targets that wait for it; None if it was
     processed.
     """
     for with_targets in (True, False):  # perhaps the fault is in a target, whose own `advance` reports it
         try:
             with database.write() as session:
-                reports.process_launches(session, [row], database.now(session), with_targets=with_targets)
+                now = database.now(session)
+                reports.process_launches(session, {launch_id: measurement_id}, now, with_targets=with_targets)
         except Unavailable:
             raise
         except Exception as error:
-            _log.exception("the report of launch %s cannot be processed, with its targets: %s", row.id, with_targets)
+            _log.exception("the report of launch %s cannot be processed, with its targets: %s", launch_id, with_targets)
             fault = error
         else:
             return None

@@ -22,7 +22,7 @@ from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import LaunchId, LeaseId
 from edgefront.core.errors import EdgefrontError, Unavailable
 from edgefront.core.services.fleet import devices
-from edgefront.core.services.measuring import leases, release_leases, reports
+from edgefront.core.services.measuring import leases, reports
 from edgefront.core.states import DeviceState
 from edgefront.core.wire.agent import (
     INSTANCE,
@@ -84,7 +84,7 @@ async def lease(
     claimed = await run_in_threadpool(_claim, here, device_id, body, instance, body.facts)
     headers = {}
     began = loop.time()
-    if not claimed.found.items and end > began and not here.room.closed:
+    if not claimed.items and end > began and not here.room.closed:
         gone = asyncio.ensure_future(_disconnected(request))
         try:
             claimed = await _wait_for_work(request, here, device_id, body, claimed, end, gone)
@@ -95,10 +95,10 @@ async def lease(
         here.metrics.lease_wait.observe(waited)
     else:
         here.metrics.lease_wait.observe(0.0)
-    here.metrics.leased.inc(len(claimed.found.items))
+    here.metrics.leased.inc(len(claimed.items))
     if claimed.blocked_reason is not None:
         headers[WITHHELD_HEADER] = quote(claimed.blocked_reason[:MAX_REASON])
-    return Response(claimed.found.as_json(), media_type="application/json", headers=headers)
+    return Response(claimed.as_json(), media_type="application/json", headers=headers)
 
 
 async def _wait_for_work(
@@ -106,46 +106,45 @@ async def _wait_for_work(
     here: Context,
     device_id: str,
     body: LeaseRequest,
-    claimed: leases.Claimed,
+    claimed: leases.GrantedLease,
     end: float,
     gone: asyncio.Future[None],
-) -> leases.Claimed:
+) -> leases.GrantedLease:
     loop = asyncio.get_running_loop()
-    if claimed.found.state == DeviceState.DRAINING:
+    if claimed.state == DeviceState.DRAINING:
         end = min(end, loop.time() + DRAINING_WAIT_S)
-    while not claimed.found.items and not gone.done() and not here.room.closed:
+    while not claimed.items and not gone.done() and not here.room.closed:
         left = end - loop.time()
         if left <= 0:
             break
         may_wait = await here.room.wait(device_id, claimed.keys, min(left, here.room.patience_s), gone)
         if gone.done() or here.room.closed or not may_wait:
             break
-        before = claimed.found.state
+        before = claimed.state
         try:
             await here.credentials.resolve(request.state.credential)  # it may have ended while it waited
             claimed = await run_in_threadpool(_claim, here, device_id, body)
         except Unavailable:
             continue  # the agent would only retry, so it waits here until the database is available
-        if claimed.found.state != before:
+        if claimed.state != before:
             break
-    if gone.done() and claimed.found.lease_id is not None:
+    if gone.done() and claimed.lease_id is not None:
         # The client is gone: release the lease rather than waiting for it to expire.
         with suppress(EdgefrontError):
-            await run_in_threadpool(_release, here, device_id, claimed.found.lease_id, ())
+            await run_in_threadpool(_release, here, device_id, claimed.lease_id, ())
     return claimed
 
 
 def _claim(
     here: Context, device_id: str, body: LeaseRequest, instance: str | None = None, facts: DeviceFacts | None = None
-) -> leases.Claimed:
+) -> leases.GrantedLease:
     """`instance` and `facts` with the request itself: what waits says nothing new, nor that its agent still runs."""
     with here.database.write() as session:
         now = here.database.now(session)
         if facts is not None:
             devices.update_facts(session, device_id, facts)
         claimed = leases.claim(session, device_id, body.max_items, now, here.settings.leases.ttl_s, instance)
-    answer = claimed.found._replace(heartbeat_s=here.settings.leases.heartbeat_s)
-    return claimed._replace(found=answer)
+    return claimed._replace(heartbeat_s=here.settings.leases.heartbeat_s)
 
 
 async def _disconnected(request: Request) -> None:
@@ -243,6 +242,6 @@ def enrol(
     for (`reenrol_device`), whose old credential ends.
     """
     with here.database.write() as session:
-        answer_ = release_leases.enrol(session, token, request, here.database.now(session))
+        answer_ = leases.enrol(session, token, request, here.database.now(session))
     here.credentials.forget()
     return answer_

@@ -22,7 +22,7 @@ from edgefront.core.addresses import is_local, is_loopback
 from edgefront.core.services.access import keys
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet import devices
-from edgefront.core.services.measuring import anchors, device_queue, release_leases
+from edgefront.core.services.measuring import anchors, device_queue, leases
 from edgefront.core.services.settings import HttpSettings
 from edgefront.core.store.tables import Device
 from edgefront.core.wire.service import (
@@ -104,7 +104,7 @@ def get_device_work(device: DeviceName, person: Reader, here: Here) -> DeviceWor
 )
 def revoke_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
     """Its measurements are kept; its launches go to other devices. To use it again, enrol it again (`reenrol`)."""
-    view = _command(here, release_leases.revoke_device, person, device)
+    view = _command(here, leases.revoke_device, person, device)
     here.credentials.forget()
     return view
 

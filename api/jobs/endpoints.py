@@ -22,7 +22,6 @@ from edgefront.api.live.streaming import After, LastEventId, event_stream
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.jobs import choices, law, recommendation
 from edgefront.core.services.jobs import lifecycle as jobs
-from edgefront.core.services.jobs.add_target import extend_job as extend
 from edgefront.core.services.prediction import estimates
 from edgefront.core.services.prediction.limits import check_limits
 from edgefront.core.states import JobState
@@ -179,7 +178,7 @@ async def extend_job(
     predicted, and of those the frontier (or the best within the limits) is measured. A finished job is running again.
     It begins when the job's own targets have ended."""
     in_reach = partial(check_limits, here.database, person, fits=here.fits)
-    work = partial(extend, here.database, person, job_id, request, in_reach)
+    work = partial(jobs.extend_job, here.database, person, job_id, request, in_reach)
     job = await here.slow.run(work)
     here.changed()
     return job

@@ -19,7 +19,7 @@ def test_named_files_exist(document: str) -> None:
     text = (ROOT / document).read_text(encoding="utf-8")
     named = set(re.findall(r"`([\w/-]+\.(?:py|js))`", text)) - {"utils.py"}
     assert named
-    # A path may begin anywhere: `jobs/readiness.py` stands where `core/services` was named.
+    # A path may begin anywhere: `jobs/progress.py` stands where `core/services` was named.
     paths = {
         path.as_posix() for folder in (*FOLDERS, "tests", "scripts") for path in Path(ROOT / folder).rglob("*.[pj]*")
     }

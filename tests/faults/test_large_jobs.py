@@ -14,10 +14,10 @@ from sqlalchemy import func, insert, literal, select, text, update
 from sqlalchemy.exc import SQLAlchemyError
 
 from edgefront.core.services.jobs import lifecycle
-from edgefront.core.services.measuring.expiry import return_stranded
 from edgefront.core.services.measuring.queries import leases
 from edgefront.core.services.search import advance as advancing
 from edgefront.core.services.search.computing import Computed, ComputeStep
+from edgefront.core.services.sweep import return_stranded
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Generation, Job, Launch, Lease, Measurement, Target
 from edgefront.workers.work import compute_and_store, next_compute_step

@@ -16,7 +16,7 @@ from edgefront.core.measurement.record import LatencySamples, LaunchResult, Peak
 from edgefront.core.services import sweep
 from edgefront.core.services.measuring import leases, reports
 from edgefront.core.services.measuring.leases import GrantedLease, LeasedItem
-from edgefront.core.services.measuring.queries import launches
+from edgefront.core.services.measuring.queries import reported
 from edgefront.core.services.measuring.result_processing import process
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Base, Candidate, Device, Job, Launch, Measurement, Target
@@ -222,7 +222,7 @@ class World:
 
     def claim(self, device_id: str, max_items: int = 8) -> GrantedLease:
         with self.write() as session:
-            return leases.claim(session, device_id, max_items, self.now, self.ttl_s).found
+            return leases.claim(session, device_id, max_items, self.now, self.ttl_s)
 
     def start(self, device_id: str, item: LeasedItem) -> None:
         with self.write() as session:
@@ -257,7 +257,7 @@ class World:
     def process(self) -> None:
         """What the worker does after reports."""
         with self.write() as session:
-            targets = launches.unsettled_targets(session, self.now + timedelta(seconds=1))
+            targets = reported.unprocessed_targets(session, self.now + timedelta(seconds=1))
         for target_id in targets:
             with self.write() as session:
                 process(session, target_id, self.now)

@@ -17,7 +17,7 @@ from edgefront.core.services.access import keys
 from edgefront.core.services.access import queries as access
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet import devices
-from edgefront.core.services.measuring import release_leases
+from edgefront.core.services.measuring import leases
 from edgefront.core.store.tables import ApiKey, Device
 from edgefront.core.wire.agent import PROTOCOL_VERSION, EnrolRequest, EnrolResponse
 from edgefront.core.wire.service import EnrolmentTokenRequest, ReenrolRequest
@@ -44,7 +44,7 @@ def token(world: World, by: Principal = ROOT, **changes: int) -> tuple[str, str]
 def enrol(world: World, secret: str, name: str = "pi", **changes: Any) -> EnrolResponse:
     request = EnrolRequest.model_validate({"name": name, "device_class": "pi-5", "facts": facts(), **changes})
     with world.write() as session:
-        return release_leases.enrol(session, secret, request, world.now)
+        return leases.enrol(session, secret, request, world.now)
 
 
 def whoami(world: World, secret: str) -> Principal:
@@ -135,7 +135,7 @@ def test_a_token_of_several_uses_takes_over_no_device(world: World) -> None:
     refused(nonce=NONCE)
     assert use(world, back.credential).device_id == first.device_id
     with world.write() as session:
-        release_leases.revoke_device(session, ROOT, "pi", world.now)
+        leases.revoke_device(session, ROOT, "pi", world.now)
     refused()
     with world.database.read() as session:
         assert {view.id: view.uses_left for view in devices.list_enrolment_tokens(session, ROOT)}[id_] == 9
@@ -208,7 +208,7 @@ def test_a_revoked_device_comes_back_by_a_token_for_it(world: World) -> None:
     first = enrol(world, token(world)[1])
     use(world, first.credential)
     with world.write() as session:
-        release_leases.revoke_device(session, ROOT, first.device_id, world.now)
+        leases.revoke_device(session, ROOT, first.device_id, world.now)
         for verb in (devices.drain_device, devices.activate_device):
             with pytest.raises(Gone):
                 verb(session, ROOT, first.device_id, world.now)
@@ -223,8 +223,8 @@ def test_revoking_releases_its_launches_without_an_attempt(world: World) -> None
     device, (launch,) = world.device(), world.launches(1)
     world.start(device, world.claim(device).items[0])
     with world.write() as session:
-        release_leases.revoke_device(session, ROOT, "bench", world.now)
-        release_leases.revoke_device(session, ROOT, "bench", world.now)
+        leases.revoke_device(session, ROOT, "bench", world.now)
+        leases.revoke_device(session, ROOT, "bench", world.now)
     assert (world.launch(launch).state, world.launch(launch).attempts) == ("wanted", 0)
 
 
@@ -236,7 +236,7 @@ def test_revoking_a_device_ends_the_tokens_made_for_it(world: World) -> None:
     with pytest.raises(Unauthenticated, match="revoked"):
         enrol(world, older)  # a newer one takes its place
     with world.write() as session:
-        release_leases.revoke_device(session, ROOT, "pi", world.now)
+        leases.revoke_device(session, ROOT, "pi", world.now)
     with pytest.raises(Unauthenticated, match="revoked"):
         enrol(world, newer)
     assert enrol(world, again(world, "pi")).device_id == first.device_id
@@ -268,7 +268,7 @@ def test_what_ends_is_counted(world: World) -> None:
     use(world, first.credential)
     before = count()
     with world.write() as session:
-        release_leases.revoke_device(session, ROOT, "pi", world.now)
+        leases.revoke_device(session, ROOT, "pi", world.now)
     assert count() == before + 1
     with world.write() as session:
         key, _ = keys.create_key(session, name="a", owner="a", role="user", now=world.now)

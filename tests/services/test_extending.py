@@ -12,8 +12,8 @@ from sqlalchemy import select
 
 from edgefront.core.errors import Conflict, InvalidInput, NotFound
 from edgefront.core.services.jobs import recommendation
-from edgefront.core.services.jobs.add_target import extend_job
 from edgefront.core.services.jobs.frontier import frontier_view
+from edgefront.core.services.jobs.lifecycle import extend_job
 from edgefront.core.services.jobs.resolved import SearchPlan
 from edgefront.core.store.tables import Candidate, Target
 from edgefront.core.wire.jobs import AddedTargetRequest, JobRequest, JobView

@@ -11,7 +11,7 @@ from sqlalchemy import select
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.services.jobs.resolved import BASELINE_LAUNCHES
-from edgefront.core.services.measuring import release_leases
+from edgefront.core.services.measuring import leases
 from edgefront.core.services.search.advance import stalled
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.tables import Launch
@@ -159,4 +159,4 @@ def test_a_protocol_that_turns_out_unsupported_is_reported(service: Service) -> 
 def revoke(service: Service, agent: SimulatedAgent) -> None:
     admin = principal(service.database, owner="admin", role="admin")
     with service.database.write() as session:
-        release_leases.revoke_device(session, admin, agent.name, service.database.now(session))
+        leases.revoke_device(session, admin, agent.name, service.database.now(session))

@@ -20,7 +20,7 @@ from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet.capability import without
 from edgefront.core.services.jobs import candidates, frontier
 from edgefront.core.services.jobs import lifecycle as jobs
-from edgefront.core.services.measuring import release_leases
+from edgefront.core.services.measuring import leases
 from edgefront.core.spaces.catalogue import expressible, expressible_spaces, spaces
 from edgefront.core.spaces.gguf import gguf_fault
 from edgefront.core.store.tables import (
@@ -245,7 +245,7 @@ def test_unknown_devices_are_named(service: Service, agent: SimulatedAgent) -> N
         service.create(request(targets=[{"device_class": "toasters"}]))
     with service.database.write() as session:
         admin = Principal("k", "root", "root", "admin")
-        release_leases.revoke_device(session, admin, agent.device_id, service.database.now(session))
+        leases.revoke_device(session, admin, agent.device_id, service.database.now(session))
     with pytest.raises(Conflict, match="revoked"):
         service.create(request(targets=[{"device": agent.name}]))
     with pytest.raises(InvalidInput, match="none is enrolled"):

@@ -32,7 +32,7 @@ def test_claimers_never_share_a_launch(world: World) -> None:
         def work() -> None:
             while True:
                 with world.database.write() as session:
-                    items = leases.claim(session, device, 3, world.now, 60.0).found.items
+                    items = leases.claim(session, device, 3, world.now, 60.0).items
                 if not items:
                     return
                 claimed.extend(item.launch_id for item in items)
@@ -65,7 +65,7 @@ def test_agents_sweepers_and_users_at_once_lose_nothing(world: World) -> None:
             # A claim passes over what others have locked: that it finds nothing does not say that nothing is left.
             while any(row.state in LIVE_LAUNCHES for row in world.rows(Launch)) and not finished.is_set():
                 with world.database.write() as session:
-                    lease = leases.claim(session, device, 4, world.now, 60.0).found
+                    lease = leases.claim(session, device, 4, world.now, 60.0)
                 for item in lease.items:
                     _start(world, device, item.launch_id, item.fence)
                 told = [

@@ -14,7 +14,7 @@ from edgefront.core.cost.costs import costs
 from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.search.smallest import smallest
-from edgefront.core.services.jobs.add_target import extend_job
+from edgefront.core.services.jobs.lifecycle import extend_job
 from edgefront.core.services.jobs.resolve import resolve
 from edgefront.core.services.prediction.estimates import estimate
 from edgefront.core.services.prediction.fits import Fits

@@ -9,7 +9,7 @@ from lease_world import World, done
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.statistics import LaunchVariance
-from edgefront.core.services.measuring import remeasure
+from edgefront.core.services.search import refining
 from edgefront.core.services.search.advance import stalled
 from edgefront.core.store.tables import Candidate, Job, Target
 
@@ -27,7 +27,7 @@ def measured(world: World, device: str, target: str, *points: tuple[float, list[
 
 def uncertain(world: World, target: str) -> list[str]:
     with world.database.write() as session:
-        return remeasure.uncertain(session, session.get_one(Target, target))
+        return refining.uncertain(session, session.get_one(Target, target))
 
 
 @ON_SQLITE
@@ -82,12 +82,12 @@ def test_max_launches_ends_it(world: World) -> None:
 
 def test_optimism_names_the_numbers_of_launches_that_are_not_precise_enough() -> None:
     protocol = MeasurementProtocol(precision=0.02, max_launches=5)
-    wide = remeasure.optimism(protocol, LaunchVariance(sum_squares=20 * 0.05**2, degrees=20))
+    wide = refining.optimism(protocol, LaunchVariance(sum_squares=20 * 0.05**2, degrees=20))
     assert list(wide) == [1, 2, 3, 4]
     assert all(0 < factor < 1 for factor in wide.values())
     assert wide[1] < wide[2]
-    assert remeasure.optimism(protocol, LaunchVariance(20 * 0.001**2, 20)) == {}
-    assert remeasure.optimism(protocol, LaunchVariance()) == {1: 1.0}
+    assert refining.optimism(protocol, LaunchVariance(20 * 0.001**2, 20)) == {}
+    assert refining.optimism(protocol, LaunchVariance()) == {1: 1.0}
 
 
 def test_a_sweep_asks_as_much_of_twenty_timed_targets_as_of_one(world: World) -> None:

@@ -158,7 +158,7 @@ def enrol(session: Session, token_secret: str, request: EnrolRequest, now: datet
     """Exchanges one use of an enrolment token for a device and its credential.
 
     A token enrols new devices, or the one that it was made for (`reenrolment_token`): that one keeps its id
-    and its measurements, and its old credential ends. `measuring.release_leases.enrol` also releases the launches of
+    and its measurements, and its old credential ends. `measuring.leases.enrol` also releases the launches of
     its old agent. A request that is sent again because its answer did not arrive is answered again, as long as the
     credential was not used; where others have the token too, only with the nonce of the first one.
 
@@ -290,7 +290,7 @@ def trust_device(session: Session, principal: Principal, id_or_name: str, now: d
 
 
 def revoke_device(session: Session, principal: Principal, id_or_name: str, now: datetime) -> Device:
-    """Revokes the device's credential, and the tokens that enrol it again. `measuring.release_leases` also releases the
+    """Revokes the device's credential, and the tokens that enrol it again. `measuring.leases` also releases the
     launches that it holds.
     """
     device = locked(session, principal, id_or_name)

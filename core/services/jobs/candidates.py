@@ -140,6 +140,8 @@ EXPORT_COLUMNS: tuple[tuple[str, str], ...] = (
     ("measured_at", "when it was last measured, UTC"),
 )
 """Name and meaning (with the unit) of each column of the CSV and Parquet export, in order."""
+VERSUS = {"latency_ms": "baseline_latency_ms", "memory_bytes": "baseline_memory_bytes"}
+"""Fields of a `Versus` → columns that have other names."""
 PREDICTED = {name: name.removeprefix("predicted_") for name, _ in EXPORT_COLUMNS if name.startswith("predicted_")}
 """Columns of what was predicted → the fields of a `PredictedView`."""
 
@@ -270,15 +272,9 @@ def export_rows(
                 "parents": " ".join(candidate.parents),
                 "genome": orjson.dumps(candidate.genome).decode() if candidate.genome else None,
                 "architecture": orjson.dumps(candidate.architecture, option=orjson.OPT_SORT_KEYS).decode(),
-                "baseline_latency_ms": versus.latency_ms if versus else None,
-                "baseline_memory_bytes": versus.memory_bytes if versus else None,
-                "speedup": versus.speedup if versus else None,
-                "speedup_low": versus.speedup_low if versus else None,
-                "speedup_high": versus.speedup_high if versus else None,
-                "memory_ratio": versus.memory_ratio if versus else None,
-                "extrapolated": versus.extrapolated if versus else None,
             }
-            yield row
+            against = {} if versus is None else versus.model_dump()
+            yield row | {VERSUS.get(name, name): value for name, value in against.items()}
 
     return generate()
 

@@ -24,7 +24,7 @@ from edgefront.core.published import PublishedModel, format_loss, published_mode
 from edgefront.core.quality.shipped import family, law_named
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of
-from edgefront.core.services.jobs.near_limits import NAMED, in_words
+from edgefront.core.services.jobs.measured_models import MOST_NEAR, near_in_words
 from edgefront.core.services.jobs.queries import candidates as rows
 from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.jobs.rivals import together
@@ -37,7 +37,7 @@ from edgefront.core.states import ACTIVE_TARGETS
 from edgefront.core.store.tables import Candidate, Job, Target
 from edgefront.core.units import MB, plain, rounded, rounded_up
 from edgefront.core.wire.choices import ChoicesView, ChoiceView, OtherChoiceView, OtherModelView, OwnTrainingView
-from edgefront.core.wire.jobs import NO_LIMITS, JobRequest, Limits, TargetRequest
+from edgefront.core.wire.jobs import NO_LIMITS, JobRequest, Limits
 from edgefront.core.wire.recommendations import LimitMove
 
 MEASURED = (
@@ -185,7 +185,9 @@ class MeasuredPlace:
             )
         if best is not None:
             better = [near for near in self.near if (near.score, near.bits) > (best.score, best.bits)]
-            parts.append(in_words(((f"{near.model} {near.weights}", near.candidate) for near in better), self.limits))
+            parts.append(
+                near_in_words(((f"{near.model} {near.weights}", near.candidate) for near in better), self.limits)
+            )
         if self.gone:
             parts.append(f"Left out, as the catalogue of this release has them no more: {', '.join(self.gone)}.")
         return " ".join(part for part in parts if part)
@@ -196,7 +198,7 @@ def read(session: Session, principal: Principal, job_id: str, asked: Limits = NO
 
     NotFound if there is no such job; InvalidInput where it is none among published models.
     """
-    return _read(session, job_of(session, principal, job_id), asked)
+    return _places_of(session, job_of(session, principal, job_id), asked)
 
 
 def answer(places: Sequence[MeasuredPlace]) -> ChoicesView:
@@ -205,7 +207,7 @@ def answer(places: Sequence[MeasuredPlace]) -> ChoicesView:
     return first.model_copy(update={"elsewhere": tuple(others)})
 
 
-def _read(session: Session, job: Job, asked: Limits = NO_LIMITS) -> list[MeasuredPlace]:
+def _places_of(session: Session, job: Job, asked: Limits = NO_LIMITS) -> list[MeasuredPlace]:
     request = JOB_REQUEST.read(job.request)
     space = space_of(request.space)
     if not isinstance(space, PublishedSpace):
@@ -217,22 +219,18 @@ def _read(session: Session, job: Job, asked: Limits = NO_LIMITS) -> list[Measure
             allowed="a job with space.published",
         )
     groups = together(job_rows.targets(session, [job.id]))
-    devices = [_device(group[0], request, groups) for group in groups]
-    return [
-        _of_place(session, job, request, space, group, asked, device if len(groups) > 1 else "")
-        for group, device in zip(groups, devices, strict=True)
-    ]
+    places = []
+    for group in groups:
+        first, of_first = group[0], request.targets[group[0].position]
+        device = of_first.device or of_first.device_class or first.name
+        if sum(other[0].device_key == first.device_key for other in groups) > 1:
+            device = f"{device} ({first.name})"
+        shown = device if len(groups) > 1 else ""
+        places.append(_place_of(session, job, request, space, group, asked, shown))
+    return places
 
 
-def _device(target: Target, request: JobRequest, groups: Sequence[Sequence[Target]]) -> str:
-    """What an answer is of, in words that no other answer of the job has."""
-    asked = request.targets[target.position]
-    device = asked.device or asked.device_class or target.name
-    alike = sum(group[0].device_key == target.device_key for group in groups)
-    return device if alike == 1 else f"{device} ({target.name})"
-
-
-def _of_place(
+def _place_of(
     session: Session,
     job: Job,
     request: JobRequest,
@@ -249,9 +247,10 @@ def _of_place(
     near = [
         choices[row.id]
         for target in targets
-        for row in rows.just_beyond(session, target.id, limits, NAMED * len(targets), score=-math.inf)
+        for row in rows.just_beyond(session, target.id, limits, MOST_NEAR * len(targets), score=-math.inf)
         if row.id in choices
     ]
+    asked_of = {target.id: request.targets[target.position] for target in targets}
     return MeasuredPlace(
         job_id=job.id,
         device=device,
@@ -263,7 +262,7 @@ def _of_place(
         near=tuple(near),
         gone=tuple(sorted({str(row.genome[MODEL]) for _, row in measured} - published_models().keys())),
         protocols=protocols,
-        places={target.id: _place(request.targets[target.position]) for target in targets},
+        places={id_: each.device or f"class={each.device_class}" for id_, each in asked_of.items()},
     )
 
 
@@ -271,7 +270,7 @@ def short_of(session: Session, job: Job) -> dict[str, str]:
     """Target id → the answer in a few words: of each device the target whose model it is; where nothing fits, the
     first. `InvalidInput` where this release has no such models any more.
     """
-    return dict(_short(place) for place in _read(session, job))
+    return dict(_short(place) for place in _places_of(session, job))
 
 
 def _short(place: MeasuredPlace) -> tuple[str, str]:
@@ -301,10 +300,6 @@ def commands(choice: ChoiceView, protocol: MeasurementProtocol) -> tuple[str, ..
         measure_command(file, protocol, of_file=True),
         f"llama-cli -m {file}",
     )
-
-
-def _place(asked: TargetRequest) -> str:
-    return f"class={asked.device_class}" if asked.device is None else asked.device
 
 
 def _choice(candidate: Candidate, target: Target, protocol: MeasurementProtocol) -> ChoiceView:

@@ -13,7 +13,6 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.measurement.generation import MEASURED
 from edgefront.core.measurement.protocol import LATENCY_NAMES
 from edgefront.core.measurement.statistics import LaunchVariance, half_width_ms, is_decided
 from edgefront.core.pareto.dominance import Dominance
@@ -23,7 +22,7 @@ from edgefront.core.services import event_log
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_of
 from edgefront.core.services.event_log import Entry
-from edgefront.core.services.jobs.comparison import as_baseline, starts_from_model, summary_of
+from edgefront.core.services.jobs.comparison import as_baseline, rows_of, starts_from_model, summary_of
 from edgefront.core.services.jobs.progress import added_note
 from edgefront.core.services.jobs.queries import candidates as repository
 from edgefront.core.services.jobs.queries import demand
@@ -41,8 +40,6 @@ from edgefront.core.store.tables import Candidate, Job, Measurement, Target
 from edgefront.core.units import MB, plain, rounded
 from edgefront.core.wire.candidates import FrontierView
 from edgefront.core.wire.jobs import NO_LIMITS, Limits, ProxyTrust, Quality
-
-__all__ = ["Finding", "FrontierChange", "frontier_view", "update_frontier"]
 
 
 @dataclass(frozen=True)
@@ -76,7 +73,7 @@ class Finding:
         return bool(near) and all(time <= limit for time, limit in times if (time, limit) not in near)
 
 
-def apply_result(target: Target, finding: Finding, now: datetime, *, marked: bool = False) -> bool:
+def _apply_result(target: Target, finding: Finding, now: datetime, *, marked: bool) -> bool:
     """Copies the measurement into the candidate and counts it; False while there is no result. `marked`: whether a
     launch that counts has a mark.
     """
@@ -84,31 +81,20 @@ def apply_result(target: Target, finding: Finding, now: datetime, *, marked: boo
     if measurement.state == MeasurementState.WANTED:
         return False
     was_waiting = candidate.state == CandidateState.WAITING
-    candidate.state = state_with(measurement, LIMITS.read(target.limits))
-    candidate.reason = _reason(candidate.state, measurement, target)
-    candidate.latency_ms = measurement.latency_ms
+    is_measured = measurement.state == MeasurementState.MEASURED
+    beyond = _beyond(measurement, LIMITS.read(target.limits)) if is_measured else ""
+    candidate.state = CandidateState.OUT_OF_BOUNDS if beyond else CandidateState(measurement.state)
+    candidate.reason = (beyond or None) if is_measured else measurement.reason
     candidate.latency_half_width_ms = finding.half_width_ms
-    candidate.latency_p90_ms = measurement.latency_p90_ms
-    candidate.memory_bytes = measurement.memory_bytes
-    candidate.build_peak_bytes = measurement.build_peak_bytes
-    for name in MEASURED:
+    for name in repository.MEASURED:
         setattr(candidate, name, getattr(measurement, name))
-    candidate.launches = measurement.launches
     candidate.marked = marked
-    candidate.measured_at = measurement.measured_at
     if was_waiting:
         target.settled += 1
     # A measurement reused from another job does not start this target's clock.
     if target.started_at is None and measurement.measured_at and measurement.measured_at >= candidate.created_at:
         target.started_at = now
     return True
-
-
-def state_with(measurement: Measurement, limits: Limits) -> CandidateState:
-    """Measured, out of bounds, infeasible or failed."""
-    if measurement.state != MeasurementState.MEASURED:
-        return CandidateState(measurement.state)
-    return CandidateState.OUT_OF_BOUNDS if _beyond(measurement, limits) else CandidateState.MEASURED
 
 
 def _beyond(measurement: Measurement, limits: Limits) -> str:
@@ -136,24 +122,6 @@ def _is_too_large(measurement: Measurement, limits: Limits) -> bool:
     return limits.memory_mb is not None and size is not None and size > limits.memory_mb * MB
 
 
-def _reason(state: CandidateState, measurement: Measurement, target: Target) -> str | None:
-    if state == CandidateState.MEASURED:
-        return None
-    if state == CandidateState.OUT_OF_BOUNDS:
-        return _beyond(measurement, LIMITS.read(target.limits))
-    return measurement.reason
-
-
-@dataclass(frozen=True)
-class FrontierChange:
-    """How results changed a frontier: ids that joined and left it, its new size and hypervolume."""
-
-    joined: tuple[str, ...]
-    left: tuple[str, ...]
-    size: int
-    hypervolume: float
-
-
 def update_frontier(
     session: Session,
     target: Target,
@@ -161,16 +129,15 @@ def update_frontier(
     now: datetime,
     *,
     entries: Sequence[Entry] = (),
-) -> FrontierChange:
+) -> None:
     """Applies results to the candidates, the target's counters, its frontier and the job's event log.
 
     Call it once per target and transaction with all results, with the target's row locked and the candidates *not* yet
     touched: this copies the measurement into the candidate (numbers, launches and whether one has a mark, state:
     measured, out_of_bounds by the target's limits, infeasible or failed with the reason), counts `target.settled`, sets
     `target.started_at` at the first launch of its own, moves `on_frontier`, and appends `candidate` events and, if it
-    moved, a `frontier` event;
-    `entries` go into the log before them. It reads the frontier's rows and the given candidates; all others only where
-    a member got worse.
+    moved, a `frontier` event; `entries` go into the log before them. It reads the frontier's rows and the given
+    candidates; all others only where a member got worse.
     """
     members = {point.id: point for point in frontier_rows.frontier_points(session, [target.id])[target.id]}
     with session.no_autoflush:  # one UPDATE per row, at the end
@@ -178,40 +145,28 @@ def update_frontier(
         changed = [
             finding.candidate
             for finding in findings
-            if apply_result(target, finding, now, marked=finding.measurement.id in marked)
+            if _apply_result(target, finding, now, marked=finding.measurement.id in marked)
         ]
         if not changed:
             event_log.append(session, target.job_id, entries, now)
-            return FrontierChange((), (), target.frontier_size, target.hypervolume)
-        dominance = dominance_of(session.get_one(Job, target.job_id))
-        current = _frontier_after(session, target, members, changed, dominance)
-    joined = tuple(sorted(current.keys() - members.keys()))
-    left = tuple(sorted(members.keys() - current.keys()))
+            return
+        current = _frontier_after(session, target, members, changed)
+    joined, left = current.keys() - members.keys(), members.keys() - current.keys()
     target.frontier_size = len(current)
     if target.reference is not None:
-        target.hypervolume = hypervolume(_objectives(current.values()), target.reference)
+        target.hypervolume = hypervolume(rows_of(current.values()), target.reference)
     for candidate in changed:
         candidate.on_frontier = candidate.id in current
     repository.write(session, changed)
     touched = {candidate.id for candidate in changed}
-    frontier_rows.move_frontier(session, set(joined) - touched, set(left) - touched)
+    frontier_rows.move_frontier(session, joined - touched, left - touched)
 
     logged = [*entries, *map(candidate_entry, changed)]
     if members != current:
-        logged.append(_entry(target, joined, left))
+        size = {"size": target.frontier_size, "hypervolume": target.hypervolume}
+        data = {"joined": sorted(joined), "left": sorted(left), **size}
+        logged.append(Entry(JobEventKind.FRONTIER, data, target.id))
     event_log.append(session, target.job_id, logged, now)
-    return FrontierChange(joined, left, target.frontier_size, target.hypervolume)
-
-
-def _entry(target: Target, joined: Sequence[str], left: Sequence[str]) -> Entry:
-    """The event of a frontier that has moved."""
-    data = {
-        "joined": list(joined),
-        "left": list(left),
-        "size": target.frontier_size,
-        "hypervolume": target.hypervolume,
-    }
-    return Entry(JobEventKind.FRONTIER, data, target.id)
 
 
 def dominance_of(job: Job) -> Dominance:
@@ -224,39 +179,29 @@ def dominance_of(job: Job) -> Dominance:
 
 
 def _frontier_after(
-    session: Session,
-    target: Target,
-    members: dict[str, Point],
-    changed: Sequence[Candidate],
-    dominance: Dominance,
+    session: Session, target: Target, members: dict[str, Point], changed: Sequence[Candidate]
 ) -> dict[str, Point]:
     """The members now, by id.
 
     A candidate that is not on the frontier is kept off it by a member, so it can only join if a member got worse or
     left: then all are compared.
     """
-    moved = {point.id: point for point in map(_eligible, changed) if point is not None}
+    eligible = (row for row in changed if row.role == CandidateRole.SEARCH and row.state == CandidateState.MEASURED)
+    moved = {point.id: point for point in _points(eligible)}
     touched = {candidate.id for candidate in changed}
     is_worse = any(
-        id_ in touched and not (id_ in moved and _as_good(moved[id_], former)) for id_, former in members.items()
+        id_ not in moved
+        or moved[id_].proxy < former.proxy
+        or moved[id_].latency_ms > former.latency_ms
+        or moved[id_].memory_bytes > former.memory_bytes
+        for id_, former in members.items()
+        if id_ in touched
     )
     others = frontier_rows.competing_points(session, target.id) if is_worse else members.values()
-    return _best([*(point for point in others if point.id not in touched), *moved.values()], dominance)
-
-
-def _best(pool: Sequence[Point], dominance: Dominance) -> dict[str, Point]:
-    """The points on the frontier, by id."""
-    kept = dominance.frontier(_objectives(pool), [point.digest for point in pool])
+    pool = [*(point for point in others if point.id not in touched), *moved.values()]
+    dominance = dominance_of(session.get_one(Job, target.job_id))
+    kept = dominance.frontier(rows_of(pool), [point.digest for point in pool])
     return {point.id: point for point, keep in zip(pool, kept, strict=True) if keep}
-
-
-def _eligible(candidate: Candidate) -> Point | None:
-    """A candidate's point, if it may be on a frontier at all."""
-    return (
-        _point(candidate)
-        if candidate.role == CandidateRole.SEARCH and candidate.state == CandidateState.MEASURED
-        else None
-    )
 
 
 def _point(candidate: Candidate) -> Point | None:
@@ -276,16 +221,6 @@ def _point(candidate: Candidate) -> Point | None:
 
 def _points(candidates: Iterable[Candidate]) -> list[Point]:
     return [point for candidate in candidates if (point := _point(candidate)) is not None]
-
-
-def _as_good(point: Point, other: Point) -> bool:
-    return (
-        point.proxy >= other.proxy and point.latency_ms <= other.latency_ms and point.memory_bytes <= other.memory_bytes
-    )
-
-
-def _objectives(points: Iterable[Point]) -> list[tuple[float, float, float]]:
-    return [(point.proxy, point.latency_ms, point.memory_bytes) for point in points]
 
 
 def frontier_view(
@@ -315,7 +250,7 @@ def frontier_view(
     points = _by_perplexity(session, trained, epsilon) if by == "perplexity" else members
     beside = repository.baselines(session, row.id)
     baseline = as_baseline(_points(beside))
-    shown = [point for point in points if _within(point, limits)]
+    shown = [point for point in points if _is_within(point, limits)]
     return FrontierView(
         job_id=job.id,
         target_id=row.id,
@@ -351,7 +286,7 @@ def _by_perplexity(session: Session, trained: Sequence[Trained], epsilon: float)
     return sorted(kept, key=lambda candidate: (candidate.decoder_parameters, candidate.id))
 
 
-def _within(candidate: Candidate, limits: Limits) -> bool:
+def _is_within(candidate: Candidate, limits: Limits) -> bool:
     """Whether all limited figures are known and within the limits."""
     values = [(getattr(candidate, column.key), limit) for column, limit in repository.bounds(limits)]
     return all(value is not None and value <= limit for value, limit in values)

@@ -17,18 +17,14 @@ from edgefront.core.services.jobs.comparison import as_baseline, summary_of
 from edgefront.core.services.jobs.frontier import dominance_of
 from edgefront.core.services.jobs.measured_models import MeasuredModels
 from edgefront.core.services.jobs.queries import candidates as candidate_rows
-from edgefront.core.services.jobs.queries import candidates as rows
 from edgefront.core.services.jobs.queries import frontier as frontier_rows
 from edgefront.core.services.jobs.queries import jobs as job_rows
-from edgefront.core.services.jobs.queries.frontier import Point
 from edgefront.core.services.jobs.views import candidate_view
 from edgefront.core.services.quality import laws
-from edgefront.core.services.quality import queries as proxy_rows
 from edgefront.core.services.quality import queries as quality_rows
 from edgefront.core.services.quality.trust import trust_of
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL, REFERENCE, RowReader
 from edgefront.core.states import ACTIVE_TARGETS, JobState, TargetState
-from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Candidate, Job, Target
 from edgefront.core.wire.jobs import JobRequest, JobView, Limits, ProxyTrust, TargetRequest, TargetView
 
@@ -57,104 +53,71 @@ def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobV
     ]
     held_back = job_rows.held_back(session, deserted) if deserted else {}
     marked = candidate_rows.marked_counts(session, ids)
-    scoring = proxy_rows.waiting(session, [target.id for target in targets if target.state in ACTIVE_TARGETS])
+    scoring = quality_rows.waiting(session, [target.id for target in targets if target.state in ACTIVE_TARGETS])
     answers = answers_of(session, jobs, targets)
     views = []
     for job in jobs:
         reader = RowReader()
         request = reader.read(partial(JOB_REQUEST.read, job.request))
-        trust = reader.read(partial(_trust, session, job, request)) or ProxyTrust()
         own = [target for target in targets if target.job_id == job.id]
-        of_targets = [
-            _target_view(
-                job,
-                request,
-                target,
-                _TargetFacts(
-                    frontier=frontiers[target.id],
-                    baseline=baselines[target.id],
-                    online=online[target.device_key],
-                    devices=facts.get(target.device_key, ()),
-                    scoring=scoring.get(target.id, 0),
-                    held_back=held_back.get(target.device_key),
-                    marked=marked.get(target.id, 0),
-                    answer=answers.get(target.id, ""),
-                ),
-                now,
+        of_targets = []
+        for target in own:
+            key = target.device_key
+            note = partial(
+                progress.note,
+                online=online[key],
+                facts=facts.get(key, ()),
+                scoring=scoring.get(target.id, 0),
+                held_back=held_back.get(key),
             )
-            for target in own
-        ]
+            view = _target_view(job, request, target, note, now).model_copy(
+                update={
+                    "marked": marked.get(target.id, 0),
+                    "devices_online": online[key],
+                    "answer": answers.get(target.id, ""),
+                    "summary": summary_of(frontiers[target.id], as_baseline(baselines[target.id]), target, request),
+                }
+            )
+            of_targets.append(view)
+        trust = None if request is None else reader.read(partial(trust_of, session, job, request))
         views.append(
             JobView(
-                id=job.id,
-                name=job.name,
-                owner=job.owner,
+                **{name: getattr(job, name) for name in _OF_JOB},
                 state=JobState(job.state),
                 reason=reader.note(job.reason),
                 request=request or JobRequest(targets=(TargetRequest(),) * len(own)),
-                proxy_trust=trust,
+                proxy_trust=trust or ProxyTrust(),
                 targets=tuple(of_targets),
-                created_at=job.created_at,
-                updated_at=job.updated_at,
-                finished_at=job.finished_at,
-                last_event=job.last_event,
             )
         )
     return views
 
 
-def _trust(session: Session, job: Job, request: JobRequest | None) -> ProxyTrust:
-    return ProxyTrust() if request is None else trust_of(session, job, request)
-
-
-class _TargetFacts(NamedTuple):
-    """What is read of a target beside its row."""
-
-    frontier: Sequence[Point]
-    baseline: Sequence[Point]
-    online: int
-    """Devices of the target that were seen of late."""
-    devices: Sequence[Document]
-    """What these say of themselves, where few are."""
-    scoring: int
-    """Architectures that wait for their score."""
-    held_back: job_rows.HeldBack | None
-    """Why its devices measure nothing, where none is online."""
-    marked: int
-    """Candidates with a launch that has a mark."""
-    answer: str
+_OF_JOB = ("id", "name", "owner", "created_at", "updated_at", "finished_at", "last_event")
+_OF_TARGET = ("id", "name", "generation", "candidates", "settled", "launches_done", "frontier_size", "hypervolume")
 
 
 def _target_view(
-    job: Job, request: JobRequest | None, target: Target, facts: _TargetFacts, now: datetime
+    job: Job, request: JobRequest | None, target: Target, note: Callable[..., str], now: datetime
 ) -> TargetView:
+    """What follows from the target's row. `note` is `progress.note`, with what is known of the target's devices."""
     reader = RowReader()
     asked = TargetRequest() if request is None else request.targets[target.position]
     device = asked.device or asked.device_class or target.device_key.partition(":")[2]
-    waits = partial(progress.note, job, target, device, facts.online, facts.devices, facts.scoring, facts.held_back)
-    said = reader.read(waits) or target.note
+    said = reader.read(partial(note, job, target, device)) or target.note
     view = TargetView(
-        id=target.id,
-        name=target.name,
+        **{name: getattr(target, name) for name in _OF_TARGET},
         device=device,
         state=TargetState(target.state),
         protocol=reader.read(partial(PROTOCOL.read, target.protocol)) or MeasurementProtocol(),
         limits=reader.read(partial(LIMITS.read, target.limits)) or Limits(),
-        generation=target.generation,
-        candidates=target.candidates,
-        settled=target.settled,
         planned=reader.read(partial(progress.planned, request, target)),
-        launches_done=target.launches_done,
-        frontier_size=target.frontier_size,
-        marked=facts.marked,
-        hypervolume=target.hypervolume,
         reference=reader.read(partial(REFERENCE.validate_python, target.reference)),
         measuring_share=min(1.0, target.measuring_s / target.busy_s) if target.busy_s > 0 else None,
         seconds_left=reader.read(partial(progress.seconds_left, job, request, target, now)),
-        devices_online=facts.online,
+        devices_online=0,
         note="",
-        answer=facts.answer,
-        summary=summary_of(facts.frontier, as_baseline(facts.baseline), target, request),
+        summary="",
     )
     return view.model_copy(update={"note": reader.note(said) or ""})
 
@@ -198,15 +161,11 @@ def answers_of(session: Session, jobs: Sequence[Job], targets: Sequence[Target])
     for target in unknown:
         job = of_job[target.job_id]
         answers[target.id] = computed.get(target.id, "")
-        _keep(target.id, _KnownAnswer(job.last_event, scores[target.id], taught.get(job.owner), answers[target.id]))
+        _kept.pop(target.id, None)  # so that the newest is the last
+        _kept[target.id] = _KnownAnswer(job.last_event, scores[target.id], taught.get(job.owner), answers[target.id])
+        if len(_kept) > MAX_KEPT:
+            _kept.pop(next(iter(_kept)), None)  # another thread may have done so
     return answers
-
-
-def _keep(target_id: str, known: _KnownAnswer) -> None:
-    _kept.pop(target_id, None)
-    _kept[target_id] = known
-    if len(_kept) > MAX_KEPT:
-        _kept.pop(next(iter(_kept)), None)  # another thread may have done so
 
 
 def _computed(
@@ -226,39 +185,27 @@ def _computed(
         if not scores[target.id].number and not laws.names_owners_law(requests[target.job_id])
     ]
     members: dict[str, list[Candidate]] = defaultdict(list)
-    for candidate in rows.frontiers_and_baselines(session, [target.id for target in untrained]):
+    for candidate in candidate_rows.frontiers_and_baselines(session, [target.id for target in untrained]):
         members[candidate.target_id].append(candidate)
     for target in searched:
-        job, limits, reader = jobs[target.job_id], LIMITS.read_or(target.limits, Limits()), RowReader()
-        known: Callable[[], MeasuredModels]
-        if target in untrained:
-            known = partial(_on_frontier, session, job, requests[job.id], target, limits, members[target.id])
-        else:  # which of all within the limits are the best by prediction decides whether trainings count
-            known = partial(recommendation.known_of, session, job, target, limits)
-        short = reader.read(partial(_short_answer, known)) or ""
-        found[target.id] = reader.note() or short
+        job, reader = jobs[target.job_id], RowReader()
+
+        def short(target: Target = target, job: Job = job) -> str:
+            limits = LIMITS.read_or(target.limits, Limits())
+            if target not in untrained:  # which within the limits are the best by prediction: do trainings count?
+                return recommendation.known_of(session, job, target, limits).short()
+            # Where nothing was trained, the answer is on the frontier or a baseline: more need not be read.
+            request = requests[job.id]
+            return MeasuredModels(
+                proxy=target.proxy,
+                limits=limits,
+                request=request,
+                candidates=tuple(candidate_view(candidate, None) for candidate in members[target.id]),
+                trained=(),
+                law=laws.known_law_of(session, job, request),
+                dominance=dominance_of(job),
+            ).short()
+
+        text = reader.read(short) or ""
+        found[target.id] = reader.note() or text
     return found
-
-
-def _short_answer(known: Callable[[], MeasuredModels]) -> str:
-    return known().short()
-
-
-def _on_frontier(
-    session: Session,
-    job: Job,
-    request: JobRequest | None,
-    target: Target,
-    limits: Limits,
-    candidates: Sequence[Candidate],
-) -> MeasuredModels:
-    """Where nothing was trained, the answer is on the frontier or a baseline: more need not be read."""
-    return MeasuredModels(
-        proxy=target.proxy,
-        limits=limits,
-        request=request,
-        candidates=tuple(candidate_view(candidate, None) for candidate in candidates),
-        trained=(),
-        law=laws.known_law_of(session, job, request),
-        dominance=dominance_of(job),
-    )

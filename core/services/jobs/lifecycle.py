@@ -1,14 +1,14 @@
-"""Jobs: create, get, list, pause, resume, cancel, delete."""
+"""Jobs: create, extend, get, list, pause, resume, cancel, delete."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import Conflict
+from edgefront.core.errors import Conflict, ErrorCollector, InvalidInput
 from edgefront.core.services import cursor as cursors
 from edgefront.core.services import event_log, tasks
 from edgefront.core.services.access.keys import Principal
@@ -16,21 +16,21 @@ from edgefront.core.services.access.ownership import job_of
 from edgefront.core.services.event_log import Entry
 from edgefront.core.services.idempotency import add_once, check_key, check_same, request_digest
 from edgefront.core.services.jobs import supernet_plan
-from edgefront.core.services.jobs.faults import Faults
 from edgefront.core.services.jobs.job_views import job_views
-from edgefront.core.services.jobs.placement import Place, place
+from edgefront.core.services.jobs.placement import Place, place, place_target
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as rows
 from edgefront.core.services.jobs.resolve import resolve
-from edgefront.core.services.jobs.resolved import ResolvedJob
+from edgefront.core.services.jobs.resolved import ResolvedJob, check_target, resolved
 from edgefront.core.services.jobs.transitions import change_job, end_job, end_targets
 from edgefront.core.services.quality import laws, scoring
 from edgefront.core.services.settings import Settings
+from edgefront.core.services.stored import JOB_REQUEST
 from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS, JobEventKind, JobState, KeyRole, TargetState
 from edgefront.core.store.database import Database
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.tables import Job, Target
-from edgefront.core.wire.jobs import JobPage, JobRequest, JobView, TargetRequest
+from edgefront.core.wire.jobs import MAX_TARGETS, AddedTargetRequest, JobPage, JobRequest, JobView, TargetRequest
 
 MAX_PAGE = 200
 
@@ -81,7 +81,7 @@ def _create(
 ) -> JobView:
     """`digest` is that of the request as it was sent, without what it leaves open."""
     request = resolved.request
-    faults = Faults()
+    faults = ErrorCollector()
     places = place(session, request, faults)
     faults.raise_first()
     job = Job(
@@ -99,12 +99,12 @@ def _create(
     if former is not None:
         return _same(session, former, digest, now)
     for position, asked in enumerate(request.targets):
-        add_target(session, job, asked, places[position], request, position, proxy_data)
+        _add_target(session, job, asked, places[position], request, position, proxy_data)
     event_log.append(session, job.id, [Entry(JobEventKind.JOB_STATE, {"state": JobState.RUNNING, "reason": None})], now)
     return _view(session, job, now)
 
 
-def add_target(
+def _add_target(
     session: Session,
     job: Job,
     asked: TargetRequest,
@@ -140,6 +140,65 @@ def target_seed(job_seed: int, position: int) -> int:
     return int.from_bytes(key[:8], "big") >> 1
 
 
+def extend_job(
+    database: Database,
+    principal: Principal,
+    job_id: str,
+    asked: AddedTargetRequest,
+    in_reach: Callable[[JobRequest], None] | None = None,
+) -> JobView:
+    """Adds a target that measures the job's baselines and, of its candidates, about ten spread-out ones and those that
+    are predicted to matter there. A finished job is running again. Planned before, in no transaction. `in_reach`
+    refuses limits that nothing can meet there (`prediction.limits`).
+
+    Raises:
+        InvalidInput: the target makes no sense, or the job measures there by this protocol already; names the field.
+        NotFound: no such job, device or device class.
+        Conflict: the job was cancelled or has failed, or has as many targets as a job can have.
+    """
+    principal.require(KeyRole.USER)
+    with database.read() as session:
+        job = job_of(session, principal, job_id)
+        _must_be(job, (*LIVE_JOBS, JobState.FINISHED), "extended: submit it again with the further target")
+        request = JOB_REQUEST.read(job.request)
+        planned = resolved(request, laws.law_of(session, job, request))
+    first = request.targets[0]
+    target = TargetRequest(
+        name=asked.name,
+        device=asked.device,
+        device_class=asked.device_class,
+        protocol=asked.protocol or first.protocol,
+        limits=asked.limits or first.limits,
+        added=True,
+    )
+    check_target(planned, target, in_reach)
+    with database.write() as session:
+        now = database.now(session)
+        job, targets = _locked(session, principal, job_id)
+        _must_be(job, (*LIVE_JOBS, JobState.FINISHED), "extended: submit it again with the further target")
+        request = JOB_REQUEST.read(job.request)  # another target may have been added meanwhile
+        if len(targets) >= MAX_TARGETS:
+            raise Conflict(f"job {job.id} has {MAX_TARGETS} targets, which is the most that a job can have")
+        place = place_target(session, target, [Place(existing.device_key, existing.name) for existing in targets])
+        for other in targets:
+            if (other.device_key, other.protocol_digest) == (place.device_key, target.protocol.digest):
+                field, value = ("device", target.device) if target.device else ("device_class", target.device_class)
+                raise InvalidInput(
+                    f"{field}: target {other.name!r} of the job measures there by this protocol already",
+                    field=field,
+                    value=value,
+                    allowed="another device, device class or protocol",
+                )
+        job.request = request.model_copy(update={"targets": (*request.targets, target)}).model_dump(mode="json")
+        _add_target(session, job, target, place, request, len(request.targets), targets[0].proxy_data)
+        if job.state == JobState.FINISHED:
+            job.finished_at = None
+            change_job(session, job, JobState.RUNNING, None, now)
+        else:
+            job.updated_at = now
+        return _view(session, job, now)
+
+
 def get_job(session: Session, principal: Principal, job_id: str, now: datetime) -> JobView:
     """The job with its targets' progress. NotFound if there is none or it is another owner's."""
     return _view(session, job_of(session, principal, job_id), now)
@@ -173,7 +232,7 @@ def pause_job(session: Session, principal: Principal, job_id: str, now: datetime
     job, targets = _locked(session, principal, job_id)
     if job.state == JobState.PAUSED:
         return _view(session, job, now)
-    _must_live(job, "paused")
+    _must_be(job, LIVE_JOBS, "paused")
     withdrawn = demand.withdraw(session, [target.id for target in targets], now)
     # Launches that were not started do not count: they are requested again when the job resumes.
     unspent = demand.refinements_among(withdrawn)
@@ -189,7 +248,7 @@ def resume_job(session: Session, principal: Principal, job_id: str, now: datetim
     job, targets = _locked(session, principal, job_id)
     if job.state == JobState.RUNNING:
         return _view(session, job, now)
-    _must_live(job, "resumed")
+    _must_be(job, LIVE_JOBS, "resumed")
     paused = rows.last_event_of_kind(session, job.id, JobEventKind.JOB_STATE)
     for target in targets:
         if target.state not in ACTIVE_TARGETS:
@@ -208,7 +267,7 @@ def cancel_job(session: Session, principal: Principal, job_id: str, now: datetim
     job, targets = _locked(session, principal, job_id)
     if job.state == JobState.CANCELLED:
         return _view(session, job, now)
-    _must_live(job, "cancelled")
+    _must_be(job, LIVE_JOBS, "cancelled")
     end_targets(
         session, [target for target in targets if target.state in ACTIVE_TARGETS], TargetState.CANCELLED, "", now
     )
@@ -238,8 +297,8 @@ def _locked(session: Session, principal: Principal, job_id: str) -> tuple[Job, l
     return locked, targets
 
 
-def _must_live(job: Job, action: str) -> None:
-    if job.state not in LIVE_JOBS:
+def _must_be(job: Job, states: Sequence[JobState], action: str) -> None:
+    if job.state not in states:
         raise Conflict(f"job {job.id} is {job.state} and cannot be {action}")
 
 

@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypedDict
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.pareto.dominance import Dominance
-from edgefront.core.pareto.options import MEMORY_SPREAD, Option, OptionLimits, QualityRatio, independent
+from edgefront.core.pareto.options import MEMORY_SPREAD, UNITS, Option, OptionLimits, independent
 from edgefront.core.pareto.ratio import Figure, Ratio
-from edgefront.core.pareto.recommendation import recommend
+from edgefront.core.pareto.recommendation import Recommendation, recommend
 from edgefront.core.quality.predictor import PerplexityPredictor
 from edgefront.core.services.jobs.comparison import starts_from_model
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.formatting import layers_in_words, model_in_words
 from edgefront.core.states import MEASURED_CANDIDATES, CandidateRole
-from edgefront.core.store.sql import Document
+from edgefront.core.units import MB, rounded
 from edgefront.core.wire.candidates import CandidateView, TrainedView
 from edgefront.core.wire.jobs import JobRequest, Limits
 
-
-class Compared(TypedDict):
-    """How options are compared: arguments of `recommend`."""
-
-    own: bool
-    ratio: QualityRatio
-    dominance: Dominance
+MOST_NEAR = 3
+"""Models just beyond the limits that an answer names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,45 +42,43 @@ class MeasuredModels:
 
     def short(self) -> str:
         """`RecommendationView.short`."""
-        return recommend(self.options(self.candidates), self.option_limits, self.proxy, **self.compared).short
+        return self.recommended(self.candidates).short
 
-    @property
-    def option_limits(self) -> OptionLimits:
-        return OptionLimits(**self.limits.model_dump())
-
-    @property
-    def compared(self) -> Compared:
-        ratio = independent if self.law is None else self._ratio
-        return {"own": starts_from_model(self.request), "ratio": ratio, "dominance": self.dominance}
-
-    def options(self, candidates: Sequence[CandidateView]) -> list[Option]:
+    def recommended(
+        self, candidates: Sequence[CandidateView], *, inherits: bool = False, deeper: str = ""
+    ) -> Recommendation:
+        """The best of these within the limits (`core.pareto.recommendation.recommend`)."""
         trained = {score.candidate_id: score.perplexity for score in self.trained}
-        return [
+        options = [
             _option(candidate, trained.get(candidate.id), self.proxy)
             for candidate in candidates
             # One that waits for a second launch may be wrong; one without blocks cannot be read.
             if candidate.state in MEASURED_CANDIDATES and candidate.architecture
         ]
+        return recommend(
+            options,
+            OptionLimits(**self.limits.model_dump()),
+            self.proxy,
+            own=starts_from_model(self.request),
+            ratio=independent if self.law is None else self._ratio,
+            dominance=self.dominance,
+            inherits=inherits,
+            deeper=deeper,
+        )
 
     def _ratio(self, option: Option, other: Option) -> Ratio:
         """Ratio of two perplexities by the job's law, which knows what two models have in common."""
         assert self.law is not None
-        predicted = self.law.ratio(self._shape(option.id), self._shape(other.id))
+        for one in (option, other):  # kept: the stock model is compared with one after the other
+            if one.id not in self._shapes:
+                described = next(candidate.architecture for candidate in self.candidates if candidate.id == one.id)
+                self._shapes[one.id] = Shapes.of([Architecture.model_validate(described)])
+        predicted = self.law.ratio(self._shapes[option.id], self._shapes[other.id])
         return Ratio(float(predicted.perplexity[0]), float(predicted.half_width[0]))
-
-    def _shape(self, id_: str) -> Shapes:
-        """Kept: the stock model is compared with one after the other."""
-        if id_ not in self._shapes:
-            self._shapes[id_] = Shapes.of([Architecture.model_validate(self._architectures[id_])])
-        return self._shapes[id_]
 
     @cached_property
     def _shapes(self) -> dict[str, Shapes]:
         return {}
-
-    @cached_property
-    def _architectures(self) -> dict[str, Document]:
-        return {candidate.id: candidate.architecture for candidate in self.candidates}
 
 
 def _option(candidate: CandidateView, trained: float | None, proxy: str) -> Option:
@@ -113,3 +105,23 @@ def _option(candidate: CandidateView, trained: float | None, proxy: str) -> Opti
         label="" if predicted is None else predicted.label,
         trained=trained,
     )
+
+
+def near_in_words(near: Iterable[tuple[str, CandidateView]], limits: Limits) -> str:
+    """A sentence that names models just beyond the limits; empty if there are none."""
+    said = [f"{name}: {_beyond(candidate, limits)}" for name, candidate in near]
+    return f"Better, but just beyond the limits: {'; '.join(said[:MOST_NEAR])}." if said else ""
+
+
+def _beyond(candidate: CandidateView, limits: Limits) -> str:
+    """`42.8 ms, one launch, 7 % beyond`: of the limit that it exceeds most."""
+    values = {
+        "latency_ms": candidate.latency_ms,
+        "memory_mb": (candidate.memory_bytes or 0) / MB,
+        "first_token_ms": candidate.first_token_ms,
+        "token_ms": candidate.token_ms,
+    }
+    given = OptionLimits(**limits.model_dump()).given
+    share, name = max(((values[name] or 0.0) / limit - 1, name) for name, limit in given.items())
+    launches = "one launch" if candidate.launches == 1 else f"{candidate.launches} launches"
+    return f"{rounded(values[name] or 0.0, 3)} {UNITS[name]}, {launches}, {rounded(max(0.1, 100 * share), 2)} % beyond"

@@ -9,13 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
-import os
 import shutil
-import tempfile
 import threading
 import time
-from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -25,6 +21,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.errors import TooLarge, Unavailable
+from edgefront.core.files import sha256
 from edgefront.core.graph.formats import OF_DTYPE
 from edgefront.core.graph.model_file import ModelFormat, check_format, file_name, write_model
 from edgefront.core.number_formats import NumberFormat
@@ -56,10 +53,10 @@ _SHARE_AT_LEAST: dict[NumberFormat, float] = {
 }
 """Least share of the bytes of float32 that a file has: quantised formats keep some matrices as they are."""
 _ABANDONED_S = 24 * 3600.0
-_CHUNK = 1 << 20
-_PART = ".part-"
 _LEFT_FREE = GIB
 """Bytes of the disk that stay free for others who write there."""
+_LOCKS = tuple(threading.Lock() for _ in range(64))
+"""One builder per file at a time in this process. Two processes may both build it, with the same bytes."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +101,7 @@ def artifact_for(
     file = _ready(database, digest, seed, kept_as, path)
     if file is not None:
         return file
-    with _only_one(path):
+    with _LOCKS[hash(path) % len(_LOCKS)]:
         # A caller that waited for the lock finds the file that the previous one has built.
         file = _ready(database, digest, seed, kept_as, path)
         if file is not None:
@@ -113,14 +110,14 @@ def artifact_for(
             repeated = format_ in ("gguf", "transformers")
             counted = costs(architecture, CostOptions(sequence_length=1, repeated=repeated))
             _check_room(folder, counted.weight_bytes, number_format, most)
-        sha256, size = _build(architecture, seed, format_, path, number_format)
+        hashed, size = _build(architecture, seed, format_, path, number_format)
         relative = str(path.relative_to(folder))
         with database.write() as session:
             now = database.now(session)
-            _save(session, digest, seed, kept_as, path=relative, size=size, sha256=sha256, now=now)
+            _save(session, digest, seed, kept_as, path=relative, size=size, sha256=hashed, now=now)
         if most is not None:
             _make_room(database, folder, most, but=relative)
-    return ArtifactFile(path, path.name, _MEDIA_TYPES.get(path.suffix, _BINARY), size, sha256)
+    return ArtifactFile(path, path.name, _MEDIA_TYPES.get(path.suffix, _BINARY), size, hashed)
 
 
 def _check_room(folder: Path, float32_bytes: int, number_format: NumberFormat, most: int | None) -> None:
@@ -143,7 +140,14 @@ def _check_room(folder: Path, float32_bytes: int, number_format: NumberFormat, m
 def _make_room(database: Database, folder: Path, most: int, but: str) -> None:
     """Removes the oldest files, except one, until all have at most so many bytes."""
     with database.read() as session:
-        oldest = [(row.id, row.path) for row in _oldest_beyond(session, most, but)]
+        excess = int(session.scalar(select(func.sum(Artifact.size))) or 0) - most
+        oldest: list[tuple[str, str]] = []
+        others = select(Artifact).where(Artifact.path != but).order_by(Artifact.created_at, Artifact.id)
+        for row in session.scalars(others) if excess > 0 else ():
+            if excess <= 0:
+                break
+            oldest.append((row.id, row.path))
+            excess -= row.size
     removed = []
     for id_, path in oldest:  # before their records: of a file without a record nobody would know
         with contextlib.suppress(OSError):
@@ -151,122 +155,50 @@ def _make_room(database: Database, folder: Path, most: int, but: str) -> None:
             removed.append(id_)
     if removed:
         with database.write() as session:
-            _forget(session, removed)
+            session.execute(delete(Artifact).where(any_of(Artifact.id, removed)))
 
 
 def _ready(database: Database, digest: str, seed: int, kept_as: str, path: Path) -> ArtifactFile | None:
     """The file if it is recorded, and on the disk with the recorded size."""
+    own = (Artifact.digest == digest, Artifact.seed == seed, Artifact.format == kept_as)
     with database.read() as session:
-        row = _record(session, digest, seed, kept_as)
-        noted = None if row is None else (row.size, row.sha256)
-    if noted is None or not _has_size(path, noted[0]):
-        return None
-    return ArtifactFile(path, path.name, _MEDIA_TYPES.get(path.suffix, _BINARY), *noted)
-
-
-def _has_size(path: Path, size: int) -> bool:
-    try:
-        return path.stat().st_size == size
-    except OSError:
-        return False
+        noted = session.execute(select(Artifact.size, Artifact.sha256).where(*own)).first()
+    with contextlib.suppress(OSError):
+        if noted is not None and path.stat().st_size == noted.size:
+            return ArtifactFile(path, path.name, _MEDIA_TYPES.get(path.suffix, _BINARY), *noted)
+    return None
 
 
 def _build(
     architecture: Architecture, seed: int, format_: ModelFormat, path: Path, number_format: NumberFormat
 ) -> tuple[str, int]:
-    """Writes a temporary file and renames it when it is complete; returns SHA-256 and size."""
-    part: Path | None = None
+    """Writes the file, which has its name once it is complete; returns SHA-256 and size."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _clear_abandoned(path.parent)
-        handle, text = tempfile.mkstemp(prefix=_PART, dir=path.parent)
-        os.close(handle)
-        part = Path(text)
-        write_model(architecture, format_, seed, part, number_format)
-        hashed = _hash(part)
-        part.chmod(0o644)
-        part.replace(path)
+        write_model(architecture, format_, seed, path, number_format)
+        return sha256(path), path.stat().st_size
+    except Unavailable as error:  # its message names the server's folder
+        raise Unavailable(_FULL) from error
     except OSError as error:
-        if part is not None:
-            with contextlib.suppress(OSError):
-                part.unlink(missing_ok=True)
         raise _unavailable(error) from error
-    except BaseException:
-        if part is not None:
-            part.unlink(missing_ok=True)
-        raise
-    return hashed
 
 
-def _hash(path: Path) -> tuple[str, int]:
-    """SHA-256 and size, after syncing the file to the disk."""
-    sha256, size = hashlib.sha256(), 0
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            sha256.update(chunk)
-            size += len(chunk)
-        os.fsync(file.fileno())
-    return sha256.hexdigest(), size
+_FULL = "the server's disk is full: the model cannot be built until an admin frees some space"
 
 
 def _unavailable(error: OSError) -> Unavailable:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return Unavailable("the server's disk is full: the model cannot be built until an admin frees some space")
+        return Unavailable(_FULL)
     return Unavailable(f"the server cannot write the model: {error.strerror or error}")
 
 
 def _clear_abandoned(folder: Path) -> None:
-    """Removes partial files of builders that were killed."""
-    for part in folder.glob(f"{_PART}*"):
+    """Removes partial files (`whole_file`) of builders that were killed."""
+    for part in folder.glob(".*.part"):
         with contextlib.suppress(OSError):
             if time.time() - part.stat().st_mtime > _ABANDONED_S:
                 part.unlink()
-
-
-_building: dict[Path, tuple[threading.Lock, int]] = {}
-_guard = threading.Lock()
-
-
-@contextlib.contextmanager
-def _only_one(path: Path) -> Iterator[None]:
-    """One builder per file at a time in this process. Two processes may both build it, with the same bytes."""
-    with _guard:
-        lock, users = _building.get(path, (threading.Lock(), 0))
-        _building[path] = (lock, users + 1)
-    try:
-        with lock:
-            yield
-    finally:
-        with _guard:
-            lock, users = _building[path]
-            if users == 1:
-                del _building[path]
-            else:
-                _building[path] = (lock, users - 1)
-
-
-def _record(session: Session, digest: str, seed: int, format_: str) -> Artifact | None:
-    return session.scalar(
-        select(Artifact).where(Artifact.digest == digest, Artifact.seed == seed, Artifact.format == format_)
-    )
-
-
-def _oldest_beyond(session: Session, most: int, but: str) -> list[Artifact]:
-    """The oldest files, without which all have at most so many bytes together; never the one with the path `but`."""
-    excess = int(session.scalar(select(func.sum(Artifact.size))) or 0) - most
-    oldest: list[Artifact] = []
-    if excess > 0:
-        others = select(Artifact).where(Artifact.path != but).order_by(Artifact.created_at, Artifact.id)
-        for row in session.scalars(others):
-            if excess <= 0:
-                break
-            oldest.append(row)
-            excess -= row.size
-    return oldest
-
-
-def _forget(session: Session, ids: Collection[str]) -> None:
-    session.execute(delete(Artifact).where(any_of(Artifact.id, ids)))
 
 
 def _save(

@@ -8,12 +8,11 @@ from functools import partial
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import Conflict, InvalidInput, NotFound, within
+from edgefront.core.errors import Conflict, ErrorCollector, InvalidInput, NotFound, within
 from edgefront.core.measurement.runtimes import INSTALLATIONS
 from edgefront.core.services.fleet import queries as device_rows
 from edgefront.core.services.fleet.capability import can_run, lacking, numbers_of, refusal
 from edgefront.core.services.fleet.device_keys import key_of_class, key_of_device
-from edgefront.core.services.jobs.faults import Faults
 from edgefront.core.services.jobs.queries import jobs as rows
 from edgefront.core.states import DeviceState
 from edgefront.core.store.tables import Device
@@ -29,7 +28,7 @@ class Place:
     name: str
 
 
-def place(session: Session, request: JobRequest, faults: Faults) -> dict[int, Place]:
+def place(session: Session, request: JobRequest, faults: ErrorCollector) -> dict[int, Place]:
     """The place of each target, by its position in the request; why others have none (`place_target`) goes to `faults`.
 
     A device may be offline or draining: the job waits for it.
@@ -42,7 +41,7 @@ def place(session: Session, request: JobRequest, faults: Faults) -> dict[int, Pl
             places[position] = place_target(session, target, list(places.values()))
 
     for position in range(len(request.targets)):
-        faults.attempt(partial(place_at, position))
+        faults.collect(partial(place_at, position))
     return places
 
 

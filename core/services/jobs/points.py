@@ -51,9 +51,7 @@ class MeasuredPoint(NamedTuple):
 
 
 Figure = InstrumentedAttribute[float] | InstrumentedAttribute[float | None]
-"""A column of the chart's axes."""
-Quality = Figure
-"""The proxy, or predicted perplexity, which may be absent."""
+"""A column of the chart's axes: the latency; the proxy, or predicted perplexity, which may be absent."""
 
 _COLUMNS = columns(Candidate, MeasuredPoint)
 
@@ -83,16 +81,11 @@ def _extent(session: Session, target_id: str) -> tuple[dict[Group, int], list[tu
     return counts, ranges
 
 
-def within(target_id: str, quality: Quality, window: Window) -> ColumnElement[bool]:
+def within(target_id: str, quality: Figure, window: Window) -> ColumnElement[bool]:
     """Read from the index that has all of it: that of either figure would lead to the rows, which are wide."""
     (quick, slow), (low, high) = window
     latency = Candidate.latency_ms + 0.0
     return and_(_measured(target_id), latency.between(quick, slow), (quality + 0.0).between(low, high))
-
-
-def _count(session: Session, target_id: str, quality: Quality, window: Window) -> int:
-    query = select(func.count()).select_from(Candidate).where(within(target_id, quality, window))
-    return session.scalar(query) or 0
 
 
 def _kept(session: Session, target_id: str, ids: Collection[str]) -> list[MeasuredPoint]:
@@ -103,7 +96,7 @@ def _kept(session: Session, target_id: str, ids: Collection[str]) -> list[Measur
     return [*_rows(session, target_id, chosen), *(typed(MeasuredPoint, session.execute(named)) if ids else ())]
 
 
-def _spread(session: Session, target_id: str, quality: Quality, window: Window, most: int) -> list[MeasuredPoint]:
+def _spread(session: Session, target_id: str, quality: Figure, window: Window, most: int) -> list[MeasuredPoint]:
     """`most` of the other candidates in the window, or all where there are no more.
 
     They are dealt out over a grid: the first of each cell, then the second of each, and so on, in the order of their
@@ -114,9 +107,10 @@ def _spread(session: Session, target_id: str, quality: Quality, window: Window, 
         not_(Candidate.on_frontier),
         Candidate.role != CandidateRole.BASELINE,
     )
-    cells = [
-        _cell(column, *ends, n) for column, ends, n in zip((Candidate.latency_ms, quality), window, CELLS, strict=True)
-    ]
+    cells = []
+    for column, (low, high), number in zip((Candidate.latency_ms, quality), window, CELLS, strict=True):
+        width = (high - low) / number
+        cells.append(cast((column - low) / width if width > 0 else 0 * column, Integer))
     turn = func.row_number().over(partition_by=cells, order_by=Candidate.number).label("turn")
     dealt = select(Candidate.number, turn).where(inside).subquery()
     chosen = select(dealt.c.number).order_by(dealt.c.turn, dealt.c.number).limit(most)
@@ -127,11 +121,6 @@ def _rows(session: Session, target_id: str, numbers: Select[int]) -> list[Measur
     """The candidates of these numbers: which ones is read from an index, and no other row."""
     query = select(*_COLUMNS).where(Candidate.target_id == target_id, Candidate.number.in_(numbers))
     return typed(MeasuredPoint, session.execute(query))
-
-
-def _cell(column: Figure, low: float, high: float, cells: int) -> ColumnElement[int]:
-    width = (high - low) / cells
-    return cast((column - low) / width if width > 0 else 0 * column, Integer)
 
 
 MAX_POINTS = 20_000
@@ -171,12 +160,17 @@ def read(
     measured, (latency, memory, proxy, perplexity) = _extent(session, row.id)
     predicted = axis == "predicted" and perplexity is not None
     ends = perplexity if predicted else proxy
-    quality: Quality = Candidate.predicted_perplexity if predicted else Candidate.proxy
+    quality: Figure = Candidate.predicted_perplexity if predicted else Candidate.proxy
     by_id: dict[str, MeasuredPoint] = {}
     total = 0
     if latency is not None and ends is not None:
-        window = _window(zoom or Zoom(), latency, ends)
-        total = _count(session, row.id, quality, window) if zoom else sum(measured.values())
+        shown = zoom or Zoom()
+        window = (
+            _cut(latency, shown.min_latency_ms, shown.max_latency_ms),
+            _cut(ends, shown.min_quality, shown.max_quality),
+        )
+        inside = select(func.count()).select_from(Candidate).where(within(row.id, quality, window))
+        total = session.scalar(inside) or 0 if zoom else sum(measured.values())
         by_id = {point.id: point for point in _spread(session, row.id, quality, window, min(most, MAX_POINTS))}
     trained = {score.candidate_id for score in trained_of(session, row.id)}
     kept = _kept(session, row.id, trained | set(keep))
@@ -198,34 +192,21 @@ def read(
     return encode(header, _columns(points))
 
 
-def _window(zoom: Zoom, latency: tuple[float, float], quality: tuple[float, float]) -> Window:
-    def cut(ends: tuple[float, float], least: float | None, most: float | None) -> tuple[float, float]:
-        return ends[0] if least is None else least, ends[1] if most is None else most
+def _cut(ends: tuple[float, float], least: float | None, most: float | None) -> tuple[float, float]:
+    return ends[0] if least is None else least, ends[1] if most is None else most
 
-    return (
-        cut(latency, zoom.min_latency_ms, zoom.max_latency_ms),
-        cut(quality, zoom.min_quality, zoom.max_quality),
-    )
+
+_OF_POINT = (
+    *("latency_ms", "latency_half_width_ms", "memory_bytes", "decoder_parameters", "proxy", "first_token_ms"),
+    "token_ms",
+)
+_OF_PREDICTION = ("perplexity", "perplexity_low", "perplexity_high")
 
 
 def _columns(points: Sequence[MeasuredPoint]) -> dict[str, NDArray[np.generic]]:
     predicted = [predicted_of(point.predicted) for point in points]
-    columns = {
-        name: _floats([getattr(point, name) for point in points])
-        for name in (
-            "latency_ms",
-            "latency_half_width_ms",
-            "memory_bytes",
-            "decoder_parameters",
-            "proxy",
-            "first_token_ms",
-            "token_ms",
-        )
-    }
-    columns |= {
-        name: _floats([expected.get(name) for expected in predicted])
-        for name in ("perplexity", "perplexity_low", "perplexity_high")
-    }
+    columns = {name: _floats([getattr(point, name) for point in points]) for name in _OF_POINT}
+    columns |= {name: _floats([expected.get(name) for expected in predicted]) for name in _OF_PREDICTION}
     places = {name: place for place, name in enumerate(GROUPS)}
     groups = [places[group_of(point.role, point.state, point.on_frontier)] for point in points]
     return {

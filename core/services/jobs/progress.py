@@ -1,4 +1,4 @@
-"""A target's progress: planned candidates, remaining time, and a note for people."""
+"""A target's progress: planned candidates, remaining time, whether it has a next step, and a note for people."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from edgefront.core.services.fleet.capability import can_run, refusal
 from edgefront.core.services.fleet.device_keys import parsed
 from edgefront.core.services.jobs.queries import candidates, demand, jobs
 from edgefront.core.services.jobs.resolved import sizes_of
-from edgefront.core.services.stored import PROTOCOL
-from edgefront.core.states import ACTIVE_TARGETS, JobState, TargetState
+from edgefront.core.services.stored import JOB_REQUEST, PROTOCOL
+from edgefront.core.states import ACTIVE_TARGETS, LIVE_LAUNCHES, CandidateState, JobState, Purpose, TargetState
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Job, Target
 from edgefront.core.wire.jobs import JobRequest
@@ -89,6 +89,44 @@ def is_spent(request: JobRequest, began: datetime | None, now: datetime) -> bool
     """Whether the job's minutes have passed since its first launch on a device began there."""
     minutes = request.budget.minutes
     return minutes is not None and began is not None and (now - began).total_seconds() >= minutes * 60
+
+
+def due(session: Session, target: Target, now: datetime) -> bool:
+    """Whether `search.advance` has a step to do for this target. Cheap: it is called in each transaction."""
+    job = jobs.find(session, target.job_id)
+    if job is None or job.state != JobState.RUNNING or target.state not in ACTIVE_TARGETS:
+        return False
+    try:
+        request = JOB_REQUEST.read(job.request)
+        if out_of_time(session, request, target, now):
+            return True
+    except InvalidInput:  # `advance` ends the target and says why
+        return True
+    if target.state == TargetState.REFINING:
+        return not demand.has_live_launch(session, target)
+    if target.settled < target.candidates:
+        return False
+    if candidates.any_waiting(session, target.id) or demand.has_live_launch(session, target, Purpose.REPEAT):
+        return False
+    return target.state != TargetState.BASELINES or baselines_complete(session, request, target)
+
+
+def baselines_complete(session: Session, request: JobRequest, target: Target) -> bool:
+    """Whether every baseline has its result, from as many launches as the job wants unless one failed, and none is
+    launched again.
+    """
+    baselines = candidates.baselines(session, target.id)
+    if not baselines or any(baseline.state == CandidateState.WAITING for baseline in baselines):
+        return False
+    if demand.has_live_launch(session, target, Purpose.REPEAT):
+        return False
+    unsure = [
+        row.measurement_id
+        for row in baselines
+        if row.measurement_id and row.launches < sizes_of(request).baseline_launches
+    ]
+    counts = demand.launch_counts(session, unsure)
+    return not any(counts[id_][state] for id_ in unsure for state in LIVE_LAUNCHES)
 
 
 def note(

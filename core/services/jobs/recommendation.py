@@ -15,7 +15,7 @@ from edgefront.core.graph.model_file import NUMBERS, ModelFormat, formats_of
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.statistics import launches_needed
 from edgefront.core.pareto.options import Option, OptionLimits
-from edgefront.core.pareto.recommendation import Recommendation, recommend
+from edgefront.core.pareto.recommendation import Recommendation
 from edgefront.core.quality.cut_law import CutLaw
 from edgefront.core.quality.predictor import PerplexityPredictor
 from edgefront.core.search.population_shapes import PopulationShapes
@@ -23,8 +23,7 @@ from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_of
 from edgefront.core.services.jobs.comparison import baseline_of, starts_from_model, unmeasured_depth
 from edgefront.core.services.jobs.frontier import dominance_of
-from edgefront.core.services.jobs.measured_models import MeasuredModels
-from edgefront.core.services.jobs.near_limits import NAMED, in_words
+from edgefront.core.services.jobs.measured_models import MOST_NEAR, MeasuredModels, near_in_words
 from edgefront.core.services.jobs.progress import added_note
 from edgefront.core.services.jobs.queries import candidates as rows
 from edgefront.core.services.jobs.views import candidate_view, trained_views
@@ -88,21 +87,17 @@ class Known(MeasuredModels):
         return self.law is not None and self.own_law is not None and not self.law.predicts_as(self.own_law)
 
     def short(self) -> str:
-        return recommend(self.options(self._predicted()), self.option_limits, self.proxy, **self.compared).short
+        return self.recommended(self._predicted()).short
 
     def recommendation(self) -> RecommendationView:
         """Computed without a session."""
         predicted = self._predicted()
-        inherits = isinstance(self.law, CutLaw)
         baselines = [candidate for candidate in self.candidates if candidate.role == CandidateRole.BASELINE]
         deeper = unmeasured_depth(self.request, baselines, self.limits)
-        chosen = recommend(
-            self.options(predicted),
-            self.option_limits,
-            self.proxy,
-            inherits=inherits,
+        chosen = self.recommended(
+            predicted,
+            inherits=isinstance(self.law, CutLaw),
             deeper="" if deeper is None else layers_in_words(deeper.canonical["blocks"]),
-            **self.compared,
         )
         return self._view(chosen, predicted)
 
@@ -173,11 +168,17 @@ class Known(MeasuredModels):
         )
 
     def _note(self, best: CandidateView | None) -> str:
-        law = (
-            "" if self.request is None else law_note(self.request, self.law, {score.dataset for score in self.trained})
-        )
+        parts = []
+        if self.active:
+            parts.append("The search is not finished: this is what is known by now.")
+        elif self.limits != self.own_limits:
+            own = str(OptionLimits(**self.own_limits.model_dump()))
+            looked = f"within {own}" if own else "without limits"
+            parts.append(f"The search looked {looked}: one within the limits asked for may find a better model.")
         near = [] if best is None else [(model_in_words(one.architecture), one) for one in self.near]
-        parts = (self._limits_note(), self._once(best), in_words(near, self.limits), self.added, law)
+        parts += [self._once(best), near_in_words(near, self.limits), self.added]
+        if self.request is not None:
+            parts.append(law_note(self.request, self.law, {score.dataset for score in self.trained}))
         return " ".join(text for text in parts if text)
 
     def _once(self, best: CandidateView | None) -> str:
@@ -196,15 +197,6 @@ class Known(MeasuredModels):
         who = "the job as far as its budget permits" if self.active else "edgefront measure on the device"
         return f"This is provisional: the model was measured once. {launches}, made by {who}, would {end}."
 
-    def _limits_note(self) -> str:
-        if self.active:
-            return "The search is not finished: this is what is known by now."
-        if self.limits != self.own_limits:
-            own = str(OptionLimits(**self.own_limits.model_dump()))
-            looked = f"within {own}" if own else "without limits"
-            return f"The search looked {looked}: one within the limits asked for may find a better model."
-        return ""
-
 
 def answer(
     database: Database,
@@ -221,12 +213,12 @@ def answer(
     """
     with database.read() as session:
         state = read(session, principal, job_id, target, asked, budget)
-        rivals = rows.genomes_within(session, state.target_id, state.limits) if state.predicts_anew else []
-        unbuilt = [rival.id for rival in rivals if not rival.genome]
-        described = {row.id: row.architecture for row in rows.predictions(session, unbuilt)} if unbuilt else {}
+        rivals = rows.genomes_within(session, state.target_id, state.limits) if state.predicts_anew else {}
+        unbuilt = [id_ for id_, genome in rivals.items() if not genome]
+        described = rows.architectures(session, unbuilt) if unbuilt else {}
     if len(rivals) <= MAX_CANDIDATES:
         return state.recommendation()
-    best = _best_by_law(state, {rival.id: rival.genome for rival in rivals if rival.genome}, described)
+    best = _best_by_law(state, {id_: genome for id_, genome in rivals.items() if genome}, described)
     with database.read() as session:
         state = read(session, principal, job_id, target, asked, budget, best)
     return state.recommendation()
@@ -274,12 +266,7 @@ def read(
                 allowed="no value, or a target of mode generate",
             )
     own = LIMITS.read_or(row.limits, Limits())
-    limits = Limits(
-        latency_ms=asked.latency_ms or own.latency_ms,
-        memory_mb=asked.memory_mb or own.memory_mb,
-        first_token_ms=asked.first_token_ms or own.first_token_ms,
-        token_ms=asked.token_ms or own.token_ms,
-    )
+    limits = own.model_copy(update=asked.model_dump(exclude_none=True))
     return known_of(session, job, row, limits, budget, best)
 
 
@@ -295,7 +282,7 @@ def known_of(
     trained = trained_of(session, row.id)
     searched = rows.by_ids(session, best) if best else rows.best_within(session, row.id, limits, MAX_CANDIDATES)
     highest = max((candidate.proxy for candidate in searched), default=math.inf)
-    near = rows.just_beyond(session, row.id, limits, NAMED, score=highest)
+    near = rows.just_beyond(session, row.id, limits, MOST_NEAR, score=highest)
     left = {score.candidate_id for score in trained} - {candidate.id for candidate in searched}
     searched += rows.some_within(session, row.id, limits, left) if left else []
     searched = searched or rows.nearest_to(session, row.id, limits, MAX_NEAREST)

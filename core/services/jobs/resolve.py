@@ -5,40 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
-import numpy as np
+from sqlalchemy.orm import Session
 
-from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import EdgefrontError, InvalidInput, SpaceError, within
+from edgefront.core.errors import EdgefrontError, ErrorCollector, InvalidInput, NotFound, SpaceError, within
 from edgefront.core.measurement.passes import protocol_costs
+from edgefront.core.measurement.variants import format_of, variants_of
 from edgefront.core.proxies.score import covers
 from edgefront.core.quality.shipped import law_for
 from edgefront.core.search.problem import COUNTED
 from edgefront.core.search.registry import check_settings
-from edgefront.core.search.smallest import smallest
 from edgefront.core.services.access.keys import Principal
+from edgefront.core.services.access.ownership import training_of
 from edgefront.core.services.jobs import supernet_plan
-from edgefront.core.services.jobs.faults import Faults
-from edgefront.core.services.jobs.parents import with_parent
-from edgefront.core.services.jobs.queries.candidates import MAX_BASELINES
-from edgefront.core.services.jobs.resolved import ResolvedJob, SearchPlan, resolved
-from edgefront.core.services.jobs.variants import with_variants, without_variants
+from edgefront.core.services.jobs.resolved import ResolvedJob, check_limited, check_search, resolved
 from edgefront.core.services.quality import laws, scoring
-from edgefront.core.services.quality.laws import with_law
+from edgefront.core.services.quality.laws import CUTS_LAW, with_law
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.spaces import space_of
 from edgefront.core.services.trainings import paces
 from edgefront.core.spaces.published import MODEL
-from edgefront.core.states import Goal
+from edgefront.core.states import Goal, TrainingState
 from edgefront.core.store.database import Database
 from edgefront.core.units import MB
 from edgefront.core.validation import short
-from edgefront.core.wire.jobs import JobRequest, TargetRequest
+from edgefront.core.wire.jobs import MAX_TARGETS, JobRequest, TargetRequest
 
-FAR = 2
-"""Factor beyond the largest and the smallest model that moving one gene at a time finds."""
-EXAMPLES = 200
-"""Number of architectures sampled to describe a space in an error message."""
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -51,7 +45,7 @@ class Resolution:
     """It is None where the request does not even say which models it is about."""
     proxy_data: str | None
     """Digest of the data that its scores use; None if they use none, or only the workers have it."""
-    faults: Faults
+    faults: ErrorCollector
 
     def checked(self) -> ResolvedJob:
         """The job; raises the first fault."""
@@ -69,45 +63,110 @@ def resolve(
     locate the data of searches that train or score; by default they are read from the environment. Faults name the
     field's path within the request. What depends on something wrong is not looked at.
     """
-    faults = Faults()
-    request = faults.attempt(lambda: with_variants(request)) or without_variants(request)
-    of_parent = faults.attempt(lambda: _with_parent(database, principal, request))
+    errors = ErrorCollector()
+
+    def read(do: Callable[[Session], _Result]) -> _Result | None:
+        """What it reads, in a session of its own; None if it raises an error, which is kept."""
+
+        def reading() -> _Result:
+            with database.read() as session:
+                return do(session)
+
+        return errors.collect(reading)
+
+    if (expanded := errors.collect(lambda: _with_variants(request))) is None:
+        alone = [target.model_copy(update={"variants": None}) for target in request.targets]
+        expanded = request.model_copy(update={"targets": tuple(alone)})
+    of_parent = read(lambda session: _with_parent(session, principal, expanded))
     if of_parent is None and request.space.model is None:
-        return Resolution(request, None, None, faults)  # no space is known
-    request = of_parent or _without_parent(request)
-    request = faults.attempt(lambda: laws.check_named(database, principal.owner, request)) or laws.with_law(
-        request, None
-    )
-    paced = faults.attempt(lambda: _with_pace(database, principal.owner, request))
-    request = paced or request.model_copy(update={"train_time": None})
-    faults.attempt(lambda: _check_narrowing(request))
-    named = faults.attempt(lambda: with_defaults(request))
-    job = None if named is None else faults.attempt(lambda: _resolved(database, principal, named))
+        return Resolution(expanded, None, None, errors)  # no space is known
+    without_parent = request.space.model_copy(update={"inherit": None})
+    asked = of_parent or expanded.model_copy(update={"space": without_parent})
+    asked = errors.collect(lambda: laws.check_named(database, principal.owner, asked)) or with_law(asked, None)
+    paced = read(lambda session: paces.with_pace(session, principal.owner, asked))
+    asked = paced or asked.model_copy(update={"train_time": None})
+    errors.collect(lambda: _check_narrowing(asked))
+    named = errors.collect(lambda: with_defaults(asked))
+    if named is None:
+        return Resolution(asked, None, None, errors)
+    job = read(lambda session: resolved(named, laws.law_of_request(session, principal.owner, named)))
     if job is None:
-        return Resolution(named or request, None, None, faults)
+        return Resolution(named, None, None, errors)
     for check in _checks(job, settings):
-        faults.attempt(check)
-    proxy_data = faults.attempt(lambda: scoring.check_data(job.request, settings))
-    return Resolution(job.request, job, proxy_data, faults)
+        errors.collect(check)
+    proxy_data = errors.collect(lambda: scoring.check_data(job.request, settings))
+    return Resolution(job.request, job, proxy_data, errors)
 
 
-def _with_parent(database: Database, principal: Principal, request: JobRequest) -> JobRequest:
-    with database.read() as session:
-        return with_parent(session, principal, request)
+def _with_variants(request: JobRequest) -> JobRequest:
+    """The request with a target for each variant. `InvalidInput` names the field of the target that has none."""
+    if all(target.variants is None for target in request.targets):
+        return request
+    targets = []
+    for index, target in enumerate(request.targets):
+        with within("targets", index, "variants"):
+            targets += list(_variants(target))
+    if len(targets) > MAX_TARGETS:
+        raise InvalidInput(
+            f"targets: the variants make {len(targets)} targets, and a job has at most {MAX_TARGETS}",
+            field="targets",
+            value=len(targets),
+            allowed=f"at most {MAX_TARGETS}: fewer runtimes, formats or cache formats",
+        )
+    return request.model_copy(update={"targets": tuple(targets)})
 
 
-def _without_parent(request: JobRequest) -> JobRequest:
-    return request.model_copy(update={"space": request.space.model_copy(update={"inherit": None})})
+def _variants(target: TargetRequest) -> Iterator[TargetRequest]:
+    asked = target.variants
+    if asked is None:
+        yield target
+        return
+    protocols = variants_of(target.protocol, asked.runtimes, asked.formats, asked.kv_caches)
+    caches = {protocol.kv_cache for protocol in protocols} - {None}
+    for protocol in protocols:  # `pi llamacpp q8_0`, `pi llamacpp q8_0, cache f16`
+        cache = f", cache {protocol.kv_cache}" if len(caches) > 1 and protocol.kv_cache else ""
+        device = target.name or target.device or target.device_class or ""
+        name = f"{device} {protocol.runtime} {format_of(protocol)}{cache}"
+        yield target.model_copy(update={"protocol": protocol, "variants": None, "name": name.strip()})
 
 
-def _with_pace(database: Database, owner: str, request: JobRequest) -> JobRequest:
-    with database.read() as session:
-        return paces.with_pace(session, owner, request)
+def _with_parent(session: Session, principal: Principal, request: JobRequest) -> JobRequest:
+    """The request with the architecture of the parent and the law of its cuts, if its models inherit.
 
-
-def _resolved(database: Database, principal: Principal, request: JobRequest) -> ResolvedJob:
-    with database.read() as session:
-        return resolved(request, laws.law_of_request(session, principal.owner, request))
+    `InvalidInput` names `space.inherit` where the caller has no such model, or no study of it came along, and what the
+    request says otherwise than the parent.
+    """
+    if request.space.inherit is None:
+        return request
+    try:
+        parent = training_of(session, principal, request.space.inherit)
+        law = (parent.result or {}).get(CUTS_LAW) if parent.state == TrainingState.DONE else None
+        if not isinstance(law, str) or parent.trained is None:
+            raise NotFound(f"nothing is known of the cuts of {parent.name} ({parent.id})")
+    except NotFound as error:
+        raise InvalidInput(
+            f"space.inherit: {error}",
+            field="space.inherit",
+            value=request.space.inherit,
+            allowed="a model imported with a study of its cuts (edgefront inherit study, edgefront train import)",
+        ) from None
+    if request.space.model is not None and request.space.model != parent.trained:
+        raise InvalidInput(
+            f"space.model is not the architecture of {parent.name} ({parent.id}), whose weights are inherited",
+            field="space.model",
+            value="an architecture",
+            allowed="omit it",
+        )
+    named = request.proxy_settings.get("law")
+    if named not in (None, law):
+        raise InvalidInput(
+            f"proxy_settings.law: the parts of {parent.name} are ranked by the law of its cuts, {law}",
+            field="proxy_settings.law",
+            value=named,
+            allowed="omit it",
+        )
+    space = request.space.model_copy(update={"model": parent.trained})
+    return with_law(request.model_copy(update={"space": space}), law)
 
 
 def _checks(job: ResolvedJob, settings: Settings | None) -> Iterator[Callable[[], object]]:
@@ -118,24 +177,9 @@ def _checks(job: ResolvedJob, settings: Settings | None) -> Iterator[Callable[[]
     yield partial(scoring.proxy_of, request)
     yield partial(_check_algorithm, request)
     for index, target in enumerate(request.targets):
-        yield partial(_check_limited, request, target, index)
-        yield partial(_check_search, job, target, index)
+        yield partial(check_limited, request, target, index)
+        yield partial(check_search, job, target, index)
     yield partial(supernet_plan.check, job, settings)
-
-
-def check_target(job: ResolvedJob, target: TargetRequest, in_reach: Callable[[JobRequest], None] | None = None) -> None:
-    """Checks a target that is added to a job; paths of errors are those within the target. `in_reach` as in
-    `submit_job`.
-    """
-    try:
-        _check_limited(job.request, target, 0)
-        _check_search(job, target, 0)
-        if in_reach is not None:
-            in_reach(job.request.model_copy(update={"targets": (target,)}))
-    except InvalidInput as error:
-        if error.path[:2] == ("targets", "0"):
-            raise error.at(*error.path[2:]) from None
-        raise
 
 
 def _check_none_added(request: JobRequest) -> None:
@@ -156,27 +200,6 @@ def _check_model(request: JobRequest) -> None:
             field="baseline_layers",
             value=request.baseline_layers,
             allowed="omit it, or space.model",
-        )
-
-
-def _check_limited(request: JobRequest, target: TargetRequest, index: int) -> None:
-    limits = target.limits
-    if limits.times and target.protocol.mode != "generate":
-        name = f"{next(iter(limits.times))}_ms"
-        raise InvalidInput(
-            f"targets.{index}.limits.{name}: mode {target.protocol.mode} generates no tokens: limit latency_ms instead",
-            field=f"targets.{index}.limits.{name}",
-            value=getattr(limits, name),
-            allowed="no value, or mode generate",
-        )
-    if request.goal == Goal.BEST_WITHIN_LIMITS and not limits.any:
-        field = f"targets.{index}.limits"
-        raise InvalidInput(
-            f"{field}: without a limit the best model is the largest: give latency_ms, memory_mb or both"
-            + (", or first_token_ms or token_ms" if target.protocol.mode == "generate" else ""),
-            field=field,
-            value=limits.model_dump(),
-            allowed="at least one limit, or the goal frontier",
         )
 
 
@@ -223,83 +246,6 @@ def _check_published(request: JobRequest) -> None:
 def _check_algorithm(request: JobRequest) -> None:
     with within("algorithm"):
         check_settings(request.algorithm.name, request.algorithm.settings)
-
-
-def _check_search(job: ResolvedJob, target: TargetRequest, index: int) -> None:
-    request, plan = job.request, job.plan(target.protocol, target.limits)
-    bounds = request.parameters
-    if bounds.min_decoder is not None and bounds.max_decoder is not None and bounds.min_decoder > bounds.max_decoder:
-        raise InvalidInput(
-            f"parameters.min_decoder {bounds.min_decoder} is above max_decoder {bounds.max_decoder}: no model fits",
-            field="parameters.min_decoder",
-            value=bounds.min_decoder,
-            allowed=f"at most {bounds.max_decoder}",
-        )
-    baselines = plan.baselines()
-    if request.space.published is None and not 1 <= len(baselines) <= MAX_BASELINES:
-        raise InvalidInput(
-            f"baseline_layers: 1 to {MAX_BASELINES} depths are measured, not {len(baselines)}",
-            field="baseline_layers",
-            value=request.baseline_layers,
-            allowed="depths of the stock model; absent: every depth of the space",
-        )
-    with within("targets", index, "protocol"):
-        for baseline in baselines:
-            plan.costs(baseline)
-    _check_limits(plan, target, index)
-
-
-def _out_of_reach(plan: SearchPlan) -> bool:
-    """Whether limits on parameters are far beyond the largest or the smallest model: thousands need not be drawn."""
-    bounds, space = plan.job.request.parameters, plan.job.space
-    limits = [limit for limit in (bounds.max_decoder, bounds.max_total) if limit is not None]
-    most = min(limits, default=None)
-    if bounds.min_decoder is not None:
-        largest = smallest(space, lambda every: -Shapes.of(every).decoder_parameters)
-        if bounds.min_decoder > FAR * plan.costs(largest).decoder_parameters:
-            return True
-    if most is not None:
-        least = smallest(space, lambda every: Shapes.of(every).decoder_parameters)
-        return most < plan.costs(least).decoder_parameters / FAR
-    return False
-
-
-def _check_limits(plan: SearchPlan, target: TargetRequest, index: int) -> None:
-    """Raises `InvalidInput` if the runtime runs none, or none is within the limits on parameters and weights."""
-    if not _out_of_reach(plan) and plan.permitted():
-        return
-    space, bounds, memory_mb = plan.job.space, plan.job.request.parameters, target.limits.memory_mb
-    rng = np.random.default_rng(0)
-    with within("targets", index, "protocol"):
-        drawn = [plan.costs(space.architecture(genome)) for genome in space.samples(EXAMPLES, rng)]
-    spreads = [
-        f"{min(values):,} to {max(values):,} {name}"
-        for name, values in (
-            ("decoder parameters", [counted.decoder_parameters for counted in drawn]),
-            ("parameters in all", [counted.total_parameters for counted in drawn]),
-            ("MB of weights", [counted.weight_bytes // MB for counted in drawn]),
-        )
-    ]
-    given = bounds.model_dump(exclude_none=True)
-    cause: str = "parameters"
-    value: object = given
-    allowed = "wider limits, or a space narrowed to models within them"
-    if not given:
-        least = plan.costs(
-            smallest(space, lambda every: [plan.costs(architecture).weight_bytes for architecture in every])
-        )
-        spreads.append(f"the smallest {least.weight_bytes / MB:.1f} MB of weights")
-        allowed = f"more than {least.weight_bytes / MB:.1f} MB, or another space"
-        cause, value = f"targets.{index}.limits.memory_mb", memory_mb
-    elif len(given) == 1 and memory_mb is None:
-        ((name, value),) = given.items()
-        cause = f"parameters.{name}"
-    raise InvalidInput(
-        f"no architecture of {space.name} was found within these limits; most have {'; '.join(spreads)}",
-        field=cause,
-        value=value,
-        allowed=allowed,
-    )
 
 
 def with_defaults(request: JobRequest) -> JobRequest:

@@ -1,4 +1,4 @@
-"""A job as it was resolved, and the search plan of each of its targets."""
+"""A job as it was resolved, and the search plan of each of its targets, with what that is refused for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from edgefront.core.cost.costs import Costs
 from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import within
+from edgefront.core.errors import InvalidInput, within
 from edgefront.core.measurement.passes import protocol_costs, runtime_fault
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.prediction.memory import weight_bytes
@@ -26,6 +26,8 @@ from edgefront.core.search.listed import Extension
 from edgefront.core.search.problem import Problem
 from edgefront.core.search.proposals import DRAWS, MAX_ENUMERATED
 from edgefront.core.search.registry import make
+from edgefront.core.search.smallest import smallest
+from edgefront.core.services.jobs.queries.candidates import MAX_BASELINES
 from edgefront.core.services.quality import laws
 from edgefront.core.services.quality.expected import perplexities
 from edgefront.core.services.spaces import space_of
@@ -34,7 +36,7 @@ from edgefront.core.spaces.space import SearchSpace
 from edgefront.core.states import Goal
 from edgefront.core.store.sql import Document
 from edgefront.core.units import MB
-from edgefront.core.wire.jobs import JobRequest, Limits, SpaceRequest
+from edgefront.core.wire.jobs import JobRequest, Limits, SpaceRequest, TargetRequest
 
 
 @dataclass(frozen=True)
@@ -144,10 +146,6 @@ def _problem(job: ResolvedJob, protocol: MeasurementProtocol, limits: Limits) ->
     )
 
 
-_Counts = int | NDArray[np.int64]
-"""A count of one architecture, or of each of many."""
-
-
 BASELINE_LAUNCHES = 3
 """Launches of each baseline of a frontier: all comparisons divide by it, and their spread estimates the device's launch
 variance.
@@ -187,6 +185,10 @@ def _sizes(text: str) -> Sizes:
     return Sizes(baselines, launches, min(total, most), min(largest, most))
 
 
+_Counts = int | NDArray[np.int64]
+"""A count of one architecture, or of each of many."""
+
+
 def _acceptance(job: ResolvedJob, protocol: MeasurementProtocol, limits: Limits) -> Callable[[Architecture], bool]:
     """Accepts architectures that the runtime can run, within the limits on parameters, whose weights alone fit the
     memory limit; of a job whose models inherit, parts of the parent.
@@ -220,4 +222,123 @@ def _permitted(
         & (decoder <= (bounds.max_decoder or math.inf))
         & (total <= (bounds.max_total or math.inf))
         & (weights <= (math.inf if limits.memory_mb is None else limits.memory_mb * MB))
+    )
+
+
+FAR = 2
+"""Factor beyond the largest and the smallest model that moving one gene at a time finds."""
+EXAMPLES = 200
+"""Number of architectures sampled to describe a space in an error message."""
+
+
+def check_target(job: ResolvedJob, target: TargetRequest, in_reach: Callable[[JobRequest], None] | None = None) -> None:
+    """Checks a target that is added to a job; paths of errors are those within the target. `in_reach` as in
+    `submit_job`.
+    """
+    try:
+        check_limited(job.request, target, 0)
+        check_search(job, target, 0)
+        if in_reach is not None:
+            in_reach(job.request.model_copy(update={"targets": (target,)}))
+    except InvalidInput as error:
+        if error.path[:2] == ("targets", "0"):
+            raise error.at(*error.path[2:]) from None
+        raise
+
+
+def check_limited(request: JobRequest, target: TargetRequest, index: int) -> None:
+    limits = target.limits
+    if limits.times and target.protocol.mode != "generate":
+        name = f"{next(iter(limits.times))}_ms"
+        raise InvalidInput(
+            f"targets.{index}.limits.{name}: mode {target.protocol.mode} generates no tokens: limit latency_ms instead",
+            field=f"targets.{index}.limits.{name}",
+            value=getattr(limits, name),
+            allowed="no value, or mode generate",
+        )
+    if request.goal == Goal.BEST_WITHIN_LIMITS and not limits.any:
+        field = f"targets.{index}.limits"
+        raise InvalidInput(
+            f"{field}: without a limit the best model is the largest: give latency_ms, memory_mb or both"
+            + (", or first_token_ms or token_ms" if target.protocol.mode == "generate" else ""),
+            field=field,
+            value=limits.model_dump(),
+            allowed="at least one limit, or the goal frontier",
+        )
+
+
+def check_search(job: ResolvedJob, target: TargetRequest, index: int) -> None:
+    request, plan = job.request, job.plan(target.protocol, target.limits)
+    bounds = request.parameters
+    if bounds.min_decoder is not None and bounds.max_decoder is not None and bounds.min_decoder > bounds.max_decoder:
+        raise InvalidInput(
+            f"parameters.min_decoder {bounds.min_decoder} is above max_decoder {bounds.max_decoder}: no model fits",
+            field="parameters.min_decoder",
+            value=bounds.min_decoder,
+            allowed=f"at most {bounds.max_decoder}",
+        )
+    baselines = plan.baselines()
+    if request.space.published is None and not 1 <= len(baselines) <= MAX_BASELINES:
+        raise InvalidInput(
+            f"baseline_layers: 1 to {MAX_BASELINES} depths are measured, not {len(baselines)}",
+            field="baseline_layers",
+            value=request.baseline_layers,
+            allowed="depths of the stock model; absent: every depth of the space",
+        )
+    with within("targets", index, "protocol"):
+        for baseline in baselines:
+            plan.costs(baseline)
+    _check_limits(plan, target, index)
+
+
+def _out_of_reach(plan: SearchPlan) -> bool:
+    """Whether limits on parameters are far beyond the largest or the smallest model: thousands need not be drawn."""
+    bounds, space = plan.job.request.parameters, plan.job.space
+    limits = [limit for limit in (bounds.max_decoder, bounds.max_total) if limit is not None]
+    most = min(limits, default=None)
+    if bounds.min_decoder is not None:
+        largest = smallest(space, lambda every: -Shapes.of(every).decoder_parameters)
+        if bounds.min_decoder > FAR * plan.costs(largest).decoder_parameters:
+            return True
+    if most is not None:
+        least = smallest(space, lambda every: Shapes.of(every).decoder_parameters)
+        return most < plan.costs(least).decoder_parameters / FAR
+    return False
+
+
+def _check_limits(plan: SearchPlan, target: TargetRequest, index: int) -> None:
+    """Raises `InvalidInput` if the runtime runs none, or none is within the limits on parameters and weights."""
+    if not _out_of_reach(plan) and plan.permitted():
+        return
+    space, bounds, memory_mb = plan.job.space, plan.job.request.parameters, target.limits.memory_mb
+    rng = np.random.default_rng(0)
+    with within("targets", index, "protocol"):
+        drawn = [plan.costs(space.architecture(genome)) for genome in space.samples(EXAMPLES, rng)]
+    spreads = [
+        f"{min(values):,} to {max(values):,} {name}"
+        for name, values in (
+            ("decoder parameters", [counted.decoder_parameters for counted in drawn]),
+            ("parameters in all", [counted.total_parameters for counted in drawn]),
+            ("MB of weights", [counted.weight_bytes // MB for counted in drawn]),
+        )
+    ]
+    given = bounds.model_dump(exclude_none=True)
+    cause: str = "parameters"
+    value: object = given
+    allowed = "wider limits, or a space narrowed to models within them"
+    if not given:
+        least = plan.costs(
+            smallest(space, lambda every: [plan.costs(architecture).weight_bytes for architecture in every])
+        )
+        spreads.append(f"the smallest {least.weight_bytes / MB:.1f} MB of weights")
+        allowed = f"more than {least.weight_bytes / MB:.1f} MB, or another space"
+        cause, value = f"targets.{index}.limits.memory_mb", memory_mb
+    elif len(given) == 1 and memory_mb is None:
+        ((name, value),) = given.items()
+        cause = f"parameters.{name}"
+    raise InvalidInput(
+        f"no architecture of {space.name} was found within these limits; most have {'; '.join(spreads)}",
+        field=cause,
+        value=value,
+        allowed=allowed,
     )

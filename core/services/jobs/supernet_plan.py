@@ -58,11 +58,6 @@ def dataset_of(asked: ParSupernetSettings, recipe: Recipe) -> str:
     return dataset
 
 
-def requirements_of(asked: ParSupernetSettings) -> Requirements:
-    """The requirements of a supernet's training: one device, since it is trained by one process."""
-    return Requirements(device=asked.device)
-
-
 def check(job: ResolvedJob, settings: Settings | None) -> None:
     """Raises `InvalidInput`, with the field's path within the job, unless the pool can train the supernet."""
     first = job.request.targets[0]
@@ -73,7 +68,7 @@ def check(job: ResolvedJob, settings: Settings | None) -> None:
     asked = search.settings
     recipe = recipe_of(asked)
     dataset = dataset_of(asked, recipe)
-    device, _, _, queue = placed(requirements_of(asked), settings)
+    device, _, _, queue = placed(Requirements(device=asked.device), settings)
     check_served(device, queue, settings)
     with within(*_SETTINGS):
         check_dataset(dataset, settings.data_folder, recipe.task, elsewhere=not settings.embedded)

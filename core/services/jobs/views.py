@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from edgefront.core.errors import InvalidInput
-from edgefront.core.measurement.generation import MEASURED
 from edgefront.core.pareto.baseline import Baseline
 from edgefront.core.services.event_log import Entry
 from edgefront.core.services.jobs.comparison import versus_baseline
@@ -26,47 +25,26 @@ def candidate_view(candidate: Candidate, baseline: Baseline | None) -> Candidate
     form of an architecture or a prediction is left out, and the reason says so.
     """
     reader = RowReader()
-    architecture = reader.read(lambda: described(candidate.architecture)) or {}
-    predicted = reader.read(lambda: _predicted(candidate.predicted))
-    parents = reader.read(lambda: _ids(candidate.parents)) or ()
+
+    def parents() -> tuple[str, ...]:
+        if not isinstance(candidate.parents, list) or not all(isinstance(id_, str) for id_ in candidate.parents):
+            raise InvalidInput("parents are no identifiers", field="parents")
+        return tuple(candidate.parents)
+
     return CandidateView.model_construct(
-        id=candidate.id,
-        job_id=candidate.job_id,
-        target_id=candidate.target_id,
-        number=candidate.number,
-        role=candidate.role,
-        generation=candidate.generation,
-        operator=candidate.operator,
-        parents=parents,
+        **{name: getattr(candidate, name) for name in _AS_STORED},
+        architecture=reader.read(lambda: described(candidate.architecture)) or {},
+        predicted=reader.read(lambda: _predicted(candidate.predicted)),
+        parents=reader.read(parents) or (),
         state=CandidateState(candidate.state),
         reason=reader.note(candidate.reason),
-        digest=candidate.digest,
-        decoder_parameters=candidate.decoder_parameters,
-        total_parameters=candidate.total_parameters,
-        weight_bytes=candidate.weight_bytes,
-        flops=candidate.flops,
-        proxy=candidate.proxy,
-        predicted=predicted,
-        latency_ms=candidate.latency_ms,
-        latency_half_width_ms=candidate.latency_half_width_ms,
-        latency_p90_ms=candidate.latency_p90_ms,
-        memory_bytes=candidate.memory_bytes,
-        build_peak_bytes=candidate.build_peak_bytes,
-        **{name: getattr(candidate, name) for name in MEASURED},
-        launches=candidate.launches,
-        marked=candidate.marked,
-        on_frontier=candidate.on_frontier,
         versus_baseline=versus_baseline(candidate, baseline),
-        created_at=candidate.created_at,
-        measured_at=candidate.measured_at,
-        architecture=architecture,
     )
 
 
-def _ids(stored: Sequence[str]) -> tuple[str, ...]:
-    if not isinstance(stored, list) or not all(isinstance(id_, str) for id_ in stored):
-        raise InvalidInput("parents are no identifiers", field="parents")
-    return tuple(stored)
+_AS_STORED = tuple(
+    CandidateView.model_fields.keys() - {"architecture", "predicted", "parents", "state", "versus_baseline", "reason"}
+)
 
 
 def predicted_of(stored: Document | None) -> Document:

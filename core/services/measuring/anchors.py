@@ -13,7 +13,8 @@ from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise, product
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
+from sqlalchemy import ColumnElement, Select, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from edgefront.core.measurement.protocol import Dtype, MeasurementProtocol, MemoryMethod
@@ -28,13 +29,15 @@ from edgefront.core.services.fleet.devices import get_device
 from edgefront.core.services.fleet.instances import ONLINE
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.measuring import quarantine
-from edgefront.core.services.measuring.queries import anchors as rows
 from edgefront.core.services.measuring.queries import reported
-from edgefront.core.services.measuring.queries.launches import ReportedLaunch
+from edgefront.core.services.measuring.queries.reported import RESULT, ReportedLaunch
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.states import LaunchOutcome, Purpose
+from edgefront.core.states import LIVE_LAUNCHES, DeviceState, LaunchOutcome, LaunchState, Purpose
 from edgefront.core.statistics import robust_std
-from edgefront.core.store.sql import Document
+from edgefront.core.store.clock import between, is_ahead
+from edgefront.core.store.sql import Document, any_of
+from edgefront.core.store.tables import Device, Launch, Measurement
+from edgefront.core.store.tables.measurement import WANTED
 from edgefront.core.wire.service import AnchorPoint, AnchorView
 
 REFERENCE, MIN_REFERENCE = 10, 3
@@ -115,13 +118,17 @@ def request(session: Session, now: datetime) -> None:
     """Requests a launch of the anchor for the processor and each accelerator of a device that is online and has had
     none there for `EVERY`. The sweep calls it.
     """
-    devices = rows.candidates(session, now - ONLINE, now - EVERY, now)
-    keys = {device.id: key_of_device(device.id) for device in devices}
-    if not keys:
+    online = select(Device.id, Device.facts).where(
+        Device.state == DeviceState.ACTIVE,
+        Device.quarantine.is_(None),
+        between(Device.last_seen_at, now - ONLINE, now),
+        ~between(Device.enrolled_at, now - EVERY, now),
+    )
+    protocols = {key_of_device(id_): protocols_for(facts) for id_, facts in session.execute(online.order_by(Device.id))}
+    if not protocols:
         return
-    protocols = {keys[device.id]: protocols_for(device.facts) for device in devices}
-    rows.cancel_left_alone(session, keys.values(), now - EVERY, now)
-    recent = rows.latest(session, ARCHITECTURE.digest, keys.values(), now - EVERY, now)
+    _cancel_left_alone(session, protocols, now)
+    recent = _latest(session, protocols, now)
     want = demand.Want(ARCHITECTURE.digest, ARCHITECTURE.canonical, SEED)
     for key, by_hardware in protocols.items():
         for protocol in by_hardware.values():
@@ -129,18 +136,19 @@ def request(session: Session, now: datetime) -> None:
                 made = demand.measurements(session, key, protocol.model_dump(mode="json"), protocol.digest, [want])
                 measurement = made[want.digest]
                 # Locked now: another sweep may have made one meanwhile.
-                if not rows.has_one(session, measurement.id, now - EVERY, now):
+                query = select(Launch.id).where(*_anchors_of([measurement.id]), _is_recent(now))
+                if not session.scalar(select(query.exists())):
                     reported.add_launch(session, measurement.id, None, key, Purpose.ANCHOR, now)
 
 
 def count_failed(session: Session, device_id: str, provider: str, why: str | None, now: datetime) -> None:
     """Quarantines a device whose anchor on this provider has just failed, if it did so once too often there."""
     hardware = Provider(provider).hardware
-    since = rows.trusted_since(session, device_id, now)
-    measured = rows.measurements(session, ARCHITECTURE.digest, key_of_device(device_id))
-    there = [row.id for row in measured if Provider(row.protocol["provider"]).hardware == hardware]
+    there = [
+        row.id for row in _measurements(session, device_id) if Provider(row.protocol["provider"]).hardware == hardware
+    ]
     # An accelerator may lack what it seemed to have; every processor that has the runtime measures the anchor.
-    failed = rows.failed_in_a_row(session, there, since, now, unsupported=hardware == PROCESSOR)
+    failed = _failed_in_a_row(session, device_id, there, now, unsupported=hardware == PROCESSOR)
     if failed >= MAX_FAILED:
         where = "" if hardware == PROCESSOR else f" on {hardware}"
         quarantine.put_in(session, device_id, f"its anchor{where} failed {failed} times: {why}")
@@ -184,8 +192,7 @@ def apply_result(session: Session, launch: ReportedLaunch, provider: str, refusa
     if refusal is not None or launch.result.outcome != LaunchOutcome.DONE:
         count_failed(session, launch.device_id, provider, refusal or launch.reason, now)
         return
-    since = rows.trusted_since(session, launch.device_id, now)
-    history = rows.first_and_latest_done(session, launch, since, REFERENCE)
+    history = _first_and_latest_done(session, launch, now)
     undisturbed = [result for result in (*history, launch.result) if result.conditions is None]
     moved = None if launch.result.conditions is not None else drift([*map(_latency_ms, undisturbed)])
     if moved is not None:
@@ -197,11 +204,6 @@ def anchor_view(session: Session, principal: Principal, id_or_name: str) -> Anch
     """The history of a device's anchor, oldest first. NotFound if there is no such device."""
     device = get_device(session, principal, id_or_name)
     by = {protocol.digest for protocol in protocols_for(device.facts).values()}
-    measured = [
-        row
-        for row in rows.measurements(session, ARCHITECTURE.digest, key_of_device(device.id))
-        if not by or row.protocol_digest in by
-    ]
     points = [
         AnchorPoint(
             launch_id=row.id,
@@ -213,8 +215,9 @@ def anchor_view(session: Session, principal: Principal, id_or_name: str) -> Anch
             temperature_c=_number(row.result, "temperature_c"),
             mark=row.mark,
         )
-        for measurement in measured
-        for row in rows.history(session, measurement.id, SHOWN)
+        for measurement in _measurements(session, device.id)
+        if not by or measurement.protocol_digest in by
+        for row in session.execute(_done(measurement.id).order_by(*_NEWEST).limit(SHOWN))
     ]
     return AnchorView(
         device_id=device.id,
@@ -230,3 +233,101 @@ def _latency_ms(result: LaunchResult) -> float:
 def _number(result: LaunchResult, name: str) -> float | None:
     value = result.environment.get(name)
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+# Jobs may measure the same model on the same device: what is an anchor is said by the purpose of the launch.
+
+
+def _anchors_of(measurement_ids: Collection[str]) -> tuple[ColumnElement[bool], ...]:
+    return any_of(Launch.measurement_id, measurement_ids), Launch.purpose == Purpose.ANCHOR
+
+
+def _is_recent(now: datetime) -> ColumnElement[bool]:
+    """Whether a launch is of the last half hour, or still to come."""
+    return or_(between(Launch.created_at, now - EVERY, now), Launch.state.in_(LIVE_LAUNCHES))
+
+
+def _measurements(session: Session, device_id: str) -> Sequence[Measurement]:
+    """The anchor's measurements on a device, one by each protocol."""
+    own = (Measurement.digest == ARCHITECTURE.digest, Measurement.device_key == key_of_device(device_id))
+    return session.scalars(select(Measurement).where(*own).order_by(Measurement.id)).all()
+
+
+def _latest(session: Session, device_keys: Collection[str], now: datetime) -> set[tuple[str, str]]:
+    """The device keys that have a recent anchor launch, each with its protocol's digest."""
+    query = (
+        select(Measurement.device_key, Measurement.protocol_digest)
+        .join(Launch, Launch.measurement_id == Measurement.id)
+        .where(
+            Measurement.digest == ARCHITECTURE.digest,
+            any_of(Measurement.device_key, device_keys),
+            Launch.purpose == Purpose.ANCHOR,
+            _is_recent(now),
+        )
+    )
+    return {(key, digest) for key, digest in session.execute(query.distinct())}
+
+
+def _cancel_left_alone(session: Session, device_keys: Collection[str], now: datetime) -> None:
+    """Cancels old anchor launches of these device keys that nobody holds: the device may not be able to run them."""
+    session.execute(
+        update(Launch)
+        .where(
+            any_of(Launch.device_key, device_keys),
+            Launch.purpose == Purpose.ANCHOR,
+            Launch.state == WANTED,
+            Launch.created_at < now - EVERY,
+        )
+        .values(state=LaunchState.CANCELLED, reason="its device did not take it", finished_at=now),
+        execution_options=_QUIET,
+    )
+
+
+_QUIET = {"synchronize_session": False}
+_OLDEST, _NEWEST = (Launch.finished_at, Launch.id), (Launch.finished_at.desc(), Launch.id.desc())
+
+
+def _done(measurement_id: str) -> Select[str, datetime | None, BaseModel, str | None]:
+    """The done anchor launches of a measurement."""
+    query = select(Launch.id, Launch.finished_at, RESULT, Launch.mark)
+    return query.where(*_anchors_of([measurement_id]), Launch.state == LaunchState.DONE)
+
+
+def _first_and_latest_done(session: Session, launch: ReportedLaunch, now: datetime) -> list[LaunchResult]:
+    """Results of the first and the latest `REFERENCE` done anchor launches of the same device, model and protocol as
+    this one, which it leaves out, since the device is trusted, oldest first.
+    """
+    known = between(Launch.finished_at, _trusted_since(session, launch.device_id, now), launch.finished_at)
+    others = _done(launch.measurement_id).where(known, Launch.id != launch.id).limit(REFERENCE)
+    first, latest = (session.execute(others.order_by(*order)).all() for order in (_OLDEST, _NEWEST))
+    return list({row.id: row.result for row in (*first, *reversed(latest))}.values())
+
+
+def _failed_in_a_row(
+    session: Session, device_id: str, measurement_ids: Collection[str], now: datetime, *, unsupported: bool
+) -> int:
+    """How many of the latest finished anchor launches of these measurements, of one device, had no result that can be
+    true, since it is trusted. `unsupported`: whether those count that the device turned out not to support.
+    """
+    since = _trusted_since(session, device_id, now)
+    of_them = (*_anchors_of(measurement_ids), between(Launch.finished_at, since, now))
+    if not unsupported:
+        of_them += (or_(Launch.reason.is_(None), ~Launch.reason.startswith("unsupported")),)
+    last = session.scalar(select(func.max(Launch.finished_at)).where(*of_them, Launch.state == LaunchState.DONE))
+    query = select(func.count()).where(
+        *of_them,
+        Launch.state.in_((LaunchState.FAILED, LaunchState.INFEASIBLE, LaunchState.IMPLAUSIBLE)),
+    )
+    return int(session.scalar(query if last is None else query.where(Launch.finished_at > last)) or 0)
+
+
+def _trusted_since(session: Session, device_id: str, now: datetime) -> datetime:
+    """From when on a device's anchors count: since it was trusted or enrolled; from now on where the clock was set back
+    behind that.
+    """
+    query = select(func.coalesce(Device.trusted_at, Device.enrolled_at)).where(Device.id == device_id)
+    since: datetime = session.execute(query).scalar_one()
+    if is_ahead(since, now):
+        session.execute(update(Device).where(Device.id == device_id).values(trusted_at=now), execution_options=_QUIET)
+        return now
+    return since

@@ -12,19 +12,19 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.errors import Conflict, Gone, NotFound
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.services.access.keys import Principal
+from edgefront.core.services.fleet import devices as fleet
 from edgefront.core.services.fleet import instances
 from edgefront.core.services.fleet import queries as devices
 from edgefront.core.services.fleet.capability import device_keys, runnable
-from edgefront.core.services.fleet.devices import own_device
 from edgefront.core.services.measuring.queries import launches
 from edgefront.core.services.measuring.queries import leases as rows
-from edgefront.core.services.measuring.queries.launches import WantedLaunch
 from edgefront.core.services.stored import read_protocol
 from edgefront.core.services.work import interval_s
 from edgefront.core.states import DeviceState, LaunchState
 from edgefront.core.store.clock import elapsed_s, is_ahead
-from edgefront.core.store.tables import Launch
-from edgefront.core.wire.agent import MAX_BATCH, HeartbeatResponse
+from edgefront.core.store.tables import Device, Launch
+from edgefront.core.wire.agent import MAX_BATCH, EnrolRequest, EnrolResponse, HeartbeatResponse
 
 SEEN_INTERVAL = timedelta(seconds=20)
 """`last_seen_at` is written no more often than this by leases and heartbeats."""
@@ -56,12 +56,16 @@ class LeasedItem(NamedTuple):
 class GrantedLease(NamedTuple):
     """The answer to a request for launches (`core.wire.agent.LeaseResponse`)."""
 
+    keys: frozenset[str]
+    """Device keys of the launches that it may run: those under which it waits if there are none. Not sent."""
     lease_id: str | None = None
     items: tuple[LeasedItem, ...] = ()
     expires_at: datetime | None = None
     ttl_s: float = 0.0
     heartbeat_s: float = 0.0
     state: DeviceState = DeviceState.ACTIVE
+    blocked_reason: str | None = None
+    """Why it gets none, and what ends that: a header."""
 
     def as_json(self) -> bytes:
         """The answer as it is sent; architectures go in as the text that they are."""
@@ -73,7 +77,8 @@ class GrantedLease(NamedTuple):
             }
             for item in self.items
         ]
-        return orjson.dumps({**self._asdict(), "items": items}, option=orjson.OPT_UTC_Z)
+        sent = {name: value for name, value in self._asdict().items() if name not in ("keys", "blocked_reason")}
+        return orjson.dumps({**sent, "items": items}, option=orjson.OPT_UTC_Z)
 
 
 @lru_cache(maxsize=1024)
@@ -81,19 +86,9 @@ def _protocol_as_json(protocol: MeasurementProtocol) -> bytes:
     return protocol.for_any_agent().model_dump_json().encode()
 
 
-class Claimed(NamedTuple):
-    """What a device gets."""
-
-    found: GrantedLease
-    keys: frozenset[str]
-    """Device keys of the launches that it may run: those under which it waits if there are none."""
-    blocked_reason: str | None = None
-    """Why it gets none, and what ends that."""
-
-
 def claim(
     session: Session, device_id: str, max_items: int, now: datetime, ttl_s: float, instance: str | None = None
-) -> Claimed:
+) -> GrantedLease:
     """Takes up to `max_items` wanted launches that the device can run, by their turns (`services.turns`): those for
     it alone and those of its class.
 
@@ -107,29 +102,22 @@ def claim(
         NotFound, Gone: no such device; it was revoked.
         Conflict: the agent runs beside another with the same credential.
     """
-    device = own_device(session, device_id)
+    device = fleet.own_device(session, device_id)
     if instance is not None:
         instances.admit(session, device, instance, now)
     keys = frozenset(device_keys(device))
     if device.state == DeviceState.DRAINING or device.quarantine is not None:
         _seen(session, device_id, device.last_seen_at, now)
-        return Claimed(GrantedLease(state=DeviceState.DRAINING), keys, _blocked_reason(device))
+        return GrantedLease(keys, state=DeviceState.DRAINING, blocked_reason=_blocked_reason(device))
     # A second request of the device at the same time gets nothing: together they hold no more than one after the other.
     most = min(max_items, MAX_HELD - rows.held(session, device_id)) if rows.claims_alone(session, device_id) else 0
     taken = _take(session, device, most) if most > 0 else []
     _seen(session, device_id, device.last_seen_at, now)
     if not taken:
-        return Claimed(GrantedLease(), keys)
+        return GrantedLease(keys)
     expires_at = now + timedelta(seconds=ttl_s)
     lease_id = rows.add(session, device_id, [item.launch_id for item in taken], now, expires_at)
-    lease = GrantedLease(
-        lease_id=lease_id,
-        items=tuple(taken),
-        expires_at=expires_at,
-        ttl_s=ttl_s,
-        heartbeat_s=interval_s(ttl_s),
-    )
-    return Claimed(lease, keys)
+    return GrantedLease(keys, lease_id, tuple(taken), expires_at, ttl_s, interval_s(ttl_s))
 
 
 def _blocked_reason(device: devices.OwnDevice) -> str | None:
@@ -155,20 +143,19 @@ def _take(session: Session, device: devices.OwnDevice, max_items: int) -> list[L
         fit = {key: protocol for key, protocol in protocols.items() if protocol is not None and protocol.digest in able}
         refused = protocols.keys() - fit
         if not refused:
-            return [_item(row, fit[row.protocol_digest]) for row in rows]
+            return [
+                LeasedItem(
+                    launch_id=row.id,
+                    fence=row.fence + 1,
+                    digest=row.digest,
+                    architecture=row.architecture,
+                    protocol=fit[row.protocol_digest],
+                    seed=row.seed,
+                )
+                for row in rows
+            ]
         # What it cannot run may stand before what it can: look again without those protocols.
         unfit |= refused
-
-
-def _item(row: WantedLaunch, protocol: MeasurementProtocol) -> LeasedItem:
-    return LeasedItem(
-        launch_id=row.id,
-        fence=row.fence + 1,
-        digest=row.digest,
-        architecture=row.architecture,
-        protocol=protocol,
-        seed=row.seed,
-    )
 
 
 def start(session: Session, device_id: str, launch_id: str, fence: int, now: datetime) -> None:
@@ -244,14 +231,33 @@ def release(session: Session, device_id: str, lease_id: str, launch_ids: Sequenc
         session.flush()
 
 
+def enrol(session: Session, token_secret: str, request: EnrolRequest, now: datetime) -> EnrolResponse:
+    """`fleet.devices.enrol`; a device that is taken over gives back what its old agent holds."""
+    answer = fleet.enrol(session, token_secret, request, now)
+    end_leases(session, answer.device_id, now)
+    return answer
+
+
+def revoke_device(session: Session, principal: Principal, id_or_name: str, now: datetime) -> Device:
+    """`fleet.devices.revoke_device`; what the device holds goes to others."""
+    device = fleet.revoke_device(session, principal, id_or_name, now)
+    end_leases(session, device.id, now)
+    return device
+
+
+def end_leases(session: Session, device_id: str, now: datetime) -> None:
+    """Ends the device's leases; their launches are wanted again, at no cost of attempts. The device may report on them
+    until another one holds them.
+    """
+    rows.end_all(session, device_id, now)
+    held = launches.lock_leased(session, launches.held_by(session, device_id))
+    launches.transfer(session, [row.id for row in held])
+    launches.release(session, [row.id for row in held], now)
+
+
 def _no_lease(session: Session, device_id: str, lease_id: str) -> NotFound | Gone:
     lease = rows.find(session, device_id, lease_id)
     if lease is None:
         return NotFound(f"no lease {lease_id}")
     ended = lease.ended_at or lease.expires_at
     return Gone(f"this lease ended at {ended:%Y-%m-%d %H:%M:%S} UTC; report what was measured all the same")
-
-
-def wanted_keys(session: Session) -> set[str]:
-    """Device keys (`device:<id>`, `class:<name>`) that have wanted launches: what a long poll waits for."""
-    return rows.wanted_keys(session)

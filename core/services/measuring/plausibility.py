@@ -12,8 +12,7 @@ from edgefront.core.measurement.passes import generation_passes, protocol_costs
 from edgefront.core.measurement.plausible import Counted, GenerationWork, Work, implausible, over_time_too_early
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.provider import Provider
-from edgefront.core.services.measuring.queries.launches import ReportedLaunch
-from edgefront.core.services.measuring.queries.reported import ReportingDevice, Subject
+from edgefront.core.services.measuring.queries.reported import ReportedLaunch, ReportingDevice, Subject
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.states import LaunchOutcome
 from edgefront.core.store.clock import elapsed_s

@@ -11,8 +11,8 @@ from datetime import datetime
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from edgefront.core.services.measuring import release_leases
-from edgefront.core.services.measuring.queries.launches import ReportedLaunch
+from edgefront.core.services.measuring.leases import end_leases
+from edgefront.core.services.measuring.queries.reported import ReportedLaunch
 from edgefront.core.states import LaunchOutcome
 from edgefront.core.store.sql import any_of
 from edgefront.core.store.tables import Device, Lease
@@ -74,4 +74,4 @@ def hand_over(session: Session, now: datetime) -> None:
     """What devices in quarantine hold goes to others, at no cost of attempts. The sweep calls it."""
     held = select(Lease.id).where(Lease.device_id == Device.id, Lease.ended_at.is_(None)).exists()
     for device_id in session.scalars(select(Device.id).where(Device.quarantine.is_not(None), held).order_by(Device.id)):
-        release_leases.end_leases(session, device_id, now)
+        end_leases(session, device_id, now)

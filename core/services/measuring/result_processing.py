@@ -18,24 +18,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import get_args
 
 from sqlalchemy.orm import Session
 
 from edgefront.core.measurement.plausible import STARTED_LATE_S
 from edgefront.core.measurement.protocol import Latency
-from edgefront.core.measurement.record import GenerationSamples, LaunchResult
+from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.measurement.statistics import LaunchVariance, LogLaunches, median, p90
 from edgefront.core.services import tasks
 from edgefront.core.services.event_log import Entry
 from edgefront.core.services.jobs import frontier
+from edgefront.core.services.jobs.progress import due
 from edgefront.core.services.jobs.queries import demand
-from edgefront.core.services.jobs.readiness import due
 from edgefront.core.services.measuring import anchors, plausibility, quarantine
 from edgefront.core.services.measuring.queries import launches
 from edgefront.core.services.measuring.queries import measurements as rows
 from edgefront.core.services.measuring.queries import reported as reported_rows
-from edgefront.core.services.measuring.queries.launches import ReportedLaunch, UnprocessedLaunch
-from edgefront.core.services.measuring.report_policy import MAX_ATTEMPTS
+from edgefront.core.services.measuring.queries.reported import ReportedLaunch
+from edgefront.core.services.measuring.reports import MAX_ATTEMPTS
 from edgefront.core.services.stored import LIMITS
 from edgefront.core.states import (
     FINISHED_LAUNCHES,
@@ -78,10 +79,6 @@ class _Processed:
     def is_anchor(self) -> bool:
         return self.launch.purpose == Purpose.ANCHOR
 
-    @property
-    def reason(self) -> str:
-        return self.refusal or self.launch.reason or self.end or ""
-
 
 def _decide(launch: ReportedLaunch, refusal: str | None) -> _Processed:
     end: LaunchState | None = LaunchState(launch.result.outcome)
@@ -104,20 +101,22 @@ def process(session: Session, target_id: str | None, now: datetime) -> bool:
     return len(reported) == BATCH
 
 
-def waiting(session: Session, target_id: str | None) -> list[UnprocessedLaunch]:
-    """The next launches that `process` takes."""
-    return launches.reported(session, target_id, BATCH)
+def waiting(session: Session, target_id: str | None) -> dict[str, str]:
+    """The next launches that `process` takes: launch id → measurement id."""
+    return reported_rows.waiting(session, target_id, BATCH)
 
 
 def process_launches(
-    session: Session, reported: Sequence[UnprocessedLaunch], now: datetime, *, with_targets: bool = True
+    session: Session, reported: Mapping[str, str], now: datetime, *, with_targets: bool = True
 ) -> None:
-    """Processes these launches. Without targets, these are left to their own `advance`, and are not charged."""
-    measurement_ids = {row.measurement_id for row in reported}
+    """Processes these launches (`waiting`). Without targets, these are left to their own `advance`, and are not
+    charged.
+    """
+    measurement_ids = set(reported.values())
     live = rows.lock_live_targets(session, measurement_ids) if with_targets else []
     targets = [target for target, _ in live]
     measurements = demand.lock(session, measurement_ids)
-    locked = launches.lock_reported(session, [row.id for row in reported])
+    locked = reported_rows.lock(session, list(reported))
     subjects = reported_rows.subjects(session, measurement_ids)
     devices = reported_rows.devices(session, {row.device_id for row in locked})
     refusals = plausibility.refusals(locked, subjects, devices)
@@ -139,14 +138,14 @@ def process_launches(
             session.expunge(target)
 
 
-def give_up(session: Session, reported: UnprocessedLaunch, reason: str, now: datetime) -> None:
+def give_up(session: Session, launch_id: str, measurement_id: str, reason: str, now: datetime) -> None:
     """Marks a launch as failed, whatever was reported: its report cannot be processed.
 
     Nothing of the report is read. Targets that wait for the measurement take that in by their own `advance`.
     """
-    targets = rows.lock_live_targets(session, {reported.measurement_id})
-    measurements = demand.lock(session, {reported.measurement_id})
-    if launches.fail_reported(session, reported.id, reason):
+    targets = rows.lock_live_targets(session, {measurement_id})
+    measurements = demand.lock(session, {measurement_id})
+    if reported_rows.fail(session, launch_id, reason):
         mark_unsuccessful(session, [], [(measurement, reason) for measurement in measurements.values()], now)
         for target, _ in targets:
             outbox.enqueue(session, tasks.ADVANCE, target_id=target.id)
@@ -229,13 +228,21 @@ def mark_unsuccessful(
     Infeasible ends one at once and cancels sibling launches. A failed launch ends one only if no sibling is still to
     come. A measurement that an earlier launch has measured stays measured. The launches' own states are written.
     """
-    processed = {m.id: m for m, reason in infeasible if add_bad_end(m, MeasurementState.INFEASIBLE, reason, now)}
-    launches.cancel_siblings(session, processed, now)
+    ended: dict[str, Measurement] = {}
+
+    def end(measurement: Measurement, state: MeasurementState, reason: str) -> None:
+        if not measurement.launches:
+            measurement.state, measurement.reason, measurement.measured_at = state, reason, now
+            ended[measurement.id] = measurement
+
+    for measurement, reason in infeasible:
+        end(measurement, MeasurementState.INFEASIBLE, reason)
+    launches.cancel_siblings(session, ended, now)
     hopeful = launches.with_open_launches(session, [m.id for m, _ in failed]) if failed else set()
     for measurement, reason in failed:
-        if measurement.id not in hopeful and add_bad_end(measurement, MeasurementState.FAILED, reason, now):
-            processed[measurement.id] = measurement
-    return processed
+        if measurement.id not in hopeful:
+            end(measurement, MeasurementState.FAILED, reason)
+    return ended
 
 
 def _finish(session: Session, processed: Sequence[_Processed], now: datetime) -> None:
@@ -269,23 +276,20 @@ def _aggregated(
         aggregate(measurements[id_], results, now)
     without = {report.launch.measurement_id for report in processed if report.end in _MAX_ENDED} - done
     counts = demand.launch_counts(session, without) if without else {}
-    infeasible: list[tuple[Measurement, str]] = []
-    failed: list[tuple[Measurement, str]] = []
+    unsuccessful: dict[LaunchState, list[tuple[Measurement, str]]] = {end: [] for end in _MAX_ENDED}
     for report in processed:
-        id_, end = report.launch.measurement_id, report.end
+        row, id_, end = report.launch, report.launch.measurement_id, report.end
         if id_ not in without or end not in _MAX_ENDED or measurements[id_].launches:
             continue
-        if counts[id_][end] < _MAX_ENDED[end]:
-            if not any(counts[id_][state] for state in LIVE_LAUNCHES):
-                row = report.launch
-                reported_rows.add_launch(session, id_, row.target_id, row.device_key, row.purpose, now)
-                counts[id_][LaunchState.WANTED] += 1
-        elif end == LaunchState.INFEASIBLE:
-            infeasible.append((measurements[id_], report.reason))
-        elif end == LaunchState.FAILED:
-            failed.append((measurements[id_], f"{report.launch.attempts} attempts; the last: {report.reason}"))
-        else:
-            failed.append((measurements[id_], report.reason))
+        if counts[id_][end] >= _MAX_ENDED[end]:
+            reason = report.refusal or row.reason or end
+            said = f"{row.attempts} attempts; the last: {reason}" if end == LaunchState.FAILED else reason
+            unsuccessful[end].append((measurements[id_], said))
+        elif not any(counts[id_][state] for state in LIVE_LAUNCHES):
+            reported_rows.add_launch(session, id_, row.target_id, row.device_key, row.purpose, now)
+            counts[id_][LaunchState.WANTED] += 1
+    infeasible = unsuccessful.pop(LaunchState.INFEASIBLE)
+    failed = [each for of_end in unsuccessful.values() for each in of_end]
     ended = mark_unsuccessful(session, infeasible, failed, now)
     return {**{id_: measurements[id_] for id_ in done}, **ended}
 
@@ -371,36 +375,16 @@ def aggregate(measurement: Measurement, results: Sequence[LaunchResult], now: da
     measurement.log_m2 = logs.sum_squares
     measurement.latency_ms = median(medians)
     measurement.latency_p90_ms = p90([sample for launch in samples for sample in launch])
-    measurement.memory_bytes = _middle([result.peak.peak_bytes for result in results])
-    measurement.build_peak_bytes = _middle([result.peak.build_peak_bytes for result in results])
-    _aggregate_generation(measurement, [result.generation for result in results if result.generation is not None])
+    measurement.memory_bytes = round(median([result.peak.peak_bytes for result in results]))
+    measurement.build_peak_bytes = round(median([result.peak.build_peak_bytes for result in results]))
     measurement.measured_at = now
-
-
-def _aggregate_generation(measurement: Measurement, generations: Sequence[GenerationSamples]) -> None:
-    def middle(latency: Latency) -> float | None:
-        return median([median(samples.times(latency)) for samples in generations]) if generations else None
-
-    measurement.first_token_ms = middle("first_token")
-    measurement.token_ms = middle("token")
-    measurement.total_ms = middle("total")
+    generations = [result.generation for result in results if result.generation is not None]
+    for name in get_args(Latency):
+        times = [median(generation.times(name)) for generation in generations]
+        setattr(measurement, f"{name}_ms", median(times) if times else None)
     measurement.tokens_per_s = None
     if measurement.total_ms:
         tokens = measurement.protocol["new_tokens"] * measurement.protocol["batch"]
         measurement.tokens_per_s = 1000 * tokens / measurement.total_ms
-    energies = [samples.energy_token_mj for samples in generations if samples.energy_token_mj is not None]
+    energies = [each.energy_token_mj for each in generations if each.energy_token_mj is not None]
     measurement.energy_token_mj = median(energies) if energies else None
-
-
-def add_bad_end(measurement: Measurement, state: MeasurementState, reason: str, now: datetime) -> bool:
-    """Marks a measurement as infeasible or failed, unless an earlier launch has measured it; True if it is marked."""
-    if measurement.launches:
-        return False
-    measurement.state = state
-    measurement.reason = reason
-    measurement.measured_at = now
-    return True
-
-
-def _middle(sizes: Sequence[int]) -> int:
-    return round(median(sizes))

@@ -28,11 +28,11 @@ from edgefront.core.services.jobs.resolve import resolve
 from edgefront.core.services.jobs.resolved import SearchPlan, sizes_of
 from edgefront.core.services.jobs.rivals import has_one_answer
 from edgefront.core.services.measuring.queries.measurements import launch_variance
-from edgefront.core.services.measuring.remeasure import optimism
 from edgefront.core.services.prediction import queries
 from edgefront.core.services.prediction.fits import DeviceFit, Fits, ToFit
 from edgefront.core.services.prediction.limits import check_limits
 from edgefront.core.services.quality.expected import law_note
+from edgefront.core.services.search.refining import optimism
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.stored import PROTOCOL
 from edgefront.core.spaces.architecture import Architecture
@@ -72,7 +72,7 @@ def estimate(
     principal.require(KeyRole.USER)
     resolution = resolve(database, principal, request, settings)
     request, job, faults = resolution.request, resolution.job, resolution.faults
-    faults.attempt(lambda: check_limits(database, principal, request, fits))
+    faults.collect(lambda: check_limits(database, principal, request, fits))
     plans = (
         [] if job is None or list(faults) else [job.plan(target.protocol, target.limits) for target in request.targets]
     )

@@ -24,40 +24,36 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.pareto.baseline import reference
-from edgefront.core.search.depths import MOST_AT_END, next_depths
-from edgefront.core.search.interface import Need, Rival
-from edgefront.core.services import tasks
+from edgefront.core.search.depths import next_depths
+from edgefront.core.search.interface import Need
 from edgefront.core.services.fleet.instances import ONLINE
-from edgefront.core.services.jobs import near_limits, progress
+from edgefront.core.services.jobs import progress
 from edgefront.core.services.jobs.comparison import depth_of, rows_of
+from edgefront.core.services.jobs.progress import baselines_complete, due
 from edgefront.core.services.jobs.queries import candidates as candidate_rows
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import frontier as frontier_rows
 from edgefront.core.services.jobs.queries import jobs as job_rows
-from edgefront.core.services.jobs.queries.candidates import ScoredCandidate
-from edgefront.core.services.jobs.readiness import baselines_complete, due
 from edgefront.core.services.jobs.resolved import SearchPlan, resolved, sizes_of
-from edgefront.core.services.jobs.rivals import has_one_answer, rival_of, target_ahead
 from edgefront.core.services.jobs.transitions import change_state, end_target
-from edgefront.core.services.measuring import remeasure
 from edgefront.core.services.quality import laws, scoring
 from edgefront.core.services.quality import queries as proxy_rows
-from edgefront.core.services.search import device_data, snapshots, status_messages, supernets
+from edgefront.core.services.search import device_data, refining, snapshots, supernets
 from edgefront.core.services.search.computing import Computed, ComputeStep
-from edgefront.core.services.search.device_data import DeviceData
 from edgefront.core.services.search.proposing import (
     BEFORE_SEARCH,
     apply_known_results,
     missing_launches,
     propose,
 )
-from edgefront.core.services.search.supernets import WantedSupernet
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
+from edgefront.core.services.trainings.lifecycle import SupernetRequest
 from edgefront.core.services.trainings.queries import trainings as training_rows
+from edgefront.core.spaces.space import Genome
 from edgefront.core.states import ACTIVE_TARGETS, CandidateRole, Goal, JobState, Purpose, TargetState
-from edgefront.core.store import outbox
 from edgefront.core.store.clock import is_ahead
+from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Generation, Job, Target
 from edgefront.core.wire.jobs import JobRequest
 
@@ -107,14 +103,14 @@ def advance(session: Session, target_id: str, now: datetime) -> bool | ComputeSt
         return False
     if _catch_up(session, request, target, now):
         return True
-    if target.state == TargetState.REFINING and not _reopened(session, request, target):
-        refined = _refine(session, request, target, now)
+    if target.state == TargetState.REFINING and not refining.is_reopened(session, request, target):
+        refined = refining.refine(session, request, target, now)
         return replace(refined, owner=job.owner) if isinstance(refined, ComputeStep) else refined
     plan = resolved(request, laws.law_of(session, job, request)).plan(
         protocol, limits, added=request.targets[target.position].added
     )
     if target.state == TargetState.REFINING:
-        return _reopen(session, target, plan, now)
+        return refining.reopen(session, target, plan, now)
     step = (_baselines if target.state == TargetState.BASELINES else _search)(session, target, plan, now)
     return replace(step, owner=job.owner) if isinstance(step, ComputeStep) else step
 
@@ -122,7 +118,7 @@ def advance(session: Session, target_id: str, now: datetime) -> bool | ComputeSt
 def store(
     session: Session,
     step: ComputeStep,
-    computed: Computed | WantedSupernet,
+    computed: Computed | SupernetRequest,
     now: datetime,
     settings: Settings | None = None,
 ) -> bool | ComputeStep:
@@ -138,7 +134,7 @@ def store(
     target, job = row
     if not _stands(session, target, step):
         return True
-    if isinstance(computed, WantedSupernet):
+    if isinstance(computed, SupernetRequest):
         supernets.request_training(session, job, target, computed, settings or Settings(), now)
         return False
     if not computed.proposed:  # the generation stays: it says what was known when the search ended
@@ -220,8 +216,8 @@ def stalled(session: Session, now: datetime) -> list[str]:
         for target, job in active
         if _must_end(target, read[job.id], began.get((job.id, target.device_key)), now)
     ]
-    homeless, unfinished = job_rows.homeless_targets(session), job_rows.unfinished_targets(session)
-    return list(dict.fromkeys(job_rows.idle_targets(session) + homeless + unfinished + ending))
+    stranded, unfinished = job_rows.targets_without_device(session), job_rows.unfinished_targets(session)
+    return list(dict.fromkeys(job_rows.idle_targets(session) + stranded + unfinished + ending))
 
 
 def _must_end(target: Target, request: JobRequest | None, began: datetime | None, now: datetime) -> bool:
@@ -275,7 +271,7 @@ def _baselines(session: Session, target: Target, plan: SearchPlan, now: datetime
         and job_rows.devices_seen(session, [target.device_key], now - ONLINE)[target.device_key]
     ):
         target.started_at = now  # nothing of it was launched, and its search begins at once
-    change_state(session, target, TargetState.SEARCHING, status_messages.opening(len(every), len(points), plan), now)
+    change_state(session, target, TargetState.SEARCHING, refining.opening(len(every), len(points), plan), now)
     return True
 
 
@@ -294,7 +290,10 @@ def _search(session: Session, target: Target, plan: SearchPlan, now: datetime) -
     number = target.generation + 1
     left = None if budget is None else budget - proposed_so_far
     if not plan.has_generation(number) or (left is not None and left <= 0):
-        return _end_search(session, target, status_messages.spent(budget, left, number), now)
+        why = f"All {number:,} generations of the algorithm were made."
+        if left is not None and left <= 0:
+            why = f"The budget of {budget:,} candidate{'' if budget == 1 else 's'} was spent."
+        return _end_search(session, target, why, now)
     in_time = progress.launches_in_time(session, plan.job.request, target, now)
     if in_time is not None and plan.problem.goal == Goal.BEST_WITHIN_LIMITS:
         in_time = max(in_time - RESERVED, 0 if proposed_so_far else 1)
@@ -341,109 +340,22 @@ def _ask(
         data = None if stored.device_data is None else device_data.load(session, stored.device_data)
     else:
         changes, snapshot = snapshots.take(session, target.id, number)
-        data = _device_data(session, target, needs)
+        data = None
+        if Need.DEVICE_DATA in needs:
+            data = device_data.take(session, target, with_rival=Need.RIVAL in needs)
         stored = job_rows.add_generation(session, target.id, number, changes, now)
         stored.device_data = None if data is None else dict(data.stored)
     return replace(step, snapshot=snapshot, device_data=data, generation_id=stored.id)
 
 
-def _device_data(session: Session, target: Target, needs: frozenset[Need]) -> DeviceData | None:
-    if Need.DEVICE_DATA not in needs:
-        return None
-    return device_data.take(session, target, with_rival=Need.RIVAL in needs)
-
-
 def _end_search(session: Session, target: Target, why: str, now: datetime) -> bool:
     """Ends the search: from here on there are only further launches. `why` is a sentence."""
-    change_state(
-        session, target, TargetState.REFINING, status_messages.joined(target.note, status_messages.ended(why)), now
-    )
+    note = f"{target.note} The search ended: {why[:1].lower()}{why[1:]}".strip()
+    change_state(session, target, TargetState.REFINING, note, now)
     return True
 
 
-def _reopened(session: Session, request: JobRequest, target: Target) -> bool:
-    """Whether the best model within the limits, when the search ended, was found beyond them by later launches."""
-    if request.goal != Goal.BEST_WITHIN_LIMITS or demand.has_live_launch(session, target):
-        return False
-    last = job_rows.find_generation(session, target.id, target.generation + 1)
-    if last is None:
-        return False  # the budget was spent
-    if _rival_was_better(session, target, last):
-        return True
-    then = snapshots.restore(session, target.id, target.generation + 1).in_bounds()
-    best = max(then, key=lambda model: (model.proxy, model.digest), default=None)
-    now = {row.id: row.state for row in candidate_rows.search_rows(session, target.id)}
-    return best is not None and now[best.id] != "measured"
-
-
-def _rival_was_better(session: Session, target: Target, last: Generation) -> bool:
-    """Whether the search ended for a better model of another target that has been found beyond the limits since."""
-    then = (last.device_data or {}).get("rival")
-    if then is None:
-        return False
-    rival = rival_of(session, target)
-    return rival is None or rival.rank < Rival(**then).rank
-
-
-def _reopen(session: Session, target: Target, plan: SearchPlan, now: datetime) -> bool:
-    """Back to the search, which is asked again with what is known now."""
-    ended = job_rows.find_generation(session, target.id, target.generation + 1)
-    job_rows.remove_generation(session, None if ended is None else ended.id)
-    baselines = candidate_rows.baseline_count(session, target.id)
-    points = frontier_rows.baseline_points(session, [target.id])[target.id]
-    opening = status_messages.opening(baselines, len(points), plan)
-    note = "Further launches found the best model beyond the limits, so the search went on."
-    change_state(session, target, TargetState.SEARCHING, status_messages.joined(opening, note), now)
-    return True
-
-
-def _refine(session: Session, request: JobRequest, target: Target, now: datetime) -> bool | ComputeStep:
-    """Further launches of frontier points that are not certain, until all are or the budget is spent; then of what one
-    launch alone decided: which depth of the stock model is the largest within the limits, and which models are just
-    beyond them.
-    """
-    if has_one_answer(request):
-        ahead = target_ahead(session, target)
-        if ahead is not None and ahead.state in ACTIVE_TARGETS:
-            return False  # its model may yet be found beyond the limits; then this target's counts
-    if demand.has_live_launch(session, target):
-        return False
-    uncertain = remeasure.uncertain(session, target)
-    if uncertain:
-        demand.add_launches(session, target, uncertain, purpose=Purpose.REFINEMENT, now=now)
-        target.refinements += len(uncertain)
-        return False
-    step = _last_depth(session, target, request)
-    if step is not None:
-        return False if proxy_rows.waiting(session, [target.id]) else step
-    excluded = near_limits.excluded_once(session, request, target) if request.budget.refinement else []
-    if excluded:
-        demand.add_launches(session, target, excluded, purpose=Purpose.REFINEMENT, now=now)
-        target.refinements += len(excluded)
-    else:
-        end_target(session, target, TargetState.FINISHED, status_messages.closing(session, target), now)
-        for other in job_rows.targets(session, [target.job_id]) if has_one_answer(request) else ():
-            outbox.enqueue(session, tasks.ADVANCE, target_id=other.id)  # that may have waited for this one
-    return False
-
-
-def _last_depth(session: Session, target: Target, request: JobRequest) -> ComputeStep | None:
-    """The step that proposes another depth of the stock model: further launches may have moved the deepest one within
-    the limits beyond them.
-    """
-    every = candidate_rows.baselines(session, target.id)
-    if request.goal != Goal.BEST_WITHIN_LIMITS or not every or target.candidates >= candidate_rows.MAX_BASELINES:
-        return None
-    asked = request.targets[target.position]
-    law = laws.law_of(session, session.get_one(Job, target.job_id), request)
-    plan = resolved(request, law).plan(PROTOCOL.read(target.protocol), LIMITS.read(target.limits), added=asked.added)
-    depths = [depth_of(baseline) for baseline in every]
-    if not next_depths(depths, plan.baselines(), plan.problem, MOST_AT_END):
-        return None
-    return ComputeStep(target.id, BEFORE_SEARCH, plan, target.seed, target.proxy_data, most=MOST_AT_END, depths=depths)
-
-
-def _offers(session: Session, target: Target, request: JobRequest) -> Sequence[ScoredCandidate] | None:
+def _offers(session: Session, target: Target, request: JobRequest) -> Sequence[tuple[Genome, Document, float]] | None:
     """Every candidate that the job's own targets have proposed.
 
     None while one of them is active: once all have ended nothing is added, so the same question gets the same answer.

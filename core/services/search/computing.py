@@ -12,14 +12,16 @@ from dataclasses import asdict, dataclass, field, replace
 
 from edgefront.core.search.depths import MOST_DEPTHS, Depth, next_depths
 from edgefront.core.search.interface import Context, Offer, Probabilities, Snapshot, SupernetSearch
-from edgefront.core.services.jobs.queries.candidates import ScoredCandidate
 from edgefront.core.services.jobs.resolved import SearchPlan
 from edgefront.core.services.quality.scoring import Scored, Scorer, scorer_of
 from edgefront.core.services.search.device_data import DeviceData
 from edgefront.core.services.search.proposing import BEFORE_SEARCH, Proposed
-from edgefront.core.services.search.supernets import WantedSupernet, wanted_supernet
+from edgefront.core.services.search.supernets import wanted_supernet
 from edgefront.core.services.settings import Settings
+from edgefront.core.services.trainings.lifecycle import SupernetRequest
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.space import Genome
+from edgefront.core.store.sql import Document
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,9 @@ class ComputeStep:
     """What else is known of the device; None if the algorithm does not learn from it."""
     depths: Sequence[Depth] = ()
     """The baselines that were measured before."""
-    offers: Sequence[ScoredCandidate] = ()
-    """The job's candidates, where the target was added later and chooses among them."""
+    offers: Sequence[tuple[Genome, Document, float]] = ()
+    """Genome, architecture and proxy of the job's candidates, where the target was added later and chooses among them.
+    """
     supernet: Sequence[Probabilities] = ()
     """What the search's supernet found, of each seed."""
     describes_supernet: SupernetSearch | None = None
@@ -51,12 +54,12 @@ class ComputeStep:
     owner: str = ""
     """Owner of the job: a worker computes steps of different owners in turn."""
 
-    def compute(self, settings: Settings | None = None) -> Computed | WantedSupernet:
+    def compute(self, settings: Settings | None = None) -> Computed | SupernetRequest:
         """Deterministic: the same step gives the same result. `settings` locate data; by default they are read from the
         environment.
         """
         if self.describes_supernet is not None:
-            return wanted_supernet(self.describes_supernet, self.snapshot, settings or Settings())
+            return wanted_supernet(self.describes_supernet, self.snapshot, self.owner, settings or Settings())
         note = ""
         if self.number == BEFORE_SEARCH:
             depths = next_depths(self.depths, self.plan.baselines(), self.plan.problem, self.most or MOST_DEPTHS)
@@ -89,7 +92,7 @@ class ComputeStep:
         if self.device_data is not None:
             snapshot = self.device_data.known_to(snapshot, self.plan.protocol)
         offers = [
-            Offer(offer.genome, Architecture.model_validate(offer.architecture), offer.proxy) for offer in self.offers
+            Offer(genome, Architecture.model_validate(described), proxy) for genome, described, proxy in self.offers
         ]
         return Context(self.seed, self.number, snapshot, offers, self.supernet)
 

@@ -2,82 +2,61 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import datetime
 
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import InvalidInput, within
 from edgefront.core.search.interface import Probabilities, Snapshot, SupernetSearch
-from edgefront.core.services.jobs.supernet_plan import dataset_of, recipe_of, requirements_of
+from edgefront.core.services.jobs.supernet_plan import dataset_of, recipe_of
 from edgefront.core.services.jobs.transitions import change_state, end_target
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.datasets import check_dataset
 from edgefront.core.services.trainings.lifecycle import SupernetRequest, create_supernet
 from edgefront.core.states import TargetState, TrainingState
-from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Job, Target, Training
 from edgefront.core.supernet.settings import SupernetResult
 from edgefront.core.wire.trainings import Requirements
 
 
-@dataclass(frozen=True)
-class WantedSupernet:
-    """The training that a search needs: the arguments of `create_supernet`."""
-
-    dataset: str
-    dataset_digest: str | None
-    recipe: str
-    overrides: Document
-    supernet: Document
-    budget: Document
-    requires: Requirements
-
-
-def wanted_supernet(search: SupernetSearch, snapshot: Snapshot, settings: Settings) -> WantedSupernet:
-    """Reads the data set's manifest, so it is called outside transactions. InvalidInput if there is none."""
+def wanted_supernet(search: SupernetSearch, snapshot: Snapshot, owner: str, settings: Settings) -> SupernetRequest:
+    """The training that a search needs, but for what its target says (`request_training`). Reads the data set's
+    manifest, so it is called outside transactions. InvalidInput if there is none.
+    """
     asked = search.settings
     recipe = recipe_of(asked)
     dataset = dataset_of(asked, recipe)
     limits = {"steps": asked.steps, "hours": asked.hours}
     with within("algorithm"):
         supernet = search.supernet(snapshot)
-    return WantedSupernet(
+    return SupernetRequest(
+        owner=owner,
+        name="",
         dataset=dataset,
-        dataset_digest=check_dataset(dataset, settings.data_folder, recipe.task),
         recipe=asked.recipe,
+        seed=0,
+        dataset_digest=check_dataset(dataset, settings.data_folder, recipe.task),
         overrides=asked.overrides,
         supernet=supernet.model_dump(mode="json"),
         budget={name: limit for name, limit in limits.items() if limit is not None},
-        requires=requirements_of(asked),
+        requires=Requirements(device=asked.device),  # one, since it is trained by one process
     )
 
 
 def request_training(
-    session: Session, job: Job, target: Target, asked: WantedSupernet, settings: Settings, now: datetime
+    session: Session, job: Job, target: Target, asked: SupernetRequest, settings: Settings, now: datetime
 ) -> None:
     """Creates the training, and stores with the target that it waits for it."""
-    training = create_supernet(
-        session,
-        SupernetRequest(
-            owner=job.owner,
-            name=f"{job.name[:60]} {target.name[:20]} supernet",
-            dataset=asked.dataset,
-            recipe=asked.recipe,
-            seed=target.seed >> 43,  # 20 bits, to be readable; the seeds of the searches count up from it
-            overrides=asked.overrides,
-            supernet=asked.supernet,
-            budget=asked.budget,
-            job_id=job.id,
-            target_id=target.id,
-            requires=asked.requires,
-        ),
-        settings,
-        now,
+    named = replace(
+        asked,
+        name=f"{job.name[:60]} {target.name[:20]} supernet",
+        seed=target.seed >> 43,  # 20 bits, to be readable; the seeds of the searches count up from it
+        job_id=job.id,
+        target_id=target.id,
     )
-    training.dataset_digest = asked.dataset_digest
-    note = " ".join(text for text in (target.note, _waiting(training)) if text)
-    change_state(session, target, target.state, note, now)
+    training = create_supernet(session, named, settings, now)
+    change_state(session, target, target.state, f"{target.note} {_waiting(training)}".strip(), now)
 
 
 def result(

@@ -125,6 +125,7 @@ class SupernetRequest:
     recipe: str
     """Name of the recipe."""
     seed: int
+    dataset_digest: str | None = None
     overrides: Document = field(default_factory=dict)
     """Fields of the recipe that are other than it has them."""
     supernet: Document = field(default_factory=dict)
@@ -151,6 +152,7 @@ def create_supernet(session: Session, request: SupernetRequest, settings: Settin
         job_id=request.job_id,
         target_id=request.target_id,
         dataset=request.dataset,
+        dataset_digest=request.dataset_digest,
         recipe_name=recipe.name,
         recipe=recipe.model_dump(mode="json"),
         budget=dict(request.budget),

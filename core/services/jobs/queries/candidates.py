@@ -37,21 +37,9 @@ from edgefront.core.wire.jobs import Limits
 MAX_BASELINES = 256
 """Maximum number of baselines. They have the first numbers of a target, so they are found without reading others."""
 
-_NEWS = (
-    "state",
-    "reason",
-    "latency_ms",
-    "latency_half_width_ms",
-    "latency_p90_ms",
-    "memory_bytes",
-    "build_peak_bytes",
-    *TIMES,
-    "launches",
-    "marked",
-    "measured_at",
-    "on_frontier",
-)
-
+MEASURED = ("latency_ms", "latency_p90_ms", "memory_bytes", "build_peak_bytes", *TIMES, "launches", "measured_at")
+"""Columns that a candidate copies from its measurement."""
+_NEWS = ("state", "reason", "latency_half_width_ms", "marked", "on_frontier", *MEASURED)
 
 _LARGEST = 1e18
 """Bytes: what a column holds, with room."""
@@ -73,25 +61,16 @@ def by_ids(session: Session, ids: Collection[str]) -> list[Candidate]:
     return list(session.scalars(select(Candidate).where(any_of(Candidate.id, ids)).order_by(Candidate.number)))
 
 
-class PredictedCandidate(NamedTuple):
-    """A candidate's model, and what was predicted of it."""
-
-    id: str
-    architecture: Document
-    predicted: Document | None
-
-
-def predictions(session: Session, ids: Collection[str]) -> list[PredictedCandidate]:
-    query = select(*columns(Candidate, PredictedCandidate)).where(any_of(Candidate.id, ids))
-    return typed(PredictedCandidate, session.execute(query))
+def architectures(session: Session, ids: Collection[str]) -> dict[str, Document]:
+    """Id → architecture."""
+    query = select(Candidate.id, Candidate.architecture).where(any_of(Candidate.id, ids))
+    return dict(session.execute(query).all())
 
 
 def numbers(session: Session, ids: Collection[str]) -> dict[str, int]:
     """Id → number."""
-    return {
-        row[0]: row[1]
-        for row in session.execute(select(Candidate.id, Candidate.number).where(any_of(Candidate.id, ids)))
-    }
+    query = select(Candidate.id, Candidate.number).where(any_of(Candidate.id, ids))
+    return dict(session.execute(query).all())
 
 
 def without_launches(session: Session, target_id: str, most: int) -> list[Candidate]:
@@ -125,16 +104,9 @@ def waiting(session: Session, target_id: str) -> list[Candidate]:
 
 def marked_counts(session: Session, target_ids: Collection[str]) -> dict[str, int]:
     """Target id → number of marked candidates on the frontier, where there are any."""
-    return _counts(session, target_ids, and_(Candidate.on_frontier == true(), Candidate.marked == true()))
-
-
-def _counts(session: Session, target_ids: Collection[str], condition: ColumnElement[bool]) -> dict[str, int]:
-    rows = session.execute(
-        select(Candidate.target_id, func.count())
-        .where(any_of(Candidate.target_id, target_ids), condition)
-        .group_by(Candidate.target_id)
-    )
-    return {row[0]: row[1] for row in rows}
+    own = (any_of(Candidate.target_id, target_ids), Candidate.on_frontier == true(), Candidate.marked == true())
+    query = select(Candidate.target_id, func.count()).where(*own).group_by(Candidate.target_id)
+    return dict(session.execute(query).all())
 
 
 def any_waiting(session: Session, target_id: str) -> bool:
@@ -143,11 +115,8 @@ def any_waiting(session: Session, target_id: str) -> bool:
 
 
 def baselines(session: Session, target_id: str) -> list[Candidate]:
-    return list(
-        session.scalars(
-            select(Candidate).where(Candidate.target_id == target_id, IS_BASELINE).order_by(Candidate.number)
-        )
-    )
+    query = select(Candidate).where(Candidate.target_id == target_id, IS_BASELINE)
+    return list(session.scalars(query.order_by(Candidate.number)))
 
 
 def frontiers_and_baselines(session: Session, target_ids: Collection[str]) -> list[Candidate]:
@@ -167,12 +136,8 @@ def baseline_count(session: Session, target_id: str) -> int:
 
 def measured_baselines(session: Session, target_id: str) -> list[Candidate]:
     """The measured baselines within the limits by rising decoder parameters."""
-    rows = session.scalars(
-        select(Candidate).where(
-            Candidate.target_id == target_id, IS_BASELINE, Candidate.state == CandidateState.MEASURED
-        )
-    )
-    return sorted(rows, key=lambda row: row.decoder_parameters)
+    measured = (row for row in baselines(session, target_id) if row.state == CandidateState.MEASURED)
+    return sorted(measured, key=lambda row: row.decoder_parameters)
 
 
 def write(session: Session, changed: Sequence[Candidate]) -> None:
@@ -203,29 +168,21 @@ def some_within(session: Session, target_id: str, limits: Limits, ids: Collectio
     return list(session.scalars(query.order_by(Candidate.number)))
 
 
-class DescribedCandidate(NamedTuple):
-    """A candidate and its genome, empty where its search has none."""
-
-    id: str
-    genome: Genome
-
-
-def genomes_within(session: Session, target_id: str, limits: Limits) -> list[DescribedCandidate]:
-    """Every measured search candidate within these limits."""
+def genomes_within(session: Session, target_id: str, limits: Limits) -> dict[str, Genome]:
+    """Id → genome (empty where its search has none) of every measured search candidate within these limits."""
     query = select(Candidate.id, Candidate.genome).where(_within(target_id, limits)).order_by(Candidate.number)
-    return typed(DescribedCandidate, session.execute(query))
+    return dict(session.execute(query).all())
 
 
 def _within(target_id: str, limits: Limits) -> ColumnElement[bool]:
     """Measured search candidates within these limits, whatever the job's are."""
     within = [column <= limit for column, limit in bounds(limits)]
-    return and_(_measured(target_id), Candidate.role == CandidateRole.SEARCH, *within)
+    return and_(_measured(target_id), *within)
 
 
 def measured(session: Session, target_id: str) -> list[Candidate]:
     """The measured search candidates of a target, within its limits or not."""
-    query = select(Candidate).where(_measured(target_id), Candidate.role == CandidateRole.SEARCH)
-    return list(session.scalars(query.order_by(Candidate.number)))
+    return list(session.scalars(select(Candidate).where(_measured(target_id)).order_by(Candidate.number)))
 
 
 def nearest_to(session: Session, target_id: str, limits: Limits, most: int) -> list[Candidate]:
@@ -234,10 +191,8 @@ def nearest_to(session: Session, target_id: str, limits: Limits, most: int) -> l
     times = [column for column, _ in limited if column.key in TIMES]
     by_id: dict[str, Candidate] = {}
     for order in (_excess(limited), Candidate.latency_ms, Candidate.memory_bytes, *times):
-        query = select(Candidate).where(_measured(target_id), Candidate.role == CandidateRole.SEARCH)
-        by_id |= {
-            candidate.id: candidate for candidate in session.scalars(query.order_by(order, Candidate.id).limit(most))
-        }
+        query = select(Candidate).where(_measured(target_id)).order_by(order, Candidate.id).limit(most)
+        by_id |= {candidate.id: candidate for candidate in session.scalars(query)}
     return list(by_id.values())
 
 
@@ -281,7 +236,6 @@ def just_beyond(
         better = Candidate.proxy >= score if ties else Candidate.proxy > score
     query = select(Candidate).where(
         _measured(target_id),
-        Candidate.role == CandidateRole.SEARCH,
         or_(*(column > limit for column, limit in limited)),
         better,
         *near,
@@ -298,9 +252,11 @@ def _excess(limited: Sequence[tuple[Figure, float]]) -> ColumnElement[float]:
 
 
 def _measured(target_id: str) -> ColumnElement[bool]:
+    """Measured search candidates, within the target's limits or not."""
     return and_(
         Candidate.target_id == target_id,
-        Candidate.state.in_((CandidateState.MEASURED, CandidateState.OUT_OF_BOUNDS)),
+        Candidate.role == CandidateRole.SEARCH,
+        Candidate.state.in_(MEASURED_CANDIDATES),
         Candidate.latency_ms.is_not(None),
         Candidate.memory_bytes.is_not(None),
     )
@@ -329,11 +285,8 @@ class SearchCandidate(NamedTuple):
 
 def search_rows(session: Session, target_id: str) -> list[SearchCandidate]:
     """A target's candidates without baselines, in order of proposal."""
-    query = (
-        select(*columns(Candidate, SearchCandidate))
-        .where(Candidate.target_id == target_id, Candidate.role == CandidateRole.SEARCH)
-        .order_by(Candidate.number)
-    )
+    own = (Candidate.target_id == target_id, Candidate.role == CandidateRole.SEARCH)
+    query = select(*columns(Candidate, SearchCandidate)).where(*own).order_by(Candidate.number)
     return typed(SearchCandidate, session.execute(query))
 
 
@@ -351,22 +304,11 @@ def best_within_limits(session: Session, target_id: str) -> Candidate | None:
     )
 
 
-class ScoredCandidate(NamedTuple):
-    """A candidate that has a score."""
-
-    genome: Genome
-    architecture: Document
-    proxy: float
-
-
-def scored(session: Session, target_ids: Collection[str]) -> list[ScoredCandidate]:
-    """The search candidates of these targets, but for those that have no score."""
-    query = (
-        select(Candidate.genome, Candidate.architecture, Candidate.proxy)
-        .where(_scored(target_ids))
-        .order_by(Candidate.target_id, Candidate.number)
-    )
-    return typed(ScoredCandidate, session.execute(query))
+def scored(session: Session, target_ids: Collection[str]) -> list[tuple[Genome, Document, float]]:
+    """Genome, architecture and proxy of the search candidates of these targets, but for those that have no score."""
+    query = select(Candidate.genome, Candidate.architecture, Candidate.proxy).where(_scored(target_ids))
+    rows = session.execute(query.order_by(Candidate.target_id, Candidate.number))
+    return [(genome, architecture, proxy) for genome, architecture, proxy in rows]
 
 
 def architectures_scored(session: Session, target_ids: Collection[str]) -> int:
@@ -384,27 +326,16 @@ def _scored(target_ids: Collection[str]) -> ColumnElement[bool]:
 
 def measured_by_operator(session: Session, target_id: str) -> dict[str, int]:
     """Operator → number of measured search candidates, in bounds or out."""
-    query = (
-        select(Candidate.operator, func.count())
-        .where(_measured(target_id), Candidate.role == CandidateRole.SEARCH)
-        .group_by(Candidate.operator)
-    )
-    return {row[0]: row[1] for row in session.execute(query)}
+    query = select(Candidate.operator, func.count()).where(_measured(target_id)).group_by(Candidate.operator)
+    return dict(session.execute(query).all())
 
 
 def measured_since(session: Session, target_id: str, generation: int) -> bool:
     """Whether any search candidate from this generation on was measured."""
-    return bool(
-        session.scalar(
-            select(
-                select(Candidate.id)
-                .where(
-                    Candidate.target_id == target_id,
-                    Candidate.role == CandidateRole.SEARCH,
-                    Candidate.generation >= generation,
-                    Candidate.state.in_(MEASURED_CANDIDATES),
-                )
-                .exists()
-            )
-        )
+    since = select(Candidate.id).where(
+        Candidate.target_id == target_id,
+        Candidate.role == CandidateRole.SEARCH,
+        Candidate.generation >= generation,
+        Candidate.state.in_(MEASURED_CANDIDATES),
     )
+    return bool(session.scalar(select(since.exists())))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, delete, func, or_, select
 from sqlalchemy.orm import Session
@@ -107,9 +107,7 @@ def remove(session: Session, job_id: str) -> None:
 
 def target_states(session: Session, job_id: str) -> dict[str, str]:
     """Target id → state as committed or changed by this session; read it under the job's lock."""
-    return {
-        row.id: row.state for row in session.execute(select(Target.id, Target.state).where(Target.job_id == job_id))
-    }
+    return dict(session.execute(select(Target.id, Target.state).where(Target.job_id == job_id)).all())
 
 
 def add_generation(session: Session, target_id: str, number: int, snapshot: Items, now: datetime) -> Generation:
@@ -132,19 +130,21 @@ def remove_generation(session: Session, generation_id: str | None) -> None:
 
 def snapshots(session: Session, target_id: str, up_to: int) -> list[Items]:
     """The stored snapshots of generations 0 … `up_to`, in order."""
-    return list(
-        session.scalars(
-            select(Generation.snapshot)
-            .where(Generation.target_id == target_id, Generation.number <= up_to)
-            .order_by(Generation.number)
-        )
-    )
+    query = select(Generation.snapshot).where(Generation.target_id == target_id, Generation.number <= up_to)
+    return list(session.scalars(query.order_by(Generation.number)))
 
 
 def last_event_of_kind(session: Session, job_id: str, kind: JobEventKind) -> Event | None:
     return session.scalar(
         select(Event).where(Event.job_id == job_id, Event.kind == kind).order_by(Event.number.desc()).limit(1)
     )
+
+
+_active = (
+    select(Target.id)
+    .join(Job, Job.id == Target.job_id)
+    .where(Job.state == JobState.RUNNING, Target.state.in_(ACTIVE_TARGETS))
+)
 
 
 def idle_targets(session: Session) -> list[str]:
@@ -170,39 +170,22 @@ def idle_targets(session: Session) -> list[str]:
         .join(ProxyScore, ProxyScore.id == ProxyWait.score_id)
         .where(ProxyWait.target_id == Target.id, ProxyScore.state.not_in(FINISHED_SCORES))
     )
-    return list(
-        session.scalars(
-            select(Target.id)
-            .join(Job, Job.id == Target.job_id)
-            .where(
-                Job.state == JobState.RUNNING,
-                Target.state.in_(ACTIVE_TARGETS),
-                ~live.where(waiting).exists(),
-                ~live.where(baseline).exists(),
-                ~((Target.state == TargetState.REFINING) & refined.exists()),
-                # Candidates without launches are repaired meanwhile.
-                ~(scored.exists() & ~select(Candidate.id).where(waiting).exists()),
-                ~_has_work(),
-            )
-        )
+    idle = _active.where(
+        ~live.where(waiting).exists(),
+        ~live.where(baseline).exists(),
+        ~((Target.state == TargetState.REFINING) & refined.exists()),
+        # Candidates without launches are repaired meanwhile.
+        ~(scored.exists() & ~select(Candidate.id).where(waiting).exists()),
+        ~_has_work(),
     )
+    return list(session.scalars(idle))
 
 
 def unfinished_targets(session: Session) -> list[str]:
     """Active targets of running jobs with a generation of which a part is stored, and that no worker stores."""
-    return list(
-        session.scalars(
-            select(Target.id)
-            .join(Job, Job.id == Target.job_id)
-            .join(Generation, (Generation.target_id == Target.id) & (Generation.number == Target.generation))
-            .where(
-                Job.state == JobState.RUNNING,
-                Target.state.in_(ACTIVE_TARGETS),
-                Generation.stored < Generation.proposals,
-                ~_has_work(),
-            )
-        )
-    )
+    last = (Generation.target_id == Target.id) & (Generation.number == Target.generation)
+    unfinished = _active.join(Generation, last).where(Generation.stored < Generation.proposals, ~_has_work())
+    return list(session.scalars(unfinished))
 
 
 def _has_work() -> ColumnElement[bool]:
@@ -211,16 +194,10 @@ def _has_work() -> ColumnElement[bool]:
     return select(WorkItem.subject).where(WorkItem.subject == Target.id, WorkItem.kind.in_(steps)).exists()
 
 
-def homeless_targets(session: Session) -> list[str]:
+def targets_without_device(session: Session) -> list[str]:
     """Active targets of running jobs whose device has been revoked."""
-    return list(
-        session.scalars(
-            select(Target.id)
-            .join(Job, Job.id == Target.job_id)
-            .join(Device, Target.device_key == DEVICE + Device.id)
-            .where(Job.state == JobState.RUNNING, Target.state.in_(ACTIVE_TARGETS), Device.state == DeviceState.REVOKED)
-        )
-    )
+    revoked = _active.join(Device, Target.device_key == DEVICE + Device.id).where(Device.state == DeviceState.REVOKED)
+    return list(session.scalars(revoked))
 
 
 def revoked_device(session: Session, device_key: str) -> str | None:
@@ -233,12 +210,7 @@ def revoked_device(session: Session, device_key: str) -> str | None:
 
 def active_targets(session: Session) -> list[tuple[Target, Job]]:
     """Active targets of running jobs, with their jobs."""
-    rows = session.execute(
-        select(Target, Job)
-        .join(Job, Job.id == Target.job_id)
-        .where(Job.state == JobState.RUNNING, Target.state.in_(ACTIVE_TARGETS))
-    )
-    return [(row[0], row[1]) for row in rows]
+    return [(target, job) for target, job in session.execute(_active.with_only_columns(Target, Job))]
 
 
 def clock_of(session: Session, target: Target) -> datetime | None:
@@ -259,22 +231,34 @@ def clocks(session: Session, job_ids: Collection[str]) -> dict[tuple[str, str], 
     return {(job_id, device_key): began for job_id, device_key, began in rows if began is not None}
 
 
+def _devices(
+    session: Session, device_keys: Sequence[str], columns: Sequence[Any], *conditions: ColumnElement[bool]
+) -> dict[str, list[Any]]:
+    """Device key → these columns of its devices, in the order of their ids."""
+    ids, classes = sorted_out(device_keys)
+    behind = or_(any_of(Device.id, ids), any_of(Device.device_class, classes))
+    query = select(Device.id, Device.device_class, *columns).where(behind, *conditions).order_by(Device.id)
+    by_key: dict[str, list[Any]] = {key: [] for key in device_keys}
+    for row in session.execute(query):
+        for key in (key_of_device(row.id), key_of_class(row.device_class)):
+            if key in by_key:
+                by_key[key].append(row)
+    return by_key
+
+
+def _seen(since: datetime) -> tuple[ColumnElement[bool], ...]:
+    return Device.state == DeviceState.ACTIVE, Device.quarantine.is_(None), Device.last_seen_at >= since
+
+
 def devices_seen(session: Session, device_keys: Sequence[str], since: datetime) -> dict[str, int]:
     """Device key → number of its active devices, none in quarantine, that were seen since then."""
-    ids, classes = sorted_out(device_keys)
-    rows = session.execute(
-        select(Device.id, Device.device_class).where(
-            or_(any_of(Device.id, ids), any_of(Device.device_class, classes)),
-            Device.state == DeviceState.ACTIVE,
-            Device.quarantine.is_(None),
-            Device.last_seen_at >= since,
-        )
-    )
-    seen: dict[str, int] = {}
-    for row in rows:
-        for key in (key_of_device(row.id), key_of_class(row.device_class)):
-            seen[key] = seen.get(key, 0) + 1
-    return {key: seen.get(key, 0) for key in device_keys}
+    return {key: len(rows) for key, rows in _devices(session, device_keys, (), *_seen(since)).items()}
+
+
+def facts_seen(session: Session, device_keys: Sequence[str], since: datetime) -> dict[str, list[Document]]:
+    """Device key → the facts of those."""
+    found = _devices(session, device_keys, (Device.facts,), *_seen(since))
+    return {key: [row.facts for row in rows] for key, rows in found.items()}
 
 
 class HeldBack(NamedTuple):
@@ -286,54 +270,21 @@ class HeldBack(NamedTuple):
 
 def held_back(session: Session, device_keys: Sequence[str]) -> dict[str, HeldBack]:
     """Device key → a device of it that gets no launches though it was not revoked; keys without one are left out."""
-    ids, classes = sorted_out(device_keys)
-    rows = session.execute(
-        select(Device.id, Device.device_class, Device.name, Device.quarantine)
-        .where(
-            or_(any_of(Device.id, ids), any_of(Device.device_class, classes)),
-            or_(Device.quarantine.is_not(None), Device.state == DeviceState.DRAINING),
-            Device.state != DeviceState.REVOKED,
-        )
-        .order_by(Device.id)
-    )
-    by_key: dict[str, HeldBack] = {}
-    for row in rows:
-        for key in (key_of_device(row.id), key_of_class(row.device_class)):
-            by_key.setdefault(key, HeldBack(row.name, draining=row.quarantine is None))
-    return by_key
-
-
-def facts_seen(session: Session, device_keys: Sequence[str], since: datetime) -> dict[str, list[Document]]:
-    """Device key → facts of its active devices, none in quarantine, that were seen since then."""
-    by_key: dict[str, list[Document]] = {key: [] for key in device_keys}
-    ids, classes = sorted_out(device_keys)
-    rows = session.execute(
-        select(Device.id, Device.device_class, Device.facts).where(
-            or_(any_of(Device.id, ids), any_of(Device.device_class, classes)),
-            Device.state == DeviceState.ACTIVE,
-            Device.quarantine.is_(None),
-            Device.last_seen_at >= since,
-        )
-    )
-    for row in rows:
-        for key in (key_of_device(row.id), key_of_class(row.device_class)):
-            if key in by_key:
-                by_key[key].append(row.facts)
-    return by_key
+    waits = or_(Device.quarantine.is_not(None), Device.state == DeviceState.DRAINING)
+    columns = (Device.name, Device.quarantine)
+    found = _devices(session, device_keys, columns, waits, Device.state != DeviceState.REVOKED)
+    return {key: HeldBack(rows[0].name, draining=rows[0].quarantine is None) for key, rows in found.items() if rows}
 
 
 def devices_of(session: Session, device_key: str) -> list[Device]:
     """The devices of a key that are not revoked."""
     kind, name = parsed(device_key)
     column = Device.id if kind == "device" else Device.device_class
-    return list(
-        session.scalars(select(Device).where(column == name, Device.state != DeviceState.REVOKED).order_by(Device.id))
-    )
+    query = select(Device).where(column == name, Device.state != DeviceState.REVOKED)
+    return list(session.scalars(query.order_by(Device.id)))
 
 
 def device_classes(session: Session) -> list[str]:
     """Classes that have a device which is not revoked."""
-    query = (
-        select(Device.device_class).where(Device.state != DeviceState.REVOKED).distinct().order_by(Device.device_class)
-    )
-    return list(session.scalars(query))
+    query = select(Device.device_class).where(Device.state != DeviceState.REVOKED).distinct()
+    return list(session.scalars(query.order_by(Device.device_class)))

@@ -1,4 +1,4 @@
-"""Queries on launches from the devices' side: claims, starts, returns, reports.
+"""Queries on launches from the devices' side: claims and returns. Those on reports are in `queries.reported`.
 
 The searches' side is in `jobs.queries.demand`. Lock order everywhere: targets, measurements, launches, jobs, each by
 id.
@@ -21,12 +21,10 @@ from sqlalchemy import (
     func,
     or_,
     select,
-    type_coerce,
     update,
 )
 from sqlalchemy.orm import Session, aliased
 
-from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.services.jobs.queries.demand import NOT_WANTED
 from edgefront.core.states import (
     ACTIVE_TARGETS,
@@ -38,24 +36,18 @@ from edgefront.core.states import (
     Purpose,
     TargetState,
 )
-from edgefront.core.store.clock import MAX_TTL, over
 from edgefront.core.store.sql import (
     Document,
-    Parsed,
     Prepared,
     any_of,
     columns,
     fetch,
     json_text,
-    texts,
     typed,
     update_rows,
 )
 from edgefront.core.store.tables import Candidate, Job, Launch, Lease, Measurement, Target
-from edgefront.core.store.tables.measurement import REPORTED, WANTED
-
-RESULT = type_coerce(Launch.result, Parsed(LaunchResult)).label("result")
-"""The result of a launch as a query reads it."""
+from edgefront.core.store.tables.measurement import WANTED
 
 
 class WantedLaunch(NamedTuple):
@@ -85,53 +77,6 @@ class LeasedLaunch(NamedTuple):
     purpose: Purpose
     attempts: int
     started_at: datetime | None
-
-
-class LaunchForReport(NamedTuple):
-    """What the decision on a report and its receipt need."""
-
-    id: str
-    target_id: str | None
-    device_key: str
-    device_id: str | None
-    former_device_id: str | None
-    purpose: Purpose
-    state: LaunchState
-    attempts: int
-    fence: int
-    reports: list[str]
-    created_at: datetime
-    started_at: datetime | None
-    leased_at: datetime | None
-    protocol: str
-    """JSON."""
-    target_state: TargetState | None
-    job_state: JobState | None
-
-
-class UnprocessedLaunch(NamedTuple):
-    """A launch with a report that is not processed yet."""
-
-    id: str
-    measurement_id: str
-
-
-class ReportedLaunch(NamedTuple):
-    """A launch with its reported result; its attempts are charged already."""
-
-    id: str
-    measurement_id: str
-    target_id: str | None
-    device_id: str
-    device_key: str
-    purpose: Purpose
-    attempts: int
-    reason: str | None
-    result: LaunchResult
-    busy_s: float
-    created_at: datetime
-    started_at: datetime | None
-    finished_at: datetime
 
 
 # Statements of the hot paths are built once: SQLAlchemy takes several times as long to build one as to run it.
@@ -241,79 +186,6 @@ def lock_leased(session: Session, launch_ids: Collection[str], *, skip_locked: b
     return typed(LeasedLaunch, session.execute(query))
 
 
-_FOR_REPORT = Prepared(
-    select(
-        Launch.id,
-        Launch.target_id,
-        Launch.device_key,
-        Launch.device_id,
-        Launch.former_device_id,
-        Launch.purpose,
-        Launch.state,
-        Launch.attempts,
-        Launch.fence,
-        Launch.reports,
-        Launch.created_at,
-        Launch.started_at,
-        Lease.created_at.label("leased_at"),
-        json_text(Measurement.protocol).label("protocol"),
-        Target.state.label("target_state"),
-        Job.state.label("job_state"),
-    )
-    .join(Measurement, Measurement.id == Launch.measurement_id)
-    .outerjoin(Target, Target.id == Launch.target_id)
-    .outerjoin(Job, Job.id == Target.job_id)
-    .outerjoin(Lease, Lease.id == Launch.lease_id)
-    .where(any_of(Launch.id, texts("ids")))
-    .order_by(Launch.id)
-    .with_for_update(of=Launch, key_share=True)
-)
-
-
-def lock_for_report(session: Session, launch_ids: Collection[str]) -> list[LaunchForReport]:
-    """These launches, locked."""
-    return fetch(session, LaunchForReport, _FOR_REPORT, {"ids": list(launch_ids)})
-
-
-_REPORTED = (
-    select(Launch.id, Launch.measurement_id)
-    .where(Launch.state == REPORTED)
-    .order_by(Launch.finished_at, Launch.id)
-    .limit(bindparam("most", type_=Integer))
-)
-_REPORTED_OF_ONE = Prepared(_REPORTED.where(Launch.target_id == bindparam("target")))
-_REPORTED_OF_NONE = Prepared(_REPORTED.where(Launch.target_id.is_(None)))
-
-
-def reported(session: Session, target_id: str | None, limit: int) -> list[UnprocessedLaunch]:
-    """Launches that wait to be settled, oldest first: those that the target requested; None: of deleted targets."""
-    query, asked = (_REPORTED_OF_NONE, {}) if target_id is None else (_REPORTED_OF_ONE, {"target": target_id})
-    return fetch(session, UnprocessedLaunch, query, {**asked, "most": limit})
-
-
-_LOCK_REPORTED = Prepared(
-    select(*[RESULT if column.key == "result" else column for column in columns(Launch, ReportedLaunch)])
-    .where(any_of(Launch.id, texts("ids")), Launch.state == REPORTED)
-    .order_by(Launch.id)
-    .with_for_update(key_share=True)
-)
-
-
-def lock_reported(session: Session, launch_ids: Collection[str]) -> list[ReportedLaunch]:
-    """Locks those of these launches that still wait to be settled; with their reported results."""
-    return fetch(session, ReportedLaunch, _LOCK_REPORTED, {"ids": list(launch_ids)})
-
-
-def unsettled_targets(session: Session, before: datetime) -> list[str | None]:
-    """Targets that requested launches with unsettled reports from before then; contains None for launches of deleted
-    targets.
-    """
-    query = (
-        select(Launch.target_id).where(Launch.state == REPORTED, over(Launch.finished_at, before, MAX_TTL)).distinct()
-    )
-    return list(session.scalars(query))
-
-
 def _still_wanted() -> ColumnElement[bool]:
     """An active target of a running job waits for the launch's measurement, or requested the launch itself."""
     candidate, target, job = aliased(Candidate), aliased(Target), aliased(Job)
@@ -406,17 +278,6 @@ def write(session: Session, rows: Sequence[Document]) -> None:
     refreshed.
     """
     update_rows(session, Launch, rows)
-
-
-def fail_reported(session: Session, launch_id: str, reason: str) -> bool:
-    """Marks the launch as failed if it waits to be settled; whether it did."""
-    statement = (
-        update(Launch)
-        .where(Launch.id == launch_id, Launch.state == LaunchState.REPORTED)
-        .values(state=LaunchState.FAILED, reason=reason, busy_s=0.0)
-        .returning(Launch.id)
-    )
-    return session.scalar(statement, execution_options=_QUIET) is not None
 
 
 def cancel_siblings(session: Session, measurement_ids: Collection[str], now: datetime) -> None:

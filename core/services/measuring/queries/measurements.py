@@ -2,46 +2,27 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from sqlalchemy import (
     ColumnElement,
     Select,
-    case,
     func,
-    or_,
     select,
-    true,
 )
-from sqlalchemy.orm import Session, aliased, defer
+from sqlalchemy.orm import Session, defer
 
-from edgefront.core.measurement.generation import MEASURED as TIMES
 from edgefront.core.measurement.statistics import LaunchVariance
-from edgefront.core.pareto.dominance import Dominance
+from edgefront.core.services.jobs.queries.candidates import MEASURED
 from edgefront.core.states import (
     ACTIVE_TARGETS,
     LIVE_JOBS,
-    LIVE_LAUNCHES,
-    CandidateRole,
     CandidateState,
 )
 from edgefront.core.store.sql import Prepared, any_of, texts, write_back
-from edgefront.core.store.tables import Candidate, Job, Launch, Measurement, Target
+from edgefront.core.store.tables import Candidate, Job, Measurement, Target
 
-_FOUND = (
-    "state",
-    "reason",
-    "launches",
-    "latency_ms",
-    "latency_p90_ms",
-    "log_mean",
-    "log_m2",
-    "memory_bytes",
-    "build_peak_bytes",
-    *TIMES,
-    "measured_at",
-)
+_FOUND = ("state", "reason", "log_mean", "log_m2", *MEASURED)
 _PROGRESS = (
     "settled",
     "launches_done",
@@ -157,54 +138,3 @@ _CANDIDATES_OF = (
 def candidates_of(session: Session, measurement_ids: Collection[str]) -> Sequence[Candidate]:
     """Candidates of live targets with these measurements, in the order of their proposal."""
     return session.scalars(_CANDIDATES_OF, {"ids": list(measurement_ids)}).all()
-
-
-def refinable(
-    session: Session,
-    target_id: str,
-    optimism: Mapping[int, float],
-    dominance: Dominance,
-    only: Collection[str] | None = None,
-) -> list[str]:
-    """Measurements of baselines, and of candidates that are on the target's frontier or could be with a lower latency.
-
-    Frontier members and baselines come first, then the fewest launches, i.e. the widest intervals, of these the best
-    quality. Measurements with a live launch are left out.
-
-    Args:
-        optimism: number of launches → factor from a latency to the lower end of its interval. Measurements with any
-            other number of launches need no more.
-        dominance: what counts as better: one that a member keeps off the frontier even so is not named.
-        only: the candidates that are named at all; None: any.
-    """
-    if not optimism:
-        return []
-    member, factor = aliased(Candidate), 1.0 + dominance.epsilon
-    hopeful = Candidate.latency_ms * case(optimism, value=Measurement.launches)
-    raised = (
-        member.proxy + math.log1p(dominance.epsilon)
-        if dominance.logarithmic
-        else case((member.proxy > 0, member.proxy * factor), else_=member.proxy / factor)
-    )
-    dominated = select(member.id).where(
-        member.target_id == Candidate.target_id,
-        member.on_frontier == true(),
-        raised >= Candidate.proxy,
-        member.memory_bytes <= Candidate.memory_bytes * factor,
-        member.latency_ms <= hopeful * factor,
-    )
-    coming = select(Launch.id).where(Launch.measurement_id == Measurement.id, Launch.state.in_(LIVE_LAUNCHES))
-    comes_first = or_(Candidate.role == CandidateRole.BASELINE, Candidate.on_frontier == true())
-    query = (
-        select(Measurement.id)
-        .join(Candidate, Candidate.measurement_id == Measurement.id)
-        .where(
-            Candidate.target_id == target_id,
-            Candidate.state == CandidateState.MEASURED,
-            Measurement.launches.in_(optimism),
-            or_(comes_first, ~dominated.exists()),
-            ~coming.exists(),
-        )
-        .order_by(comes_first.desc(), Measurement.launches, Candidate.proxy.desc(), Candidate.number)
-    )
-    return list(session.scalars(query if only is None else query.where(Candidate.id.in_(only))))

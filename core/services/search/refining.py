@@ -1,0 +1,279 @@
+"""Further launches after the search: of what was measured, where they can change the frontier or the answer.
+
+A candidate's place is uncertain while the 95 % interval of its latency is wider than the protocol wants, and it is on
+the frontier or could be, beyond the job's ε, at the fast end of its interval. Such candidates, and baselines that are
+as uncertain, get further launches. Where the best model within limits is wanted, only that and the largest stock model
+within them do; each has two launches at least. Where they find the best model beyond the limits, the search goes on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from datetime import datetime
+
+from sqlalchemy import case, or_, select, true
+from sqlalchemy.orm import Session, aliased
+
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.statistics import LaunchVariance, half_width_ms, relative_half_width
+from edgefront.core.pareto.dominance import Dominance
+from edgefront.core.search.depths import MOST_AT_END, next_depths
+from edgefront.core.search.interface import Rival
+from edgefront.core.services import tasks
+from edgefront.core.services.jobs.comparison import depth_of
+from edgefront.core.services.jobs.frontier import dominance_of
+from edgefront.core.services.jobs.progress import refinement_budget
+from edgefront.core.services.jobs.queries import candidates, demand
+from edgefront.core.services.jobs.queries import frontier as frontier_rows
+from edgefront.core.services.jobs.queries import jobs as job_rows
+from edgefront.core.services.jobs.resolved import SearchPlan, resolved
+from edgefront.core.services.jobs.rivals import best_of_job, bits_of, has_one_answer, rival_of, target_ahead
+from edgefront.core.services.jobs.transitions import change_state, end_target
+from edgefront.core.services.measuring.queries import launches, measurements
+from edgefront.core.services.quality import laws
+from edgefront.core.services.quality import queries as proxy_rows
+from edgefront.core.services.search import snapshots
+from edgefront.core.services.search.computing import ComputeStep
+from edgefront.core.services.search.proposing import BEFORE_SEARCH
+from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
+from edgefront.core.states import (
+    ACTIVE_TARGETS,
+    LIVE_LAUNCHES,
+    CandidateRole,
+    CandidateState,
+    Goal,
+    LaunchState,
+    Purpose,
+    TargetState,
+)
+from edgefront.core.store import outbox
+from edgefront.core.store.tables import Candidate, Generation, Job, Launch, Measurement, Target
+from edgefront.core.wire.jobs import JobRequest
+
+SPREAD_UNKNOWN = 2
+"""While it is unknown how far launches scatter, every frontier point gets so many launches."""
+MOST_EXCLUDED, EXCLUDED_LAUNCHES = 4, 2
+"""The nearest models just beyond the limits that get further launches, and launches of each after that."""
+DISTURBED = 0.75
+"""Share of the launches from which their conditions are worth a sentence."""
+
+
+def refine(session: Session, request: JobRequest, target: Target, now: datetime) -> bool | ComputeStep:
+    """Further launches of frontier points that are not certain, until all are or the budget is spent; then of what one
+    launch alone decided: which depth of the stock model is the largest within the limits, and which models are just
+    beyond them.
+    """
+    if has_one_answer(request):
+        ahead = target_ahead(session, target)
+        if ahead is not None and ahead.state in ACTIVE_TARGETS:
+            return False  # its model may yet be found beyond the limits; then this target's counts
+    if demand.has_live_launch(session, target):
+        return False
+    further = uncertain(session, target)
+    if not further:
+        step = _last_depth(session, target, request)
+        if step is not None:
+            return False if proxy_rows.waiting(session, [target.id]) else step
+        further = _excluded_once(session, request, target) if request.budget.refinement else []
+    if further:
+        demand.add_launches(session, target, further, purpose=Purpose.REFINEMENT, now=now)
+        target.refinements += len(further)
+        return False
+    end_target(session, target, TargetState.FINISHED, _closing(session, target), now)
+    for other in job_rows.targets(session, [target.job_id]) if has_one_answer(request) else ():
+        outbox.enqueue(session, tasks.ADVANCE, target_id=other.id)  # that may have waited for this one
+    return False
+
+
+def uncertain(session: Session, target: Target) -> list[str]:
+    """Measurement ids that deserve a further launch, the widest interval first, within the budget of a target that
+    refines.
+
+    Empty when every place on the frontier is certain, or the budget or `max_launches` is spent: the target is then
+    finished as soon as it has no launches to come. Measurements that have a launch to come are not named.
+    """
+    return _uncertain(session, target, _left(session, target))
+
+
+def _uncertain(session: Session, target: Target, most: int) -> list[str]:
+    if most < 1:
+        return []
+    job = session.get_one(Job, target.job_id)
+    variance = measurements.launch_variance(session, target.device_key, target.protocol_digest)
+    factors, only = optimism(PROTOCOL.read(target.protocol), variance), None
+    request = JOB_REQUEST.read_or(job.request, None)
+    if request is not None and request.goal == Goal.BEST_WITHIN_LIMITS:
+        factors = {1: 1.0} | factors  # no answer rests on a single launch
+        answer = candidates.best_within_limits(session, target.id)
+        stock = candidates.measured_baselines(session, target.id)
+        only = [row.id for row in (answer, *stock[-1:]) if row is not None]
+    return _refinable(session, target.id, factors, dominance_of(job), only)[:most]
+
+
+def optimism(protocol: MeasurementProtocol, variance: LaunchVariance) -> dict[int, float]:
+    """Launches → factor to the fast end of the interval, for those numbers of launches that are not precise enough."""
+    factors: dict[int, float] = {}
+    for number in range(1, protocol.max_launches):
+        half = relative_half_width(number, variance)
+        width = half_width_ms(1.0, number, variance)
+        if half is None or width is None:
+            if number < SPREAD_UNKNOWN:
+                factors[number] = 1.0
+        elif width > protocol.precision:
+            factors[number] = math.exp(-half)
+    return factors
+
+
+def _left(session: Session, target: Target) -> int:
+    """Further launches that the target may have; of a job with one answer only the best of its targets has any."""
+    request = JOB_REQUEST.read(session.get_one(Job, target.job_id).request)
+    if has_one_answer(request) and target_ahead(session, target) is not None:
+        return 0
+    return refinement_budget(request, target, candidates.baseline_count(session, target.id)) - target.refinements
+
+
+def _refinable(
+    session: Session,
+    target_id: str,
+    optimism: Mapping[int, float],
+    dominance: Dominance,
+    only: Collection[str] | None = None,
+) -> list[str]:
+    """Measurements of baselines, and of candidates that are on the target's frontier or could be with a lower latency.
+
+    Frontier members and baselines come first, then the fewest launches, i.e. the widest intervals, of these the best
+    quality. Measurements with a live launch are left out.
+
+    Args:
+        optimism: number of launches → factor from a latency to the lower end of its interval. Measurements with any
+            other number of launches need no more.
+        dominance: what counts as better: one that a member keeps off the frontier even so is not named.
+        only: the candidates that are named at all; None: any.
+    """
+    if not optimism:
+        return []
+    member, factor = aliased(Candidate), 1.0 + dominance.epsilon
+    hopeful = Candidate.latency_ms * case(optimism, value=Measurement.launches)
+    raised = (
+        member.proxy + math.log1p(dominance.epsilon)
+        if dominance.logarithmic
+        else case((member.proxy > 0, member.proxy * factor), else_=member.proxy / factor)
+    )
+    dominated = select(member.id).where(
+        member.target_id == Candidate.target_id,
+        member.on_frontier == true(),
+        raised >= Candidate.proxy,
+        member.memory_bytes <= Candidate.memory_bytes * factor,
+        member.latency_ms <= hopeful * factor,
+    )
+    coming = select(Launch.id).where(Launch.measurement_id == Measurement.id, Launch.state.in_(LIVE_LAUNCHES))
+    comes_first = or_(Candidate.role == CandidateRole.BASELINE, Candidate.on_frontier == true())
+    query = (
+        select(Measurement.id)
+        .join(Candidate, Candidate.measurement_id == Measurement.id)
+        .where(
+            Candidate.target_id == target_id,
+            Candidate.state == CandidateState.MEASURED,
+            Measurement.launches.in_(optimism),
+            or_(comes_first, ~dominated.exists()),
+            ~coming.exists(),
+        )
+        .order_by(comes_first.desc(), Measurement.launches, Candidate.proxy.desc(), Candidate.number)
+    )
+    return list(session.scalars(query if only is None else query.where(Candidate.id.in_(only))))
+
+
+def _last_depth(session: Session, target: Target, request: JobRequest) -> ComputeStep | None:
+    """The step that proposes another depth of the stock model: further launches may have moved the deepest one within
+    the limits beyond them.
+    """
+    every = candidates.baselines(session, target.id)
+    if request.goal != Goal.BEST_WITHIN_LIMITS or not every or target.candidates >= candidates.MAX_BASELINES:
+        return None
+    asked = request.targets[target.position]
+    law = laws.law_of(session, session.get_one(Job, target.job_id), request)
+    plan = resolved(request, law).plan(PROTOCOL.read(target.protocol), LIMITS.read(target.limits), added=asked.added)
+    depths = [depth_of(baseline) for baseline in every]
+    if not next_depths(depths, plan.baselines(), plan.problem, MOST_AT_END):
+        return None
+    return ComputeStep(target.id, BEFORE_SEARCH, plan, target.seed, target.proxy_data, most=MOST_AT_END, depths=depths)
+
+
+def _excluded_once(session: Session, request: JobRequest, target: Target) -> list[str]:
+    """Measurement ids of models that would change the answer, and that one launch alone put just beyond the limits."""
+    score, ties = None, False
+    if has_one_answer(request):
+        best = best_of_job(session, target)
+        score, ties = (-math.inf, True) if best is None else (best.quality, bits_of(target) > best.bits)
+    elif request.goal == Goal.BEST_WITHIN_LIMITS:
+        answer = candidates.best_within_limits(session, target.id)
+        score = -math.inf if answer is None else answer.proxy
+    limits = LIMITS.read(target.limits)
+    near = candidates.just_beyond(session, target.id, limits, MOST_EXCLUDED, score=score, ties=ties)
+    ids = [str(row.measurement_id) for row in near]
+    counts = demand.launch_counts(session, ids)
+    return [
+        id_
+        for id_ in ids
+        if counts[id_].total() - counts[id_][LaunchState.CANCELLED] < EXCLUDED_LAUNCHES
+        and not any(counts[id_][state] for state in LIVE_LAUNCHES)
+    ]
+
+
+def is_reopened(session: Session, request: JobRequest, target: Target) -> bool:
+    """Whether the best model within the limits, when the search ended, was found beyond them by later launches."""
+    if request.goal != Goal.BEST_WITHIN_LIMITS or demand.has_live_launch(session, target):
+        return False
+    last = job_rows.find_generation(session, target.id, target.generation + 1)
+    if last is None:
+        return False  # the budget was spent
+    if _rival_was_better(session, target, last):
+        return True
+    then = snapshots.restore(session, target.id, target.generation + 1).in_bounds()
+    best = max(then, key=lambda model: (model.proxy, model.digest), default=None)
+    now = {row.id: row.state for row in candidates.search_rows(session, target.id)}
+    return best is not None and now[best.id] != "measured"
+
+
+def _rival_was_better(session: Session, target: Target, last: Generation) -> bool:
+    """Whether the search ended for a better model of another target that has been found beyond the limits since."""
+    then = (last.device_data or {}).get("rival")
+    if then is None:
+        return False
+    rival = rival_of(session, target)
+    return rival is None or rival.rank < Rival(**then).rank
+
+
+def reopen(session: Session, target: Target, plan: SearchPlan, now: datetime) -> bool:
+    """Back to the search, which is asked again with what is known now."""
+    ended = job_rows.find_generation(session, target.id, target.generation + 1)
+    job_rows.remove_generation(session, None if ended is None else ended.id)
+    baselines = candidates.baseline_count(session, target.id)
+    points = frontier_rows.baseline_points(session, [target.id])[target.id]
+    begun = opening(baselines, len(points), plan)
+    note = "Further launches found the best model beyond the limits, so the search went on."
+    change_state(session, target, TargetState.SEARCHING, f"{begun} {note}".strip(), now)
+    return True
+
+
+def opening(baselines: int, measured: int, plan: SearchPlan) -> str:
+    """Note about the baselines and the algorithm."""
+    without = baselines - measured
+    note = f"{without} of {baselines} baselines could not be measured; the comparison uses the others."
+    return " ".join(text for text in (note if without else "", plan.algorithm.note) if text)
+
+
+def _closing(session: Session, target: Target) -> str:
+    """The note of a target that has finished: why its search ended, and what makes its latencies uncertain."""
+    notes = [target.note]
+    if target.refinements and _left(session, target) < 1 and _uncertain(session, target, 1):
+        further = f"{target.refinements:,} further launch{'' if target.refinements == 1 else 'es'}"
+        notes.append(f"The budget of {further} was spent while some latencies were still uncertain.")
+    done, marked = launches.conditions(session, target.id)
+    if marked >= DISTURBED * max(1, done):
+        notes.append(
+            f"{marked:,} of {done:,} launches were made in disturbed conditions, such as other load on the device (a "
+            "candidate's page lists them): their latencies are less certain."
+        )
+    return " ".join(note for note in notes if note)
