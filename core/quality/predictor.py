@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
 from edgefront.core.quality.training_time import TrainingTime
+from edgefront.core.units import rounded
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -91,7 +92,7 @@ def _scaled(tokens: float, units: Mapping[float, str]) -> str:
     """To three digits of the largest unit that it reaches when rounded; in full below all of them."""
     for size, unit in units.items():
         if float(f"{tokens:.3g}") >= size:
-            return f"{tokens / size:.3g}{unit}"
+            return f"{rounded(tokens / size, 3)}{unit}"
     return f"{tokens:,.0f}"
 
 

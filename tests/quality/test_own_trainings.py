@@ -85,6 +85,7 @@ def test_a_training_that_comes_out_otherwise_may_widen_intervals() -> None:
         (4.1e6, "4.1 million", "4.1M"),
         (250, "250", "250"),
         (999_400, "999,400", "999K"),
+        (1e18, "1000000 trillion", "1000000T"),
     ],
 )
 def test_tokens_in_words_are_rounded_before_their_unit_is_chosen(tokens: float, words: str, short: str) -> None:

@@ -31,6 +31,7 @@ from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.measuring import quarantine
 from edgefront.core.services.measuring.queries import reported
 from edgefront.core.services.measuring.queries.reported import RESULT, ReportedLaunch
+from edgefront.core.services.stored import RowReader
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.states import LIVE_LAUNCHES, DeviceState, LaunchOutcome, LaunchState, Purpose
 from edgefront.core.statistics import robust_std
@@ -124,7 +125,8 @@ def request(session: Session, now: datetime) -> None:
         between(Device.last_seen_at, now - ONLINE, now),
         ~between(Device.enrolled_at, now - EVERY, now),
     )
-    protocols = {key_of_device(id_): protocols_for(facts) for id_, facts in session.execute(online.order_by(Device.id))}
+    devices = session.execute(online.order_by(Device.id))
+    protocols = {key_of_device(id_): _readable_protocols(facts) for id_, facts in devices}
     if not protocols:
         return
     _cancel_left_alone(session, protocols, now)
@@ -168,6 +170,11 @@ def protocols_for(facts: Document) -> dict[str, MeasurementProtocol]:
     return by_hardware
 
 
+def _readable_protocols(facts: Document) -> dict[str, MeasurementProtocol]:
+    """`protocols_for`; none where the facts cannot be read, so that one device keeps no other from its anchor."""
+    return RowReader().read(lambda: protocols_for(facts)) or {}
+
+
 def _protocol(facts: Document, runtime: Runtime, provider: str, methods: Collection[str]) -> MeasurementProtocol | None:
     """The first that the device can run, of those that measure the anchor with this provider."""
     memories = [method for method in (_MEMORY if provider == PROCESSOR else _MEMORY_THERE) if method in methods]
@@ -203,7 +210,7 @@ def apply_result(session: Session, launch: ReportedLaunch, provider: str, refusa
 def anchor_view(session: Session, principal: Principal, id_or_name: str) -> AnchorView:
     """The history of a device's anchor, oldest first. NotFound if there is no such device."""
     device = get_device(session, principal, id_or_name)
-    by = {protocol.digest for protocol in protocols_for(device.facts).values()}
+    by = {protocol.digest for protocol in _readable_protocols(device.facts).values()}
     points = [
         AnchorPoint(
             launch_id=row.id,

@@ -95,6 +95,22 @@ def test_a_device_whose_anchor_has_moved_gets_no_more(fleet: Fleet, device: Devi
 
 
 @ON_SQLITE
+def test_a_device_whose_facts_cannot_be_read_keeps_no_other_from_its_anchor(
+    fleet: Fleet, device: Device, clock: Clock
+) -> None:
+    other = fleet.device("old board", device_class=CLASS)
+    Clock(fleet, other)
+    with fleet.service.database.write() as session:
+        row = session.get_one(Row, other.id)
+        row.facts = {"of": "another release"}
+        row.enrolled_at -= anchors.EVERY
+    clock.anchor_is_due()
+    (item,) = device.lease().items
+    assert item.digest == anchors.ARCHITECTURE.digest
+    assert fleet.user.get(f"/v1/devices/{other.id}/anchor").json()["points"] == []
+
+
+@ON_SQLITE
 def test_a_device_whose_anchor_fails_is_quarantined(fleet: Fleet, device: Device, clock: Clock) -> None:
     for _ in range(anchors.MAX_FAILED):
         assert fleet.view(device)["quarantine"] is None
