@@ -64,7 +64,7 @@ FROM base AS agent
 COPY --from=agent-build /opt/edgefront /opt/edgefront
 USER edgefront
 VOLUME /data
-ENTRYPOINT ["python", "-m", "edgefront.agents", "--data-dir", "/data"]
+ENTRYPOINT ["edgefront", "agent", "--data-dir", "/data"]
 
 FROM base AS agent-torch
 # OpenMP, which xllamacpp needs of the system.
@@ -72,4 +72,4 @@ RUN apt-get update && apt-get install --yes --no-install-recommends libgomp1 && 
 COPY --from=agent-torch-build /opt/edgefront /opt/edgefront
 USER edgefront
 VOLUME /data
-ENTRYPOINT ["python", "-m", "edgefront.agents", "--data-dir", "/data"]
+ENTRYPOINT ["edgefront", "agent", "--data-dir", "/data"]

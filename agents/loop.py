@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
-from edgefront.agents.device.conditions import BusyBackoff, Conditions
+from edgefront.agents.device.conditions import Conditions
 from edgefront.agents.device.cores import CorePlan, keep_to
 from edgefront.agents.device.probe import probe
 from edgefront.agents.measuring.failures import failure
@@ -45,8 +45,6 @@ _RETRY_DELAY_S = 30.0
 """Seconds before the next launch where nothing can be measured now."""
 _FLUSH_S = 2.0
 """Seconds to send what waits before a launch that uses every core."""
-_CONDITIONS_INTERVAL_S = 2.0
-"""Seconds between two looks at the conditions that a launch waits for."""
 
 
 class Agent:
@@ -62,7 +60,6 @@ class Agent:
         self._facts = facts
         self.plan = CorePlan.of_device(options.measuring_cores)
         self.conditions = Conditions(self.plan)
-        self.busy_backoff = BusyBackoff()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._started = threading.Event()
         self._measurer: Measurer | None = None
@@ -157,7 +154,6 @@ class Agent:
         with ThreadPoolExecutor(1, thread_name_prefix="measuring") as thread:
             while (held := await self._next(leasing, sender)) is not None:
                 try:
-                    held = await self._when_conditions_allow(held, leasing)
                     await self._run_launch(held, leasing, sender, lambda item: _measure(measurer, item), thread)
                 except Aborted:
                     await leasing.release(leasing.unload(held))
@@ -207,23 +203,6 @@ class Agent:
         sender.put(LaunchReport(launch_id=item.launch_id, fence=item.fence, result=result))
         _log_result(item, result)
 
-    async def _when_conditions_allow(self, held: HeldItem, leasing: Leasing) -> HeldItem:
-        """The launch to make now: `held`, after a wait for better conditions where its protocol asks so and the
-        device's backoff lasts. Launches that need not wait are made meanwhile: then it is one of these, and `held` the
-        next.
-        """
-        item, threads = held.item, held.item.protocol.threads
-        while item.protocol.when_busy == "wait" and not self._draining.is_set():
-            bad = "; ".join(await asyncio.to_thread(self.conditions.before, threads))
-            if not bad:
-                self.busy_backoff.conditions_were_good(threads)
-            if not bad or not self.busy_backoff.should_wait(item.launch_id, threads, bad):
-                break
-            if (other := leasing.holdings.swap_current()) is not None:
-                return other
-            await self._pause(_CONDITIONS_INTERVAL_S)
-        return held
-
     async def _pause(self, seconds: float) -> None:
         with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._draining.wait(), seconds)
@@ -269,10 +248,7 @@ class Agent:
         if threading.current_thread() is not threading.main_thread():
             return
         for name in (signal.SIGTERM, signal.SIGINT):
-            try:
-                asyncio.get_running_loop().add_signal_handler(name, self._on_signal)
-            except NotImplementedError:  # Windows
-                signal.signal(name, lambda *_: self.stop())
+            asyncio.get_running_loop().add_signal_handler(name, self._on_signal)
 
     def _on_signal(self) -> None:
         if self._draining.is_set():

@@ -1,4 +1,4 @@
-"""The agent as a program: `edgefront agent`, or `python -m edgefront.agents`.
+"""The agent as a program: `edgefront agent`.
 
 Exit codes: 0 drained; 2 wrong settings, or no runtime; 4 the server does not accept this device; 7 it was revoked; 8
 the protocol versions of agent and server are incompatible; 9 another agent uses the data folder, or it is a copy of
@@ -11,12 +11,12 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from edgefront.agents.loop import Agent
-from edgefront.agents.options import AgentOptions, parse
+from edgefront.agents.options import AgentOptions
 from edgefront.agents.server.client import CopiedDataFolder, ProtocolMismatch
 from edgefront.core.errors import (
     EdgefrontError,
@@ -97,9 +97,3 @@ class _JsonLines(logging.Formatter):
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
         return json.dumps(line)
-
-
-def run(arguments: Sequence[str] | None = None) -> int:
-    """Parses a command line and runs the agent, as `edgefront agent` does."""
-    options, json_logs = parse(arguments)
-    return main(options, json_logs=json_logs)

@@ -128,7 +128,7 @@ def team(folder: Path, given: argparse.Namespace) -> Iterator[tuple[Stack, Datab
         for number in range(given.agents):
             name = f"agent-{number}"
             where = [f"--data-dir={folder / name}", f"--name={name}", f"--token-file={token}"]
-            commands[name] = ["-m", "edgefront.agents", f"--server={url}", *where, f"--device-class={CLASS}"]
+            commands[name] = ["-m", "edgefront", "agent", f"--server={url}", *where, f"--device-class={CLASS}"]
         for number in range(given.liars):
             (folder / f"liar-{number}").mkdir()
             lies = [str(ROOT / "benchmarks" / "chaos_liar.py"), url, str(folder / f"liar-{number}"), str(token)]

@@ -32,16 +32,10 @@ from edgefront.commands import (
 from edgefront.commands.base import Json, Key, Url, Wide, root_options
 from edgefront.commands.base import command as register
 
-_EPILOG = (
-    "Exit codes: 0 done · 1 failed · 2 wrong usage · 3 not found · 4 no access · 5 server unavailable, try again · "
-    "6 invalid input, or not possible in this state · 10 nothing measured is within the limits · "
-    "11 measured again, figures do not agree · 130 interrupted."
-)
-
 app = typer.Typer(
     name="edgefront",
     help="Finds the language model that fits a device.",
-    epilog=_EPILOG,
+    epilog="Exit codes: " + " · ".join(f"{code} {meaning}" for code, meaning in exits.TABLE) + ".",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )

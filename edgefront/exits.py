@@ -29,8 +29,8 @@ DISAGREES = 11
 
 TABLE = (
     (OK, "done"),
-    (ERROR, "something failed: the message says what"),
-    (USAGE, "wrong usage: an unknown command or option, or a value of the wrong type"),
+    (ERROR, "failed: the message says what"),
+    (USAGE, "wrong usage: an unknown command or option, a value of the wrong type"),
     (NOT_FOUND, "the job, candidate, device … does not exist, or no longer exists"),
     (NO_ACCESS, "no valid API key, or the key lacks the permission"),
     (SERVER_AWAY, "the server cannot be reached or is unavailable: try again"),

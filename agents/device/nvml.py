@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import sys
 from dataclasses import dataclass
 
 from edgefront.core.errors import MeasurementError
@@ -34,7 +33,7 @@ class Gpu:
         Numbers agree only in the order of the PCI bus, which `agents.measuring.forked.child_environment` sets for CUDA.
         """
         try:
-            library = ctypes.CDLL("nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1")
+            library = ctypes.CDLL("libnvidia-ml.so.1")
         except OSError as error:
             raise MeasurementError(f"no NVIDIA driver here: {error}", reason="unsupported") from None
         _check(library.nvmlInit_v2(), "nvmlInit")

@@ -8,7 +8,7 @@ processor, against the clock, says the same of a launch with one thread that com
 
 from __future__ import annotations
 
-import sys
+import resource
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -88,9 +88,5 @@ def _run_queue_s(tasks: Path) -> float | None:
 
 
 def _counts() -> dict[str, int]:
-    if sys.platform == "win32":
-        return {}
-    import resource
-
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return {"involuntary_switches": usage.ru_nivcsw, "minor_faults": usage.ru_minflt, "major_faults": usage.ru_majflt}

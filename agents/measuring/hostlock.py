@@ -5,8 +5,8 @@ Containers take turns only if they share the lock's folder: mount it, or name a 
 
 from __future__ import annotations
 
+import fcntl
 import os
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,7 +26,8 @@ def only_measurement(path: Path) -> Iterator[None]:
     """
     descriptor = _open(path)
     try:
-        _lock(descriptor)
+        # A blocking call is fair; with polling, an agent that launches without pauses would always win.
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)  # the lock is released with the last copy of the descriptor
@@ -44,15 +45,3 @@ def _open(path: Path) -> int:
             os.chmod(path, 0o666)  # noqa: S103 - every user's agent takes turns, whatever this one's umask
         return descriptor
     raise PermissionError(f"the lock {path} cannot be opened; name another file by EDGEFRONT_MEASURE_LOCK")
-
-
-def _lock(descriptor: int) -> None:
-    if sys.platform == "win32":
-        from filelock import lock_descriptor
-
-        lock_descriptor(descriptor)
-    else:
-        import fcntl
-
-        # A blocking call is fair; with polling, an agent that launches without pauses would always win.
-        fcntl.flock(descriptor, fcntl.LOCK_EX)

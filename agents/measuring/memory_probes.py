@@ -28,22 +28,45 @@ _ON_LINUX = sys.platform.startswith("linux")
 _POLL_S = 0.002
 
 
-class PeakMemoryMeter(Protocol):
+class PeakMemoryMeter:
     """Called in the order start, built, read, in the process that builds and runs the model."""
+
+    method: MemoryMethod
+    _build_peak: int | None = None
 
     def start(self) -> None:
         """Called before the model is built."""
+        raise NotImplementedError
 
     def built(self) -> None:
         """Called when the model is built, before the passes. May be called again: the passes since the last call
         count.
         """
+        if self._build_peak is None:
+            self._build_peak = max(0, self._peak())
+        self._reset()
 
-    def read(self, starts: Mapping[str, int]) -> PeakMemory:
+    def read(self, _starts: Mapping[str, int]) -> PeakMemory:
         """Called after the passes. Two passes are needed for an exact figure (see `AnonymousMeter`).
 
         `starts`: those of the model (`runtimes.Model`), for meters that count mapped files.
         """
+        return self._memory(max(1, self._peak()))
+
+    def _memory(self, forward: int, mapped: int = 0) -> PeakMemory:
+        return PeakMemory(
+            method=self.method,
+            peak_bytes=forward + mapped,
+            forward_peak_bytes=forward,
+            build_peak_bytes=self._build_peak or 0,
+            mapped_weight_bytes=mapped,
+        )
+
+    def _peak(self) -> int:
+        """Bytes since `_reset`, above those that were held before the build."""
+        raise NotImplementedError
+
+    def _reset(self) -> None: ...
 
 
 def memory_methods(*, allocator: bool, device: bool) -> tuple[MemoryMethod, ...]:
@@ -62,7 +85,7 @@ def meter_for(protocol: MeasurementProtocol, weight_places: tuple[Path, ...]) ->
     if method == "anonymous" and _ON_LINUX:
         return AnonymousMeter(weight_places)
     if method == "resident":
-        return ResidentMeter() if _ON_LINUX else LifetimeMeter()
+        return ResidentMeter()
     if method == "allocator" and protocol.runtime == "pytorch" and protocol.provider == "cuda":
         return AllocatorMeter()
     provider = Provider(protocol.provider)
@@ -76,7 +99,7 @@ def meter_for(protocol: MeasurementProtocol, weight_places: tuple[Path, ...]) ->
     )
 
 
-class AnonymousMeter:
+class AnonymousMeter(PeakMemoryMeter):
     """Anonymous high-water mark, from the resident one: the kernel keeps one mark for both kinds of pages together.
 
     During a pass that faults in no new file page, file pages are a constant, and mark - file pages is the anonymous
@@ -84,9 +107,10 @@ class AnonymousMeter:
     as the first's, since the file pages are then all there, so after two passes the figure is exact.
     """
 
+    method = "anonymous"
+
     def __init__(self, weight_places: tuple[Path, ...]) -> None:
         self._places = weight_places
-        self._build_peak: int | None = None
 
     def start(self) -> None:
         if not linux.reset_high_water():
@@ -95,68 +119,46 @@ class AnonymousMeter:
             )
         self._base = linux.resident()
 
-    def built(self) -> None:
-        if self._build_peak is None:
-            self._build_peak = max(0, linux.resident().high_water - self._base.total)
-        linux.reset_high_water()
-
     def read(self, starts: Mapping[str, int]) -> PeakMemory:
         now = linux.resident()
-        mapped = linux.mapped_bytes(self._places, starts)
         forward = max(1, max(now.high_water - now.file, now.anonymous) - self._base.anonymous)
-        return PeakMemory(
-            method="anonymous",
-            peak_bytes=forward + mapped,
-            forward_peak_bytes=forward,
-            build_peak_bytes=self._build_peak or 0,
-            mapped_weight_bytes=mapped,
-        )
+        return self._memory(forward, linux.mapped_bytes(self._places, starts))
 
+    def _peak(self) -> int:
+        return linux.resident().high_water - self._base.total
 
-class ResidentMeter:
-    """Resident high-water mark of Linux, reset between build and passes."""
-
-    _build_peak: int | None = None
-
-    def start(self) -> None:
-        linux.reset_high_water()
-        self._base = linux.resident().total
-
-    def built(self) -> None:
-        if self._build_peak is None:
-            self._build_peak = max(0, linux.resident().high_water - self._base)
+    def _reset(self) -> None:
         linux.reset_high_water()
 
-    def read(self, _starts: Mapping[str, int]) -> PeakMemory:
-        forward = max(1, linux.resident().high_water - self._base)
-        return PeakMemory(
-            method="resident", peak_bytes=forward, forward_peak_bytes=forward, build_peak_bytes=self._build_peak or 0
-        )
 
+class ResidentMeter(PeakMemoryMeter):
+    """Resident high-water mark. Where it cannot be reset, as on macOS, the forward peak is at least the build's."""
 
-class LifetimeMeter:
-    """Resident high-water mark where it cannot be reset: the forward peak is then at least the build's."""
-
-    _build_peak: int | None = None
+    method = "resident"
 
     def start(self) -> None:
-        self._base = _lifetime_peak()
+        self._reset()
+        self._base = linux.resident().total if _ON_LINUX else self._high_water()
 
-    def built(self) -> None:
-        if self._build_peak is None:
-            self._build_peak = max(0, _lifetime_peak() - self._base)
+    def _peak(self) -> int:
+        return self._high_water() - self._base
 
-    def read(self, _starts: Mapping[str, int]) -> PeakMemory:
-        forward = max(1, _lifetime_peak() - self._base)
-        return PeakMemory(
-            method="resident", peak_bytes=forward, forward_peak_bytes=forward, build_peak_bytes=self._build_peak or 0
-        )
+    def _reset(self) -> None:
+        if _ON_LINUX:
+            linux.reset_high_water()
+
+    def _high_water(self) -> int:
+        if _ON_LINUX:
+            return linux.resident().high_water
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-class AllocatorMeter:
+class AllocatorMeter(PeakMemoryMeter):
     """PyTorch's CUDA allocator: weights and activations, to the byte."""
 
-    _build_peak: int | None = None
+    method = "allocator"
 
     def start(self) -> None:
         import torch
@@ -164,60 +166,49 @@ class AllocatorMeter:
         if not torch.cuda.is_available():
             raise MeasurementError("this PyTorch has no CUDA device", reason="unsupported")
         torch.cuda.init()
-        torch.cuda.reset_peak_memory_stats()
+        self._reset()
 
-    def built(self) -> None:
+    def _peak(self) -> int:
         import torch
 
         torch.cuda.synchronize()
-        if self._build_peak is None:
-            self._build_peak = int(torch.cuda.max_memory_allocated())
-        torch.cuda.reset_peak_memory_stats()
+        return int(torch.cuda.max_memory_allocated())
 
-    def read(self, _starts: Mapping[str, int]) -> PeakMemory:
+    def _reset(self) -> None:
         import torch
 
-        torch.cuda.synchronize()
-        peak = max(1, int(torch.cuda.max_memory_allocated()))
-        return PeakMemory(
-            method="allocator", peak_bytes=peak, forward_peak_bytes=peak, build_peak_bytes=self._build_peak or 0
-        )
+        torch.cuda.reset_peak_memory_stats()
 
 
-class DeviceMeter:
+class DeviceMeter(PeakMemoryMeter):
     """Used memory of the GPU, polled while the model is built and run."""
 
-    _build_peak: int | None = None
+    method = "device"
 
     def __init__(self, gpu: UsedMemory) -> None:
         self._gpu = gpu
-        self._base = 0
-        self._peak = _Peak(0)
         self._ended = threading.Event()
 
     def start(self) -> None:
         self._base = self._gpu.used_bytes()
-        self._peak = _Peak(self._base)
+        self._highest = _Peak(self._base)
         threading.Thread(target=self._poll, name="gpu-memory", daemon=True).start()
 
-    def built(self) -> None:
-        now = self._gpu.used_bytes()
-        before, self._peak = self._peak, _Peak(now)
-        if self._build_peak is None:
-            self._build_peak = max(before.used_bytes, now) - self._base
-
-    def read(self, _starts: Mapping[str, int]) -> PeakMemory:
+    def read(self, starts: Mapping[str, int]) -> PeakMemory:
         self._ended.set()
-        peak = max(1, max(self._peak.used_bytes, self._gpu.used_bytes()) - self._base)
-        return PeakMemory(
-            method="device", peak_bytes=peak, forward_peak_bytes=peak, build_peak_bytes=self._build_peak or 0
-        )
+        return super().read(starts)
+
+    def _peak(self) -> int:
+        return max(self._highest.used_bytes, self._gpu.used_bytes()) - self._base
+
+    def _reset(self) -> None:
+        self._highest = _Peak(self._gpu.used_bytes())
 
     def _poll(self) -> None:
         while not self._ended.wait(_POLL_S):
             # Before the GPU is asked: if the model is built meanwhile, the answer belongs to the build.
-            peak = self._peak
-            peak.used_bytes = max(peak.used_bytes, self._gpu.used_bytes())
+            highest = self._highest
+            highest.used_bytes = max(highest.used_bytes, self._gpu.used_bytes())
 
 
 @dataclass
@@ -231,14 +222,3 @@ class UsedMemory(Protocol):
     """A GPU that reports its used memory, of all processes."""
 
     def used_bytes(self) -> int: ...
-
-
-def _lifetime_peak() -> int:
-    if sys.platform == "win32":
-        import psutil
-
-        return int(psutil.Process().memory_info().peak_wset)
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024

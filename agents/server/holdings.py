@@ -54,18 +54,6 @@ class Holdings:
         self.current = self._queue.popleft() if self._queue else None
         return self.current
 
-    def swap_current(self) -> HeldItem | None:
-        """Starts the next launch that need not wait for better conditions (`when_busy`) instead of the current one,
-        which becomes the next; None, without any change, if there is none.
-        """
-        other = next((held for held in self._queue if held.item.protocol.when_busy == "mark"), None)
-        if other is None or self.current is None:
-            return None
-        self._queue.remove(other)
-        self._queue.appendleft(self.current)
-        self.current = other
-        return other
-
     def end(self) -> None:
         """Ends the current launch; its lease is kept until `finish`."""
         self.current = None

@@ -39,9 +39,6 @@ Latency = Literal["total", "first_token", "token"]
 Dtype = Literal["float32", "bfloat16", "float16"]
 Weights = Literal[Quantisation, "int8_8bit"]
 BlockSize = Literal[16, 32, 64, 128, 256]
-WhenBusy = Literal["mark", "wait"]
-BUSY_WAIT_S = 300.0
-"""An agent that waits for better conditions does so at most for this long; then it measures, and marks the launch."""
 
 DECODE_MEMORY_LENGTH = 192
 NEW_TOKENS = 64
@@ -138,9 +135,6 @@ class MeasurementProtocol(BaseModel):
     """Launches of one candidate at most."""
     time_limit_s: Annotated[StrictFloat, Field(gt=0, le=3600)] = 60.0
     """Wall-clock limit of one launch; over it the candidate is infeasible on this device."""
-    when_busy: Annotated[WhenBusy, Field(exclude_if=lambda choice: choice == "mark")] = "mark"
-    """On battery, in a power-saving mode, under other load or throttled, an agent measures and marks the launch, or
-    waits for better conditions first (`BUSY_WAIT_S`). At its default it is not sent: older agents do not know it."""
 
     @field_validator("weights", mode="before")
     @classmethod
@@ -333,9 +327,7 @@ class MeasurementProtocol(BaseModel):
     @property
     def identity(self) -> dict[str, Any]:
         """The fields that decide which measurements may be compared."""
-        fields = self.for_any_agent().model_dump(
-            mode="json", exclude={"precision", "max_launches", "time_limit_s", "when_busy"}
-        )
+        fields = self.for_any_agent().model_dump(mode="json", exclude={"precision", "max_launches", "time_limit_s"})
         fields["weights"] = _WEIGHTS_IN_IDENTITY.get(self.weights, self.weights)
         return {name: value for name, value in fields.items() if _LATER_FIELDS.get(name, ...) != value}
 

@@ -7,13 +7,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from copy import copy
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Annotated, Any, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
-
-from edgefront.agents.options import Option, flag
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -145,28 +143,16 @@ class Identifies:
     kind: IdentifiedKind
 
 
-@dataclass(frozen=True)
-class Options:
-    """Options that several commands share: each field is one, annotated as a parameter of a command is.
-
-    A command that has a parameter of such a class has its options, and is given them as one object.
-    """
-
-
-@dataclass(frozen=True)
-class Declared:
-    """Marks a parameter whose class declares its options without typer (`agents.options`)."""
-
-
 root_options = Session()
 """Options before the command: `edgefront --url … job list`."""
 
 
 def command(
-    app: typer.Typer, name: str, *, server: bool = True, hidden: bool = False, panels: Mapping[str, str] | None = None
+    app: typer.Typer, name: str, *, server: bool = True, panels: Mapping[str, str] | None = None
 ) -> Callable[..., Any]:
-    """Registers a function as a command. Its first parameter is the `Session`; the options of that are added here, and
-    those of `Options` in the place of their parameter.
+    """Registers a function as a command. Its first parameter is the `Session`; the options of that are added here.
+
+    A parameter whose type is a dataclass stands for one option for each field, annotated as a parameter is.
 
     `panels` groups the options of a long help: title of a panel → names of parameters, with spaces between.
     """
@@ -182,8 +168,8 @@ def command(
             for option, kind in shared.items()
         ]
         declared = list(own.parameters.values())[1:]
-        groups = {item.name: options for item in declared if (options := _options_of(item.annotation))}
-        single = [parameter for item in declared for parameter in (_expanded(item) if item.name in groups else [item])]
+        groups = {item.name: item.annotation for item in declared if is_dataclass(item.annotation)}
+        single = [option for item in declared for option in (_fields_of(item) if item.name in groups else [item])]
         kept = [
             item.replace(
                 kind=inspect.Parameter.KEYWORD_ONLY, annotation=_in_panel(item.annotation, panel_of.get(item.name))
@@ -221,41 +207,24 @@ def command(
         run.__doc__ = function.__doc__
         run.__signature__ = own.replace(parameters=[*kept, *added])  # type: ignore[attr-defined]
         run.__annotations__ = {item.name: item.annotation for item in [*kept, *added]}
-        app.command(name, hidden=hidden)(run)
+        app.command(name)(run)
         return function
 
     return register
 
 
-def _options_of(annotation: Any) -> type[Any] | None:
-    """The class of shared options that a parameter takes; None of a single option."""
-    kind, *marks = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
-    if any(isinstance(mark, Declared) for mark in marks):
-        return cast(type[Any], kind)
-    return kind if isinstance(kind, type) and issubclass(kind, Options) else None
-
-
-def _expanded(parameter: inspect.Parameter) -> list[inspect.Parameter]:
-    """The single options of a parameter that takes shared ones."""
-    kind, *_ = get_args(parameter.annotation) or (parameter.annotation,)
-    hints = get_type_hints(kind, include_extras=True)
+def _fields_of(parameter: inspect.Parameter) -> list[inspect.Parameter]:
+    """The single options of a parameter that takes a dataclass of them."""
+    hints = get_type_hints(parameter.annotation, include_extras=True)
     return [
         inspect.Parameter(
             option.name,
             inspect.Parameter.KEYWORD_ONLY,
             default=inspect.Parameter.empty if option.default is MISSING else option.default,
-            annotation=_option_of(option.name, hints[option.name]),
+            annotation=hints[option.name],
         )
-        for option in fields(kind)
+        for option in fields(parameter.annotation)
     ]
-
-
-def _option_of(name: str, annotation: Any) -> Any:
-    """The annotation of a field as typer's, where it is declared without."""
-    kind, *marks = get_args(annotation)
-    if marks and isinstance(marks[0], Option):
-        return Annotated[kind, typer.Option(flag(name), **asdict(marks[0]))]
-    return annotation
 
 
 def _check_text(given: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from edgefront.commands.base import Options, Session
+from edgefront.commands.base import Session
 from edgefront.commands.devices import only_device
 from edgefront.commands.inherit import parent
 from edgefront.commands.options import (
@@ -17,7 +17,6 @@ from edgefront.commands.options import (
     ModelSpaceOptions,
     ProtocolOptions,
     TrainingBudgetOptions,
-    WhenBusy,
 )
 from edgefront.core.measurement.runtimes import Runtime
 from edgefront.core.number_formats import WeightFormat
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 PANELS = {
     "Limits": "max_latency_ms max_memory_mb max_first_token_ms max_token_ms",
-    "Measuring": "devices runtime threads mode sequence_length memory_length dtype weights kv_cache when_busy",
+    "Measuring": "devices runtime threads mode sequence_length memory_length dtype weights kv_cache",
     "Generation": "prompt new context latency",
     "Search": "space narrow model inherit train_tokens train_hours trainer law candidates minutes seed",
     "Published models": "published score kind licence min_context formats kv",
@@ -39,7 +38,7 @@ PANELS = {
 
 
 @dataclass(frozen=True)
-class PublishedOptions(Options):
+class PublishedOptions:
     """A search among published models: which, by which score, and in which formats."""
 
     published: Annotated[
@@ -124,7 +123,6 @@ def find(
     ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of a pass. Default: 1.")] = None,
     how: ProtocolOptions = ProtocolOptions(),
-    when_busy: WhenBusy = None,
     within: ModelSpaceOptions = ModelSpaceOptions(),
     training: TrainingBudgetOptions = TrainingBudgetOptions(),
     law: LawName = None,
@@ -171,8 +169,7 @@ def find(
     among.check_alone()
     runtimes = [name for text in runtime or [] for name in comma_separated(text)]
     runtimes = runtimes or ([named.pop("runtime")] if "runtime" in named else [])
-    alone = {"threads": threads, "when_busy": when_busy}
-    protocol = fields | {field: value for field, value in alone.items() if value is not None} | named
+    protocol = fields | ({} if threads is None else {"threads": threads}) | named
     if among.published:
         _refuse_space(within, training, law)
         runtimes = runtimes or _runtimes_of(session, where)

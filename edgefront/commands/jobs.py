@@ -12,7 +12,6 @@ from edgefront.commands.base import Session, command, group, steering
 from edgefront.commands.devices import only_device
 from edgefront.commands.inherit import parent
 from edgefront.commands.options import (
-    After,
     Explain,
     JobId,
     LimitOptions,
@@ -22,7 +21,6 @@ from edgefront.commands.options import (
     ProtocolOptions,
     TrainingBudgetOptions,
     Watch,
-    WhenBusy,
 )
 from edgefront.core.states import JobState
 
@@ -33,10 +31,9 @@ app = group("Search jobs: estimate, submit, watch, extend, control.")
 
 
 _PANELS = {
-    "Search": "preset space narrow model inherit goal algorithm setting candidates minutes min_parameters "
-    "max_parameters seed",
+    "Search": "preset space narrow model inherit algorithm setting candidates minutes seed",
     "Frontier": "epsilon",
-    "Measuring": "target mode sequence_length memory_length dtype weights kv_cache precision when_busy",
+    "Measuring": "target mode sequence_length memory_length dtype weights kv_cache precision",
     "Generation": "prompt new context latency",
     "Limits": "max_latency_ms max_memory_mb max_first_token_ms max_token_ms",
     "Proxy": "proxy proxy_setting train_tokens train_hours trainer",
@@ -64,14 +61,12 @@ def submit(
     limit: LimitOptions = LimitOptions(),
     how: ProtocolOptions = ProtocolOptions(),
     precision: Annotated[float | None, typer.Option(help="Wanted 95 % half-width, relative: 0.02.")] = None,
-    when_busy: WhenBusy = None,
     preset: Annotated[
         str | None,
         typer.Option(
             help="lts-paper: search by LTS as published: its algorithm, proxy, population, iterations; epsilon 0."
         ),
     ] = None,
-    goal: Annotated[str, typer.Option(help="frontier, or best_within_limits.")] = "frontier",
     algorithm: Annotated[
         str,
         typer.Option(
@@ -96,8 +91,6 @@ def submit(
     minutes: Annotated[
         float | None, typer.Option(help="Wall-clock minutes on each device, from the first launch there.")
     ] = None,
-    min_parameters: Annotated[int | None, typer.Option(help="Minimum number of decoder parameters.")] = None,
-    max_parameters: Annotated[int | None, typer.Option(help="Maximum number of decoder parameters.")] = None,
     epsilon: Annotated[
         float | None,
         typer.Option(
@@ -106,9 +99,6 @@ def submit(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="The same seed proposes the same candidates.")] = 0,
-    idempotency_key: Annotated[
-        str | None, typer.Option(help="Submitting again with the same key returns the same job.")
-    ] = None,
     watch: Watch = False,
     dry_run: Annotated[
         bool,
@@ -123,8 +113,7 @@ def submit(
     if file is not None:
         request = submission.read_request(file, JobRequest)
     else:
-        alone = {"precision": precision, "when_busy": when_busy}
-        protocol = how.fields | {field: value for field, value in alone.items() if value is not None}
+        protocol = how.fields | ({} if precision is None else {"precision": precision})
         targets = [submission.target(given) for given in target or [only_device(session)]]
         for placed in targets:
             placed["protocol"] = protocol | placed["protocol"]
@@ -136,20 +125,18 @@ def submit(
                 "name": name,
                 "space": submission.space_request(within.space, within.narrowed, within.model, parent(session, within)),
                 "targets": targets,
-                "goal": goal,
                 **chosen,
                 **({} if epsilon is None else {"epsilon": epsilon}),
                 "proxy_settings": submission.settings(proxy_setting or []),
                 **training.fields,
                 "budget": {"candidates": candidates, "minutes": minutes},
-                "parameters": {"min_decoder": min_parameters, "max_decoder": max_parameters},
                 "seed": seed,
             },
         )
     if dry_run:
         _estimate(session, request)
     else:
-        _submit(session, request, idempotency_key, watch)
+        _submit(session, request, watch)
 
 
 def _estimate(session: Session, request: JobRequest) -> None:
@@ -162,11 +149,11 @@ def _estimate(session: Session, request: JobRequest) -> None:
         raise typer.Exit(exits.REFUSED)
 
 
-def _submit(session: Session, request: JobRequest, idempotency_key: str | None, watch: bool) -> None:
-    job = session.client.jobs.create(request, idempotency_key=idempotency_key)
+def _submit(session: Session, request: JobRequest, watch: bool) -> None:
+    job = session.client.jobs.create(request)
     if watch:
         session.note(f"submitted {job.id}")
-        _watch(session, job.id, after=0)
+        _watch(session, job.id)
         return
 
     def show() -> None:
@@ -221,12 +208,12 @@ def show_job(session: Session, job: JobId) -> None:
 
 
 @command(app, "watch")
-def watch_job(session: Session, job: JobId, after: After = 0) -> None:
+def watch_job(session: Session, job: JobId) -> None:
     """Watch a job until it ends. With --json: one event per line. Ctrl-C leaves the job running."""
-    _watch(session, job, after)
+    _watch(session, job)
 
 
-def _watch(session: Session, job_id: str, after: int) -> None:
+def _watch(session: Session, job_id: str, after: int = 0) -> None:
     from edgefront.show import progress
     from edgefront.show.output import print_event
 
@@ -368,7 +355,6 @@ def _print(session: Session, job: JobView) -> None:
     for fact, value in facts.items():
         session.say(f"{fact:10} {value}")
     for target in job.targets:
-        waits = ", waits while the device is busy" if target.protocol.when_busy == "wait" else ""
-        session.say(f"{target.name}: {target.protocol.setup}{waits}")
+        session.say(f"{target.name}: {target.protocol.setup}")
         if target.summary:
             session.say(f"{target.name}: {target.summary}")

@@ -17,7 +17,6 @@ from edgefront.commands.options import (
     Force,
     InNumbers,
     Licence,
-    number_format,
 )
 
 if TYPE_CHECKING:
@@ -33,14 +32,13 @@ def download(
     session: Session,
     candidate: CandidateId,
     kind: FileFormat = "onnx",
-    in_numbers: InNumbers = "float32",
+    numbers: InNumbers = "float32",
     output: Output = Path("."),
     force: Force = False,
 ) -> None:
     """Download a model (untrained weights, generated from the candidate's seed). Resumes an interrupted download."""
     from edgefront.core.graph.model_file import as_folder, bytes_at
 
-    numbers = number_format(in_numbers)
     with as_folder(output, kind, force=force) as place, session.progress(in_bytes=True) as show:
         fetched = session.client.models.download(
             candidate,
@@ -72,7 +70,7 @@ def build(
         ),
     ],
     kind: FileFormat = "onnx",
-    in_numbers: InNumbers = "float32",
+    numbers: InNumbers = "float32",
     output: Output = Path("."),
     seed: Annotated[int, typer.Option(min=0, max=(1 << 63) - 1, help="Seed of the random weights.")] = 0,
     force: Force = False,
@@ -84,7 +82,6 @@ def build(
 
     trained = session.held.enter_context(package_of(model)) if has_weights(model) else None
     architecture = architecture_of(model) if trained is None else trained.architecture
-    numbers = number_format(in_numbers)
     check_format(architecture, kind, numbers)
     files = trained.hugging_face_files() if trained is not None and kind in ("transformers", "gguf") else None
     from_seed = seed if trained is None else None

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, cast, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import typer
 
-from edgefront.commands.base import Identifies, Options
+from edgefront.commands.base import Identifies
 from edgefront.core.graph.model_file import ModelFormat
 from edgefront.core.number_formats import GgufFormat, GgufQuantisation, KvCache, NumberFormat
-
-NumberName = Literal[NumberFormat, "f32", "f16"]
-"""A number format, also as llama.cpp calls it."""
-_SHORT: dict[str, NumberFormat] = {"f32": "float32", "f16": "float16"}
-
-
-def number_format(name: NumberName) -> NumberFormat:
-    """The number format of this name."""
-    return _SHORT.get(name) or cast(NumberFormat, name)
-
 
 WAYS = (
     "a named model, a Hub id of the catalogue, a description (JSON), the folder of a trained or a Hugging Face model, "
@@ -33,18 +23,9 @@ Explain = Annotated[
     typer.Option("--explain", help="Also every model with its identifier, how sure the figures are, and all commands."),
 ]
 
-WhenBusy = Annotated[
-    Literal["mark", "wait"] | None,
-    typer.Option(
-        "--when-busy",
-        help="On battery, in a power-saving mode, under other load or throttled: measure and mark the launch, or wait "
-        "for better conditions first, up to five minutes. Default: mark.",
-    ),
-]
-
 
 @dataclass(frozen=True)
-class PassLimitOptions(Options):
+class PassLimitOptions:
     """Limits on the points of a frontier."""
 
     max_latency_ms: Annotated[float | None, typer.Option(help="Maximum latency of a model, in milliseconds.")] = None
@@ -77,7 +58,7 @@ class LimitOptions(PassLimitOptions):
 
 
 @dataclass(frozen=True)
-class PassOptions(Options):
+class PassOptions:
     """What is measured: a pass or a generation, and the number formats."""
 
     mode: Annotated[
@@ -151,7 +132,7 @@ class ProtocolOptions(PassOptions):
 
 
 @dataclass(frozen=True)
-class TrainingBudgetOptions(Options):
+class TrainingBudgetOptions:
     """How long a model is to be trained, which decides what perplexity is predicted for it."""
 
     train_tokens: Annotated[
@@ -234,7 +215,7 @@ KeyId = Annotated[str, typer.Argument(metavar="KEY", help=_PART), Identifies("ke
 
 
 @dataclass(frozen=True)
-class SpaceOptions(Options):
+class SpaceOptions:
     """Options that say where a search looks for models."""
 
     space: Annotated[str, typer.Option(help="Search space.")] = "lts-gpt2"
@@ -278,7 +259,7 @@ class ModelSpaceOptions(SpaceOptions):
 
 
 @dataclass(frozen=True)
-class RecipeOptions(Options):
+class RecipeOptions:
     """Options that say on what data and how a model is trained."""
 
     data: Annotated[
@@ -323,7 +304,6 @@ LawName = Annotated[
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace files that exist.")]
 Watch = Annotated[bool, typer.Option("--watch", help="Watch until it ends.")]
-After = Annotated[int, typer.Option(help="With --json: only events after this number.")]
 Newest = Annotated[int, typer.Option(min=1, max=1_000_000, help="Maximum number to list, the newest first.")]
 
 # Of models ----------------------------------------------------------------------------------------------------------
@@ -339,7 +319,7 @@ FileFormat = Annotated[
     ),
 ]
 InNumbers = Annotated[
-    NumberName,
+    NumberFormat,
     typer.Option(
         "--numbers",
         "--weights",
@@ -363,7 +343,7 @@ Trained = Annotated[
 
 
 @dataclass(frozen=True)
-class MachineOptions(Options):
+class MachineOptions:
     """Options that say where torch runs a model."""
 
     device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Device to run on.")] = "cpu"

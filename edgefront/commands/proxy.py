@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgefront.commands.base import Options, Session, command, group
+from edgefront.commands.base import Session, command, group
 from edgefront.commands.options import Described
 from edgefront.commands.quality import conditions
 
@@ -32,7 +32,7 @@ Proxies = Annotated[
 
 
 @dataclass(frozen=True)
-class ScoreOptions(Options):
+class ScoreOptions:
     """How models are scored."""
 
     seed: Annotated[int, typer.Option(min=0, help="Of the random weights and tokens.")] = 0

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer.core import TyperGroup
 
-from edgefront.commands.base import Session, command
+from edgefront.commands.base import Session, command, group
 from edgefront.commands.options import Force, JobId, LimitOptions
 
 if TYPE_CHECKING:
@@ -18,21 +17,7 @@ if TYPE_CHECKING:
     from edgefront.workflows.verify import Compared, Place
 
 
-class _OfAJob(TyperGroup):
-    """`edgefront report JOB` means `edgefront report write JOB`."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args and args[0] not in self.commands and args[0] not in self.get_help_option_names(ctx):
-            args = ["write", *args]
-        return super().parse_args(ctx, args)
-
-
-app = typer.Typer(
-    cls=_OfAJob,
-    help="A job's answer as a folder to pass on, and whether another machine agrees. "
-    "`edgefront report JOB` is `edgefront report write JOB`.",
-    no_args_is_help=True,
-)
+app = group("A job's answer as a folder to pass on, and whether another machine agrees.")
 
 
 @command(app, "write")

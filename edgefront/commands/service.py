@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from edgefront.agents.options import AgentOptions
-from edgefront.commands.base import Declared, Session
+from edgefront.commands.base import Session
 from edgefront.commands.options import Cores
 
 Home = Annotated[
@@ -53,7 +53,7 @@ def up(
 
 def agent(
     session: Session,
-    given: Annotated[AgentOptions, Declared()],
+    given: AgentOptions,
     end_with_parent: Annotated[bool, typer.Option("--end-with-parent", hidden=True)] = False,
 ) -> None:
     """Run the measuring agent of this device. SIGTERM or Ctrl-C drains it: it finishes or returns its launches.

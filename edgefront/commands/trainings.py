@@ -12,7 +12,6 @@ import typer
 from edgefront.commands.base import Identifies, Session, command, group, steering
 from edgefront.commands.inherit import imported, start_of
 from edgefront.commands.options import (
-    After,
     Force,
     InNumbers,
     Newest,
@@ -21,7 +20,6 @@ from edgefront.commands.options import (
     TrainingId,
     TrainingIds,
     Watch,
-    number_format,
 )
 from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.model_file import ModelFormat
@@ -94,9 +92,6 @@ def submit(
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the initialisation and the data order.")] = 0,
     name: Annotated[str | None, typer.Option(help="Name of the training.")] = None,
-    idempotency_key: Annotated[
-        str | None, typer.Option(help="Submitting again with the same key returns the same trainings.")
-    ] = None,
     watch: Watch = False,
 ) -> None:
     """Train points of a frontier, a candidate, a named model or an architecture, or a trained model further."""
@@ -132,7 +127,7 @@ def submit(
                 "seed": seed,
             },
         )
-    _submit(session, request, idempotency_key, watch)
+    _submit(session, request, watch)
 
 
 @command(app, "import")
@@ -166,11 +161,11 @@ def import_model(
     session.put(training, show)
 
 
-def _submit(session: Session, request: TrainingRequest, idempotency_key: str | None, watch: bool) -> None:
-    made = session.client.trainings.create(request, idempotency_key=idempotency_key)
+def _submit(session: Session, request: TrainingRequest, watch: bool) -> None:
+    made = session.client.trainings.create(request)
     if watch:
         session.note("submitted " + ", ".join(training.id for training in made))
-        _watch(session, [training.id for training in made], after=0)
+        _watch(session, [training.id for training in made])
         return
 
     def show() -> None:
@@ -252,12 +247,12 @@ def show_training(session: Session, training: TrainingId) -> None:
 
 
 @command(app, "watch")
-def watch_training(session: Session, training: TrainingIds, after: After = 0) -> None:
+def watch_training(session: Session, training: TrainingIds) -> None:
     """Watch trainings until they end. With --json: one event per line, of one training. Ctrl-C leaves them running."""
-    _watch(session, training, after)
+    _watch(session, training)
 
 
-def _watch(session: Session, ids: list[str], after: int) -> None:
+def _watch(session: Session, ids: list[str]) -> None:
     from edgefront.show.output import print_event
     from edgefront.show.training_tables import watch
 
@@ -267,7 +262,7 @@ def _watch(session: Session, ids: list[str], after: int) -> None:
     if session.json:
         if len(ids) > 1:
             raise typer.BadParameter("with --json, watch one training at a time")
-        for event in client.trainings.events(ids[0], after=after):
+        for event in client.trainings.events(ids[0]):
             print_event(event)
         ended = [client.trainings.get(ids[0])]
     else:
@@ -347,13 +342,12 @@ def download(
             "archive if --output ends in .tar), ONNX …, as `model build`.",
         ),
     ] = None,
-    in_numbers: InNumbers = "float32",
+    numbers: InNumbers = "float32",
     force: Force = False,
 ) -> None:
     """Download a trained model: weights, description, tokenizer, or one file. Resumes an interrupted download."""
     from edgefront.core.graph.model_file import as_folder
 
-    numbers = number_format(in_numbers)
     if kind is None and numbers != "float32":
         raise InvalidInput("numbers needs --format onnx… or gguf", field="numbers", value=numbers, allowed="float32")
     if kind is not None and (checkpoint or tensorboard):

@@ -37,7 +37,7 @@ def read_report(path: Path) -> Report:
         with path.open("rb") as file:
             content = file.read(MAX_REPORT_BYTES + 1)
     except FileNotFoundError:
-        raise NotFound(f"there is no {path}: `edgefront report JOB` writes such a file") from None
+        raise NotFound(f"there is no {path}: `edgefront report write JOB` writes such a file") from None
     if len(content) > MAX_REPORT_BYTES:
         raise TooLarge(f"{path} is no report: it has more than {MAX_REPORT_BYTES >> 20} MiB")
     try:
@@ -47,7 +47,7 @@ def read_report(path: Path) -> Report:
     raise InvalidInput(
         f"{path} is not a report that this release reads: {printable(fault.detail)}",
         field=fault.field,
-        allowed="report.json as `edgefront report` wrote it",
+        allowed="report.json as `edgefront report write` wrote it",
     )
 
 

@@ -9,10 +9,11 @@ import sys
 from pathlib import Path
 
 from edgefront.agents import loop
-from edgefront.agents.main import run
+from edgefront.cli import main
 from edgefront.core.wire.agent import DeviceFacts
 
 if __name__ == "__main__":
     facts = DeviceFacts.model_validate_json(Path(sys.argv.pop(1)).read_bytes())
     loop.probe = lambda *_: facts  # type: ignore[assignment]
-    sys.exit(run())
+    sys.argv.insert(1, "agent")
+    main()

@@ -29,7 +29,7 @@ KNOWN = Path(__file__).with_name("known_device.py")
 @pytest.fixture
 def start(tmp_path, weights, facts):
     """Starts the agent's command as processes on a device whose facts are known; those that are left at the end are
-    killed. With `probes` it is `python -m edgefront.agents`, which finds them out.
+    killed. With `probes` it finds them out.
     """
     begun: list[subprocess.Popen[str]] = []
     folder = tmp_path / "agent"
@@ -40,7 +40,7 @@ def start(tmp_path, weights, facts):
     (tmp_path / "facts.json").write_text(facts.model_dump_json())
 
     def begin(url: str, *options: str, probes: bool = False) -> subprocess.Popen[str]:
-        module = ["-m", "edgefront.agents"] if probes else [str(KNOWN), str(tmp_path / "facts.json")]
+        module = ["-m", "edgefront", "agent"] if probes else [str(KNOWN), str(tmp_path / "facts.json")]
         command = [sys.executable, *module, "--server", url, "--data-dir", str(folder)]
         process = subprocess.Popen(
             [*command, "--token-file", str(tmp_path / "token"), *options], stderr=subprocess.PIPE, text=True, cwd=ROOT

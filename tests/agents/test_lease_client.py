@@ -10,6 +10,7 @@ import pytest
 from scripted_server import CREDENTIAL, TOKEN, Script, ScriptedServer
 from tenacity import AsyncRetrying, RetryCallState
 
+from edgefront.agents import options
 from edgefront.agents.server.client import (
     AgentClient,
     ProtocolMismatch,
@@ -20,9 +21,13 @@ from edgefront.agents.server.client import (
 from edgefront.agents.server.retry import RetryPolicy
 from edgefront.core import errors
 from edgefront.core.http_client import pauses
-from edgefront.core.wire.agent import LeaseRequest
+from edgefront.core.wire.agent import MAX_BATCH, LeaseRequest
 
 QUICK = RetryPolicy(base_s=0.01, cap_s=0.02, total_s=5.0)
+
+
+def test_the_command_line_allows_as_many_launches_as_a_lease():
+    assert options.MAX_BATCH == MAX_BATCH
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://[::1]:1/", "http://localhost", "https://far.example"])

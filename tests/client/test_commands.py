@@ -101,12 +101,10 @@ def test_a_space_in_which_the_proxy_misleads_says_so(running: Running) -> None:
     assert edgefront("job delete", job, home=running.home).returncode == exits.OK
 
 
-def test_submit_from_a_file_is_done_once_for_a_key(running: Running, tmp_path: Path) -> None:
+def test_submit_from_a_file(running: Running, tmp_path: Path) -> None:
     file = tmp_path / "job.json"
     file.write_text(json.dumps({**SMALL, "name": "from a file"}), encoding="utf-8")
-    first = read(running, "job submit --idempotency-key file-1", str(file))
-    assert read(running, "job submit --idempotency-key file-1", str(file))["id"] == first["id"]
-    assert first["name"] == "from a file"
+    assert read(running, "job submit", str(file))["name"] == "from a file"
 
 
 def test_a_pass_of_its_own_is_submitted_shown_and_refused(running: Running) -> None:
@@ -117,16 +115,6 @@ def test_a_pass_of_its_own_is_submitted_shown_and_refused(running: Running) -> N
     assert "decode of 1 token after 64" in show(running, "job show", job["id"])
     refused = edgefront("job submit --mode backward", *narrow, home=running.home, code=exits.REFUSED)
     assert "targets.0.protocol.mode" in refused.stderr
-
-
-def test_a_job_waits_for_better_conditions_where_that_is_asked(running: Running) -> None:
-    narrow = ("--narrow", "n_layer=2 d_model=128 d_inner=256", "--candidates", "2")
-    job = read(running, "job submit --when-busy wait --name patient", *narrow)
-    assert job["targets"][0]["protocol"]["when_busy"] == "wait"
-    assert "waits while the device is busy" in show(running, "job show", job["id"])
-    job = read(running, "job submit --when-busy mark --name impatient", *narrow)
-    assert "waits" not in show(running, "job show", job["id"])
-    assert edgefront("job submit --when-busy hope", *narrow, home=running.home).returncode == exits.USAGE
 
 
 def test_the_only_device_is_the_default_target(running: Running) -> None:

@@ -39,7 +39,6 @@ def interrupted(arguments: Sequence[str], after: str) -> tuple[int, str]:
     [
         ("edgefront", "edgefront.cli"),
         ("edgefront", "edgefront.commands.find"),
-        ("edgefront.agents", "httpx"),
         ("edgefront.api", "uvicorn"),
     ],
 )

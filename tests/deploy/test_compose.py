@@ -168,7 +168,7 @@ def test_environment_is_read_by_the_settings(monkeypatch: pytest.MonkeyPatch) ->
             value = value.model_fields[part].annotation
 
 
-@pytest.mark.parametrize("module", ["edgefront.api", "edgefront.api.setup", "edgefront.agents"])
+@pytest.mark.parametrize("module", ["edgefront.api", "edgefront.api.setup"])
 def test_modules_that_images_run_exist(module: str) -> None:
     assert f'"-m", "{module}"' in DOCKERFILE + (ROOT / "docker-compose.yml").read_text()
     main = module if module.endswith(".setup") else f"{module}.__main__"
@@ -180,7 +180,7 @@ def test_agent_options_exist() -> None:
     given = [option.split("=")[0] for option in SERVICES["agent"]["command"]]
     given += re.findall(r'"(--[\w-]+)"', DOCKERFILE.split("AS agent\n")[1])
     shown = subprocess.run(
-        [sys.executable, "-m", "edgefront.agents", "--help"], capture_output=True, text=True, check=True, cwd=ROOT
+        [sys.executable, "-m", "edgefront", "agent", "--help"], capture_output=True, text=True, check=True, cwd=ROOT
     ).stdout
     for option in given:
         assert f"{option} " in shown

@@ -86,9 +86,9 @@ def test_heartbeats_without_results_do_not_keep_a_launch_for_ever(world: World, 
 
 @ON_SQLITE
 def test_an_agent_that_takes_long_keeps_its_lease(world: World) -> None:
-    """It waits minutes before each launch, and asks for the next batch when it starts the last launch."""
+    """It takes minutes for each launch, and asks for the next batch when it starts the last launch."""
     device = world.device()
-    protocol = MeasurementProtocol(time_limit_s=60.0, when_busy="wait")
+    protocol = MeasurementProtocol(time_limit_s=60.0)
     world.launches(14, world.target(planned=14, protocol=protocol))
     lease, following = world.claim(device, 4), GrantedLease()
     for _ in range(3):
