@@ -24,10 +24,8 @@ from edgefront.agents.measuring.measure import Aborted, Measurer
 from edgefront.agents.options import AgentOptions
 from edgefront.agents.server import credential
 from edgefront.agents.server.client import AgentClient
-from edgefront.agents.server.holdings import HeldItem
-from edgefront.agents.server.leasing import Leasing
-from edgefront.agents.server.sender import Sender
-from edgefront.agents.server.spool import Spool
+from edgefront.agents.server.leasing import HeldItem, Leasing
+from edgefront.agents.server.spool import Sender, Spool
 from edgefront.core.errors import EdgefrontError, InvalidInput, MeasurementError, Unavailable
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.measurement.statistics import median

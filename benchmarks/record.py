@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from edgefront.agents.device.processor import processor
+from edgefront.agents.device.probe import processor
 
 RESULTS = Path(os.environ.get("BENCHMARK_RESULTS") or Path(__file__).parent / "results")
 """Where results go; `gpu.py` sends them elsewhere."""

@@ -20,11 +20,9 @@ from edgefront.core.wire.jobs import Quality, TrainingBudget
 from edgefront.core.wire.predictions import PredictionRequest, PredictionsView
 from edgefront.core.wire.service import Costs, HealthView, IdentifiedKind, IdentifierView
 from edgefront.local import LocalServer, default_home, read_key
-from edgefront.resources.catalogue import Catalogue
 from edgefront.resources.downloads import Models
-from edgefront.resources.fleet import Devices, Keys, Tokens
-from edgefront.resources.jobs import Candidates, Jobs
-from edgefront.resources.results import Frontier, LimitQuery, limit_query
+from edgefront.resources.fleet import Catalogue, Devices, Keys, Tokens
+from edgefront.resources.jobs import Candidates, Frontier, Jobs, LimitQuery, limit_query
 from edgefront.resources.trainings import Trainings
 from edgefront.transport import Transport, segment
 

@@ -13,9 +13,8 @@ from edgefront.core.services.settings import Settings
 from edgefront.core.services.tasks import ADVANCE, PROCESS_RESULTS, WORK
 from edgefront.core.services.work import SCORES
 from edgefront.core.store.database import Database
-from edgefront.core.wire.choices import ChoicesView
 from edgefront.core.wire.jobs import NO_LIMITS, JobRequest, JobView, Limits
-from edgefront.core.wire.recommendations import RecommendationView
+from edgefront.core.wire.recommendations import ChoicesView, RecommendationView
 from edgefront.workers.work import compute_and_store, fail, in_words, next_compute_step, process_some
 
 SMALL = {"n_layer": {"max": 3}, "d_model": [128, 192], "d_inner": {"max": 640}}

@@ -1,6 +1,6 @@
 """Conditions under which a measurement on this device says less: battery, power saving, quota, other load, throttling.
 
-Other load while the passes of a launch are timed is judged by the process that runs them (`measuring.disturbance`).
+Other load while the passes of a launch are timed is judged by the process that runs them (`measuring.child`).
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from edgefront.agents.device import linux
 from edgefront.agents.device.cores import keep_to
 from edgefront.agents.measuring import child, runtimes
 from edgefront.agents.measuring.failures import of_death, out_of_time
-from edgefront.agents.measuring.hostlock import only_measurement
+from edgefront.agents.measuring.forked import only_measurement
 from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.core.measurement.protocol import Runtime
 from edgefront.core.measurement.record import LaunchResult

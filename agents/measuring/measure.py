@@ -23,9 +23,8 @@ from edgefront.agents.device import linux
 from edgefront.agents.device.cores import CorePlan
 from edgefront.agents.device.probe import try_runtime
 from edgefront.agents.measuring.failures import failure, of_death, out_of_time
-from edgefront.agents.measuring.forked import ForkServer, child_environment
+from edgefront.agents.measuring.forked import ForkServer, child_environment, lock_path, only_measurement
 from edgefront.agents.measuring.given_file import read_file
-from edgefront.agents.measuring.hostlock import lock_path, only_measurement
 from edgefront.agents.measuring.inputs import state_sizes
 from edgefront.agents.measuring.request import GgufFile, LaunchRequest
 from edgefront.core.cost.flops import kept, kept_bytes

@@ -14,8 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from edgefront.agents.device.probe import as_name, default_class
 from edgefront.agents.options import AgentOptions
-from edgefront.agents.server.client import AgentClient
-from edgefront.agents.server.retry import FOREVER
+from edgefront.agents.server.client import FOREVER, AgentClient
 from edgefront.core.errors import Conflict, EdgefrontError, Gone, InvalidInput, Unauthenticated
 from edgefront.core.files import write_private
 from edgefront.core.wire.agent import INSTANCE, DeviceFacts, EnrolRequest

@@ -28,7 +28,7 @@ from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.models import NamedModel, named_model, named_models, nearest_models
 from edgefront.core.validation import existing
 from edgefront.core.wire.service import AlgorithmView, Costs, NamedModelView, QualityLawView, SpaceView
-from edgefront.core.wire.training_choices import DatasetView, RecipeView, TrainerView
+from edgefront.core.wire.trainings import DatasetView, RecipeView, TrainerView
 
 _TOKENS = "Tokens per sequence of the pass. Default: 192; in decode 1."
 _MODE = (

@@ -24,9 +24,9 @@ from edgefront.core.services.trainings.files.downloads import files_of
 from edgefront.core.services.trainings.files.folder import mark_deleted, remove_folder
 from edgefront.core.services.trainings.lifecycle import MAX_METRICS, MAX_RECORDS
 from edgefront.core.states import TrainingState
-from edgefront.core.wire.supernets import ProbabilitiesView
 from edgefront.core.wire.trainings import (
     MetricPage,
+    ProbabilitiesView,
     TrainingEstimate,
     TrainingPage,
     TrainingRequest,

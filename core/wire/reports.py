@@ -9,10 +9,9 @@ from pydantic import Field
 
 from edgefront.core.wire.agent import Identifier
 from edgefront.core.wire.candidates import CandidateView, FrontierView, LaunchView
-from edgefront.core.wire.choices import ChoicesView
 from edgefront.core.wire.jobs import JobView, TargetView
 from edgefront.core.wire.messages import View
-from edgefront.core.wire.recommendations import RecommendationView
+from edgefront.core.wire.recommendations import ChoicesView, RecommendationView
 from edgefront.core.wire.service import DeviceView
 
 MAX_REPORT_BYTES = 64 << 20

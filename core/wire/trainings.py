@@ -1,4 +1,4 @@
-"""Public requests and responses about trainings. Shared by the API and the client."""
+"""Public requests and responses about trainings, recipes and data sets. Shared by the API and the client."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import Field, StrictBool, StrictFloat, StrictInt, model_validator
 
 from edgefront.core.states import TrainingCommand, TrainingKind, TrainingState
 from edgefront.core.wire.agent import Identifier, Name
-from edgefront.core.wire.jobs import Positive
+from edgefront.core.wire.jobs import Positive, TrainerPace
 from edgefront.core.wire.messages import Request, View
 
 Wanted = Literal[TrainingCommand.RUN, TrainingCommand.PAUSE, TrainingCommand.CANCEL]
@@ -233,3 +233,69 @@ class TrainingFile(View):
     path: str
     size: int
     modified_at: datetime
+
+
+class ProbabilityRecord(View):
+    """After a step: one row a layer, one number for each of `choices`."""
+
+    step: int
+    temperature: float
+    probabilities: tuple[tuple[float, ...], ...]
+
+
+class SearchProgress(View):
+    """The search of one seed."""
+
+    seed: int
+    phase: Literal["weights", "tuning"]
+    """Weights only, or weights and probabilities alternately."""
+    pattern: str
+    """The likeliest block of each layer so far: s attention, f feed-forward, i identity."""
+    expected_ms: float | None = None
+    """Latency of the blocks that the probabilities stand for; None without a latency term."""
+    records: tuple[ProbabilityRecord, ...]
+    """By rising step, the last one where the search stands."""
+
+
+class ProbabilitiesView(View):
+    training_id: Identifier
+    choices: tuple[str, ...]
+    """What the numbers of a row belong to."""
+    searches: tuple[SearchProgress, ...]
+    """One a seed; empty before the first report."""
+
+
+class RecipeView(View):
+    name: str
+    title: str
+    source: str
+    """Paper, table or script that it was taken from."""
+    task: str
+    """streams, sentences, masked or pairs: what its batches are, and so which models it trains."""
+    dataset: str | None
+    """The one that is taken where none is named."""
+    steps: int
+    tokens: int
+    """Of the whole training, by its rows and segments."""
+    recipe: dict[str, Any]
+    """All of it."""
+
+
+class DatasetView(View):
+    name: str
+    title: str
+    digest: str | None
+    """Names it where several have the name; None before a built-in one is prepared, on its first use."""
+    level: str
+    vocab_size: int | None
+    parallel: bool
+    """Text in two languages, for recipes whose task is pairs."""
+
+
+class TrainerView(View):
+    """A worker that has trained a model to its end: how fast it trains is known."""
+
+    name: str
+    gpus: int
+    """That its latest training used; 0: its CPU."""
+    pace: TrainerPace

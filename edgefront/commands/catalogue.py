@@ -86,7 +86,7 @@ def describe(
 
     def show() -> None:
         from edgefront.show.output import table
-        from edgefront.show.quality import of_label
+        from edgefront.show.tables import of_label
 
         shown = table("cost", "value", right=("value",))
         for name in _DESCRIBED:
@@ -247,7 +247,7 @@ def predict(
 def _show(session: Session, title: str, model: Architecture, prediction: PredictionView) -> None:
     from edgefront.core.units import MB
     from edgefront.show.output import NONE, megabytes, millions, milliseconds, share, table
-    from edgefront.show.quality import median_quality, of_label, quality_header, quality_interval, quality_label
+    from edgefront.show.tables import median_quality, of_label, quality_header, quality_interval, quality_label
 
     predicted = prediction.predicted
     shown = table("predicted", "value", "95 % interval", title=title, right=("value", "95 % interval"))

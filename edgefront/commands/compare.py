@@ -70,7 +70,7 @@ def _ids(session: Session, given: str) -> list[str]:
 def _show(session: Session, comparison: ComparisonView) -> None:
     from edgefront.core.wire.predictions import PredictedView
     from edgefront.show.output import NONE, megabytes, millions, milliseconds, table, times
-    from edgefront.show.quality import header_of, labels_of, median_quality, of_label
+    from edgefront.show.tables import header_of, labels_of, median_quality, of_label
 
     summary = table("", "target", "job", "device", "shared", "latency", "memory", right=("shared", "latency", "memory"))
     for number, compared in enumerate(comparison.targets, 1):

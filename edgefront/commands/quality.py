@@ -184,7 +184,7 @@ def predict(
     from edgefront.core.evaluation.given_model import architecture_of
     from edgefront.core.proxies.score import law_about
     from edgefront.core.quality.shipped import find_law
-    from edgefront.show.quality import of_label
+    from edgefront.show.tables import of_label
 
     asked = token_count(tokens)
     model = architecture_of(architecture)

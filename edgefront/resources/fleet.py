@@ -1,14 +1,19 @@
-"""Devices, the tokens with which new ones enrol, and API keys."""
+"""Devices, the tokens with which new ones enrol, API keys, and the catalogue."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
 
+from edgefront.core.cost.costs import CostOptions
+from edgefront.core.published import PublishedCatalogue, PublishedView
+from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.validation import checked
 from edgefront.core.wire.service import (
     AddressView,
+    AlgorithmView,
     AnchorView,
+    Costs,
     DevicePage,
     DeviceView,
     DeviceWork,
@@ -16,8 +21,12 @@ from edgefront.core.wire.service import (
     EnrolmentTokenView,
     KeyRequest,
     KeyView,
+    NamedModelView,
+    QualityLawView,
     ReenrolRequest,
+    SpaceView,
 )
+from edgefront.core.wire.trainings import RecipeView
 from edgefront.resources.repeated import pages
 from edgefront.transport import Transport, segment
 
@@ -119,3 +128,55 @@ class Keys:
         """Revokes a key; the last one of an admin only with `force` (`Conflict` otherwise)."""
         params = {"force": "true"} if force else None
         self._transport.request("DELETE", f"/v1/keys/{segment(key_id)}", params=params)
+
+
+class Catalogue:
+    """`client.catalogue`."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def spaces(self) -> list[SpaceView]:
+        return self._transport.ask(list[SpaceView], "GET", "/v1/catalogue/spaces")
+
+    def space(self, name: str) -> SpaceView:
+        return self._transport.ask(SpaceView, "GET", f"/v1/catalogue/spaces/{segment(name)}")
+
+    def models(self) -> list[NamedModelView]:
+        return self._transport.ask(list[NamedModelView], "GET", "/v1/catalogue/models")
+
+    def model(self, name: str) -> NamedModelView:
+        return self._transport.ask(NamedModelView, "GET", f"/v1/catalogue/models/{segment(name)}")
+
+    def published(self) -> PublishedCatalogue:
+        """The published models that the service knows, and the tables of their scores."""
+        return self._transport.ask(PublishedCatalogue, "GET", "/v1/catalogue/published")
+
+    def published_model(self, hub_id: str) -> PublishedView:
+        """One published model by its id on the Hugging Face Hub, `OWNER/NAME`."""
+        path = "/".join(segment(part) for part in hub_id.split("/"))
+        return self._transport.ask(PublishedView, "GET", f"/v1/catalogue/published/{path}")
+
+    def quality_laws(self) -> list[QualityLawView]:
+        """What each law predicts (of which data, how long trained), and where it holds."""
+        return self._transport.ask(list[QualityLawView], "GET", "/v1/quality/laws")
+
+    def quality_law(self, name: str) -> QualityLawView:
+        return self._transport.ask(QualityLawView, "GET", f"/v1/quality/laws/{segment(name)}")
+
+    def describe(self, architecture: Architecture | Mapping[str, Any], **options: Any) -> Costs:
+        """The exact costs of an architecture in one pass; options are fields of `core.cost.costs.CostOptions`.
+
+        Raises `ArchitectureError` that names the field of the description, `InvalidInput` that names the option.
+        """
+        description = architecture.canonical if isinstance(architecture, Architecture) else dict(architecture)
+        CostOptions(**options)  # TypeError for another name
+        path = "/v1/catalogue/describe"
+        # It has no side effects, so it may be retried.
+        return self._transport.ask(Costs, "POST", path, params=options, body=description, repeatable=True)
+
+    def algorithms(self) -> list[AlgorithmView]:
+        return self._transport.ask(list[AlgorithmView], "GET", "/v1/catalogue/algorithms")
+
+    def recipes(self) -> list[RecipeView]:
+        return self._transport.ask(list[RecipeView], "GET", "/v1/catalogue/recipes")

@@ -16,11 +16,12 @@ from edgefront.core.number_formats import NumberFormat
 from edgefront.core.states import ENDED_TRAININGS
 from edgefront.core.validation import checked
 from edgefront.core.wire.events import Event
-from edgefront.core.wire.supernets import ProbabilitiesView
-from edgefront.core.wire.training_choices import DatasetView, TrainerView
 from edgefront.core.wire.trainings import (
+    DatasetView,
     MetricPage,
     MetricView,
+    ProbabilitiesView,
+    TrainerView,
     TrainingEstimate,
     TrainingFile,
     TrainingPage,

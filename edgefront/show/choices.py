@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from edgefront.core.measurement.variants import formats_in_words
 from edgefront.core.units import plain
-from edgefront.core.wire.choices import ChoicesView, ChoiceView, OtherModelView
+from edgefront.core.wire.recommendations import ChoicesView, ChoiceView, OtherModelView
 from edgefront.show.output import MARKED, measured_latency, megabytes, millions, milliseconds, table
 
 if TYPE_CHECKING:

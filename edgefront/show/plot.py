@@ -12,15 +12,15 @@ from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 
 from edgefront.core.units import MB
-from edgefront.resources.results import Chart
+from edgefront.resources.jobs import Chart
 from edgefront.show.choices import choice_rows
-from edgefront.show.quality import header_of
+from edgefront.show.tables import header_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-    from edgefront.core.wire.choices import ChoicesView, ChoiceView
+    from edgefront.core.wire.recommendations import ChoicesView, ChoiceView
 
     Rows = NDArray[np.bool_]
 

@@ -11,7 +11,7 @@ from edgefront.core.states import CandidateRole
 from edgefront.core.wire.candidates import CandidateView
 from edgefront.core.wire.recommendations import RecommendationView, RunnerUpView
 from edgefront.show.output import MARKED, measured_latency, megabytes, millions, milliseconds, table
-from edgefront.show.quality import predicted_quality, quality_header, quality_label
+from edgefront.show.tables import predicted_quality, quality_header, quality_label
 
 if TYPE_CHECKING:
     from rich.console import Console

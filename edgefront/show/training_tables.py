@@ -7,9 +7,15 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from edgefront.core.states import ENDED_TRAININGS, TrainingKind, TrainingState
-from edgefront.core.wire.supernets import SearchProgress
-from edgefront.core.wire.training_choices import DatasetView, RecipeView, TrainerView
-from edgefront.core.wire.trainings import EvaluationView, MetricView, TrainingView
+from edgefront.core.wire.trainings import (
+    DatasetView,
+    EvaluationView,
+    MetricView,
+    RecipeView,
+    SearchProgress,
+    TrainerView,
+    TrainingView,
+)
 from edgefront.show.output import (
     NONE,
     duration,

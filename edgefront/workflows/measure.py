@@ -85,7 +85,7 @@ class Measured:
     def for_card(self) -> dict[str, Any]:
         """What a model card says of it."""
         from edgefront.agents.device.nvml import Gpu
-        from edgefront.agents.device.processor import processor
+        from edgefront.agents.device.probe import processor
 
         provider = Provider(self.protocol.provider)
         device = Gpu.visible(provider.number).name() if provider.on_nvidia else processor()[0]

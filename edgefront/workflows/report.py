@@ -24,7 +24,7 @@ from edgefront.core.wire.candidates import LaunchView
 from edgefront.core.wire.jobs import TargetView
 from edgefront.core.wire.reports import Report, ReportedCommand, ReportedTarget
 from edgefront.core.wire.service import DeviceView
-from edgefront.resources.results import Job
+from edgefront.resources.jobs import Job
 from edgefront.show import choices, recommendation
 from edgefront.show.fitting import table_html
 from edgefront.show.output import NONE, gigabytes, moment

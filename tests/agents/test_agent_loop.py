@@ -18,7 +18,7 @@ from edgefront.agents.loop import Agent
 from edgefront.agents.measuring.failures import failure
 from edgefront.agents.measuring.measure import Measurer
 from edgefront.agents.options import AgentOptions
-from edgefront.agents.server import retry
+from edgefront.agents.server import client as client_module
 from edgefront.agents.server.client import AgentClient, ProtocolMismatch
 from edgefront.agents.server.credential import CredentialFile
 from edgefront.agents.server.spool import Entry, Spool
@@ -182,7 +182,7 @@ def test_goes_on_after_an_error_that_nobody_has_foreseen(config, monkeypatch):
 
         monkeypatch.setattr(owner, name, first_fails)
 
-    monkeypatch.setattr(retry, "AFTER_FAILURE_S", 0.01)
+    monkeypatch.setattr(client_module, "AFTER_FAILURE_S", 0.01)
     for owner, name in (
         *((AgentClient, name) for name in ("start", "lease", "heartbeat", "report")),
         *((Spool, "oldest"), (Measurer, "measure")),

@@ -10,8 +10,7 @@ from typing import Any, get_args
 
 from edgefront.agents.device.cores import CorePlan
 from edgefront.agents.device.nvml import Gpu
-from edgefront.agents.device.probe import as_name, default_class
-from edgefront.agents.device.processor import processor
+from edgefront.agents.device.probe import as_name, default_class, processor
 from edgefront.agents.measuring.child import gpu_environment
 from edgefront.agents.measuring.measure import Measurer
 from edgefront.agents.measuring.runtimes import describe

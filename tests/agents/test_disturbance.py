@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from subjects import gpt
 
-from edgefront.agents.measuring.disturbance import Disturbance, conditions
+from edgefront.agents.measuring.child import Disturbance, conditions
 from edgefront.agents.measuring.measure import Measurer
 from edgefront.core.measurement.protocol import MeasurementProtocol
 
@@ -19,7 +19,7 @@ ONE_THREAD = MeasurementProtocol()
 
 BESIDE_A_LOOP = r"""
 import json, os, subprocess, sys, time
-from edgefront.agents.measuring.disturbance import Disturbance
+from edgefront.agents.measuring.child import Disturbance
 from edgefront.core.measurement.protocol import MeasurementProtocol
 os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 loop = subprocess.Popen([sys.executable, "-c", "print(flush=True)\nwhile True: pass"], stdout=subprocess.PIPE)

@@ -194,7 +194,7 @@ def ended(process: psutil.Process) -> bool:
 
 def test_launches_of_two_agents_take_turns(weights, tmp_path):
     """While one holds the host's lock the other waits, and goes on when it is let go."""
-    from edgefront.agents.measuring.hostlock import lock_path, only_measurement
+    from edgefront.agents.measuring.forked import lock_path, only_measurement
 
     results = []
     with Measurer(weights) as measurer:

@@ -14,11 +14,11 @@ from edgefront.agents import options
 from edgefront.agents.server.client import (
     AgentClient,
     ProtocolMismatch,
+    RetryPolicy,
     check_url,
     error_of,
     retryable,
 )
-from edgefront.agents.server.retry import RetryPolicy
 from edgefront.core import errors
 from edgefront.core.http_client import pauses
 from edgefront.core.wire.agent import MAX_BATCH, LeaseRequest
@@ -123,7 +123,7 @@ def test_gives_up_in_time_and_at_once_on_permanent_errors(caplog):
     with pytest.raises(errors.Conflict):
         asyncio.run(QUICK.run("asking", refused))
     assert calls == ["refused"]
-    with caplog.at_level(logging.WARNING, logger="edgefront.agents.server.retry"), pytest.raises(errors.Unavailable):
+    with caplog.at_level(logging.WARNING, logger="edgefront.agents.server.client"), pytest.raises(errors.Unavailable):
         asyncio.run(RetryPolicy(base_s=0.002, cap_s=0.004, total_s=0.3).run("asking", away))
     failures = calls.count("away")
     assert failures > 1

@@ -10,10 +10,9 @@ import httpx
 import pytest
 from test_spool import entry, launches
 
-from edgefront.agents.server import sender as sending
+from edgefront.agents.server import spool as sending
 from edgefront.agents.server.client import AgentClient
-from edgefront.agents.server.sender import Sender
-from edgefront.agents.server.spool import Spool
+from edgefront.agents.server.spool import Sender, Spool
 from edgefront.core.wire.agent import ReportReceipt, ReportResponse
 
 

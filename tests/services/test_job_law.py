@@ -22,7 +22,7 @@ from edgefront.core.services.quality import laws
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.tables import Candidate, Job, OwnerLaw, Target
 from edgefront.core.wire.jobs import JobRequest, JobView
-from edgefront.core.wire.laws import JobLawView
+from edgefront.core.wire.service import JobLawView
 
 pytestmark = pytest.mark.slow
 

@@ -24,9 +24,9 @@ from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.models.published import described_models
 from edgefront.core.spaces.published import Filter, PublishedSpace, published_space
 from edgefront.core.store.tables import Candidate
-from edgefront.core.wire.choices import ChoiceView
 from edgefront.core.wire.jobs import JobRequest, JobView, Limits
 from edgefront.core.wire.published import Variants
+from edgefront.core.wire.recommendations import ChoiceView
 from edgefront.requests.jobs import target
 
 SCORE = "obsscaling_base:HellaSwag"

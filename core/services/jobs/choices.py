@@ -36,9 +36,15 @@ from edgefront.core.spaces.published import MODEL, PublishedSpace, same_architec
 from edgefront.core.states import ACTIVE_TARGETS
 from edgefront.core.store.tables import Candidate, Job, Target
 from edgefront.core.units import MB, plain, rounded, rounded_up
-from edgefront.core.wire.choices import ChoicesView, ChoiceView, OtherChoiceView, OtherModelView, OwnTrainingView
 from edgefront.core.wire.jobs import NO_LIMITS, JobRequest, Limits
-from edgefront.core.wire.recommendations import LimitMove
+from edgefront.core.wire.recommendations import (
+    ChoicesView,
+    ChoiceView,
+    LimitMove,
+    OtherChoiceView,
+    OtherModelView,
+    OwnTrainingView,
+)
 
 MEASURED = (
     "Times and memory are of random weights in the model's shapes and in this format, measured on the device: nothing "

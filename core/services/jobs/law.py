@@ -27,7 +27,7 @@ from edgefront.core.services.stored import JOB_REQUEST
 from edgefront.core.spaces.formatting import stack_in_words
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Job, OwnerLaw
-from edgefront.core.wire.laws import AgreementRow, JobLawView, LawAgreement, LawChoice
+from edgefront.core.wire.service import AgreementRow, JobLawView, LawAgreement, LawChoice
 
 
 def law_view(database: Database, principal: Principal, job_id: str) -> JobLawView:

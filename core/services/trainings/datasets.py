@@ -7,7 +7,7 @@ from pathlib import Path
 from edgefront.core.data.prepared.prepared import Manifest, prepared_in, read_manifest
 from edgefront.core.data.sources.data_set import data_sets
 from edgefront.core.errors import InvalidInput, NotFound
-from edgefront.core.wire.training_choices import DatasetView
+from edgefront.core.wire.trainings import DatasetView
 
 MAX_SHOWN = 20
 _SHORTEST_DIGEST = 6

@@ -37,11 +37,13 @@ from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Target, Training
 from edgefront.core.supernet.settings import CHOICES
-from edgefront.core.wire.supernets import ProbabilitiesView, ProbabilityRecord, SearchProgress
 from edgefront.core.wire.trainings import (
     MetricPage,
     MetricView,
+    ProbabilitiesView,
+    ProbabilityRecord,
     Requirements,
+    SearchProgress,
     TrainingEstimate,
     TrainingPage,
     TrainingRequest,

@@ -19,7 +19,7 @@ from edgefront.core.store.database import Database
 from edgefront.core.store.sql import Document, typed
 from edgefront.core.store.tables import Training
 from edgefront.core.wire.jobs import TrainerPace, TrainingBudget
-from edgefront.core.wire.training_choices import TrainerView
+from edgefront.core.wire.trainings import TrainerView
 
 LATEST = 20
 """Trainings, the latest, from which a pace is learnt."""
