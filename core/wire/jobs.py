@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, Strict, StrictFloat, StrictInt, model_validator
 
@@ -231,7 +231,6 @@ class AddedTargetRequest(Request):
 
 
 Algorithm = Literal["auto", "surrogate", "listed", "lts", "random", "nsga2", "par-supernet"]
-ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 
 
 class AlgorithmRequest(Request):

@@ -20,6 +20,7 @@ from test_isolation import ended
 
 from edgefront.agents import main
 from edgefront.agents.main import own_folder
+from edgefront.agents.options import AgentOptions
 from edgefront.core.measurement.protocol import MeasurementProtocol
 
 ROOT = Path(__file__).parents[2]
@@ -103,16 +104,16 @@ def test_sudden_death_leaves_nothing_behind_and_loses_no_result(start, tmp_path)
 
 @pytest.fixture
 def run_here(start, tmp_path, facts, monkeypatch, capfd):
-    """What the module runs, in a thread of this process: its exit code and what it says on standard error."""
+    """What the command runs, in a thread of this process: its exit code and what it says on standard error."""
     # A process of its own takes seconds to find them.
     monkeypatch.setattr("edgefront.agents.loop.probe", lambda *_: facts)
     logger = logging.getLogger("edgefront.agents")
     before = list(logger.handlers), logger.propagate, logger.level
 
-    def run(url: str, *options: str) -> tuple[int, str]:
-        given = ["--server", url, "--data-dir", str(tmp_path / "agent"), "--token-file", str(tmp_path / "token")]
+    def run(url: str, cores: str | None = None) -> tuple[int, str]:
+        options = AgentOptions(url, tmp_path / "token", tmp_path / "agent", cores=cores)
         with ThreadPoolExecutor(1) as thread:  # the agent keeps its thread to a core
-            code = thread.submit(main.run, [*given, *options]).result(120)
+            code = thread.submit(main.main, options).result(120)
         return code, capfd.readouterr().err
 
     yield run
@@ -125,7 +126,7 @@ def test_exit_codes_say_what_is_wrong(start, run_here, tmp_path):
     with ScriptedServer(script) as server:
         for said, code, arguments in (
             ("plain HTTP", 2, ["http://far.example"]),
-            ("not a list of cores", 2, [server.url, "--cores", "all"]),
+            ("not a list of cores", 2, [server.url, "all"]),
         ):
             ended_with, words = run_here(*arguments)
             assert ended_with == code

@@ -35,7 +35,6 @@ from edgefront.core.processes.folders import CHILD
 from edgefront.core.spaces.architecture import Architecture
 
 _SUFFIX = "executionprovider"
-_CPU = "CPUExecutionProvider"
 # Its default, set explicitly so that the record is correct: TF32 products (19 bits) for float32 if the GPU supports
 # them.
 _CUDA = {"use_tf32": "1"}
