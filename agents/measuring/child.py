@@ -15,6 +15,7 @@ from __future__ import annotations
 import gc
 import os
 import platform
+import re
 import resource
 import sys
 import time
@@ -50,6 +51,7 @@ from edgefront.core.states import LaunchOutcome
 
 def host_environment(cores: tuple[int, ...]) -> dict[str, Fact]:
     """Current facts of the system and the measuring cores; unavailable ones are left out."""
+    huge_pages = re.search(r"\[(\w+)\]", _text(Path("/sys/kernel/mm/transparent_hugepage/enabled")) or "")
     facts: dict[str, Fact | None] = {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()}",
@@ -58,7 +60,7 @@ def host_environment(cores: tuple[int, ...]) -> dict[str, Fact]:
         "clock_mhz": _clock_mhz(cores),
         "governor": _text(SYSTEM / f"cpu{cores[0] if cores else 0}" / "cpufreq" / "scaling_governor"),
         "temperature_c": _temperature_c(),
-        "huge_pages": _chosen(Path("/sys/kernel/mm/transparent_hugepage/enabled")),
+        "huge_pages": huge_pages[1] if huge_pages else None,
     }
     return {name: fact for name, fact in facts.items() if fact is not None}
 
@@ -86,11 +88,6 @@ def _temperature_c() -> float | None:
     readings = [_text(zone / "temp") for zone in Path("/sys/class/thermal").glob("thermal_zone*")]
     readable = [int(reading) for reading in readings if reading and reading.lstrip("-").isdigit()]
     return round(max(readable) / 1000, 1) if readable else None
-
-
-def _chosen(path: Path) -> str | None:
-    text = _text(path) or ""
-    return text.partition("[")[2].partition("]")[0] or None
 
 
 def _text(path: Path) -> str | None:
@@ -136,14 +133,14 @@ class Generations:
     def samples(self) -> GenerationSamples:
         """The generations since `begin`, and the energy of each of their tokens."""
         assert self._meter is not None
-        made, energy = self._made, self._meter.read()
+        made, (joules, source) = self._made, self._meter.read()
         tokens = len(made) * self._protocol.new_tokens * self._protocol.batch
         return GenerationSamples(
             first_token_ms=tuple(generated.first_ms for generated in made),
             token_ms=tuple(self._each(generated) for generated in made),
             total_ms=tuple(sum(generated) for generated in made),
-            energy_token_mj=None if energy.joules is None else 1e3 * energy.joules / tokens,
-            energy=energy.source,
+            energy_token_mj=None if joules is None else 1e3 * joules / tokens,
+            energy=source,
         )
 
     def _each(self, made: Generated) -> float:
@@ -158,10 +155,20 @@ def launch(request: LaunchRequest) -> LaunchResult:
     try:
         _apply_limits(request)
         strict = _ON_LINUX and linux.strict_malloc()
-        meter = meter_for(request.protocol, _weight_places(request))
+        weight_places: tuple[Path, ...] = (request.cache,)
+        if request.gguf_file is not None:
+            weight_places = request.gguf_file.paths
+        elif request.onnx_file is not None:
+            weight_places = external_files(request.onnx_file)
+        meter = meter_for(request.protocol, weight_places)
         runtimes.warm_up_device(request)
         meter.start()
-        model = _model(request)
+        library = runtimes.library(request.protocol.runtime)
+        model: runtimes.Model
+        if request.protocol.mode == "generate":
+            model = Generations(library.generator(request), request.protocol)
+        else:
+            model = library.build(request)
         meter.built()
         build_s = time.perf_counter() - started
         stage = "run_error"
@@ -169,13 +176,6 @@ def launch(request: LaunchRequest) -> LaunchResult:
     except Exception as error:
         environment = host_environment(request.cores) | {"exception": type(error).__name__}
         return failure(reason_of(error, stage), message_of(error), environment=environment)
-
-
-def _model(request: LaunchRequest) -> runtimes.Model:
-    library = runtimes.library(request.protocol.runtime)
-    if request.protocol.mode == "generate":
-        return Generations(library.generator(request), request.protocol)
-    return library.build(request)
 
 
 def _run(
@@ -189,7 +189,10 @@ def _run(
     warmup_ms = [model.forward_ms() for _ in range(protocol.warmup)]
     if protocol.warmup >= _MEMORY_PASSES:
         memory = meter.read(model.starts)
-    _restore_allocator(strict)
+    if strict:  # the ordinary allocator, with a heap that already has the size that a pass needs
+        now = linux.resident()
+        linux.ordinary_malloc()
+        linux.grow_heap(max(0, now.high_water - now.total))
     if isinstance(model, Generations):
         model.begin(EnergyMeter(protocol.provider))
     disturbance = Disturbance(protocol)
@@ -215,14 +218,6 @@ def _run(
     )
 
 
-def _restore_allocator(strict: bool) -> None:
-    """Switches to the ordinary allocator, with a heap that already has the size that a pass needs."""
-    if strict:
-        now = linux.resident()
-        linux.ordinary_malloc()
-        linux.grow_heap(max(0, now.high_water - now.total))
-
-
 def _memory_afterwards(model: runtimes.Model, meter: PeakMemoryMeter, strict: bool) -> PeakMemory:
     if strict:
         linux.strict_malloc()
@@ -246,13 +241,6 @@ def _apply_limits(request: LaunchRequest) -> None:
 
         bound = linux.private_data_bytes() + request.memory_limit_bytes
         resource.setrlimit(resource.RLIMIT_DATA, (bound, bound))
-
-
-def _weight_places(request: LaunchRequest) -> tuple[Path, ...]:
-    """Paths of the files whose mapped bytes count as weights."""
-    if request.gguf_file is not None:
-        return request.gguf_file.paths
-    return (request.cache,) if request.onnx_file is None else external_files(request.onnx_file)
 
 
 MAX_WAITED_SHARE = 0.1

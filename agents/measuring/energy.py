@@ -6,21 +6,14 @@ read from /sys/class/powercap, by default by root alone (Linux 5.10, CVE-2020-86
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from edgefront.agents.device.nvml import Gpu
 from edgefront.core.errors import MeasurementError
 from edgefront.core.measurement.provider import Provider
 
 POWERCAP = Path("/sys/class/powercap")
-
-
-class Energy(NamedTuple):
-    """What was used, and of what; or None, and why it is not known."""
-
-    joules: float | None
-    source: str
 
 
 class EnergyMeter:
@@ -40,13 +33,13 @@ class EnergyMeter:
     def __exit__(self, *_: object) -> None:
         self._used += map(_used, self._start, self._counters(), self._most())
 
-    def read(self) -> Energy:
-        """What was used within the blocks. Never raises: what cannot be read is reported as absent."""
+    def read(self) -> tuple[float | None, str]:
+        """Joules that were used within the blocks, and of what; or None, and why they are not known. Never raises."""
         readings = [joules for joules in self._used if joules is not None]
         if readings and len(readings) == len(self._used) and sum(readings) > 0:
             what = "the GPU, counted by NVML" if self._on_nvidia else "the processor's packages, counted by RAPL"
-            return Energy(sum(readings), f"energy of {what}")
-        return Energy(None, self._why())
+            return sum(readings), f"energy of {what}"
+        return None, self._why()
 
     def _counters(self) -> list[float | None]:
         """Joules since some beginning."""
@@ -80,18 +73,14 @@ def _used(before: float | None, after: float | None, most: float | None) -> floa
 
 def _packages(powercap: Path) -> list[Path]:
     """The zones of whole processors: `intel-rapl:0`, also of AMD's; parts of one are `intel-rapl:0:1`."""
-    try:
-        zones = sorted(powercap.glob("intel-rapl:*"))
-    except OSError:
-        return []
-    return [zone for zone in zones if zone.name.count(":") == 1 and _name(zone).startswith("package")]
+    zones = sorted(powercap.glob("intel-rapl:*"))
+    return [zone for zone in zones if zone.name.count(":") == 1 and _is_package(zone)]
 
 
-def _name(zone: Path) -> str:
-    try:
-        return (zone / "name").read_text().strip()
-    except OSError:
-        return ""
+def _is_package(zone: Path) -> bool:
+    with suppress(OSError):
+        return (zone / "name").read_text().startswith("package")
+    return False
 
 
 def _joules(path: Path) -> float | None:
@@ -100,14 +89,12 @@ def _joules(path: Path) -> float | None:
 
 
 def _number(path: Path) -> int | None:
-    try:
+    with suppress(OSError, ValueError):
         return int(path.read_text())
-    except (OSError, ValueError):
-        return None
+    return None
 
 
 def _gpu(number: int) -> Gpu | None:
-    try:
+    with suppress(MeasurementError):
         return Gpu.visible(number)
-    except MeasurementError:
-        return None
+    return None

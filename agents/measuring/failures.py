@@ -10,6 +10,8 @@ from edgefront.core.measurement.record import INFEASIBLE, FailureReason, LaunchR
 from edgefront.core.states import LaunchOutcome
 
 _MAX_MESSAGE = 4000
+MAX_TAIL_BYTES = 500
+"""Of the output of a child that ended without a result."""
 _ONNX_RUNTIME_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
 """Prefix of ONNX Runtime's messages."""
 # Messages of failed allocations: C++, PyTorch on CPU and CUDA, ONNX Runtime on CPU, CUDA and TensorRT, llama.cpp, mmap.
@@ -25,11 +27,6 @@ def failure(reason: FailureReason, message: str, **fields: object) -> LaunchResu
     outcome = LaunchOutcome.INFEASIBLE if reason in INFEASIBLE else LaunchOutcome.FAILED
     values = {"outcome": outcome, "reason": reason, "message": message[-_MAX_MESSAGE:], **fields}
     return LaunchResult.model_validate(values)
-
-
-def out_of_time(limit_s: float) -> LaunchResult:
-    """The result of a launch that was killed because it took longer than the protocol permits."""
-    return failure("over_time", f"not done within the time limit of {limit_s:g} s for loading it and all passes")
 
 
 def reason_of(error: BaseException, stage: FailureReason) -> FailureReason:
@@ -52,23 +49,24 @@ def message_of(error: BaseException) -> str:
     return message
 
 
-def of_death(status: int, output_tail: str, oom_kills: int) -> LaunchResult:
-    """The result of a child that exited without a result.
+def of_child(answer: bytes | None, status: int, output_tail: str, oom_kills: int, limit_s: float) -> LaunchResult:
+    """The result of a child that has ended.
 
     Args:
+        answer: its result, which may be missing; None: it was killed after `limit_s`, which the protocol permits.
         status: its exit code, or minus the signal that killed it. output_tail: the end of its output. oom_kills: number
         of OOM kills by the kernel in the meantime.
     """
+    if answer is None:
+        return failure("over_time", f"not done within the time limit of {limit_s:g} s for loading it and all passes")
+    if status == 0 and answer:
+        return LaunchResult.model_validate_json(answer)
     if status == -signal.SIGKILL and oom_kills > 0:
         return failure("out_of_memory", "the system ran out of memory and killed the measuring process")
     if _OUT_OF_MEMORY.search(output_tail):
         return failure("out_of_memory", f"the runtime ran out of memory: {output_tail}")
-    how = f"was killed by {_signal_name(-status)}" if status < 0 else f"ended with exit code {status} and no result"
+    how = f"ended with exit code {status} and no result"
+    if status < 0:
+        known = {number.value for number in signal.Signals}
+        how = f"was killed by {signal.Signals(-status).name if -status in known else f'signal {-status}'}"
     return failure("crashed", f"the measuring process {how}" + (f": {output_tail}" if output_tail else ""))
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -21,15 +21,13 @@ from typing import Any, get_args
 from edgefront.agents.device import linux
 from edgefront.agents.device.cores import keep_to
 from edgefront.agents.measuring import child, runtimes
-from edgefront.agents.measuring.failures import of_death, out_of_time
+from edgefront.agents.measuring.failures import MAX_TAIL_BYTES, of_child
 from edgefront.agents.measuring.forked import only_measurement
 from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.core.measurement.protocol import Runtime
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.processes.child import die_with_parent, first_for_the_oom_killer
 from edgefront.core.validation import one_of
-
-_MAX_TAIL_BYTES = 500
 
 
 class AgentGone(Exception):
@@ -63,18 +61,16 @@ def run_child(request: LaunchRequest, control: socket.socket) -> LaunchResult:
     os.close(writing)
     try:
         try:
-            answer, in_time = _listen(reading, control, started + request.protocol.time_limit_s)
+            answer = _listen(reading, control, started + request.protocol.time_limit_s)
         except AgentGone:
             _kill(pid)
             raise
-        status = _kill(pid) if not in_time else _reap(pid)
+        status = _kill(pid) if answer is None else _reap(pid)
         wall_s = time.perf_counter() - started
-        if not in_time:
-            result = out_of_time(request.protocol.time_limit_s)
-        elif status == 0 and answer:
-            result = LaunchResult.model_validate_json(answer)
-        else:
-            result = of_death(status, _tail(output_file), linux.oom_kills() - oom_kills_before)
+        size = os.fstat(output_file).st_size
+        tail = os.pread(output_file, MAX_TAIL_BYTES, max(0, size - MAX_TAIL_BYTES)).decode(errors="replace").strip()
+        killed = linux.oom_kills() - oom_kills_before
+        result = of_child(answer, status, tail, killed, request.protocol.time_limit_s)
         return result.model_copy(update={"wall_s": wall_s})
     finally:
         os.close(reading)
@@ -99,8 +95,8 @@ def _be_child(request: LaunchRequest, server: int, writing: int, output_file: in
         os._exit(1)
 
 
-def _listen(reading: int, control: socket.socket, deadline: float) -> tuple[bytes, bool]:
-    """The child's output until it closes its pipe, and whether it did so in time."""
+def _listen(reading: int, control: socket.socket, deadline: float) -> bytes | None:
+    """The child's output until it closes its pipe; None if it does not do so in time."""
     answer = bytearray()
     poll = select.poll()
     poll.register(reading, select.POLLIN)
@@ -113,10 +109,10 @@ def _listen(reading: int, control: socket.socket, deadline: float) -> tuple[byte
         if reading in events:
             part = os.read(reading, 1 << 16)
             if not part:
-                return bytes(answer), True
+                return bytes(answer)
             answer += part
         elif left_ms <= 0:
-            return bytes(answer), False
+            return None
 
 
 def _kill(pid: int) -> int:
@@ -132,11 +128,6 @@ def _kill(pid: int) -> int:
 def _reap(pid: int) -> int:
     """Waits for the child; returns its exit code, or minus the signal that ended it."""
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
-def _tail(output_file: int) -> str:
-    size = os.fstat(output_file).st_size
-    return os.pread(output_file, _MAX_TAIL_BYTES, max(0, size - _MAX_TAIL_BYTES)).decode(errors="replace").strip()
 
 
 def _send(control: socket.socket, message: dict[str, Any]) -> None:

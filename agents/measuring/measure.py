@@ -22,7 +22,7 @@ from typing import Any
 from edgefront.agents.device import linux
 from edgefront.agents.device.cores import CorePlan
 from edgefront.agents.device.probe import try_runtime
-from edgefront.agents.measuring.failures import failure, of_death, out_of_time
+from edgefront.agents.measuring.failures import MAX_TAIL_BYTES, failure, of_child
 from edgefront.agents.measuring.forked import ForkServer, child_environment, lock_path, only_measurement
 from edgefront.agents.measuring.given_file import read_file
 from edgefront.agents.measuring.inputs import state_sizes
@@ -48,8 +48,6 @@ from edgefront.core.spaces.block import Attention, FeedForward
 from edgefront.core.states import LaunchOutcome
 from edgefront.core.wire.agent import RuntimeFacts
 
-_MAX_TAIL_BYTES = 500
-
 
 def run_spawned(
     request: LaunchRequest, begun: Callable[[subprocess.Popen[bytes]], None], temporary: Path
@@ -71,18 +69,13 @@ def run_spawned(
         )
         with process:
             begun(process)
-            answer, in_time = _converse(process, request)
+            answer = _converse(process, request)
             status = process.wait()
         wall_s = time.perf_counter() - started
         size = output_file.seek(0, 2)
-        output_file.seek(max(0, size - _MAX_TAIL_BYTES))
+        output_file.seek(max(0, size - MAX_TAIL_BYTES))
         output_tail = output_file.read().decode(errors="replace").strip()
-    if not in_time:
-        result = out_of_time(request.protocol.time_limit_s)
-    elif status == 0 and answer:
-        result = LaunchResult.model_validate_json(answer)
-    else:
-        result = of_death(status, output_tail, _oom_kills() - oom_kills_before)
+    result = of_child(answer, status, output_tail, _oom_kills() - oom_kills_before, request.protocol.time_limit_s)
     return result.model_copy(update={"wall_s": wall_s})
 
 
@@ -90,8 +83,8 @@ def _oom_kills() -> int:
     return linux.oom_kills() if sys.platform.startswith("linux") else 0
 
 
-def _converse(process: subprocess.Popen[bytes], request: LaunchRequest) -> tuple[bytes, bool]:
-    """The child's standard output, and whether it finished in time."""
+def _converse(process: subprocess.Popen[bytes], request: LaunchRequest) -> bytes | None:
+    """The child's standard output; None if it does not finish in time."""
     assert process.stdin is not None
     assert process.stdout is not None
     late = threading.Event()
@@ -112,7 +105,7 @@ def _converse(process: subprocess.Popen[bytes], request: LaunchRequest) -> tuple
     finally:
         limit.cancel()
         limit.join()
-    return answer, not late.is_set()
+    return None if late.is_set() else answer
 
 
 class Aborted(EdgefrontError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,16 +104,10 @@ def library(runtime: Runtime) -> Library:
         from edgefront.agents.measuring.runtimes import open_vino
 
         return open_vino
-    if runtime == "llamacpp":
-        from edgefront.agents.measuring.runtimes import llama_cpp
+    assert runtime == "llamacpp"
+    from edgefront.agents.measuring.runtimes import llama_cpp
 
-        return llama_cpp
-    raise _without_file(runtime)
-
-
-def _without_file(runtime: NoReturn) -> AssertionError:
-    """What `library` raises; by its type every runtime has a branch there."""
-    return AssertionError(f"runtime {runtime} has no file")
+    return llama_cpp
 
 
 def prepare_recurrence(runtime: Runtime, device: str) -> None:

@@ -9,10 +9,10 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import gguf
 import numpy as np
 import xllamacpp
 from numpy.typing import NDArray
@@ -57,16 +57,6 @@ def facts() -> dict[str, Any]:
     }
 
 
-def build(request: LaunchRequest) -> LlamaModel:
-    """The model of this request."""
-    return LlamaModel(request)
-
-
-def generator(request: LaunchRequest) -> LlamaGenerator:
-    """The model of a request of mode generate."""
-    return LlamaGenerator(request)
-
-
 def computes_in(_: KnownFormat, request: LaunchRequest) -> bool:
     """Whether llama.cpp runs this request's file, whose format it computes in: it converts nothing."""
     try:
@@ -88,8 +78,9 @@ class _Loaded:
                 reason="unsupported",
             )
         length = protocol.memory_length + protocol.sequence_length
+        vocabulary = request.gguf_file or _architecture(request).embedding
         whole = protocol.model_copy(update={"sequence_length": length + more})
-        self._tokens: list[int] = random_tokens(whole, _vocab_size(request), request.seed)[0].tolist()
+        self._tokens: list[int] = random_tokens(whole, vocabulary.vocab_size, request.seed)[0].tolist()
         self._prompt = self._tokens[:length]
         self._past = protocol.memory_length
         self._new = protocol.sequence_length
@@ -98,7 +89,7 @@ class _Loaded:
             self._server = _server(path, protocol, length + max(more, protocol.new_tokens))
         self._overhead_ms = math.inf
         self.starts: dict[str, int] = {}
-        self.versions = {"xllamacpp": xllamacpp.__version__, "gguf": _version_of_gguf(), "numpy": np.__version__}
+        self.versions = {"xllamacpp": xllamacpp.__version__, "gguf": version("gguf"), "numpy": np.__version__}
 
     def release(self) -> None:
         """Does nothing: the server keeps its buffers."""
@@ -242,10 +233,6 @@ def _file_of(request: LaunchRequest) -> Iterator[Path]:
         yield path
 
 
-def _vocab_size(request: LaunchRequest) -> int:
-    return (request.gguf_file or _architecture(request).embedding).vocab_size
-
-
 def _keeps_state(request: LaunchRequest) -> bool:
     if request.gguf_file is not None:
         return request.gguf_file.keeps_state
@@ -335,7 +322,4 @@ def _reason(log: BinaryIO) -> str:
     return match[1].strip() if match else "it does not say why"
 
 
-def _version_of_gguf() -> str:
-    from importlib.metadata import version
-
-    return version(gguf.__name__)
+build, generator = LlamaModel, LlamaGenerator

@@ -57,16 +57,6 @@ def facts() -> dict[str, Any]:
     }
 
 
-def build(request: LaunchRequest) -> OpenVinoModel:
-    """The model of this request."""
-    return OpenVinoModel(request)
-
-
-def generator(request: LaunchRequest) -> OpenVinoGenerator:
-    """The model of a request of mode generate."""
-    return OpenVinoGenerator(request)
-
-
 def computes_in(number_format: KnownFormat, request: LaunchRequest) -> bool:
     """Whether the request's device computes the linear layers of its model in this number format, tested by a pass.
 
@@ -246,3 +236,6 @@ def _encoded(array: np.ndarray[Any, Any], element: Any) -> np.ndarray[Any, Any]:
     if array.dtype == np.float32:
         array = encode(array, _FORMATS.get(element.get_type_name(), "f32"))
     return np.asarray(array, order="C")
+
+
+build, generator = OpenVinoModel, OpenVinoGenerator

@@ -42,16 +42,6 @@ def start_device(provider: str) -> None:
         (ones @ ones).sum().item()
 
 
-def build(request: LaunchRequest) -> TorchModel:
-    """The model of this request."""
-    return TorchModel(request)
-
-
-def generator(request: LaunchRequest) -> TorchGenerator:
-    """The model of a request of mode generate."""
-    return TorchGenerator(request)
-
-
 def computes_in(_: KnownFormat, request: LaunchRequest) -> bool:
     """Whether the request's device runs its model, which computes in this number format: PyTorch casts nothing."""
     try:
@@ -214,3 +204,6 @@ def _device(provider: str) -> torch.device:
         available = ", ".join(_devices())
         raise MeasurementError(f"this PyTorch has no device {provider}; it has {available}", reason="unsupported")
     return torch.device(provider)
+
+
+build, generator = TorchModel, TorchGenerator
