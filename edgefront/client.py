@@ -18,7 +18,7 @@ from edgefront.core.validation import checked
 from edgefront.core.wire.comparisons import ComparisonView
 from edgefront.core.wire.jobs import Quality, TrainingBudget
 from edgefront.core.wire.predictions import PredictionRequest, PredictionsView
-from edgefront.core.wire.service import Costs, HealthView, IdentifiedKind, IdentifierView
+from edgefront.core.wire.service import HealthView, IdentifiedKind, IdentifierView
 from edgefront.local import LocalServer, default_home, read_key
 from edgefront.resources.downloads import Models
 from edgefront.resources.fleet import Catalogue, Devices, Keys, Tokens
@@ -102,10 +102,6 @@ class Client:
         """
         params = {"target": list(targets), "job": list(jobs)}
         return self._transport.ask(ComparisonView, "GET", "/v1/comparison", params=params)
-
-    def describe(self, architecture: Architecture | Mapping[str, Any], **options: Any) -> Costs:
-        """Exact costs of an architecture, from the server; the options are those of `catalogue.describe`."""
-        return self.catalogue.describe(architecture, **options)
 
     def predict(
         self,

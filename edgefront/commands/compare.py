@@ -11,7 +11,7 @@ from edgefront.commands.base import Session
 from edgefront.commands.options import JobId, LimitOptions
 
 if TYPE_CHECKING:
-    from edgefront.core.wire.comparisons import ComparedArchitecture, ComparisonView
+    from edgefront.core.wire.comparisons import ComparisonView
 
 
 _SEPARATOR = "/"
@@ -37,8 +37,12 @@ def compare(
     client = session.client
     comparison = client.compare([target_id for given in targets for target_id in _ids(session, given)])
     if everywhere:
-        kept = tuple(architecture for architecture in comparison.architectures if _is_measured(architecture))
-        comparison = comparison.model_copy(update={"architectures": kept})
+        kept = [
+            model
+            for model in comparison.architectures
+            if all(entry is not None and not entry.predicted for entry in model.entries)
+        ]
+        comparison = comparison.model_copy(update={"architectures": tuple(kept)})
 
     def show() -> None:
         from urllib.parse import urlencode
@@ -48,10 +52,6 @@ def compare(
         session.note(f"page: {client.url}/compare?{query}")
 
     session.put(comparison, show)
-
-
-def _is_measured(model: ComparedArchitecture) -> bool:
-    return all(here is not None and not here.predicted for here in model.entries)
 
 
 def _ids(session: Session, given: str) -> list[str]:

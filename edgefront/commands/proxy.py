@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from math import exp
@@ -177,7 +178,9 @@ def study_table(
     table_rows = rows_where(read_table(file), conditions(where or []))
     if proxy is None:  # those that the table has, or all where it has none, for the error
         chosen = [entry for entry in chosen if has_scores(table_rows, entry.name)] or chosen
-    column, higher = _direction(quality)
+    column, higher = quality, None
+    if quality is not None and (named := re.fullmatch(r"(.+):(higher|lower)", quality)):
+        column, higher = named[1], named[2] == "higher"
     measure = quality_of(table_rows, column, higher)
     if best_per:
         table_rows = best_of(table_rows, best_per, measure)
@@ -351,15 +354,6 @@ def _parts(rows: Sequence[Row], by: str | None) -> dict[str, list[Row]]:
     for row in rows:
         parts.setdefault(str(row.get(by)), []).append(row)
     return dict(sorted(parts.items()))
-
-
-def _direction(given: str | None) -> tuple[str | None, bool | None]:
-    if given is None:
-        return None, None
-    column, _, direction = given.rpartition(":")
-    if direction in ("higher", "lower") and column:
-        return column, direction == "higher"
-    return given, None
 
 
 def _three(value: float | None) -> str:

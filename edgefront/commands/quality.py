@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -55,7 +56,8 @@ def list_laws(
             shown.add_row(
                 of["name"],
                 of["family"],
-                _predicts(of),
+                ("perplexity" if of["relative_to"] is None else "ratios")
+                + ("" if of["train_tokens"] is None else " by tokens"),
                 of["data"],
                 of["split"],
                 str(of["table_models"]),
@@ -129,17 +131,19 @@ def fit_law(
     from edgefront.core.proxies.table import where as rows_where
     from edgefront.core.proxies.trained import trained_models
     from edgefront.core.quality.predictor import Origin
-    from edgefront.core.quality.shipped import find_law
+    from edgefront.core.quality.shipped import family, find_law
     from edgefront.core.quality.stored import checked_name, summary, to_text
 
     if out is not None:
         check_free(out, force=force)
     rows = rows_where(read_table(file), conditions(where or []))
     models = trained_models(rows, quality_of(rows, quality))
+    families = {family(architecture) or "" for architecture in models.architectures}
+    file_name = re.sub(r"[^a-z0-9.-]+", "-", file.name.lower().split(".")[0]).strip("-.")[:64]
     origin = Origin(
-        name=_name(file) if name is None else checked_name(name),
+        name=file_name or "law" if name is None else checked_name(name),
         title=f"{len(models.first)} models of {file.name}",
-        family=_family(models.architectures),
+        family=families.pop() if len(families) == 1 else "",
         data=data,
         split=split,
         trained=trained,
@@ -312,12 +316,6 @@ def _show(session: Session, law: dict[str, Any]) -> None:
     session.out.print(shown)
 
 
-def _predicts(law: dict[str, Any]) -> str:
-    """`perplexity by tokens`, or `ratios`."""
-    what = "perplexity" if law["relative_to"] is None else "ratios"
-    return what if law["train_tokens"] is None else f"{what} by tokens"
-
-
 def _budget(law: dict[str, Any]) -> str:
     """`30 billion unless others are asked for; learnt from 2 billion to 350 billion`."""
     from edgefront.core.quality.predictor import in_words
@@ -336,17 +334,3 @@ def _range(row: dict[str, Any]) -> tuple[str, str]:
     if not row["unit"].startswith("ln of "):
         return f"{low:.2f}", f"{high:.2f}"
     return f"{exp(low):,.3g}", f"{exp(high):,.3g}"
-
-
-def _family(architectures: tuple[Architecture, ...]) -> str:
-    """Family of all models; empty if they are of several."""
-    from edgefront.core.quality.shipped import family
-
-    families = {family(architecture) or "" for architecture in architectures}
-    return families.pop() if len(families) == 1 else ""
-
-
-def _name(file: Path) -> str:
-    import re
-
-    return re.sub(r"[^a-z0-9.-]+", "-", file.name.lower().split(".")[0]).strip("-.")[:64] or "law"

@@ -257,9 +257,11 @@ def find_request(
     otherwise. `model` and `inherit` as in `requests.jobs.space_request`.
     `others` are further fields of the request. `InvalidInput` names the option where a limit makes no sense.
     """
-    limited = [
-        {**target, "protocol": _measured(target), "limits": check_limits(target["limits"])} for target in targets
-    ]
+    limited = []
+    for target in targets:
+        limits = check_limits(target["limits"])
+        mode = {"mode": "generate"} if {"first_token_ms", "token_ms"} & limits.keys() else {}
+        limited.append({**target, "protocol": {**mode, **target["protocol"]}, "limits": limits})
     genes = {} if model is not None else {gene.name: gene for gene in catalogue.space(space).gene_list}
     free = {gene: list(genes[gene].options) for gene in EMBEDDING if gene in genes and gene not in narrow}
     freed = {gene: values for gene, values in free.items() if len(values) > len(genes[gene].values)}
@@ -276,11 +278,6 @@ def find_request(
             **(others or {}),
         },
     )
-
-
-def _measured(target: Mapping[str, Any]) -> Mapping[str, Any]:
-    of_tokens = any(target["limits"].get(name) is not None for name in ("first_token_ms", "token_ms"))
-    return {**({"mode": "generate"} if of_tokens else {}), **target["protocol"]}
 
 
 def published_request(

@@ -11,12 +11,10 @@ from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.validation import checked
 from edgefront.core.wire.service import (
     AddressView,
-    AlgorithmView,
     AnchorView,
     Costs,
     DevicePage,
     DeviceView,
-    DeviceWork,
     EnrolmentTokenRequest,
     EnrolmentTokenView,
     KeyRequest,
@@ -60,10 +58,6 @@ class Devices:
         """The history of the small fixed model that the device measures regularly."""
         return self._transport.ask(AnchorView, "GET", f"/v1/devices/{segment(device)}/anchor")
 
-    def work(self, device: str) -> DeviceWork:
-        """What the device does now, and what waits for it."""
-        return self._transport.ask(DeviceWork, "GET", f"/v1/devices/{segment(device)}/work")
-
     def revoke(self, device: str) -> DeviceView:
         """Revokes the device's credential permanently; its measurements are kept."""
         return self._steer(device, "revoke")
@@ -87,10 +81,6 @@ class Tokens:
         """A new token; its secret (`token`) is only in this response."""
         request = checked(EnrolmentTokenRequest, {"name": name, "minutes": minutes, "uses": uses})
         return self._transport.ask(EnrolmentTokenView, "POST", "/v1/enrolment-tokens", body=request)
-
-    def get(self, token_id: str) -> EnrolmentTokenView:
-        """One token, with the devices that have enrolled with it."""
-        return self._transport.ask(EnrolmentTokenView, "GET", f"/v1/enrolment-tokens/{segment(token_id)}")
 
     def address(self) -> AddressView:
         """The address at which devices reach the service."""
@@ -174,9 +164,6 @@ class Catalogue:
         path = "/v1/catalogue/describe"
         # It has no side effects, so it may be retried.
         return self._transport.ask(Costs, "POST", path, params=options, body=description, repeatable=True)
-
-    def algorithms(self) -> list[AlgorithmView]:
-        return self._transport.ask(list[AlgorithmView], "GET", "/v1/catalogue/algorithms")
 
     def recipes(self) -> list[RecipeView]:
         return self._transport.ask(list[RecipeView], "GET", "/v1/catalogue/recipes")

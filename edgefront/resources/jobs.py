@@ -22,7 +22,6 @@ from edgefront.core.wire.estimates import JobEstimate
 from edgefront.core.wire.events import Event
 from edgefront.core.wire.jobs import AddedTargetRequest, JobPage, JobRequest, JobView
 from edgefront.core.wire.recommendations import ChoicesView, RecommendationView
-from edgefront.core.wire.service import JobLawView
 from edgefront.resources.repeated import follow_log, pages, until_ended
 from edgefront.transport import Transport, segment
 
@@ -121,10 +120,6 @@ class Jobs:
         """
         path = f"/v1/jobs/{segment(job_id)}/choices"
         return self._transport.ask(ChoicesView, "GET", path, params=limit_query(**limits))
-
-    def law(self, job_id: str) -> JobLawView:
-        """The scaling laws of the job's search and answers, and how far the latter agrees with trainings."""
-        return self._transport.ask(JobLawView, "GET", f"/v1/jobs/{segment(job_id)}/law")
 
     def pause(self, job_id: str) -> Job:
         return self._steer(job_id, "pause")

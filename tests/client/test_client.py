@@ -150,7 +150,7 @@ def test_the_catalogue_and_exact_costs(running: Running) -> None:
     assert catalogue.published_model("Qwen/Qwen3-0.6B") in catalogue.published().models
     architecture = named_models()["par-base"].architecture
     options = {"mode": "decode", "memory_length": 640, "logits": "last", "dtype": "float16"}
-    found = running.client.describe(architecture, **options)
+    found = catalogue.describe(architecture, **options)
     assert found.model_dump() == costs(architecture, CostOptions(**options)).to_json()
     with pytest.raises(ArchitectureError, match=r"blocks\.0\.n_head"):
         catalogue.describe(

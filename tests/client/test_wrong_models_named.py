@@ -44,4 +44,4 @@ def test_each_command_names_the_field(
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), {1, 2}, object])
 def test_values_outside_json_are_not_sent(running: Running, value: object) -> None:
     with pytest.raises(InvalidInput, match="cannot be sent as JSON"):
-        running.client.describe({**RIGHT, "d_model": value})
+        running.client.catalogue.describe({**RIGHT, "d_model": value})
