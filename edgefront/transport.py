@@ -204,7 +204,8 @@ def problem_error(response: httpx.Response, *, through: str = "") -> EdgefrontEr
     document = problem_document(response) or {}
     kind = document.get("kind")
     error_class = _BY_KIND.get(kind) if isinstance(kind, str) else None
-    error_class = error_class or _BY_STATUS.get(response.status_code) or _by_range(response.status_code)
+    error_class = error_class or _BY_STATUS.get(response.status_code)
+    error_class = error_class or (Unavailable if response.status_code in (502, 504) else EdgefrontError)
     detail = document.get("detail") or _plain_detail(response) + through
     standard = {"type", "title", "status", "detail", "kind", "instance"}
     extra = {name: value for name, value in document.items() if name not in standard}
@@ -244,10 +245,6 @@ _BY_STATUS: dict[int, type[EdgefrontError]] = {
     for error_class in errors.EdgefrontError.__subclasses__()
     if error_class is not MeasurementError
 }
-
-
-def _by_range(status: int) -> type[EdgefrontError]:
-    return Unavailable if status in (502, 504) else EdgefrontError
 
 
 def _present(params: Query | None) -> dict[str, Any] | None:

@@ -27,10 +27,6 @@ from edgefront.embedded.agent import AgentProcess, follow_the_server
 from edgefront.local import LocalServer, read_key
 
 if TYPE_CHECKING:
-    import socket
-
-    import uvicorn
-
     from edgefront.core.services.access.keys import Principal
     from edgefront.core.services.settings import Settings
     from edgefront.core.store.database import Database
@@ -144,7 +140,7 @@ class EmbeddedService:
         database.migrate()
         principal = self._admin(database)
         self._go_on()
-        started.enter_context(_Web(settings, database, listening))
+        started.enter_context(_serving(settings, database, listening))
         self._go_on()
         LocalServer(url=self.url, pid=os.getpid(), version=__version__).announce(self.home)
         started.callback(LocalServer.withdraw, self.home)
@@ -240,46 +236,35 @@ class EmbeddedService:
         write_private(path, secret + "\n")
 
 
-class _Web:
+@contextmanager
+def _serving(settings: Settings, database: Database, listening: socket.socket) -> Iterator[None]:
     """The API on a bound socket, served by a separate thread."""
+    from edgefront.api.app import create_app
+    from edgefront.api.serve import make_server
 
-    def __init__(self, settings: Settings, database: Database, listening: socket.socket) -> None:
-        self._settings = settings
-        self._database = database
-        self._listening = listening
-        self._server: uvicorn.Server | None = None
-        self._thread: threading.Thread | None = None
-        self._failure: BaseException | None = None
+    app = create_app(settings, database=database)
+    server = make_server(settings, app, log_config=None, timeout_graceful_shutdown=_STOP_S)
+    failures: list[BaseException] = []
 
-    def __enter__(self) -> _Web:
-        from edgefront.api.app import create_app
-        from edgefront.api.serve import make_server
-
-        app = create_app(self._settings, database=self._database)
-        options = {"log_config": None, "timeout_graceful_shutdown": _STOP_S}
-        self._server = server = make_server(self._settings, app, **options)
-        self._thread = thread = threading.Thread(target=self._serve, args=(server,), name="edgefront-api", daemon=True)
-        thread.start()
-        end = time.monotonic() + _START_S
-        while not server.started:
-            if not thread.is_alive() or time.monotonic() > end:
-                raise EdgefrontError(f"the API did not start: {self._failure or 'see the log'}")
-            time.sleep(0.02)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._server is not None and self._thread is not None:
-            self._server.should_exit = True
-            self._thread.join(_STOP_S + 10)
-
-    def _serve(self, server: uvicorn.Server) -> None:
+    def serve() -> None:
         try:
-            server.run(sockets=[self._listening])
+            server.run(sockets=[listening])
         except (Exception, SystemExit) as error:
-            self._failure = error
+            failures.append(error)
             _log.exception("the API has ended")
+
+    thread = threading.Thread(target=serve, name="edgefront-api", daemon=True)
+    thread.start()
+    end = time.monotonic() + _START_S
+    while not server.started:
+        if not thread.is_alive() or time.monotonic() > end:
+            raise EdgefrontError(f"the API did not start: {failures[0] if failures else 'see the log'}")
+        time.sleep(0.02)
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        thread.join(_STOP_S + 10)
 
 
 DEFAULT_PORT = 8090

@@ -46,7 +46,6 @@ _STYLE = {
     "legend.frameon": False,
     "svg.fonttype": "none",
 }
-_SEARCHED = ("dominated", "outside")
 _AREAS = (16.0, 200.0)
 """Areas of the points with the least and the most peak memory, in square points."""
 
@@ -112,17 +111,52 @@ def _panel(axes: Axes, chart: Chart) -> None:
         axes.text(0.5, 0.5, "nothing is measured yet", transform=axes.transAxes, ha="center")
         return
     areas = _areas(columns["memory_bytes"], chart.points.memory_bytes)
-    draw = _Drawing(axes, columns, quality, areas)
-    draw.points(np.isin(of_group, _SEARCHED), OTHER, "searched", hollow=of_group == "outside")
+    x, y = columns["latency_ms"], columns[quality]
+    drawn = np.isfinite(x) & np.isfinite(y)
+
+    def points(
+        rows: Rows, color: str, label: str, *, marker: str = "o", factor: float = 1.0, hollow: bool = False
+    ) -> None:
+        kept = rows & drawn
+        if kept.any():
+            faces, edges = ("none", color) if hollow else (color, "white")
+            style: dict[str, Any] = {"facecolors": faces, "edgecolors": edges, "linewidths": 0.8, "alpha": 0.85}
+            axes.scatter(x[kept], y[kept], s=areas[kept] * factor, marker=marker, label=label, zorder=3, **style)
+
+    points(of_group == "outside", OTHER, "searched, out of bounds", hollow=True)
+    points(of_group == "dominated", OTHER, "searched")
     baseline = of_group == "baseline"
-    draw.line(baseline)
-    draw.points(baseline, BASELINE, "my model" if view.own_model else "the stock model, by layers", marker="s")
-    draw.intervals(of_group == "frontier")
-    draw.points(of_group == "frontier", FRONTIER, "frontier")
+    line = np.flatnonzero(baseline & drawn)
+    line = line[np.argsort(columns["decoder_parameters"][line])]
+    axes.plot(x[line], y[line], color=BASELINE, linestyle=(0, (4, 2)), linewidth=1.2, zorder=2)
+    points(baseline, BASELINE, "my model" if view.own_model else "the stock model, by layers", marker="s")
+    _intervals(axes, columns, quality, (of_group == "frontier") & drawn)
+    points(of_group == "frontier", FRONTIER, "frontier")
     if view.recommended is not None:
         best = np.array([point_id == view.recommended.id for point_id in chart.points.ids])
-        draw.points(best, CHOSEN, "recommended", marker="*", factor=2.5)
+        points(best, CHOSEN, "recommended", marker="*", factor=2.5)
     _finish(axes, view.limits.latency_ms, chart.points.memory_bytes)
+
+
+def _intervals(axes: Axes, columns: dict[str, Any], quality: str, rows: Rows) -> None:
+    """Draws the 95 % intervals of the latency and of the predicted perplexity."""
+    if not rows.any():
+        return
+    x, y = columns["latency_ms"][rows], columns[quality][rows]
+    widths = columns.get("latency_half_width_ms")
+    ends = [columns.get(f"perplexity_{end}") for end in ("low", "high")]
+    low, high = ends if quality == "perplexity" else (None, None)
+    axes.errorbar(
+        x,
+        y,
+        xerr=None if widths is None else np.nan_to_num(widths[rows]),
+        yerr=None if low is None or high is None else np.nan_to_num([y - low[rows], high[rows] - y]).clip(0),
+        fmt="none",
+        ecolor=FRONTIER,
+        elinewidth=0.8,
+        capsize=2,
+        zorder=2,
+    )
 
 
 def _finish(axes: Axes, limit_ms: float | None, memory_bytes: tuple[float, float] | None) -> None:
@@ -137,75 +171,6 @@ def _finish(axes: Axes, limit_ms: float | None, memory_bytes: tuple[float, float
         for handle in legend.legend_handles:
             if isinstance(handle, PathCollection):
                 handle.set_sizes([60])
-
-
-class _Drawing:
-    """Draws the rows of one target that a mask names."""
-
-    def __init__(self, axes: Axes, columns: dict[str, Any], quality: str, areas: NDArray[np.float64]) -> None:
-        self._axes, self._columns, self._areas = axes, columns, areas
-        self._x, self._y = columns["latency_ms"], columns[quality]
-        self._quality = quality
-        self._drawn = np.isfinite(self._x) & np.isfinite(self._y)
-
-    def points(
-        self,
-        rows: Rows,
-        color: str,
-        label: str,
-        *,
-        marker: str = "o",
-        hollow: Rows | None = None,
-        factor: float = 1.0,
-    ) -> None:
-        kept = rows & self._drawn
-        if not kept.any():
-            return
-        if hollow is not None and (kept & hollow).any():
-            self._scatter(kept & hollow, color, f"{label}, out of bounds", marker, factor, hollow=True)
-            kept &= ~hollow
-        self._scatter(kept, color, label, marker, factor, hollow=False)
-
-    def _scatter(self, rows: Rows, color: str, label: str, marker: str, factor: float, *, hollow: bool) -> None:
-        if rows.any():
-            self._axes.scatter(
-                self._x[rows],
-                self._y[rows],
-                s=self._areas[rows] * factor,
-                marker=marker,
-                facecolors="none" if hollow else color,
-                edgecolors=color if hollow else "white",
-                linewidths=0.8,
-                alpha=0.85,
-                label=label,
-                zorder=3,
-            )
-
-    def line(self, rows: Rows) -> None:
-        kept = np.flatnonzero(rows & self._drawn)
-        kept = kept[np.argsort(self._columns["decoder_parameters"][kept])]
-        self._axes.plot(self._x[kept], self._y[kept], color=BASELINE, linestyle=(0, (4, 2)), linewidth=1.2, zorder=2)
-
-    def intervals(self, rows: Rows) -> None:
-        """Draws the 95 % intervals of the latency and of the predicted perplexity."""
-        kept = rows & self._drawn
-        if not kept.any():
-            return
-        x, y = self._x[kept], self._y[kept]
-        widths = self._columns.get("latency_half_width_ms")
-        ends = [self._columns.get(f"perplexity_{end}") for end in ("low", "high")]
-        low, high = ends if self._quality == "perplexity" else (None, None)
-        self._axes.errorbar(
-            x,
-            y,
-            xerr=None if widths is None else np.nan_to_num(widths[kept]),
-            yerr=None if low is None or high is None else np.nan_to_num([y - low[kept], high[kept] - y]).clip(0),
-            fmt="none",
-            ecolor=FRONTIER,
-            elinewidth=0.8,
-            capsize=2,
-            zorder=2,
-        )
 
 
 def _areas(memory: NDArray[np.float64], ends: tuple[float, float]) -> NDArray[np.float64]:
