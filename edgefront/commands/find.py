@@ -215,7 +215,7 @@ def find(
 def _find_published(session: Session, request: JobRequest, explain: bool) -> None:
     """Chooses among published models, and shows the choice."""
     from edgefront import exits
-    from edgefront.show.choices import show
+    from edgefront.show.published import show
 
     ended = _searched(session, request)
     view = session.watching_client.jobs.choices(ended.id)

@@ -273,7 +273,7 @@ def recommend(
 def _recommend_published(session: Session, job: str, limits: dict[str, float | None], explain: bool) -> None:
     """The choice of a job among published models, over all its targets."""
     from edgefront import exits
-    from edgefront.show.choices import show
+    from edgefront.show.published import show
 
     view = session.client.jobs.choices(job, **limits)
     session.put(view, lambda: show(view, session.out, explain=explain))

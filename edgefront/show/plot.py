@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from edgefront.core.units import MB
 from edgefront.resources.jobs import Chart
-from edgefront.show.choices import choice_rows
+from edgefront.show.published import choice_rows
 from edgefront.show.tables import header_of
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from edgefront.core.wire.jobs import TargetView
 from edgefront.core.wire.reports import Report, ReportedCommand, ReportedTarget
 from edgefront.core.wire.service import DeviceView
 from edgefront.resources.jobs import Job
-from edgefront.show import choices, recommendation
+from edgefront.show import published, recommendation
 from edgefront.show.fitting import table_html
 from edgefront.show.output import NONE, gigabytes, moment
 from edgefront.show.tables import frontier_label
@@ -232,9 +232,9 @@ def _answers(report: Report, pictures: Mapping[str, str]) -> Iterator[str]:
         yield _paragraph(view.sentence, "answer")
         if view.note:
             yield _paragraph(view.note, "notice")
-        rows = choices.choice_rows(view)
-        yield _wide(choices.choices_table(rows, view.score.partition(":")[2])._repr_html_())
-        yield from map(_soft, choices.notes(view))
+        rows = published.choice_rows(view)
+        yield _wide(published.choices_table(rows, view.score.partition(":")[2])._repr_html_())
+        yield from map(_soft, published.notes(view))
         if view.own is not None:
             yield _soft(f"{view.own.sentence} {view.own.command}")
         yield _figure(pictures.get(CHOICES + view.device), "Score against latency of the models on the frontier")

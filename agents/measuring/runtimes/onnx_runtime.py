@@ -48,6 +48,7 @@ _QUANTISED_PRODUCTS: dict[str, frozenset[str]] = {
     "int8": frozenset({"DynamicQuantizeMatMul", "MatMulIntegerToFloat", "MatMulInteger"}),
     "int4": frozenset({"MatMulNBits"}),
 }
+_ADDITION = '<ir_version: 8, opset_import: ["": 17]> addition (float[1] x) => (float[1] y) { y = Add(x, x) }'
 _PROFILED = {"float32": "float", "bfloat16": "bfloat16", "float16": "float16"}
 
 
@@ -60,7 +61,8 @@ def works(provider: str) -> bool:
     """Whether a session on this provider can be created and run. The provider's libraries stay loaded."""
     try:
         _load_libraries(provider)
-        session = ort.InferenceSession(_one_addition(), _quiet_options(), providers=[providers()[provider]])
+        addition = onnx.parser.parse_model(_ADDITION).SerializeToString()
+        session = ort.InferenceSession(addition, _quiet_options(), providers=[providers()[provider]])
         session.run(None, {"x": np.ones(1, np.float32)})
     except Exception:  # a missing driver or library can raise anything
         return False
@@ -204,27 +206,14 @@ def _quiet_options() -> Any:
     return options
 
 
-def _one_addition() -> bytes:
-    vector = onnx.helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, [1])
-    ends = [onnx.helper.make_value_info(name, vector) for name in ("x", "y")]
-    graph = onnx.helper.make_graph([onnx.helper.make_node("Add", ["x", "x"], ["y"])], "addition", ends[:1], ends[1:])
-    opset = onnx.helper.make_opsetid("", 17)
-    return bytes(onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8).SerializeToString())
-
-
-def _provider(name: str) -> str:
+def session_of(request: LaunchRequest, options: Any) -> Any:
+    """A session over the request's model on its provider. `MeasurementError` (unsupported) where it does not start."""
+    name = request.protocol.provider
     available = providers()
     if name not in available:
         raise MeasurementError(
             f"this ONNX Runtime has no provider {name}; it has {', '.join(sorted(available))}", reason="unsupported"
         )
-    return available[name]
-
-
-def session_of(request: LaunchRequest, options: Any) -> Any:
-    """A session over the request's model on its provider. `MeasurementError` (unsupported) where it does not start."""
-    name = request.protocol.provider
-    provider = _provider(name)
     _load_libraries(name)
     model: str | bytes
     if isinstance(request.subject, Path):
@@ -240,7 +229,7 @@ def session_of(request: LaunchRequest, options: Any) -> Any:
         )
         options.add_session_config_entry(EXTERNAL_FOLDER, str(cache.folder))
     session = ort.InferenceSession(model, options, providers=_chosen(name))
-    if provider not in session.get_providers():
+    if available[name] not in session.get_providers():
         raise MeasurementError(f"ONNX Runtime has the provider {name}, but could not start it", reason="unsupported")
     return session
 
