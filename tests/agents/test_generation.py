@@ -137,19 +137,6 @@ def test_every_generation_is_the_same(weights: Path, runtime: str) -> None:
     assert np.array_equal(seen[0], seen[2])
 
 
-@pytest.mark.parametrize("choice", [{"weights": "int8"}, {"weights": "int4"}, {"dtype": "float16"}], ids=str)
-@pytest.mark.parametrize("runtime", WITH_A_GRAPH)
-def test_generations_in_other_formats(measurer: Measurer, runtime: str, choice: dict[str, str]) -> None:
-    if runtime not in HERE:
-        pytest.skip(f"{runtime} is not installed")
-    try:
-        asked = protocol(runtime, **choice)
-    except ValidationError:  # not a format of this runtime
-        return
-    result = measurer.measure(subjects.gpt(), asked, seed=3)
-    assert result.outcome == "done" or result.reason == "unsupported", result.message
-
-
 def test_a_longer_context_takes_more_memory(measurer: Measurer) -> None:
     model_of = subjects.gpt(layers=4, d_model=256, length=4096)
 
@@ -215,20 +202,24 @@ def test_the_costs_of_a_generation_are_those_of_its_passes() -> None:
     assert (found.mode, found.sequence_length, found.memory_length) == ("generate", 11, 0)
 
 
+def zone(folder: Path, number: str, name: str, **files: int) -> Path:
+    """A zone of RAPL with these counters; returns that of its energy."""
+    place = folder / f"intel-rapl:{number}"
+    place.mkdir()
+    (place / "name").write_text(f"{name}\n")
+    for file, value in files.items():
+        (place / file).write_text(f"{value}\n")
+    return place / "energy_uj"
+
+
 def test_energy_is_read_from_counters_that_may_begin_again(tmp_path: Path) -> None:
-    for index, name in enumerate(("package-0", "package-1")):
-        zone = tmp_path / f"intel-rapl:{index}"
-        zone.mkdir()
-        (zone / "name").write_text(f"{name}\n")
-        (zone / "energy_uj").write_text("900000\n")
-        (zone / "max_energy_range_uj").write_text("1000000\n")
-    core = tmp_path / "intel-rapl:0:0"
-    core.mkdir()
-    (core / "name").write_text("core\n")
+    full = {"energy_uj": 900_000, "max_energy_range_uj": 1_000_000}
+    first, second = (zone(tmp_path, str(index), f"package-{index}", **full) for index in range(2))
+    zone(tmp_path, "0:0", "core")
     meter = EnergyMeter("cpu", tmp_path)
     with meter:
-        (tmp_path / "intel-rapl:0" / "energy_uj").write_text("950000\n")
-        (tmp_path / "intel-rapl:1" / "energy_uj").write_text("100000\n")
+        first.write_text("950000\n")
+        second.write_text("100000\n")
     joules, source = meter.read()
     assert joules == pytest.approx(0.05 + 0.2)
     assert "RAPL" in source
@@ -262,11 +253,7 @@ class Counted:
 
 
 def test_energy_is_of_the_timed_part_of_the_timed_generations(tmp_path: Path) -> None:
-    zone = tmp_path / "intel-rapl:0"
-    zone.mkdir()
-    (zone / "name").write_text("package-0\n")
-    (zone / "energy_uj").write_text("7")
-    model = Generations(Counted(zone / "energy_uj"), protocol())
+    model = Generations(Counted(zone(tmp_path, "0", "package-0", energy_uj=7)), protocol())
     model.forward_ms()  # warm-up
     model.begin(EnergyMeter("cpu", tmp_path))
     for _ in range(4):
@@ -278,13 +265,11 @@ def test_energy_is_of_the_timed_part_of_the_timed_generations(tmp_path: Path) ->
 
 def test_energy_that_cannot_be_read_is_said_to_be_absent(tmp_path: Path) -> None:
     assert EnergyMeter("cpu", tmp_path / "nothing").read() == (None, "no energy: this system has no RAPL counters")
-    zone = tmp_path / "intel-rapl:0"
-    zone.mkdir()
-    (zone / "name").write_text("package-0\n")
+    counter = zone(tmp_path, "0", "package-0")
     joules, why = EnergyMeter("cpu", tmp_path).read()
     assert joules is None
     assert "may not be read" in why
-    (zone / "energy_uj").write_text("7\n")
+    counter.write_text("7\n")
     meter = EnergyMeter("cpu", tmp_path)
     with meter:
         pass

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import subjects
+import test_modes
+from test_modes import ATTENTION, FEED_FORWARD, MODES, WORDS
 
 from edgefront.agents.measuring.measure import Measurer
 from edgefront.agents.measuring.request import LaunchRequest
@@ -21,26 +23,13 @@ from edgefront.core.units import MIB
 pytestmark = pytest.mark.skipif(find_spec("openvino") is None, reason="openvino is not installed")
 
 OPENVINO = MeasurementProtocol(runtime="openvino", sequence_length=24, repeats=3)
-ATTENTION, FEED_FORWARD = {"kind": "attention", "n_head": 4}, {"kind": "feed_forward", "d_inner": 128}
 PARTS: dict[str, dict[str, Any]] = {
     "gpt": {"positions": {"kind": "learned", "length": 64}, "blocks": [ATTENTION, FEED_FORWARD] * 2},
-    "transformer-xl": {
-        "positions": {"kind": "relative", "clamp": 20},
-        "norm": "post",
-        "embedding": {"vocab_size": 211, "cutoffs": [50, 100], "div": 2},
-        "blocks": [ATTENTION, FEED_FORWARD, {"kind": "identity"}, FEED_FORWARD],
-    },
     "par": {"positions": {"kind": "sinusoidal"}, "activation": "relu", "blocks": [ATTENTION, *[FEED_FORWARD] * 3]},
 }
 MODELS = {
-    name: Architecture.parse({"d_model": 64, "embedding": {"vocab_size": 211}, **parts})
-    for name, parts in PARTS.items()
-}
-MODES: dict[str, dict[str, Any]] = {
-    "forward": {"sequence_length": 24},
-    "segment": {"sequence_length": 12, "memory_length": 20},
-    "prefill": {"mode": "prefill", "sequence_length": 24},
-    "decode": {"mode": "decode", "memory_length": 30},
+    "transformer-xl": test_modes.MODELS["transformer-xl"],
+    **{name: Architecture.parse({"d_model": 64, "embedding": WORDS, **parts}) for name, parts in PARTS.items()},
 }
 
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import stat
 from pathlib import Path
 
-import onnx
 import pytest
 from running_client import BOARD, SMALL, Running
-from safetensors import safe_open
 
 from edgefront import Client
 from edgefront.core.cost.costs import CostOptions, costs
@@ -127,19 +124,6 @@ def test_candidates_come_over_all_pages_filtered_and_sorted(running: Running) ->
     assert running.client.candidates.get(frontier[0].id) == frontier[0]
     assert list(listed(running.job.id, group="frontier", sort="-decoder_parameters")) == frontier
     assert [candidate.number for candidate in listed(running.job.id, text="#5")] == [5]
-
-
-def test_models_are_downloaded_whole(running: Running, tmp_path: Path) -> None:
-    point = running.client.frontier(running.job.id).points[0]
-    as_onnx = running.client.models.download(point.id, "onnx", tmp_path)
-    assert as_onnx.suffix == ".onnx"
-    onnx.checker.check_model(as_onnx)
-    as_safetensors = running.client.models.download(point.id, "safetensors", tmp_path / "own-name.safetensors")
-    with safe_open(as_safetensors, framework="numpy") as file:
-        assert file.metadata()["digest"] == point.digest
-    described = running.client.models.download(point.id, "architecture", tmp_path)
-    assert json.loads(described.read_text(encoding="utf-8")) == point.architecture
-    assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_the_catalogue_and_exact_costs(running: Running) -> None:

@@ -145,15 +145,6 @@ def test_only_a_new_service_of_this_machine_is_starting(tmp_path: Path) -> None:
     assert not is_starting("http://here", tmp_path)
 
 
-def test_pause_and_resume(running: Running) -> None:
-    running.client.devices.drain(running.board)
-    job = running.client.jobs.create({**SMALL, "name": "steered", "seed": 11}).id
-    assert show(running, "job pause", job).split() == [job, "paused"]
-    assert read(running, "job resume", job)["state"] == "running"
-    assert show(running, "job cancel", job).split() == [job, "cancelled"]
-    running.client.devices.activate(running.board)
-
-
 def test_ctrl_c_leaves_a_watch_and_not_the_job(running: Running) -> None:
     running.client.devices.drain(running.board)
     job = running.client.jobs.create({**SMALL, "name": "left", "seed": 12}).id

@@ -77,26 +77,6 @@ def test_a_study_is_written_and_shown(home: Path, studied: tuple[Path, dict[str,
     assert f"perplexity is {study['perplexity']:.4g}; 8 random parts were evaluated" in shown
 
 
-def test_a_study_is_replaced_only_by_force(home: Path, studied: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
-    folder = tmp_path / "copy"
-    shutil.copytree(studied[0], folder)
-    asked = ("inherit", "study", str(folder), "--data", "counting", *FEW, "--seed", "1")
-    refused = edgefront(*asked, home=home, code=exits.REFUSED)
-    assert f"{CUTS} exists: replace it with --force" in refused.stderr
-    assert (folder / CUTS).read_bytes() == (studied[0] / CUTS).read_bytes()
-    forced = edgefront(*asked, "--force", home=home, code=exits.OK)
-    assert forced.stdout.rstrip().endswith(str(folder / CUTS))
-    assert (folder / CUTS).read_bytes() != (studied[0] / CUTS).read_bytes()
-
-
-def test_what_has_no_units_to_leave_out_has_no_half(home: Path, tmp_path: Path) -> None:
-    blocks = [{"kind": "short_conv"}, {"kind": "attention", "n_head": 2, "n_kv_head": 2, "bias": "none"}]
-    write_parent(tmp_path / "lfm", lively({"d_model": 16, **ROTARY, "blocks": blocks}, spread=0.2))
-    shown = edgefront("inherit show", str(tmp_path / "lfm"), home=home).stdout
-    rows = [line.split() for line in shown.splitlines() if line.split()[:1] in (["0"], ["1"])]
-    assert [(row[1], len(row)) for row in rows] == [("short_conv", 4), ("attention", 5)]
-
-
 def test_a_part_is_cut_and_is_a_model_like_any_other(
     home: Path, studied: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -116,14 +96,6 @@ def test_a_part_is_cut_and_is_a_model_like_any_other(
     words = ("--prompt", "1 and", "--tokens", "3", "--json")
     generated = edgefront("generate", str(tmp_path / "part"), *words, home=home, code=exits.OK)
     assert json.loads(generated.stdout)["tokens"] == 3
-
-
-def test_what_is_no_part_is_refused_by_name(home: Path, studied: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
-    (tmp_path / "part.json").write_text(json.dumps(part(d_model=64)))
-    asked = ("inherit", "cut", str(studied[0]), "--to", str(tmp_path / "part.json"), "-o", str(tmp_path / "part"))
-    refused = edgefront(*asked, home=home, code=exits.REFUSED)
-    assert "d_model 64 is more than the parent's 32" in refused.stderr
-    assert not (tmp_path / "part").exists()
 
 
 def test_without_weights_or_a_study_the_command_that_makes_them_is_named(
@@ -166,17 +138,6 @@ def test_models_that_cannot_be_cut_are_refused_by_their_part(
     write_package(tmp_path / "model", lively({"d_model": 16, **description}), Data(Bytes()), {})
     refused = edgefront("inherit study --data counting", str(tmp_path / "model"), home=home, code=exits.REFUSED)
     assert f"the model has {words}, of which no part can be inherited" in refused.stderr
-
-
-def test_text_of_other_tokens_and_none_are_refused(
-    home: Path, studied: tuple[Path, dict[str, Any]], tmp_path: Path
-) -> None:
-    asked = ("inherit", "study", str(studied[0]), "--force", "--data")
-    other = edgefront(*asked, "alphabet", home=home, code=exits.REFUSED)
-    assert "alphabet has other tokens than the model" in other.stderr
-    assert "edgefront data prepare --vocabulary" in other.stderr
-    none = edgefront(*asked, "nothing", home=home, code=exits.NOT_FOUND)
-    assert "no data set 'nothing' is prepared" in none.stderr
 
 
 @pytest.fixture(scope="module")

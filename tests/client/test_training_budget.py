@@ -11,7 +11,6 @@ from running_client import BOARD, Running
 
 from edgefront import exits
 from edgefront.core.errors import InvalidInput
-from edgefront.core.quality.shipped import law_named
 from edgefront.core.token_counts import MAX_TRAIN_TOKENS, parse_token_count
 from edgefront.core.wire.predictions import PredictedView
 from edgefront.show.tables import predicted_quality, quality_header, quality_label
@@ -54,18 +53,6 @@ def test_what_is_no_count_of_tokens_is_refused_in_one_sentence(text: str) -> Non
     assert caught.value.field == "tokens"
 
 
-def test_a_law_by_budget_predicts_less_perplexity_after_more_tokens() -> None:
-    few, many = (
-        predicted("smollm2-135m", "--law", "llama-dolma-cooled", "--tokens", tokens) for tokens in ("10B", "100B")
-    )
-    assert few["train_tokens"] == 1e10
-    assert few["relative_to"] is None
-    assert many["perplexity"] < few["perplexity"]
-    assert "on 10 billion tokens" in few["about"]
-    expected = law_named("llama-dolma-cooled").train_tokens
-    assert predicted("smollm2-135m", "--law", "llama-dolma-cooled")["train_tokens"] == expected
-
-
 def test_a_law_of_own_data_predicts_a_ratio_and_says_so() -> None:
     found = predicted("smollm2-360m")
     assert (found["law"], found["relative_to"], found["data"]) == ("own-data-llama", "smollm2-135m", "your own data")
@@ -77,14 +64,6 @@ def test_a_law_of_own_data_predicts_a_ratio_and_says_so() -> None:
     assert "predicted perplexity: ratio, own data, 10B tokens\n" in described.stdout
     assert "predicted perplexity: ratio, own data, 30B tokens\n" in told.stdout
     assert "both trained alike on 10 billion tokens" in described.stderr
-
-
-@pytest.mark.parametrize("command", [("quality", "predict"), ("describe",)])
-def test_a_law_that_knows_one_budget_refuses_another(command: tuple[str, ...]) -> None:
-    told = edgefront(*command, "gpt2-small", "--tokens", "10B", code=exits.REFUSED)
-    assert "--tokens: the law own-data-gpt2 knows one budget" in told.stderr
-    wrong = edgefront(*command, "gpt2-small", "--tokens", "10 B", code=exits.REFUSED)
-    assert "--tokens '10 B' is no count of tokens" in wrong.stderr
 
 
 def test_a_search_for_a_budget_ranks_by_it(running: Running) -> None:
