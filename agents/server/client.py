@@ -52,6 +52,7 @@ _CONNECT_S = 10.0
 _ANSWER_S = 30.0
 
 Answer = TypeVar("Answer", bound=BaseModel)
+Result = TypeVar("Result")
 
 
 class ProtocolMismatch(EdgefrontError):
@@ -211,8 +212,6 @@ def retryable(error: BaseException) -> bool:
 
 _log = logging.getLogger(__name__)
 
-Answer = TypeVar("Answer")
-
 
 @dataclass(frozen=True)
 class RetryPolicy:
@@ -222,7 +221,7 @@ class RetryPolicy:
     cap_s: float = 30.0
     total_s: float | None = None
 
-    async def run(self, what: str, call: Callable[[], Awaitable[Answer]]) -> Answer:
+    async def run(self, what: str, call: Callable[[], Awaitable[Result]]) -> Result:
         """Calls until it succeeds; raises permanent errors at once, or the last error when the time is up."""
 
         def log_failure(state: RetryCallState) -> None:
@@ -241,7 +240,7 @@ class RetryPolicy:
                     pause_s,
                 )
 
-        async def attempt() -> Answer:  # tenacity awaits coroutine functions only, and `call` may be a lambda
+        async def attempt() -> Result:  # tenacity awaits coroutine functions only, and `call` may be a lambda
             return await call()
 
         begun = time.monotonic()
@@ -252,7 +251,7 @@ class RetryPolicy:
             before_sleep=log_failure,
             reraise=True,
         )
-        answer: Answer = await retrying(attempt)
+        answer: Result = await retrying(attempt)
         if retrying.statistics["attempt_number"] > 1:
             _log.info("%s: the server is available again after %.0f s", what, time.monotonic() - begun)
         return answer

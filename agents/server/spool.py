@@ -148,8 +148,6 @@ def _read(path: Path) -> Entry | None:
         return None
 
 
-_log = logging.getLogger(__name__)
-
 # Errors after which a report will never be accepted.
 _REFUSALS = (InvalidInput, TooLarge, Conflict, NotFound)
 _REJOIN_S = 3.0
