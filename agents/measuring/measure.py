@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from functools import lru_cache
 from math import prod
 from pathlib import Path
 from types import TracebackType
@@ -24,7 +25,6 @@ from edgefront.agents.device.cores import CorePlan
 from edgefront.agents.device.probe import try_runtime
 from edgefront.agents.measuring.failures import MAX_TAIL_BYTES, failure, of_child
 from edgefront.agents.measuring.forked import ForkServer, child_environment, lock_path, only_measurement
-from edgefront.agents.measuring.given_file import read_file
 from edgefront.agents.measuring.inputs import state_sizes
 from edgefront.agents.measuring.request import GgufFile, LaunchRequest
 from edgefront.core.cost.flops import kept, kept_bytes
@@ -32,14 +32,16 @@ from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import EdgefrontError, InvalidInput
 from edgefront.core.graph.formats import OF_DTYPE, bytes_of, stored
 from edgefront.core.graph.gguf import cached_gguf
+from edgefront.core.graph.gguf_header import GgufHeader
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.graph.weights import WeightCache
-from edgefront.core.measurement.generation import prompt_pass, token_pass
+from edgefront.core.measurement.generation import last_length, prompt_pass, token_pass
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.provider import Provider
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.measurement.runtimes import Runtime, not_installed
+from edgefront.core.number_formats import GGUF_MAGIC
 from edgefront.core.processes.child import python
 from edgefront.core.processes.folders import CHILD, work_folder
 from edgefront.core.processes.limits import available_memory_bytes
@@ -338,3 +340,56 @@ def _state(architecture: Architecture, protocol: MeasurementProtocol, item: int)
         state = kept(Shapes.of([architecture]), protocol.batch, tokens)
         return int(kept_bytes(state, item, protocol.kv_cache)[0])
     return item * sum(prod(size) for size in state_sizes(architecture, protocol).values())
+
+
+_BUILDS = {"dtype": "float32", "weights": "full"}
+"""Fields that choose between builds of an architecture, with the only value that a file admits."""
+
+
+def read_file(path: Path, protocol: MeasurementProtocol) -> GgufHeader | None:
+    """The header of a GGUF file; None of any other file, which counts as ONNX.
+
+    Raises `InvalidInput` that names the field of the protocol which the file does not admit, and for a GGUF file that
+    is damaged or was cut short.
+    """
+    header = None
+    if _is_gguf(path):
+        stat = path.stat()
+        header = _header_of(path, stat.st_mtime_ns, stat.st_size)
+    if header is None and protocol.runtime == "llamacpp":
+        raise _fault(protocol, "runtime", "llama.cpp cannot run ONNX files; choose runtime onnxruntime", "onnxruntime")
+    if header is not None and protocol.runtime != "llamacpp":
+        raise _fault(protocol, "runtime", f"runtime {protocol.runtime} cannot run GGUF files; llamacpp can", "llamacpp")
+    kind = "an ONNX" if header is None else "a GGUF"
+    for field, only in (_BUILDS | {"mode": "forward"} if header is None else _BUILDS).items():
+        if getattr(protocol, field) != only:
+            chosen = getattr(protocol, field)
+            why = f"{field} {chosen} needs an architecture: {kind} file is run unchanged"
+            raise _fault(protocol, field, why, f"{only}, or the description of the model")
+    if header is None or header.context_length is None:
+        return header
+    # llama.cpp admits as many tokens as the file states, and wants room for one after those of a prompt.
+    length, most = last_length(protocol), header.context_length - (protocol.mode != "generate")
+    if length > most:
+        field = "memory_length" if protocol.memory_length else "sequence_length"
+        why = f"{length} tokens in all, and {path.name} states a context of {header.context_length}"
+        raise _fault(protocol, field, f"{field}: {why}", f"at most {most} tokens in all")
+    return header
+
+
+@lru_cache(maxsize=4)
+def _header_of(path: Path, _changed_ns: int, _size: int) -> GgufHeader:
+    """Each launch asks for it, and a vocabulary takes a third of a second to read."""
+    return GgufHeader(path)
+
+
+def _is_gguf(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(GGUF_MAGIC)) == GGUF_MAGIC
+    except OSError:
+        return False
+
+
+def _fault(protocol: MeasurementProtocol, field: str, why: str, allowed: str) -> InvalidInput:
+    return InvalidInput(why, field=field, value=getattr(protocol, field), allowed=allowed)

@@ -168,7 +168,7 @@ def command(
             for option, kind in shared.items()
         ]
         declared = list(own.parameters.values())[1:]
-        groups = {item.name: item.annotation for item in declared if is_dataclass(item.annotation)}
+        groups: dict[str, Any] = {item.name: item.annotation for item in declared if is_dataclass(item.annotation)}
         single = [option for item in declared for option in (_fields_of(item) if item.name in groups else [item])]
         kept = [
             item.replace(

@@ -69,7 +69,7 @@ class Measured:
     def _subject(self) -> dict[str, Any]:
         if isinstance(self.subject, Architecture):
             return {"digest": self.subject.digest}
-        from edgefront.agents.measuring.given_file import read_file
+        from edgefront.agents.measuring.measure import read_file
 
         header = read_file(self.subject, self.protocol)
         return {"file": str(self.subject)} | ({} if header is None else {"gguf": header.facts})
@@ -151,8 +151,8 @@ def time_limit_s(subject: Architecture | Path, protocol: MeasurementProtocol) ->
 
 def _weights_of(file: Path, protocol: MeasurementProtocol) -> tuple[int, int]:
     """Bytes and number of the weights of an ONNX or GGUF file. Raises as `given_file.read_file`."""
-    from edgefront.agents.measuring.given_file import read_file
     from edgefront.agents.measuring.inputs import external_files
+    from edgefront.agents.measuring.measure import read_file
 
     if protocol.runtime == "llamacpp" and (header := read_file(file, protocol)) is not None:
         return header.weight_bytes, header.parameters
