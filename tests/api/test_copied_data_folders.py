@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
 import httpx
 import pytest
+from concurrency import until
 from running_api import Service, problem
 
 from edgefront.agents.loop import Agent
@@ -47,12 +48,6 @@ def test_the_second_of_two_agents_with_one_credential_is_refused(
     assert asks(agent, FIRST).status_code == 200
     assert asks(agent, None).status_code == 200  # an agent from before this
     assert asks(agent, "no such form").status_code == 200
-
-
-def test_an_agent_that_is_started_again_is_not_refused(sqlite_service: Service) -> None:
-    agent = sqlite_service.agent()
-    for instance in (FIRST, SECOND, FIRST, SECOND, THIRD, THIRD):  # the third request was under way
-        assert asks(agent, instance).status_code == 200
 
 
 def test_which_of_two_agents_goes_on() -> None:
@@ -114,18 +109,9 @@ def folder(sqlite_service: Service, tmp_path: Path) -> Path:
     data_folder = tmp_path / "board"
     data_folder.mkdir()
     with running(sqlite_service, data_folder, tmp_path / "token") as agent:
-        wait_until(lambda: CredentialFile(data_folder).read(sqlite_service.url) is not None)
+        until(lambda: CredentialFile(data_folder).read(sqlite_service.url) is not None)
         assert agent.error is None
     return data_folder
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    pause = threading.Event()
-    for _ in range(6000):
-        if condition():
-            return
-        pause.wait(0.01)
-    raise AssertionError("it did not come to be")
 
 
 def test_a_clone_of_the_machine_ends_with_a_sentence_and_stays_refused(
@@ -136,7 +122,7 @@ def test_a_clone_of_the_machine_ends_with_a_sentence_and_stays_refused(
     shutil.copytree(folder, tmp_path / "copy")
     enrolled = _current(sqlite_service)
     with running(sqlite_service, folder) as first:
-        wait_until(lambda: _current(sqlite_service) != enrolled)
+        until(lambda: _current(sqlite_service) != enrolled)
         for _ in range(2):  # a service manager starts it again
             with running(sqlite_service, tmp_path / "copy") as second:
                 second.thread.join(60)
@@ -147,7 +133,7 @@ def test_a_clone_of_the_machine_ends_with_a_sentence_and_stays_refused(
     with sqlite_service.database.write() as session:
         session.get_one(Device, _device(sqlite_service).id).last_seen_at = None
     with running(sqlite_service, tmp_path / "copy") as alone:
-        wait_until(lambda: CredentialFile(tmp_path / "copy").refused_instance() is None)
+        until(lambda: CredentialFile(tmp_path / "copy").refused_instance() is None)
         assert alone.error is None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -11,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+from concurrency import until
 from databases import ON_SQLITE
 from httpx_sse import EventSource, ServerSentEvent
 from running_api import Service, problem
@@ -149,7 +149,7 @@ def test_readers_of_one_job_share_a_feed_that_ends_with_them(
         take(second, 1)
         assert service.context.feeds.readers == 2
         assert len(service.context.feeds._feeds) == 1
-    _until(lambda: service.context.feeds.readers == 0)
+    until(lambda: service.context.feeds.readers == 0)
     assert service.context.feeds._feeds == {}
 
 
@@ -216,13 +216,6 @@ def test_stopping_the_server_ends_streams(start_service: Callable[..., Service],
         service.server.should_exit = True
         for _ in events:
             pass
-
-
-def _until(true: Callable[[], bool], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it did not come to be"
-        time.sleep(0.01)
 
 
 def test_a_stream_outlives_an_outage_but_not_its_credential(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ def path(sqlite_service: Service, client: httpx.Client) -> str:
     return f"/v1/candidates/{candidate['id']}/model"
 
 
-@pytest.mark.parametrize("format_", ["onnx", "onnx-prefill", "onnx-decode", "onnx-segment", "safetensors"])
+@pytest.mark.parametrize("format_", ["onnx", "safetensors"])
 def test_whole_file(client: httpx.Client, path: str, format_: str) -> None:
     response = client.get(path, params={"format": format_})
     assert response.status_code == 200
@@ -91,19 +91,6 @@ def test_a_file_that_the_client_has_is_not_sent_again(client: httpx.Client, path
 def test_unknown_format_and_candidate(client: httpx.Client, path: str) -> None:
     assert problem(client.get(path, params={"format": "gguf"}), 422)["field"] == "format"
     problem(client.get("/v1/candidates/cnd_unknown/model"), 404)
-
-
-def test_an_encoder_has_no_file_that_decodes(sqlite_service: Service, client: httpx.Client) -> None:
-    sqlite_service.enrol("board", "simulated board")
-    narrow = {"n_block": [2], "d_model": [128], "n_head": [2], "d_inner": [256]}
-    made = sqlite_service.submit(client, space={"name": "bert", "narrow": narrow}, baseline_layers=[1])
-    [candidate, *_] = client.get(f"/v1/jobs/{made['id']}/candidates").json()["items"]
-    path = f"/v1/candidates/{candidate['id']}/model"
-    for format_ in ("onnx-prefill", "onnx-decode", "onnx-generate", "onnx-segment"):
-        refused = problem(client.get(path, params={"format": format_}), 422)
-        assert (refused["kind"], refused["field"], refused["value"]) == ("invalid-input", "format", format_)
-        assert refused["allowed"] == "onnx, safetensors, architecture"
-    assert client.get(path).status_code == 200
 
 
 def test_a_model_that_transformers_has_comes_as_its_folder(

@@ -17,24 +17,14 @@ def test_predictions_of_models_by_name_and_by_description(sqlite_service: Servic
     agent = SimulatedAgent(sqlite_service.database, by_work)
     sqlite_service.submit(client)
     asked = {"device_class": CLASS, "architectures": [STOCK, "gpt2-small"]}
-    early = problem(client.post("/v1/predictions", json=asked), 409)
-    assert early["field"] == "device_class"
-    assert "3 different architectures" in early["allowed"]
+    assert problem(client.post("/v1/predictions", json=asked), 409)["field"] == "device_class"
+    assert problem(client.post("/v1/predictions", json={"architectures": []}), 422)["field"] == "architectures"
     sqlite_service.measure(agent)
     response = client.post("/v1/predictions", json=asked)
     assert response.status_code == 200, response.text
     own, large = response.json()["predictions"]
     assert own["predicted"]["latency_low_ms"] < own["predicted"]["latency_ms"] < large["predicted"]["latency_ms"]
     assert [part["kind"] for part in own["parts"]] == ["attention", "feed_forward", "ends"]
-
-
-def test_what_is_wrong_is_named(sqlite_service: Service) -> None:
-    client = sqlite_service.client("user", "bob")
-    assert client.post("/v1/predictions", json={"architectures": []}).json()["field"] == "architectures"
-    both = {"architectures": ["gpt2-small"], "device": "a", "device_class": "b"}
-    assert "not both" in problem(client.post("/v1/predictions", json=both), 422)["detail"]
-    wrong = {"architectures": ["gpt2-small", {**STOCK, "d_model": 0}]}
-    assert problem(client.post("/v1/predictions", json=wrong), 422)["field"] == "architectures.1.d_model"
 
 
 def test_an_estimate_lists_every_refusal(sqlite_service: Service) -> None:
@@ -51,24 +41,7 @@ def test_an_estimate_lists_every_refusal(sqlite_service: Service) -> None:
         (404, "targets.0.device"),
         (422, "targets.1.protocol.threads"),
     ]
-    other = job(
-        proxy="quality_law",
-        algorithm={"name": "auto"},
-        proxy_settings={"data": "letters", "law": "lts-gpt2-wikitext103"},
-    )
-    assert "not on letters" in client.post("/v1/jobs/estimate", json=other).json()["note"]
     assert client.get("/v1/jobs").json()["items"] == []
-    for epsilon in (-0.1, 0.5, "0.01"):
-        refused = client.post("/v1/jobs", json=job(epsilon=epsilon))
-        assert problem(refused, 422)["field"] == "epsilon"
-    for limits, field in (
-        ({"latency_ms": -1.0}, "latency_ms"),
-        ({"latency_ms": 0.0}, "latency_ms"),
-        ({"memory_mb": -5.0}, "memory_mb"),
-        ({"memory_mb": 0.01}, "memory_mb"),
-    ):
-        refused = client.post("/v1/jobs", json=job(targets=[{"device_class": CLASS, "limits": limits}]))
-        assert problem(refused, 422)["field"] == f"targets.0.limits.{field}"
     assert problem(client.post("/v1/jobs/estimate", json={"targets": []}), 422)["field"] == "targets"
 
 

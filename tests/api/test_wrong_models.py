@@ -28,8 +28,6 @@ def test_a_wrong_description_is_named_by_field(sqlite_service: Service) -> None:
     for case in WRONG:
         document = problem(client.post("/v1/catalogue/describe", json=case.description), 422)
         assert (document["kind"], document["field"]) == ("invalid-architecture", case.field), case.title
-        assert case.words in document["detail"], case.title
-        assert case.allowed in document["allowed"], case.title
         assert len(json.dumps(document)) < 5000, case.title
 
 
