@@ -45,7 +45,7 @@ class EmbeddedWorker:
 
     def start(self, timeout_s: float = 30.0) -> None:
         """Returns once the worker takes messages. RuntimeError if it does not start in time."""
-        self._app.task(_nothing, name=WAKE, shared=False)
+        self._app.task(lambda: None, name=WAKE, shared=False)
         trains = [training_queue(self._settings, queue) for queue in served_queues(self._settings)]
         self._worker = _Controller(
             app=self._app,
@@ -69,7 +69,10 @@ class EmbeddedWorker:
             return
         self._app.conf.edgefront_worker.stop()
         worker.end_soon()
-        self._wake()
+        try:
+            self._app.send_task(WAKE, queue=self._app.conf.task_default_queue, retry=False)
+        except Exception as error:  # the broker is unavailable: the worker stops when its wait times out
+            _log.debug("the worker could not be woken: %s", error)
         thread.join(timeout_s)
         if thread.is_alive():
             _log.warning("the embedded worker is still busy after %g s and is abandoned", timeout_s)
@@ -88,12 +91,6 @@ class EmbeddedWorker:
         # Celery looks tasks up in the thread's current application, and several services may run in one process.
         self._app.set_current()
         worker.start()
-
-    def _wake(self) -> None:
-        try:
-            self._app.send_task(WAKE, queue=self._app.conf.task_default_queue, retry=False)
-        except Exception as error:  # the broker is unavailable: the worker stops when its wait times out
-            _log.debug("the worker could not be woken: %s", error)
 
 
 class _Threads(TaskPool):  # type: ignore[misc]
@@ -117,10 +114,6 @@ class _Controller(WorkController):  # type: ignore[misc]
     def end_soon(self) -> None:
         # Celery stops by a flag of the whole process; this stops only this worker.
         self.consumer.call_soon(_shut_down)
-
-
-def _nothing() -> None:
-    """See `WAKE`."""
 
 
 def _shut_down() -> None:

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from edgefront.api.candidates import tables
 from edgefront.api.context import Context
 from edgefront.api.docs.examples import example
-from edgefront.api.docs.openapi import answer, errors, kept
+from edgefront.api.docs.openapi import BINARY, answer, errors, kept
 from edgefront.api.http.auth import Here, Reader
 from edgefront.api.http.file_responses import send_view
 from edgefront.api.http.parameters import (
@@ -48,7 +48,6 @@ router = APIRouter(prefix="/v1", tags=["candidates"], route_class=ThreadRoute)
 Number = Annotated[int | None, Query(ge=0, le=1 << 53)]
 Id = Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z0-9_\-]+$")]
 Figure = Annotated[float | None, Query(ge=-1e300, le=1e300, allow_inf_nan=False)]
-_BINARY = {"type": "string", "format": "binary"}
 
 
 async def _filter(
@@ -109,7 +108,7 @@ Sort = Annotated[
             "content": {
                 "application/json": {"example": kept(example("candidate_page"))},
                 "text/csv": {"schema": {"type": "string"}, "example": "id,number,state\r\ncnd_01,17,measured\r\n"},
-                tables.PARQUET: {"schema": _BINARY, "example": "PAR1..."},
+                tables.PARQUET: {"schema": BINARY, "example": "PAR1..."},
             },
         },
         **errors(404),
@@ -178,7 +177,7 @@ def _page(here: Context, person: Principal, page: Callable[..., CandidatePage]) 
         200: {
             "description": "The length of a JSON header (unsigned 32-bit, little-endian), the header, then the columns "
             "that it names, each padded to 8 bytes",
-            "content": {points_wire.MEDIA_TYPE: {"schema": _BINARY, "example": "..."}},
+            "content": {points_wire.MEDIA_TYPE: {"schema": BINARY, "example": "..."}},
         },
         **errors(404),
     },

@@ -68,6 +68,26 @@ def answer(
     return {status: {"description": description, "content": {media: content}}, **errors(*statuses)}
 
 
+BINARY = {"type": "string", "format": "binary"}
+
+
+def file_answer(
+    description: str,
+    contents: dict[str, Any],
+    *statuses: int,
+    headers: dict[str, Any] | None = None,
+) -> dict[int | str, dict[str, Any]]:
+    """A file that is sent whole, in part, or not again; for `responses`. `contents`: media type → its content."""
+    etag = {"schema": {"type": "string"}, "description": "SHA-256 of the bytes, in quotes"}
+    part = {media: {"schema": BINARY, "example": "(a part)"} for media in contents}
+    return {
+        200: {"description": description, "headers": {"ETag": etag, **(headers or {})}, "content": contents},
+        206: {"description": "The part that Range selects", "content": part},
+        304: {"description": "Not modified: If-None-Match contains its ETag"},
+        **errors(*statuses),
+    }
+
+
 def event_stream_answer(example: Any, *statuses: int) -> dict[int | str, dict[str, Any]]:
     """A response that is a stream of server-sent events, with its example."""
     description = "An endless stream of events"

@@ -34,10 +34,12 @@ def send_file(
     headers: Mapping[str, str] | None = None,
 ) -> Response:
     """The file, the requested range of it, or 304 if the client has it. 416 for a range that starts after its end."""
-    sent = _headers(sha256) | dict(headers or {})
-    if if_none_match is not None and _names(if_none_match, sent["ETag"]):
+    etag = f'"{sha256}"'
+    sent = {"ETag": etag, "Cache-Control": "private, no-cache", "Accept-Ranges": "bytes", **(headers or {})}
+    known = {tag.strip().removeprefix("W/") for tag in (if_none_match or "").split(",")}
+    if etag in known or "*" in known:
         return Response(status_code=304, headers=sent)
-    whole = not _is_partial(request, sent["ETag"], size)
+    whole = not _is_partial(request, etag, size)
     return _WholeOrPart(path, whole=whole, headers=sent, media_type=media_type, filename=name)
 
 
@@ -76,15 +78,6 @@ class _WholeOrPart(FileResponse):
         if not await anyio.Path(self.path).is_file():
             raise Unavailable("the file has just been removed: ask for it again")
         await super().__call__(scope, receive, send)
-
-
-def _names(if_none_match: str, etag: str) -> bool:
-    tags = {tag.strip().removeprefix("W/") for tag in if_none_match.split(",")}
-    return etag in tags or "*" in tags
-
-
-def _headers(sha256: str) -> dict[str, str]:
-    return {"ETag": f'"{sha256}"', "Cache-Control": "private, no-cache", "Accept-Ranges": "bytes"}
 
 
 def _is_partial(request: Request, etag: str, size: int) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
 from typing import Any
 
@@ -60,8 +59,10 @@ class Guard:
                 for name, value in _HEADERS:
                     headers.setdefault(name, value)
                 seconds = time.perf_counter() - begun - state.get("waited_s", 0.0)
+                # The template of the route that answered is a bounded label.
+                route = str(getattr(scope.get("route"), "path_format", None) or "unmatched")
                 context: Context = scope["app"].state.context
-                context.metrics.answered(scope["method"], route_of(scope), message["status"], max(0.0, seconds))
+                context.metrics.answered(scope["method"], route, message["status"], max(0.0, seconds))
             await send(message)
 
         try:
@@ -90,7 +91,12 @@ class BodyBound:
             return
         path = own_path(scope)
         is_import = scope["method"] == "POST" and path == IMPORT_PATH  # written to the disk as it arrives
-        limit = self.max_import_bytes if is_import else min(self.max_bytes, _max_bytes_of(scope["method"], path))
+        if is_import:
+            limit = self.max_import_bytes
+        elif is_public(scope["method"], path):  # small where anybody may send a request
+            limit = min(self.max_bytes, PUBLIC_BYTES)
+        else:
+            limit = min(self.max_bytes, ENROL_BYTES) if path == ENROL_PATH else self.max_bytes
         headers = Headers(scope=scope)
         if "content-length" in headers and "transfer-encoding" in headers:
             await _ambiguous(scope, receive, send)
@@ -112,13 +118,6 @@ class BodyBound:
         await self.app(scope, bounded, send)
 
 
-def _max_bytes_of(method: str, path: str) -> float:
-    """Largest body, whatever the settings permit: small where anybody may send a request."""
-    if is_public(method, path):
-        return PUBLIC_BYTES
-    return ENROL_BYTES if path == ENROL_PATH else math.inf
-
-
 _ambiguous = problems.respond(
     400,
     "bad-request",
@@ -130,10 +129,5 @@ the connection cannot be attributed to a request.
 """
 
 
-def _too_large(limit: float) -> TooLarge:
-    return TooLarge(f"the body is larger than {limit:.0f} bytes, the limit here")
-
-
-def route_of(scope: Scope) -> str:
-    """The template of the route that answered, a bounded label; `unmatched` if there is none."""
-    return str(getattr(scope.get("route"), "path_format", None) or "unmatched")
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(f"the body is larger than {limit} bytes, the limit here")

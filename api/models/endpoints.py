@@ -9,7 +9,7 @@ from fastapi import APIRouter, Body, Query, Request, Response
 from starlette.responses import FileResponse
 
 from edgefront.api.docs.examples import example
-from edgefront.api.docs.openapi import answer, errors, sample
+from edgefront.api.docs.openapi import BINARY, answer, file_answer, sample
 from edgefront.api.http.auth import Anyone, Here, Reader
 from edgefront.api.http.file_responses import IfNoneMatch, send_file
 from edgefront.api.http.json_body import JsonRoute
@@ -22,41 +22,30 @@ from edgefront.core.wire.service import ImportedModel
 
 router = APIRouter(prefix="/v1", tags=["models"], route_class=JsonRoute)
 
-_BINARY = {"type": "string", "format": "binary"}
-
 
 @router.get(
     "/candidates/{candidate_id}/model",
     summary="Download a candidate's model",
     response_class=FileResponse,
-    responses={
-        200: {
-            "description": "The file. Its weights are untrained: random numbers from the candidate's seed.",
-            "headers": {
-                "ETag": {"schema": {"type": "string"}, "description": "SHA-256 of the bytes, in quotes"},
-                "Content-Disposition": {"schema": {"type": "string"}, "description": "A file name that also says so"},
-                "X-Edgefront-Weights": {"schema": {"type": "string", "enum": ["untrained-random", "none"]}},
-            },
-            "content": {
-                "application/onnx": {"schema": _BINARY, "example": "(an ONNX file)"},
-                "application/octet-stream": {"schema": _BINARY, "example": "(a safetensors file)"},
-                "application/x-tar": {"schema": _BINARY, "example": "(a tar archive)"},
-                "application/json": {
-                    "schema": {"type": "object", "description": "The canonical description (format=architecture)"},
-                    "example": example("architecture"),
-                },
+    responses=file_answer(
+        "The file. Its weights are untrained: random numbers from the candidate's seed.",
+        {
+            "application/onnx": {"schema": BINARY, "example": "(an ONNX file)"},
+            "application/octet-stream": {"schema": BINARY, "example": "(a safetensors file)"},
+            "application/x-tar": {"schema": BINARY, "example": "(a tar archive)"},
+            "application/json": {
+                "schema": {"type": "object", "description": "The canonical description (format=architecture)"},
+                "example": example("architecture"),
             },
         },
-        206: {
-            "description": "The part that Range selects",
-            "content": {
-                media: {"schema": _BINARY, "example": "(a part)"}
-                for media in ("application/onnx", "application/octet-stream", "application/x-tar", "application/json")
-            },
+        404,
+        413,
+        416,
+        headers={
+            "Content-Disposition": {"schema": {"type": "string"}, "description": "A file name that also says so"},
+            "X-Edgefront-Weights": {"schema": {"type": "string", "enum": ["untrained-random", "none"]}},
         },
-        304: {"description": "Not modified: If-None-Match contains its ETag"},
-        **errors(404, 413, 416),
-    },
+    ),
 )
 @router.head("/candidates/{candidate_id}/model", include_in_schema=False, response_class=FileResponse)
 async def download_model(

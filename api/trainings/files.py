@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 import anyio
 from fastapi import APIRouter, Query, Request, Response
@@ -15,7 +15,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import FileResponse, StreamingResponse
 
 from edgefront.api.docs.examples import example
-from edgefront.api.docs.openapi import answer, errors
+from edgefront.api.docs.openapi import BINARY, answer, errors, file_answer
 from edgefront.api.http.auth import Here, Person, Reader
 from edgefront.api.http.file_responses import IfNoneMatch, send_file, streamed
 from edgefront.api.http.parameters import TrainingId
@@ -31,25 +31,7 @@ from edgefront.core.wire.trainings import Licence, TrainingFile, TrainingView
 
 router = APIRouter(prefix="/v1/trainings", tags=["trainings"], route_class=ThreadRoute)
 
-_BINARY = {"type": "string", "format": "binary"}
 _MEDIA = "application/octet-stream"
-
-
-def _responses(what: str, example: str, *statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Of a file (`what`) that is sent whole, in part, or not again. `example` stands for its bytes."""
-    return {
-        200: {
-            "description": what,
-            "headers": {"ETag": {"schema": {"type": "string"}, "description": "SHA-256 of the bytes, in quotes"}},
-            "content": {_MEDIA: {"schema": _BINARY, "example": example}},
-        },
-        206: {
-            "description": "The part that Range selects",
-            "content": {_MEDIA: {"schema": _BINARY, "example": "(a part)"}},
-        },
-        304: {"description": "Not modified: If-None-Match contains its ETag"},
-        **errors(*statuses),
-    }
 
 
 FilePath = Annotated[
@@ -74,7 +56,7 @@ def list_training_files(training_id: TrainingId, person: Reader, here: Here) -> 
     "/{training_id}/files/{path:path}",
     summary="Download one of a training's files",
     response_class=FileResponse,
-    responses=_responses("The file", "(a safetensors file)", 404, 416),
+    responses=file_answer("The file", {_MEDIA: {"schema": BINARY, "example": "(a safetensors file)"}}, 404, 416),
 )
 async def download_training_file(
     training_id: TrainingId,
@@ -99,7 +81,7 @@ async def download_training_file(
     responses={
         200: {
             "description": "The archive, not compressed",
-            "content": {_MEDIA: {"schema": _BINARY, "example": "(a zip archive)"}},
+            "content": {_MEDIA: {"schema": BINARY, "example": "(a zip archive)"}},
         },
         **errors(404, 409),
     },
@@ -125,7 +107,9 @@ async def download_training_archive(training_id: TrainingId, person: Reader, her
     "/{training_id}/model",
     summary="Download a trained model as one file",
     response_class=FileResponse,
-    responses=_responses("The file, with the trained weights", "(a GGUF file)", 404, 409, 416),
+    responses=file_answer(
+        "With the trained weights", {_MEDIA: {"schema": BINARY, "example": "(a GGUF file)"}}, 404, 409, 416
+    ),
 )
 async def download_trained_model(
     training_id: TrainingId,

@@ -1,6 +1,4 @@
-"""Routes of the web pages: `/`, `/new`, `/jobs`, `/jobs/{id}`, `/jobs/{id}/log`,
-`/jobs/{id}/candidates/{id}`, `/compare`, `/trainings`, `/trainings/{id}`, `/devices`, `/devices/{id}`, `/docs` (of the
-API), `/login`, `/static/…`; and the page at an address where there is none.
+"""The web pages, their scripts and styles, and the page at an address where there is none.
 
 The pages contain no data: their scripts fetch it from `/v1` with the session cookie. So a page is not secret. Without a
 cookie a browser is redirected to `/login`; an expired cookie is detected by the first response of `/v1`.
@@ -199,69 +197,43 @@ _templates.globals.update(module=module_tags, own=own_address, packaged=packaged
 router = APIRouter(include_in_schema=False)
 
 
-@router.get("/")
-def home_page(request: Request) -> Response:
-    return _page(request, "home.html")
+PAGES = {
+    "/": "home.html",
+    "/new": "new.html",
+    "/jobs": "jobs.html",
+    "/jobs/{job_id}": "job.html",
+    "/jobs/{job_id}/log": "job_log.html",
+    "/jobs/{job_id}/candidates/{candidate_id}": "candidate.html",
+    "/compare": "compare.html",
+    "/trainings": "trainings.html",
+    "/trainings/{training_id}": "training.html",
+    "/devices": "devices.html",
+    "/devices/{device}": "device.html",
+    "/docs": "docs.html",
+}
+"""Path → template, which gets the path's parameters."""
+_WITH_INLINE_STYLES = {"job.html", "compare.html", "training.html", "docs.html"}
 
 
-@router.get("/jobs")
-def jobs_page(request: Request) -> Response:
-    return _page(request, "jobs.html")
+def _add_page(path: str, template: str) -> None:
+    def page(request: Request) -> Response:
+        # Browsers do not send a SameSite=Strict cookie after a link from another site; then the page's script checks.
+        elsewhere = request.headers.get("sec-fetch-site") == "cross-site"
+        if COOKIE not in request.cookies and not elsewhere:
+            here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+            return RedirectResponse(f"/login?next={quote(here, safe='')}", status_code=303, headers=PAGE_HEADERS)
+        return _render(request, template, **request.path_params)
+
+    router.add_api_route(path, page)
 
 
-@router.get("/new")
-def new_page(request: Request) -> Response:
-    return _page(request, "new.html")
-
-
-@router.get("/jobs/{job_id}")
-def job_page(request: Request, job_id: str) -> Response:
-    return _page(request, "job.html", policy=INLINE_STYLES_POLICY, job_id=job_id)
-
-
-@router.get("/jobs/{job_id}/log")
-def job_log_page(request: Request, job_id: str) -> Response:
-    return _page(request, "job_log.html", job_id=job_id)
-
-
-@router.get("/jobs/{job_id}/candidates/{candidate_id}")
-def candidate_page(request: Request, job_id: str, candidate_id: str) -> Response:
-    return _page(request, "candidate.html", job_id=job_id, candidate_id=candidate_id)
-
-
-@router.get("/compare")
-def compare_page(request: Request) -> Response:
-    return _page(request, "compare.html", policy=INLINE_STYLES_POLICY)
-
-
-@router.get("/trainings")
-def trainings_page(request: Request) -> Response:
-    return _page(request, "trainings.html")
-
-
-@router.get("/trainings/{training_id}")
-def training_page(request: Request, training_id: str) -> Response:
-    return _page(request, "training.html", policy=INLINE_STYLES_POLICY, training_id=training_id)
-
-
-@router.get("/devices")
-def devices_page(request: Request) -> Response:
-    return _page(request, "devices.html")
-
-
-@router.get("/devices/{device}")
-def device_page(request: Request, device: str) -> Response:
-    return _page(request, "device.html", device=device)
-
-
-@router.get("/docs")
-def docs_page(request: Request) -> Response:
-    return _page(request, "docs.html", policy=INLINE_STYLES_POLICY)
+for _path, _template in PAGES.items():
+    _add_page(_path, _template)
 
 
 @router.get("/login")
 def login_page(request: Request) -> Response:
-    return _render(request, "login.html", STRICT_POLICY)
+    return _render(request, "login.html")
 
 
 @router.api_route("/static/own/{version}/{path:path}", methods=["GET", "HEAD"])
@@ -296,19 +268,11 @@ def missing_page(request: Request) -> Response | None:
     """What a browser gets at an address where there is nothing; None for any other client."""
     if not wants_page(request.scope):
         return None
-    return _render(request, "missing.html", STRICT_POLICY, 404, path=request.url.path[:MAX_SHOWN_PATH])
+    return _render(request, "missing.html", 404, path=request.url.path[:MAX_SHOWN_PATH])
 
 
-def _page(request: Request, template: str, *, policy: str = STRICT_POLICY, **values: str) -> Response:
-    # Browsers do not send a SameSite=Strict cookie after a link from another site; then the page's script checks.
-    elsewhere = request.headers.get("sec-fetch-site") == "cross-site"
-    if COOKIE not in request.cookies and not elsewhere:
-        here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-        return RedirectResponse(f"/login?next={quote(here, safe='')}", status_code=303, headers=PAGE_HEADERS)
-    return _render(request, template, policy, **values)
-
-
-def _render(request: Request, template: str, policy: str, status: int = 200, /, **values: str) -> Response:
+def _render(request: Request, template: str, status: int = 200, /, **values: str) -> Response:
+    policy = INLINE_STYLES_POLICY if template in _WITH_INLINE_STYLES else STRICT_POLICY
     values |= {"root": request.scope["root_path"], "here": own_path(request.scope)}
     body = _templates.get_template(template).render(**values)
     return Response(body, status, {**PAGE_HEADERS, "Content-Security-Policy": policy}, media_type="text/html")

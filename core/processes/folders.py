@@ -51,11 +51,8 @@ def _remove_abandoned(place: Path) -> None:
         with suppress(OSError, Unavailable):
             status = folder.lstat()
             # Without its lock it may be one that lives, from which the system has removed what is old.
-            is_ours = stat.S_ISDIR(status.st_mode) and _is_own(status) and (folder / _LOCK).is_file()
+            is_own = not hasattr(os, "getuid") or status.st_uid == os.getuid()
+            is_ours = stat.S_ISDIR(status.st_mode) and is_own and (folder / _LOCK).is_file()
             if is_ours and time.time() - status.st_mtime > _NEW_S:
                 with only_holder(folder / _LOCK, Unavailable(f"the owner of {folder} lives")):
                     shutil.rmtree(folder, ignore_errors=True)
-
-
-def _is_own(status: os.stat_result) -> bool:
-    return not hasattr(os, "getuid") or status.st_uid == os.getuid()

@@ -19,7 +19,7 @@ import threading
 import traceback
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from edgefront.core.errors import EdgefrontError
 from edgefront.core.processes.child import first_for_the_oom_killer
@@ -32,8 +32,11 @@ def main() -> None:
     """Processes requests until the input ends."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    answers = _own_output()
-    _step_back()
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # from here on prints go to the log
+    with suppress(OSError):
+        os.nice(5)
+    first_for_the_oom_killer()
     asked: queue.SimpleQueue[str] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(asked,), daemon=True).start()
     while True:
@@ -76,19 +79,6 @@ def _one_thread(device: str) -> None:
             import torch
 
             torch.set_num_threads(1)
-
-
-def _own_output() -> TextIO:
-    """The original standard output; from here on prints go to the log."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    return answers
-
-
-def _step_back() -> None:
-    with suppress(OSError):
-        os.nice(5)
-    first_for_the_oom_killer()
 
 
 def _read(asked: queue.SimpleQueue[str]) -> None:

@@ -165,12 +165,9 @@ def _parsed(lines: list[bytes]) -> list[dict[str, Any]]:
         except ValidationError:  # truncated by a crash, and then resumed
             continue
         if metric.step >= 0:
-            parsed.append(metric.model_dump(mode="json", exclude_none=True, exclude_defaults=True) | _counted(metric))
+            counted = {"step": metric.step, "tokens": metric.tokens, "seconds": metric.seconds}
+            parsed.append(metric.model_dump(mode="json", exclude_none=True, exclude_defaults=True) | counted)
     return parsed
-
-
-def _counted(metric: MetricView) -> dict[str, Any]:
-    return {"step": metric.step, "tokens": metric.tokens, "seconds": metric.seconds}
 
 
 def _identity(path: Path) -> tuple[int, int, int] | None:

@@ -202,7 +202,7 @@ class Supervisor:
         return folder, read_manifest(folder)
 
     def _prepare_data(self, name: str, home: Path, lock: FolderLock) -> None:
-        command = python("edgefront.workers.training.prepare", name, str(home))
+        command = python("edgefront", "data", "prepare", name, "--home", str(home))
         process = RunProcess(command, self._folder, environment=os.environ, lock=lock)
         polled_at = float("-inf")
         try:
@@ -218,7 +218,7 @@ class Supervisor:
                 process.kill()
             process.end()
         if code:
-            last_line = tail(self._folder / LOG, 1).strip()
+            last_line = tail(self._folder / LOG, 1).strip().removeprefix("error: ")
             raise EdgefrontError(f"the data set {name} could not be prepared: {last_line or f'exit code {code}'}")
 
     def _watch(self, process: RunProcess, state: RunReader) -> Outcome:

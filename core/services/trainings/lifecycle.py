@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import Conflict, NotFound
+from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.services import cursor as cursors
 from edgefront.core.services import tasks
 from edgefront.core.services.access.keys import Principal
@@ -18,8 +20,7 @@ from edgefront.core.services.settings import Settings
 from edgefront.core.services.stored import RowReader
 from edgefront.core.services.trainings.files.folder import check_stored
 from edgefront.core.services.trainings.plan import (
-    Subject,
-    TrainingPlan,
+    Placement,
     check_chosen,
     chosen_for,
     evenly,
@@ -35,7 +36,7 @@ from edgefront.core.states import ACTIVE_TARGETS, LIVE_TRAININGS, KeyRole, Train
 from edgefront.core.store.database import Database
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.sql import Document
-from edgefront.core.store.tables import Target, Training
+from edgefront.core.store.tables import Candidate, Target, Training
 from edgefront.core.supernet.settings import CHOICES
 from edgefront.core.wire.trainings import (
     MetricPage,
@@ -92,11 +93,28 @@ def submit_trainings(
         check_chosen(session, chosen)
         now = database.now(session)
         made = [
-            _row(principal, request, plan, subject, position, now) for position, subject in enumerate(plan.subjects)
+            _queued(
+                plan.recipe,
+                plan.place,
+                now,
+                owner=principal.owner,
+                name=subject.name,
+                kind=TrainingKind.TRAINING,
+                position=position,
+                architecture=subject.architecture.canonical,
+                digest=subject.architecture.digest,
+                decoder_parameters=subject.decoder_parameters,
+                **_origin(subject.candidate),
+                dataset=plan.dataset,
+                dataset_digest=plan.dataset_digest,
+                budget=request.budget.model_dump(mode="json", exclude_none=True),
+                seed=request.seed,
+                request=stored,
+                request_digest=digest,
+                idempotency_key=idempotency_key,
+            )
+            for position, subject in enumerate(plan.subjects)
         ]
-        for training in made:
-            training.request = stored
-            training.request_digest, training.idempotency_key = digest, idempotency_key
         former = add_once(session, made, lambda: rows.find_by_key(session, principal.owner, idempotency_key or ""))
         if former is not None:
             return _same(session, former, digest)
@@ -142,9 +160,10 @@ class SupernetRequest:
 
 def create_supernet(session: Session, request: SupernetRequest, settings: Settings, now: datetime) -> Training:
     """A supernet's training for a search. Its target is advanced when it has ended."""
-    recipe = resolved_recipe(request.recipe, dict(request.overrides))
-    device, gpus, memory_bytes, queue = placed(request.requires, settings)
-    training = Training(
+    training = _queued(
+        resolved_recipe(request.recipe, dict(request.overrides)),
+        placed(request.requires, settings),
+        now,
         owner=request.owner,
         name=request.name[:100],
         kind=TrainingKind.SUPERNET,
@@ -155,19 +174,9 @@ def create_supernet(session: Session, request: SupernetRequest, settings: Settin
         target_id=request.target_id,
         dataset=request.dataset,
         dataset_digest=request.dataset_digest,
-        recipe_name=recipe.name,
-        recipe=recipe.model_dump(mode="json"),
         budget=dict(request.budget),
         supernet=dict(request.supernet),
         seed=request.seed,
-        device=device,
-        gpus=gpus,
-        memory_bytes=memory_bytes,
-        queue=queue,
-        state=TrainingState.QUEUED,
-        wanted=TrainingCommand.RUN,
-        created_at=now,
-        updated_at=now,
     )
     session.add(training)
     session.flush()
@@ -305,36 +314,24 @@ def delete_training(session: Session, principal: Principal, training_id: str) ->
     return free
 
 
-def _row(
-    principal: Principal, request: TrainingRequest, plan: TrainingPlan, subject: Subject, position: int, now: datetime
-) -> Training:
-    candidate = subject.candidate
+def _queued(recipe: Recipe, place: Placement, now: datetime, **values: Any) -> Training:
+    """A training that waits."""
     return Training(
-        owner=principal.owner,
-        name=subject.name,
-        kind=TrainingKind.TRAINING,
-        position=position,
-        architecture=subject.architecture.canonical,
-        digest=subject.architecture.digest,
-        decoder_parameters=subject.decoder_parameters,
-        job_id=None if candidate is None else candidate.job_id,
-        target_id=None if candidate is None else candidate.target_id,
-        candidate_id=None if candidate is None else candidate.id,
-        dataset=plan.dataset,
-        dataset_digest=plan.dataset_digest,
-        recipe_name=plan.recipe.name,
-        recipe=plan.recipe.model_dump(mode="json"),
-        budget=request.budget.model_dump(mode="json", exclude_none=True),
-        seed=request.seed,
-        device=plan.device,
-        gpus=plan.gpus,
-        memory_bytes=plan.memory_bytes,
-        queue=plan.queue,
+        recipe_name=recipe.name,
+        recipe=recipe.model_dump(mode="json"),
+        **place._asdict(),
         state=TrainingState.QUEUED,
         wanted=TrainingCommand.RUN,
         created_at=now,
         updated_at=now,
+        **values,
     )
+
+
+def _origin(candidate: Candidate | None) -> dict[str, str]:
+    if candidate is None:
+        return {}
+    return {"job_id": candidate.job_id, "target_id": candidate.target_id, "candidate_id": candidate.id}
 
 
 def _begin(session: Session, training: Training, now: datetime) -> None:

@@ -55,17 +55,6 @@ _ENDED = (
 
 def ended_by(session: Session, owner: str, worker: str) -> list[EndedTraining]:
     """The owner's latest trainings on a worker, the newest first."""
-    return _latest(session, Training.owner == owner, Training.worker == worker)
-
-
-def trainers(session: Session, owner: str) -> list[str]:
-    """The workers that have trained a model of this owner to its end, by name."""
-    of = (*_ENDED, Training.owner == owner, Training.worker.is_not(None))
-    query = select(Training.worker).where(*of).distinct().order_by(Training.worker)
-    return [worker for worker in session.scalars(query) if worker is not None]
-
-
-def _latest(session: Session, *of: object) -> list[EndedTraining]:
     columns = (
         Training.architecture,
         Training.trained,
@@ -77,8 +66,15 @@ def _latest(session: Session, *of: object) -> list[EndedTraining]:
         Training.recipe["compile"].as_boolean().label("compile"),
     )
     readable = Training.recipe["segment"].as_integer().is_not(None)
-    query = select(*columns).where(*_ENDED, readable, *of)  # type: ignore[arg-type]
+    query = select(*columns).where(*_ENDED, readable, Training.owner == owner, Training.worker == worker)
     return typed(EndedTraining, session.execute(query.order_by(Training.finished_at.desc(), Training.id).limit(LATEST)))
+
+
+def trainers(session: Session, owner: str) -> list[str]:
+    """The workers that have trained a model of this owner to its end, by name."""
+    of = (*_ENDED, Training.owner == owner, Training.worker.is_not(None))
+    query = select(Training.worker).where(*of).distinct().order_by(Training.worker)
+    return [worker for worker in session.scalars(query) if worker is not None]
 
 
 Asked = TypeVar("Asked", bound=TrainingBudget)
@@ -108,31 +104,27 @@ def list_trainers(database: Database, owner: str) -> list[TrainerView]:
     """The workers that have trained a model of this owner to its end, with their paces, by name."""
     with database.read() as session:
         ended = {name: ended_by(session, owner, name) for name in trainers(session, owner)}
-    known = {name: [each for each in trainings if _can_be_read(each)] for name, trainings in ended.items()}
+
+    def can_be_read(each: EndedTraining) -> bool:
+        return RowReader().read(lambda: Architecture.model_validate(each.trained or each.architecture)) is not None
+
+    known = {name: [each for each in trainings if can_be_read(each)] for name, trainings in ended.items()}
     return [TrainerView(name=name, gpus=own[0].gpus, pace=_view(own)) for name, own in known.items() if own]
-
-
-def _can_be_read(training: EndedTraining) -> bool:
-    return RowReader().read(lambda: Architecture.model_validate(training.trained or training.architecture)) is not None
 
 
 def _view(ended: Sequence[EndedTraining]) -> TrainerPace:
     """That of the trainings with as many GPUs, the precision and the compilation of the newest one."""
     alike = [training for training in ended if training.how == ended[0].how]
-    pace = _pace(alike)
+    described = [Architecture.model_validate(training.trained or training.architecture) for training in alike]
+    flops = [
+        float(flops_per_token(Shapes.of([architecture]), training.segment)[0])
+        for architecture, training in zip(described, alike, strict=True)
+    ]
+    seconds = [training.seconds / training.tokens for training in alike]
+    pace = Pace.fitted(flops, seconds, int(np.median([training.segment for training in alike])))
     return TrainerPace(
         seconds_per_token=pace.seconds_per_token,
         seconds_per_flop=pace.seconds_per_flop,
         segment=pace.segment,
         trainings=len(alike),
     )
-
-
-def _pace(ended: Sequence[EndedTraining]) -> Pace:
-    described = [Architecture.model_validate(training.trained or training.architecture) for training in ended]
-    flops = [
-        float(flops_per_token(Shapes.of([architecture]), training.segment)[0])
-        for architecture, training in zip(described, ended, strict=True)
-    ]
-    seconds = [training.seconds / training.tokens for training in ended]
-    return Pace.fitted(flops, seconds, int(np.median([training.segment for training in ended])))

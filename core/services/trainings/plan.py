@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from sqlalchemy.orm import Session
 
@@ -49,6 +49,16 @@ class Subject:
     candidate: Candidate | None = None
 
 
+class Placement(NamedTuple):
+    """What a training needs of its worker, and the queue of the workers that have it."""
+
+    device: str
+    gpus: int
+    """0 on a CPU."""
+    memory_bytes: int | None
+    queue: str
+
+
 @dataclass(frozen=True)
 class TrainingPlan:
     """A resolved request: each subject becomes one training."""
@@ -57,10 +67,7 @@ class TrainingPlan:
     recipe: Recipe
     dataset: str
     dataset_digest: str | None
-    device: str
-    gpus: int
-    memory_bytes: int | None
-    queue: str
+    place: Placement
 
 
 @dataclass(frozen=True)
@@ -130,16 +137,19 @@ def plan_for(request: TrainingRequest, chosen: Chosen, settings: Settings) -> Tr
     level = None if request.dataset else recipe.level
     digest = check_dataset(dataset, settings.data_folder, recipe.task, level, elsewhere=not settings.embedded)
     for subject in subjects:
-        _check_task(subject.architecture, recipe)
+        try:
+            check_task(subject.architecture, recipe)
+        except InvalidInput as error:
+            raise (error if error.field == "recipe" else error.under("overrides")) from None
     _check_parent(request, recipe, chosen.start)
     if chosen.start is not None:
         pairs = [(subject.name, subject.architecture) for subject in subjects]
         _check_weights(chosen.start, pairs, is_part=request.inherit)
         if digest is not None:
             _check_tokens(chosen.start, dataset, level, digest, settings)
-    device, gpus, memory_bytes, queue = placed(request.requires, settings)
-    check_served(device, queue, settings)
-    return TrainingPlan(tuple(subjects), recipe, dataset, digest, device, gpus, memory_bytes, queue)
+    place = placed(request.requires, settings)
+    _check_served(place.device, place.queue, settings)
+    return TrainingPlan(tuple(subjects), recipe, dataset, digest, place)
 
 
 def check_chosen(session: Session, chosen: Chosen) -> None:
@@ -220,8 +230,7 @@ def resolved_recipe(name: str, overrides: Document) -> Recipe:
         return recipe.overridden(overrides)
 
 
-def placed(requires: Requirements, settings: Settings) -> tuple[str, int, int | None, str]:
-    """Device, number of GPUs (0 without), bytes of memory, and the queue of the workers that have them."""
+def placed(requires: Requirements, settings: Settings) -> Placement:
     device = requires.device or settings.training.device
     memory_bytes = None if requires.memory_gb is None else int(requires.memory_gb * GIB)
     if memory_bytes is not None and memory_bytes >= 1 << 62:
@@ -239,11 +248,11 @@ def placed(requires: Requirements, settings: Settings) -> tuple[str, int, int | 
                 value=requires.gpus,
                 allowed="device cuda, or no gpus",
             )
-        return device, 0, memory_bytes, "cpu"
-    return device, requires.gpus, memory_bytes, "gpu" if requires.gpus == 1 else "gpus"
+        return Placement(device, 0, memory_bytes, "cpu")
+    return Placement(device, requires.gpus, memory_bytes, "gpu" if requires.gpus == 1 else "gpus")
 
 
-def check_served(device: str, queue: str, settings: Settings) -> None:
+def _check_served(device: str, queue: str, settings: Settings) -> None:
     """Raises `InvalidInput` if the service's only worker, that of its own process, can never train on such a device.
 
     Workers of their own may come later: for those a training waits.
@@ -278,11 +287,14 @@ def _subjects(request: TrainingRequest, chosen: Chosen) -> list[Subject]:
     if request.architecture is not None:
         with within("architecture"):
             architecture = Architecture.parse(request.architecture)
-        return [_subject(request.name or f"{_short(architecture)}", architecture)]
+        return [_subject(request.name or f"model {architecture.digest[:8]}", architecture)]
     if request.model is not None:
         model = named_model(request.model)
         return [_subject(request.name or model.name, model.architecture)]
-    return [_candidate_subject(name, candidate) for name, candidate in chosen.candidates]
+    return [
+        Subject(name[:100], Architecture.parse(candidate.architecture), candidate.decoder_parameters, candidate)
+        for name, candidate in chosen.candidates
+    ]
 
 
 def _picked(
@@ -325,21 +337,6 @@ def _subject(name: str, architecture: Architecture) -> Subject:
     # Parameter counts do not depend on the sequence length, and the position embedding may be shorter than the default
     # length.
     return Subject(name, architecture, costs(architecture, CostOptions(sequence_length=1)).decoder_parameters)
-
-
-def _candidate_subject(name: str, candidate: Candidate) -> Subject:
-    return Subject(name[:100], Architecture.parse(candidate.architecture), candidate.decoder_parameters, candidate)
-
-
-def _short(architecture: Architecture) -> str:
-    return f"model {architecture.digest[:8]}"
-
-
-def _check_task(architecture: Architecture, recipe: Recipe) -> None:
-    try:
-        check_task(architecture, recipe)
-    except InvalidInput as error:
-        raise (error if error.field == "recipe" else error.under("overrides")) from None
 
 
 def _check_parent(request: TrainingRequest, recipe: Recipe, start: Training | None) -> None:

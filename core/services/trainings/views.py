@@ -143,7 +143,14 @@ def _view(
         job_id=training.job_id,
         target_id=training.target_id,
         candidate_id=training.candidate_id,
-        measured=None if measured is None else _measured(*measured),
+        measured=None
+        if measured is None
+        else MeasuredCandidateView(
+            target=measured[1].name,
+            latency_ms=measured[0].latency_ms,
+            memory_bytes=measured[0].memory_bytes,
+            on_frontier=measured[0].on_frontier,
+        ),
         dataset=training.dataset,
         dataset_digest=training.dataset_digest,
         recipe=reader.read(lambda: _DOCUMENT.validate_python(training.recipe)),
@@ -182,15 +189,6 @@ def _requirements(training: Training) -> Requirements | None:
         device=cast(Device, training.device),
         gpus=max(1, training.gpus),
         memory_gb=None if training.memory_bytes is None else training.memory_bytes / GIB,
-    )
-
-
-def _measured(candidate: Candidate, target: Target) -> MeasuredCandidateView:
-    return MeasuredCandidateView(
-        target=target.name,
-        latency_ms=candidate.latency_ms,
-        memory_bytes=candidate.memory_bytes,
-        on_frontier=candidate.on_frontier,
     )
 
 
