@@ -12,7 +12,6 @@ import uvicorn
 from fastapi import FastAPI
 
 from edgefront.api.app import create_app
-from edgefront.api.binding import check_bind
 from edgefront.api.context import Context
 from edgefront.api.web import pages
 from edgefront.core.errors import InvalidInput
@@ -57,7 +56,7 @@ def make_server(settings: Settings, app: FastAPI | None = None, **options: Any) 
     """A server for `app`, made from the settings if absent; `options` go to uvicorn's configuration. `InvalidInput` for
     a certificate that cannot be used.
     """
-    check_bind(settings)
+    settings.check_bind()
     http = settings.http
     if http.certificate is not None:
         try:
@@ -95,7 +94,7 @@ def serve(settings: Settings) -> None:
     """Runs until SIGTERM or Ctrl-C. `InvalidInput` for settings that it cannot run with, `Conflict`
     for a database of another release.
     """
-    check_bind(settings)
+    settings.check_bind()
     switch_often()
     Database(settings.database_url, pool_size=1).refuse_other_release()
     if settings.embedded:

@@ -6,14 +6,11 @@ among them: TensorBoard has those (`core.training.tensorboard`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
 
-from edgefront.core.services.fleet.overview import Overview
+from edgefront.core.services.fleet.overview import StateGauge
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -59,43 +56,12 @@ class Metrics:
         self._requests.labels(method if method in _METHODS else "other", route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
 
-    def text(self, overview: Overview | None) -> bytes:
-        """The exposition text. Without `overview` (the database is unavailable) only the process's own metrics."""
-        state = CollectorRegistry()
-        state.register(_State(overview))
-        return bytes(generate_latest(self.registry)) + bytes(generate_latest(state))
-
-
-class _State(Collector):
-    def __init__(self, overview: Overview | None) -> None:
-        self._overview = overview
-
-    def collect(self) -> Iterable[Any]:
-        up = GaugeMetricFamily("edgefront_database_up", "1 if the database answers")
-        up.add_metric((), float(self._overview is not None))
-        yield up
-        if self._overview is None:
-            return
-        state = self._overview
-        speed = "Tokens a second of all running trainings together, by their last reports"
-        for name, text, label, values in (
-            ("jobs", "Jobs by state", "state", state.jobs),
-            ("targets", "Targets by state", "state", state.targets),
-            ("launches_open", "Launches that are requested or leased", "state", state.launches),
-            ("devices", "Devices by state", "state", state.devices),
-            ("trainings", "Trainings by state", "state", state.trainings),
-            ("training_tokens_per_second", speed, "device", state.training_tokens_per_s),
-        ):
-            family = GaugeMetricFamily(f"edgefront_{name}", text, labels=(label,))
+    def text(self, state: Sequence[StateGauge] | None) -> bytes:
+        """The exposition text. Without `state` (the database is unavailable) only the process's own metrics."""
+        registry = CollectorRegistry()
+        Gauge("edgefront_database_up", "1 if the database answers", registry=registry).set(state is not None)
+        for name, meaning, label, values in state or ():
+            gauge = Gauge(f"edgefront_{name}", meaning, [label] if label else [], registry=registry)
             for key, value in values.items():
-                family.add_metric((key,), value)
-            yield family
-        for name, text, value in (
-            ("devices_online", "Devices seen within the last minute", state.devices_online),
-            ("settling_lag_seconds", "Age of the oldest report that is not settled yet", state.settling_lag_s),
-            ("reports_waiting", "Reports that are not settled yet", state.reports_waiting),
-            ("training_wait_seconds", "Time since the oldest queued training was submitted", state.trainings_wait_s),
-        ):
-            family = GaugeMetricFamily(f"edgefront_{name}", text)
-            family.add_metric((), value)
-            yield family
+                (gauge.labels(key) if label else gauge).set(value)
+        return bytes(generate_latest(self.registry)) + bytes(generate_latest(registry))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import parse_qsl, urlsplit
@@ -17,7 +18,7 @@ from platformdirs import user_data_dir
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
-from edgefront.core.addresses import LOOPBACK
+from edgefront.core.addresses import LOOPBACK, is_local
 from edgefront.core.errors import InvalidInput
 from edgefront.core.validation import existing, invalid_input
 
@@ -224,6 +225,35 @@ class Settings(BaseSettings):
     def data_folder(self) -> Path:
         """The folder of prepared data sets."""
         return self.training.data or self.home / "data"
+
+    def check_bind(self) -> None:
+        """Raises `InvalidInput` for plain HTTP beyond this machine, unless it is explicitly enabled."""
+        http = self.http
+        if http.share_port and (self.embedded or http.port == 0 or not hasattr(socket, "SO_REUSEPORT")):
+            raise InvalidInput(
+                "http.share_port is for several API processes on one machine: it needs a separate broker, a fixed "
+                "port, and a system on which processes can share a port",
+                field="http.share_port",
+                value=True,
+                allowed="false, or true with EDGEFRONT_BROKER__URL=redis://… and EDGEFRONT_HTTP__PORT set",
+            )
+        if (http.certificate is None) != (http.certificate_key is None):
+            raise InvalidInput(
+                "http.certificate and http.certificate_key belong together: set both or neither",
+                field="http.certificate",
+                value=str(http.certificate),
+                allowed="the paths of two PEM files",
+            )
+        if http.certificate is not None or http.insecure or is_local(http.host):
+            return
+        raise InvalidInput(
+            f"http.host {http.host} can be reached from other machines, and plain HTTP would show them every key: give "
+            "http.certificate and http.certificate_key, or put a proxy that ends TLS in front and set "
+            "EDGEFRONT_HTTP__INSECURE=true",
+            field="http.host",
+            value=http.host,
+            allowed="a loopback address, TLS, or http.insecure",
+        )
 
     def environment(self) -> dict[str, str]:
         """This process's environment with these settings as variables, from which a child process reads them."""

@@ -171,9 +171,7 @@ class EmbeddedService:
             settings.http.host = self._host
         if self.wanted_port is None and "port" in settings.http.model_fields_set:
             self.wanted_port = settings.http.port
-        from edgefront.api.binding import check_bind
-
-        check_bind(settings)
+        settings.check_bind()
         return settings
 
     def _admin(self, database: Database) -> Principal:

@@ -13,7 +13,6 @@ from typing import Any
 import httpx
 import pytest
 
-from edgefront.api.binding import check_bind
 from edgefront.api.serve import make_server
 from edgefront.core.addresses import is_local
 from edgefront.core.errors import InvalidInput
@@ -27,7 +26,7 @@ def settings(**http: Any) -> Settings:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
 def test_loopback_needs_nothing(host: str) -> None:
-    check_bind(settings(host=host))
+    settings(host=host).check_bind()
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "no.such.host.invalid"])
@@ -37,13 +36,13 @@ def test_plain_http_beyond_loopback_is_refused_unless_asked_for(host: str) -> No
         make_server(settings(host=host))
     assert refused.value.field == "http.host"
     assert "EDGEFRONT_HTTP__INSECURE" in refused.value.detail
-    check_bind(settings(host=host, insecure=True))
-    check_bind(settings(host=host, certificate=Path("a.pem"), certificate_key=Path("b.pem")))
+    settings(host=host, insecure=True).check_bind()
+    settings(host=host, certificate=Path("a.pem"), certificate_key=Path("b.pem")).check_bind()
 
 
 def test_a_certificate_needs_its_key() -> None:
     with pytest.raises(InvalidInput, match="belong together"):
-        check_bind(settings(certificate=Path("a.pem")))
+        settings(certificate=Path("a.pem")).check_bind()
 
 
 def _environment(home: Path, **variables: str) -> dict[str, str]:
@@ -93,7 +92,7 @@ def test_several_processes_share_one_port(tmp_path: Path, sqlite_url: str, redis
 
 def test_a_shared_port_needs_a_broker() -> None:
     with pytest.raises(InvalidInput, match="separate broker") as refused:
-        check_bind(settings(share_port=True))
+        settings(share_port=True).check_bind()
     assert refused.value.field == "http.share_port"
 
 

@@ -397,11 +397,12 @@ def test_trainings_are_counted_for_the_dashboard(sqlite_pool: Pool) -> None:
     assert claim is not None
     say(pool, claim, Report("training", step=1, steps=3, metrics=[metric(1) | {"tokens_per_s": 250.0}]))
     with pool.database.read() as session:
-        found = overview(session, pool.database.now(session) + timedelta(seconds=60))
-    assert {state: count for state, count in found.trainings.items() if count} == {"queued": 1, "training": 1}
-    assert found.training_tokens_per_s == {"cpu": 250.0, "cuda": 0.0}
-    assert 60 <= found.trainings_wait_s < 120
-    assert (found.reports_waiting, found.settling_lag_s) == (0, 0.0)
+        gauges = overview(session, pool.database.now(session) + timedelta(seconds=60))
+    found = {gauge.name: gauge.values for gauge in gauges}
+    assert {state: count for state, count in found["trainings"].items() if count} == {"queued": 1, "training": 1}
+    assert found["training_tokens_per_second"] == {"cpu": 250.0, "cuda": 0.0}
+    assert 60 <= found["training_wait_seconds"][""] < 120
+    assert found["reports_waiting"] == found["settling_lag_seconds"] == {"": 0}
 
 
 def test_scores_show_which_of_them_are_comparable(sqlite_pool: Pool) -> None:

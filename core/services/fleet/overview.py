@@ -1,10 +1,10 @@
-"""Numbers of jobs, targets, launches, devices and trainings by state, for metrics and dashboards."""
+"""Numbers of jobs, targets, launches, devices and trainings by state, for metrics."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
@@ -16,45 +16,40 @@ from edgefront.core.store.tables import Device, Job, Launch, Target, Training
 from edgefront.core.store.tables.measurement import REPORTED
 
 
-@dataclass(frozen=True)
-class Overview:
-    """Numbers of rows by state; 0 for states without rows."""
+class StateGauge(NamedTuple):
+    """A metric of the service's state: its values by a label, or one under an empty name."""
 
-    jobs: dict[str, int]
-    targets: dict[str, int]
-    launches: dict[str, int]
-    """Only live launches: the others have ended."""
-    devices: dict[str, int]
-    devices_online: int
-    settling_lag_s: float
-    """Age of the oldest report that is not settled; 0 if there is none."""
-    reports_waiting: int
-    """Reports that are not settled."""
-    trainings: dict[str, int]
-    trainings_wait_s: float
-    """Time since the oldest of the queued trainings was submitted; 0 if there is none."""
-    training_tokens_per_s: dict[str, float]
-    """Device (cpu, cuda) → tokens a second of all running trainings together."""
+    name: str
+    meaning: str
+    label: str
+    values: dict[str, float]
 
 
-def overview(session: Session, now: datetime) -> Overview:
-    """Counts by indexed columns, cheap enough to be queried every few seconds."""
-    return Overview(
-        jobs=_by_state(session, Job.state, JobState),
-        targets=_by_state(session, Target.state, TargetState),
-        launches=_by_state(session, Launch.state, (LaunchState.WANTED, LaunchState.LEASED)),
-        devices=_by_state(session, Device.state, DeviceState),
-        devices_online=_count(
-            session, between(Device.last_seen_at, now - ONLINE, now), Device.state != DeviceState.REVOKED
-        ),
-        settling_lag_s=_age_s(oldest_report(session), now),
-        reports_waiting=_count(session, Launch.state == REPORTED),
-        trainings=_by_state(session, Training.state, TrainingState),
-        trainings_wait_s=_age_s(
-            session.scalar(select(func.min(Training.created_at)).where(Training.state == TrainingState.QUEUED)), now
-        ),
-        training_tokens_per_s=_tokens_per_second(session),
+def overview(session: Session, now: datetime) -> list[StateGauge]:
+    """Counts by indexed columns, cheap enough to be queried every few seconds; 0 for states without rows."""
+    open_launches = (LaunchState.WANTED, LaunchState.LEASED)  # the others have ended
+    by_state: tuple[tuple[str, str, InstrumentedAttribute[Any], Iterable[str]], ...] = (
+        ("jobs", "Jobs by state", Job.state, JobState),
+        ("targets", "Targets by state", Target.state, TargetState),
+        ("launches_open", "Launches that are requested or leased", Launch.state, open_launches),
+        ("devices", "Devices by state", Device.state, DeviceState),
+        ("trainings", "Trainings by state", Training.state, TrainingState),
     )
+    online = (between(Device.last_seen_at, now - ONLINE, now), Device.state != DeviceState.REVOKED)
+    queued = session.scalar(select(func.min(Training.created_at)).where(Training.state == TrainingState.QUEUED))
+    lag_s, wait_s = _age_s(oldest_report(session), now), _age_s(queued, now)
+    speed = "Tokens a second of all running trainings together, by their last reports"
+    single = (
+        ("devices_online", "Devices seen within the last minute", _count(session, *online)),
+        ("settling_lag_seconds", "Age of the oldest report that is not settled yet", lag_s),
+        ("reports_waiting", "Reports that are not settled yet", _count(session, Launch.state == REPORTED)),
+        ("training_wait_seconds", "Time since the oldest queued training was submitted", wait_s),
+    )
+    return [
+        *(StateGauge(name, text, "state", _by_state(session, *rows)) for name, text, *rows in by_state),
+        StateGauge("training_tokens_per_second", speed, "device", _tokens_per_second(session)),
+        *(StateGauge(name, text, "", {"": value}) for name, text, value in single),
+    ]
 
 
 def oldest_report(session: Session) -> datetime | None:
@@ -62,7 +57,7 @@ def oldest_report(session: Session) -> datetime | None:
     return session.scalar(select(func.min(Launch.finished_at)).where(Launch.state == REPORTED))
 
 
-def _by_state(session: Session, column: InstrumentedAttribute[str], states: Iterable[str]) -> dict[str, int]:
+def _by_state(session: Session, column: InstrumentedAttribute[Any], states: Iterable[str]) -> dict[str, float]:
     wanted = [str(state) for state in states]
     rows = session.execute(select(column, func.count()).where(column.in_(wanted)).group_by(column))
     return dict.fromkeys(wanted, 0) | {str(row[0]): row[1] for row in rows}
