@@ -28,12 +28,12 @@ class StateGauge(NamedTuple):
 def overview(session: Session, now: datetime) -> list[StateGauge]:
     """Counts by indexed columns, cheap enough to be queried every few seconds; 0 for states without rows."""
     open_launches = (LaunchState.WANTED, LaunchState.LEASED)  # the others have ended
-    by_state: tuple[tuple[str, str, InstrumentedAttribute[Any], Iterable[str]], ...] = (
-        ("jobs", "Jobs by state", Job.state, JobState),
-        ("targets", "Targets by state", Target.state, TargetState),
-        ("launches_open", "Launches that are requested or leased", Launch.state, open_launches),
-        ("devices", "Devices by state", Device.state, DeviceState),
-        ("trainings", "Trainings by state", Training.state, TrainingState),
+    by_state: tuple[tuple[str, str, tuple[InstrumentedAttribute[Any], Iterable[str]]], ...] = (
+        ("jobs", "Jobs by state", (Job.state, JobState)),
+        ("targets", "Targets by state", (Target.state, TargetState)),
+        ("launches_open", "Launches that are requested or leased", (Launch.state, open_launches)),
+        ("devices", "Devices by state", (Device.state, DeviceState)),
+        ("trainings", "Trainings by state", (Training.state, TrainingState)),
     )
     online = (between(Device.last_seen_at, now - ONLINE, now), Device.state != DeviceState.REVOKED)
     queued = session.scalar(select(func.min(Training.created_at)).where(Training.state == TrainingState.QUEUED))
@@ -46,7 +46,7 @@ def overview(session: Session, now: datetime) -> list[StateGauge]:
         ("training_wait_seconds", "Time since the oldest queued training was submitted", wait_s),
     )
     return [
-        *(StateGauge(name, text, "state", _by_state(session, *rows)) for name, text, *rows in by_state),
+        *(StateGauge(name, text, "state", _by_state(session, *rows)) for name, text, rows in by_state),
         StateGauge("training_tokens_per_second", speed, "device", _tokens_per_second(session)),
         *(StateGauge(name, text, "", {"": value}) for name, text, value in single),
     ]

@@ -148,7 +148,7 @@ def plan_for(request: TrainingRequest, chosen: Chosen, settings: Settings) -> Tr
         if digest is not None:
             _check_tokens(chosen.start, dataset, level, digest, settings)
     place = placed(request.requires, settings)
-    _check_served(place.device, place.queue, settings)
+    check_served(place.device, place.queue, settings)
     return TrainingPlan(tuple(subjects), recipe, dataset, digest, place)
 
 
@@ -252,7 +252,7 @@ def placed(requires: Requirements, settings: Settings) -> Placement:
     return Placement(device, requires.gpus, memory_bytes, "gpu" if requires.gpus == 1 else "gpus")
 
 
-def _check_served(device: str, queue: str, settings: Settings) -> None:
+def check_served(device: str, queue: str, settings: Settings) -> None:
     """Raises `InvalidInput` if the service's only worker, that of its own process, can never train on such a device.
 
     Workers of their own may come later: for those a training waits.
