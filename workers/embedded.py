@@ -45,7 +45,7 @@ class EmbeddedWorker:
 
     def start(self, timeout_s: float = 30.0) -> None:
         """Returns once the worker takes messages. RuntimeError if it does not start in time."""
-        self._app.task(lambda: None, name=WAKE, shared=False)
+        self._app.task(_nothing, name=WAKE, shared=False)
         trains = [training_queue(self._settings, queue) for queue in served_queues(self._settings)]
         self._worker = _Controller(
             app=self._app,
@@ -114,6 +114,10 @@ class _Controller(WorkController):  # type: ignore[misc]
     def end_soon(self) -> None:
         # Celery stops by a flag of the whole process; this stops only this worker.
         self.consumer.call_soon(_shut_down)
+
+
+def _nothing() -> None:
+    """See `WAKE`."""
 
 
 def _shut_down() -> None:
