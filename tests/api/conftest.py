@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from running_api import Service, address, running
 
@@ -57,3 +58,15 @@ def sqlite_service(
 ) -> Service:
     """A running API on SQLite: for what does not reach the database."""
     return start_service(open_database(sqlite_url))
+
+
+@pytest.fixture
+def client(service: Service) -> httpx.Client:
+    """A user, bob."""
+    return service.client("user", "bob")
+
+
+@pytest.fixture
+def bob(sqlite_service: Service) -> httpx.Client:
+    """The same on SQLite."""
+    return sqlite_service.client("user", "bob")

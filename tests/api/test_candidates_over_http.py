@@ -23,11 +23,6 @@ from edgefront.core.wire.recommendations import RecommendationView
 
 
 @pytest.fixture
-def client(service: Service) -> httpx.Client:
-    return service.client("user", "bob")
-
-
-@pytest.fixture
 def path(service: Service, client: httpx.Client) -> str:
     """A finished job."""
     agent = SimulatedAgent(service.database)

@@ -72,11 +72,6 @@ def append(service: Service, job_id: str, count: int = 1) -> None:
 
 
 @pytest.fixture
-def client(service: Service) -> httpx.Client:
-    return service.client("user", "bob")
-
-
-@pytest.fixture
 def job(service: Service, client: httpx.Client) -> dict[str, Any]:
     service.enrol("board", CLASS)
     made = service.submit(client)

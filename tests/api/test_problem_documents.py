@@ -11,7 +11,6 @@ from typing import Any
 import httpx
 import pytest
 from running_api import Service, job, problem
-from simulated_agent import CLASS
 
 from edgefront.api.health import endpoints as health
 
@@ -73,16 +72,6 @@ def test_a_value_that_is_not_a_number_counts_as_missing(
     assert [place["field"] for place in document["errors"]] == [field]
 
 
-def test_numbers_as_they_should_be(sqlite_service: Service) -> None:
-    """Integers will do where a fraction may stand."""
-    sqlite_service.enrol("board", CLASS)
-    target = {"device_class": CLASS, "protocol": {"batch": 2, "time_limit_s": 30}, "limits": {"latency_ms": 5}}
-    made = sqlite_service.client().post("/v1/jobs", json=job(targets=[target], budget={"minutes": 5, "refinement": 0}))
-    assert made.status_code == 201
-    again = sqlite_service.client().get(made.headers["Location"]).json()["request"]
-    assert (again["targets"][0]["limits"]["latency_ms"], again["budget"]["minutes"]) == (5.0, 5.0)
-
-
 @pytest.mark.parametrize(
     ("body", "field", "detail", "allowed"),
     [
@@ -104,14 +93,6 @@ def test_numbers_as_they_should_be(sqlite_service: Service) -> None:
 def test_errors_are_worded_for_json(sqlite_service: Service, body: Any, field: str, detail: str, allowed: str) -> None:
     document = problem(post_job(sqlite_service.client(), json.dumps(body)), 422)
     assert (document["field"], document["detail"], document["allowed"]) == (field, detail, allowed)
-
-
-def test_forms_of_text_are_described(sqlite_service: Service) -> None:
-    document = problem(post_job(sqlite_service.client(), json.dumps({"targets": [{}], "name": "a\nb"})), 422)
-    assert document["detail"].startswith("name: must be letters, digits, spaces")
-    protocol = {"provider": "CUDA"}
-    document = problem(post_job(sqlite_service.client(), json.dumps({"targets": [{"protocol": protocol}]})), 422)
-    assert document["allowed"] == "1 to 40 small letters, digits and _"
 
 
 def test_an_error_of_the_project_inside_a_model_keeps_its_own_words(sqlite_service: Service) -> None:
