@@ -23,9 +23,8 @@ from edgefront.api.http.threads import ThreadRoute
 from edgefront.core.graph.model_file import ModelFormat
 from edgefront.core.number_formats import NumberFormat
 from edgefront.core.services.model_imports import begin_import, import_model
-from edgefront.core.services.trainings.files.downloads import Download, files_of
+from edgefront.core.services.trainings.files.downloads import Download, files_of, trained_model
 from edgefront.core.services.trainings.files.drafts import Draft
-from edgefront.core.services.trainings.files.models import trained_model
 from edgefront.core.wire.agent import Name
 from edgefront.core.wire.trainings import Licence, TrainingFile, TrainingView
 

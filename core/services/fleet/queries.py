@@ -15,8 +15,8 @@ from edgefront.core.states import DeviceState, LaunchState
 from edgefront.core.store import sql
 from edgefront.core.store.sql import Document, Prepared, any_of
 from edgefront.core.store.tables import Device, Launch
+from edgefront.core.store.tables.access import digest_of_facts
 from edgefront.core.store.tables.base import UtcDateTime, new_id
-from edgefront.core.store.tables.device import digest_of_facts
 from edgefront.core.wire.agent import EnrolRequest
 
 

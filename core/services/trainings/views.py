@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from sqlalchemy.orm import Session
 
 from edgefront.core.services.stored import PROTOCOL, RowReader, described
-from edgefront.core.services.trainings.files.models import formats_of_trained
+from edgefront.core.services.trainings.files.downloads import formats_of_trained
 from edgefront.core.services.trainings.queries import log as training_log
 from edgefront.core.services.trainings.queries import trainings as rows
 from edgefront.core.spaces.architecture import Architecture

@@ -1,13 +1,11 @@
 """All tables, imported in one place so that the metadata is complete."""
 
-from edgefront.core.store.tables.access import AccessVersion, ApiKey, EnrolmentToken, WebSession
+from edgefront.core.store.tables.access import AccessVersion, ApiKey, Device, EnrolmentToken, WebSession
 from edgefront.core.store.tables.base import Base, new_id, random_ids
 from edgefront.core.store.tables.candidate import Artifact, Candidate, ProxyScore, ProxyWait
-from edgefront.core.store.tables.device import Device
-from edgefront.core.store.tables.job import Event, Generation, Job, Target
+from edgefront.core.store.tables.job import Event, Generation, Job, Target, WorkItem
 from edgefront.core.store.tables.measurement import Launch, Lease, Measurement
 from edgefront.core.store.tables.training import Evaluation, OwnerLaw, Training, TrainingEvent, TrainingMetric
-from edgefront.core.store.tables.work import WorkItem
 
 __all__ = [
     "AccessVersion",

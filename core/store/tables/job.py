@@ -1,14 +1,14 @@
-"""Jobs, their targets, and the generations of each target."""
+"""Jobs, their targets, the generations of each target, and the work that workers claim."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ForeignKey, String, Text, UniqueConstraint
+from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from edgefront.core.states import JobEventKind, JobState, TargetState
+from edgefront.core.states import JobEventKind, JobState, TargetState, WorkKind
 from edgefront.core.store.tables.base import AutoId, Base, BigInt, Json, UtcDateTime, new_id, state_type
 
 PROXY = "decoder_parameters"
@@ -94,3 +94,25 @@ class Event(Base):
     target_id: Mapped[str | None] = mapped_column(String(40))
     data: Mapped[dict[str, Any]] = mapped_column(Json)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+
+class WorkItem(Base):
+    """A piece of work for a subject, from the request until it is done."""
+
+    __tablename__ = "work_item"
+    __table_args__ = (Index("ix_work_item_turn", "kind", "turn"), Index("ix_work_item_owner", "owner", "kind"))
+
+    kind: Mapped[WorkKind] = mapped_column(state_type(WorkKind, 10, "kind"), primary_key=True)
+    subject: Mapped[str] = mapped_column(
+        String(120), primary_key=True
+    )  # id of a target or score, kind of training and owner
+    owner: Mapped[str] = mapped_column(String(100))  # empty if it has none
+    turn: Mapped[float]  # lowest first
+    again: Mapped[bool] = mapped_column(default=False)  # requested once more since it was claimed
+    holder: Mapped[str | None] = mapped_column(String(120))  # the worker that does it
+    fence: Mapped[int] = mapped_column(default=0)  # claims so far
+    attempts: Mapped[int] = mapped_column(
+        default=0
+    )  # claims that expired without an answer of their holder, plus the present one
+    claimed_until: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    requested_at: Mapped[datetime] = mapped_column(UtcDateTime)
