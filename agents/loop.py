@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from statistics import median
 from typing import Any
 
 from edgefront.agents.device.conditions import Conditions
@@ -28,7 +29,6 @@ from edgefront.agents.server.leasing import HeldItem, Leasing
 from edgefront.agents.server.spool import Sender, Spool
 from edgefront.core.errors import EdgefrontError, InvalidInput, MeasurementError, Unavailable
 from edgefront.core.measurement.record import LaunchResult
-from edgefront.core.measurement.statistics import median
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.units import MB
 from edgefront.core.wire.agent import DeviceFacts, LaunchReport, LeaseItem

@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,6 @@ from edgefront.agents.measuring.measure import Measurer
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.files import whole_file
 from edgefront.core.measurement.protocol import MeasurementProtocol, Runtime
-from edgefront.core.measurement.statistics import median
 from edgefront.core.prediction.latency import LatencyPredictor
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import space

@@ -28,11 +28,11 @@ from edgefront.core.cost.shapes import ATTENTION, FEED_FORWARD, Shapes
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.prediction.memory import weight_bytes
 from edgefront.core.quality.shipped import law_named
-from edgefront.core.search.evolution import Evolution
 from edgefront.core.search.forecast import Forecast
 from edgefront.core.search.interface import generator
 from edgefront.core.search.population_shapes import PopulationShapes, identity
 from edgefront.core.search.problem import Problem
+from edgefront.core.search.surrogate import Evolution
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.base_space import Frame, Stock
 from edgefront.core.spaces.catalogue import LTS_GPT2

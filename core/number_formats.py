@@ -84,6 +84,3 @@ ordered by them."""
 
 NumberFormat = Literal["float32", "float16", "bfloat16", "int8", "int4", GgufQuantisation]
 """What a model computes in: a floating-point type, or float32 with quantised linear layers."""
-
-KnownFormat = Literal["float32", "bfloat16", "float16", "int8", "int4", GgufQuantisation, "int8_8bit"]
-"""The same with `int8_8bit`: of stored measurements alone, taken with weights of eight bits (decision 14)."""

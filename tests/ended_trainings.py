@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from edgefront.core.cost.shapes import Shapes
-from edgefront.core.quality.training_time import Pace, flops_per_token
+from edgefront.core.quality.predictor import Pace, flops_per_token
 from edgefront.core.recipes.papers import recipe
 from edgefront.core.spaces.models import named_model
 from edgefront.core.states import TrainingCommand, TrainingKind, TrainingState

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.prediction.features import descriptors, features
-from edgefront.core.prediction.spread import standardised
+from edgefront.core.prediction.features import descriptors, features, standardised
 from edgefront.core.spaces.architecture import Architecture
 
 ARCHITECTURE = ("embed_dim", "n_layer", "n_head", "mlp_ratio", "bias")

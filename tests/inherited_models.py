@@ -20,7 +20,7 @@ from edgefront.core.inherit.study import CutStudy, write_study
 from edgefront.core.inherit.tensors import inherited
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load
-from edgefront.core.quality.cut_law import Combinations, CutLaw, cut_origin
+from edgefront.core.quality.cut_law import CutLaw, cut_origin
 from edgefront.core.quality.cut_table import CutTable
 from edgefront.core.spaces.architecture import Architecture
 
@@ -73,7 +73,8 @@ def cut_law(name: str, combinations: int = 12) -> CutLaw:
         cut_origin(f"cuts-{name}", name, "noise", "valid", "token of 256", ""),
         table,
         of.parent_loss,
-        Combinations(parts, losses),
+        parts,
+        losses,
     )
 
 
@@ -98,7 +99,8 @@ def write_parent(folder: Path, model: LanguageModel, **facts: Any) -> CutLaw:
         cut_origin("cuts", "parent", "noise", "valid", "token of 256", "llama"),
         table,
         of.parent_loss,
-        Combinations(parts, losses),
+        parts,
+        losses,
     )
     write_study(CutStudy(of.importance, law, sha256(folder / WEIGHTS)), folder)
     return law

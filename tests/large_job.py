@@ -16,7 +16,7 @@ import numpy as np
 
 from edgefront.core.cost.costs import costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.pareto.dominance import Dominance
+from edgefront.core.pareto.frontier import Dominance
 from edgefront.core.spaces.catalogue import spaces
 from edgefront.core.store.database import Database
 from edgefront.core.store.sql import insert_rows

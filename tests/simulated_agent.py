@@ -72,7 +72,7 @@ def facts(memory_bytes: int = 8 << 30, cores: int = 4, numbers: tuple[str, ...] 
 
 
 def llama_cpp_facts(*caches: str, memory_bytes: int = 8 << 30) -> DeviceFacts:
-    """A device with llama.cpp, whose agent knows these formats; one of an earlier release knows of none."""
+    """A device with llama.cpp, whose cache may hold these formats."""
     runtime = RuntimeFacts(
         runtime="llamacpp",
         version="1",

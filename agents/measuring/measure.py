@@ -175,7 +175,7 @@ class Measurer:
             with cached_gguf(self._cache, subject, seed, protocol.gguf_format):
                 return self._launch(request)
         for spec in parameters(subject):
-            for part, kind in stored(spec, protocol.dtype, protocol.quantisation, protocol.block_size):
+            for part, kind in stored(spec, protocol.dtype, protocol.weights, protocol.block_size):
                 self._cache.file(part, seed, kind)
         return self._launch(request)
 

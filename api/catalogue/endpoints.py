@@ -13,7 +13,8 @@ from edgefront.api.docs.openapi import answer, sample
 from edgefront.api.http.auth import Anyone, Here, Reader
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import CatalogueName, HubName, HubOwner, LawName
-from edgefront.core.cost.costs import CostOptions, Dtype, Logits, Mode, costs
+from edgefront.core.cost.columns import Logits, Mode
+from edgefront.core.cost.costs import CostOptions, Dtype, costs
 from edgefront.core.cost.parameters import published_view
 from edgefront.core.errors import NotFound
 from edgefront.core.number_formats import Quantisation

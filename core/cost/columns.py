@@ -1,4 +1,5 @@
-"""The numbers that `core.cost.shapes.Shapes` has of one architecture: a row for each block, and one for its ends.
+"""The pass that is counted, and the numbers that `core.cost.shapes.Shapes` has of one architecture: a row for each
+block, and one for its ends.
 
 What linear layers have is counted there, for many architectures at once; here is what depends on more of the
 description than its widths: norms, biases, clusters of the vocabulary, kinds of output.
@@ -7,16 +8,40 @@ description than its widths: norms, biases, clusters of the vocabulary, kinds of
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from edgefront.core.spaces.architecture import Architecture, NormKind
 from edgefront.core.spaces.block import BLOCK_KINDS, Attention, Biases, Block, FeedForward, ShortConv, Sru, Srupp
 from edgefront.core.spaces.embeddings_and_head import LearnedPositions, RelativePositions
 
+Mode = Literal["forward", "prefill", "decode"]
+Logits = Literal["all", "last", "none"]
 Number = TypeVar("Number", int, Any)
 """An integer, or an array of integers: widths of one block, or of many."""
 
 _KIND = {kind: index for index, kind in enumerate(BLOCK_KINDS)}
+
+
+@dataclass(frozen=True)
+class Pass:
+    """`batch` sequences of `tokens` new tokens each, after `memory` earlier ones.
+
+    In forward a memory is a segment memory of layer inputs, in decode a cache of keys and values. `source` tokens
+    stand on the other side of a translation model.
+    """
+
+    batch: int
+    tokens: int
+    memory: int = 0
+    source: int = 0
+    mode: Mode = "forward"
+    logits: Logits = "all"
+
+    @property
+    def positions(self) -> int:
+        """Positions that `logits` names, of all sequences together."""
+        return {"all": self.batch * self.tokens, "last": self.batch, "none": 0}[self.logits]
 
 
 class BlockRow(NamedTuple):

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from edgefront.core.cost.one_pass import Logits, Mode, Pass
+from edgefront.core.cost.columns import Logits, Mode, Pass
 from edgefront.core.errors import InvalidInput
 from edgefront.core.number_formats import BLOCK_SIZE, GGUF_QUANTISED, KvCache, Quantisation
 from edgefront.core.spaces.architecture import Architecture
@@ -24,8 +24,6 @@ from edgefront.core.validation import one_of
 
 if TYPE_CHECKING:
     from edgefront.core.cost.shapes import Shapes
-
-__all__ = ["Costs", "Dtype", "Logits", "Mode", "costs"]
 
 Dtype = Literal["float64", "float32", "bfloat16", "float16"]
 

@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from edgefront.core.cost.one_pass import Pass
+from edgefront.core.cost.columns import Pass
 from edgefront.core.cost.shapes import ATTENTION, FEED_FORWARD, SHORT_CONV, SRU, SRUPP, Flags, Numbers, Shapes
 from edgefront.core.number_formats import KV_CACHE_BYTES, KvCache
 

@@ -26,7 +26,7 @@ from edgefront.core.inherit.importance import Importance, importance_of
 from edgefront.core.inherit.law_file import FORMAT, law_in, wrong
 from edgefront.core.inherit.tensors import inherited
 from edgefront.core.nn.weights import load_safetensors
-from edgefront.core.quality.cut_law import Combinations, CutLaw, cut_origin
+from edgefront.core.quality.cut_law import CutLaw, cut_origin
 from edgefront.core.quality.cut_table import cannot_be_cut
 from edgefront.core.quality.shipped import family
 from edgefront.core.quality.stored import MAX_LOG_PERPLEXITY, to_text
@@ -125,7 +125,8 @@ def study_cuts(
         ),
         table=table,
         parent_log_perplexity=parent_loss,
-        combinations=Combinations(parts, losses),
+        architectures=parts,
+        log_perplexity=losses,
     )
     return CutStudy(cutter.importance, law, weights)
 

@@ -54,7 +54,7 @@ def _pass_costs(architecture: Architecture, protocol: MeasurementProtocol, mode:
             logits=protocol.logits,
             mode=mode,
             memory_length=protocol.memory_length,
-            weights=protocol.quantisation,
+            weights=protocol.weights,
             block_size=protocol.block_size,
             kv_cache=protocol.kv_cache,
             repeated=protocol.runtime == "llamacpp",

@@ -7,16 +7,13 @@ from functools import cached_property
 from typing import Annotated, Any, Literal, cast, get_args
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
     StrictFloat,
     StrictInt,
-    field_validator,
     model_validator,
 )
-from pydantic_core import PydanticKnownError
 
 from edgefront.core.canonical import digest
 from edgefront.core.errors import ProtocolError
@@ -27,8 +24,8 @@ from edgefront.core.number_formats import (
     KV_CACHE_DEFAULT,
     GgufFormat,
     GgufQuantisation,
-    KnownFormat,
     KvCache,
+    NumberFormat,
     Quantisation,
 )
 from edgefront.core.validation import form
@@ -37,7 +34,6 @@ MemoryMethod = Literal["anonymous", "allocator", "device", "resident"]
 Mode = Literal["forward", "prefill", "decode", "generate"]
 Latency = Literal["total", "first_token", "token"]
 Dtype = Literal["float32", "bfloat16", "float16"]
-Weights = Literal[Quantisation, "int8_8bit"]
 BlockSize = Literal[16, 32, 64, 128, 256]
 
 DECODE_MEMORY_LENGTH = 192
@@ -49,9 +45,7 @@ LATENCY_NAMES: Mapping[Latency, str] = {
 }
 _LATER_FIELDS: Mapping[str, Any] = {"memory_length": 0, "weights": "full"}
 """Fields that came after protocols were first stored, with their defaults: at those they leave digests as they were."""
-_WEIGHTS_IN_IDENTITY = {"int8": "int8_7bit", "int8_8bit": "int8"}
-"""In digests `int8` stands for weights of eight bits, as it did when they had eight; those measurements keep theirs."""
-_WEIGHTS_OF: Mapping[Runtime, tuple[Weights, ...]] = {
+_WEIGHTS_OF: Mapping[Runtime, tuple[Quantisation, ...]] = {
     "onnxruntime": ("full", "int8", "int4"),
     "pytorch": ("full", "int8"),
     "openvino": ("full", "int8", "int4"),
@@ -64,11 +58,6 @@ _LLAMACPP: Mapping[str, tuple[Any, ...]] = {
     "dtype": ("float32", "float16"),
 }
 """What it measures of fields that others take any value of; a segment memory it does not have."""
-
-
-def former_kv_cache(dtype: str) -> KvCache:
-    """What llama.cpp's cache held before there was a choice."""
-    return "f32" if dtype == "float32" else "f16"
 
 
 class MeasurementProtocol(BaseModel):
@@ -109,19 +98,16 @@ class MeasurementProtocol(BaseModel):
     of each further token in the mean. The others are measured beside it."""
     dtype: Dtype = "float32"
     """Number format of weights, activations and state."""
-    weights: Weights = "full"
+    weights: Quantisation = "full"
     """int8: the linear layers of the blocks hold int8, and their inputs are quantised at run time. int4: they hold four
     bits a weight, and a scale for each block of weights. q8_0, q4_0, q4_k_m, q5_k_m, q6_k, iq4_nl: llama.cpp's, of all
-    matrices. int8_8bit: of stored measurements alone, which were taken with weights of eight bits; no device measures
-    it any more."""
+    matrices."""
     block_size: Annotated[BlockSize, Field(exclude_if=lambda size: size == BLOCK_SIZE)] = BLOCK_SIZE
     """With weights int4: weights of one output that share a scale. At its default it is neither sent nor part of the
     identity: agents and digests from before it came know no such field."""
     kv_cache: Annotated[KvCache | None, Field(exclude_if=lambda held: held is None)] = None
-    """Of llamacpp alone, what its cache of keys and values holds. f32: without flash attention, which would convert it
-    in every pass. Others: with flash attention wherever llama.cpp has it. Absent in protocols from before the field
-    came: f32 with dtype float32 and f16 with float16, which leave their digests as they were. A request without it
-    gets llama.cpp's default, f16 (`RequestedProtocol`)."""
+    """Of llamacpp alone, what its cache of keys and values holds, f16 if absent. f32: without flash attention, which
+    would convert it in every pass. Others: with flash attention wherever llama.cpp has it."""
     threads: Annotated[StrictInt, Field(ge=1, le=1024)] = 1
     warmup: Annotated[StrictInt, Field(ge=0, le=100)] = 2
     repeats: Annotated[StrictInt, Field(ge=1, le=1000)] = 5
@@ -135,22 +121,6 @@ class MeasurementProtocol(BaseModel):
     """Launches of one candidate at most."""
     time_limit_s: Annotated[StrictFloat, Field(gt=0, le=3600)] = 60.0
     """Wall-clock limit of one launch; over it the candidate is infeasible on this device."""
-
-    @field_validator("weights", mode="before")
-    @classmethod
-    def _known_weights(cls, value: Any) -> Any:
-        """An error offers what can be measured: not what is only read."""
-        if value not in get_args(Weights):
-            *names, last = (repr(name) for name in get_args(Quantisation))
-            raise PydanticKnownError("literal_error", {"expected": f"{', '.join(names)} or {last}"})
-        return value
-
-    @model_validator(mode="before")
-    @classmethod
-    def _no_kv_cache_is_none_given(cls, value: Any) -> Any:
-        if isinstance(value, Mapping) and value.get("kv_cache", ...) is None:
-            return {name: given for name, given in value.items() if name != "kv_cache"}
-        return value
 
     @model_validator(mode="before")
     @classmethod
@@ -210,9 +180,9 @@ class MeasurementProtocol(BaseModel):
 
     @model_validator(mode="after")
     def _quantised_from_float32(self) -> MeasurementProtocol:
-        if self.quantisation in ("int8", "int4") and self.dtype != "float32":
+        if self.weights in ("int8", "int4") and self.dtype != "float32":
             raise ProtocolError(
-                f"weights: {self.quantisation} needs dtype float32, in which the rest is computed, not {self.dtype}",
+                f"weights: {self.weights} needs dtype float32, in which the rest is computed, not {self.dtype}",
                 field="weights",
                 value=self.weights,
                 allowed="full, or dtype float32",
@@ -229,7 +199,7 @@ class MeasurementProtocol(BaseModel):
     @model_validator(mode="after")
     def _runtime_has_weights(self) -> MeasurementProtocol:
         formats = _WEIGHTS_OF[self.runtime]
-        if self.weights not in (*formats, "int8_8bit"):
+        if self.weights not in formats:
             raise ProtocolError(
                 f"weights: {self.runtime} has no {self.weights}; it has {', '.join(formats)}",
                 field="weights",
@@ -242,7 +212,7 @@ class MeasurementProtocol(BaseModel):
     def _only_llamacpp_has_a_kv_cache(self) -> MeasurementProtocol:
         if self.runtime == "llamacpp":
             if self.kv_cache is None:
-                object.__setattr__(self, "kv_cache", former_kv_cache(self.dtype))
+                object.__setattr__(self, "kv_cache", KV_CACHE_DEFAULT)
         elif self.kv_cache is not None:
             raise ProtocolError(
                 f"kv_cache: {self.runtime} keeps keys and values in its dtype; only llamacpp has {self.kv_cache}",
@@ -283,24 +253,14 @@ class MeasurementProtocol(BaseModel):
         return self
 
     @property
-    def number_format(self) -> KnownFormat:
+    def number_format(self) -> NumberFormat:
         """What a provider has to be able to compute in: `dtype`, or the weights' format where they are quantised."""
         return self.dtype if self.weights == "full" else self.weights
-
-    @property
-    def quantisation(self) -> Quantisation:
-        """What the linear layers of the blocks hold: int8 of whichever range, or int4."""
-        return "int8" if self.weights == "int8_8bit" else self.weights
 
     @property
     def gguf_format(self) -> GgufFormat:
         """What the matrices of the file hold that llamacpp reads."""
         return cast(GgufFormat, self.number_format)
-
-    def for_any_agent(self) -> MeasurementProtocol:
-        """The same without a `kv_cache` that is what its absence means: agents from before the field read it."""
-        former = self.runtime == "llamacpp" and self.kv_cache == former_kv_cache(self.dtype)
-        return self.model_copy(update={"kv_cache": None}) if former else self
 
     @property
     def one_pass(self) -> str:
@@ -326,23 +286,13 @@ class MeasurementProtocol(BaseModel):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The fields that decide which measurements may be compared."""
-        fields = self.for_any_agent().model_dump(mode="json", exclude={"precision", "max_launches", "time_limit_s"})
-        fields["weights"] = _WEIGHTS_IN_IDENTITY.get(self.weights, self.weights)
-        return {name: value for name, value in fields.items() if _LATER_FIELDS.get(name, ...) != value}
+        """The fields that decide which measurements may be compared; `int8` goes by its range, seven bits."""
+        fields = self.model_dump(mode="json", exclude={"precision", "max_launches", "time_limit_s"})
+        fields["weights"] = "int8_7bit" if self.weights == "int8" else self.weights
+        later = {**_LATER_FIELDS, "kv_cache": "f32" if self.dtype == "float32" else "f16"}
+        return {name: value for name, value in fields.items() if later.get(name, ...) != value}
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 over `identity`."""
         return digest(self.identity)
-
-
-def _as_requested(protocol: MeasurementProtocol) -> MeasurementProtocol:
-    if protocol.runtime != "llamacpp" or "kv_cache" in protocol.model_fields_set:
-        return protocol
-    given = protocol.model_dump(exclude_unset=True)
-    return MeasurementProtocol.model_validate({**given, "kv_cache": KV_CACHE_DEFAULT})
-
-
-RequestedProtocol = Annotated[MeasurementProtocol, AfterValidator(_as_requested)]
-"""A protocol in a new request: what it leaves open is as the runtime has it by default."""

@@ -1,14 +1,17 @@
-"""The protocols that differ from one in runtime, in the format of weights, and in that of llama.cpp's cache."""
+"""The protocols that differ from one in runtime, in the format of weights, and in that of llama.cpp's cache; and what a
+person types to measure, or to search, by a protocol.
+"""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
-from typing import get_args
+from typing import Any, get_args
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.protocol import Dtype, MeasurementProtocol
 from edgefront.core.measurement.runtimes import Runtime
-from edgefront.core.number_formats import KV_CACHE_DEFAULT, KvCache, WeightFormat
+from edgefront.core.number_formats import BLOCK_SIZE, KV_CACHE_DEFAULT, KvCache, WeightFormat
 from edgefront.core.validation import checked
 
 _DTYPES: Mapping[WeightFormat, Dtype] = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
@@ -18,12 +21,14 @@ _DEFAULTS: Mapping[Runtime, tuple[WeightFormat, ...]] = {
     "openvino": ("int8", "int4"),
     "pytorch": ("f32", "int8"),
 }
+_BUILDS = ("dtype", "weights", "block-size")
+"""Options that choose between builds of an architecture: a file is run as it is."""
 
 
 def format_of(protocol: MeasurementProtocol) -> WeightFormat:
     """The format of a protocol's weights, in one word."""
-    if protocol.quantisation != "full":
-        return protocol.quantisation
+    if protocol.weights != "full":
+        return protocol.weights
     return next(name for name, dtype in _DTYPES.items() if dtype == protocol.dtype)
 
 
@@ -97,3 +102,54 @@ def _formats_of(protocol: MeasurementProtocol, runtime: Runtime) -> list[WeightF
             continue
         had.append(weights)
     return had
+
+
+def measure_command(model: str, protocol: MeasurementProtocol, *, of_file: bool = False) -> str:
+    """`edgefront measure MODEL` with its `measure_options`."""
+    return shlex.join(["edgefront", "measure", model, *measure_options(protocol, of_file=of_file)])
+
+
+def measure_options(protocol: MeasurementProtocol, *, of_file: bool = False) -> list[str]:
+    """The options with which `edgefront measure` does what the protocol says; `of_file`: of a GGUF file, which has its
+    own formats.
+    """
+    options: dict[str, Any] = {
+        "runtime": protocol.runtime,
+        "provider": protocol.provider,
+        "threads": protocol.threads,
+        "batch": protocol.batch,
+        "dtype": protocol.dtype,
+        "weights": protocol.weights,
+        "block-size": None if protocol.block_size == BLOCK_SIZE else protocol.block_size,
+        "kv-cache": protocol.kv_cache,
+        "logits": protocol.logits,
+        "warmup": protocol.warmup,
+        "repeats": protocol.repeats,
+    }
+    if protocol.mode == "generate":
+        options |= {
+            "prompt": protocol.sequence_length,
+            "new": protocol.new_tokens,
+            "context": protocol.memory_length,
+        }
+    else:
+        options |= {
+            "mode": protocol.mode,
+            "sequence-length": protocol.sequence_length,
+            "memory-length": protocol.memory_length,
+        }
+    given = {name: value for name, value in options.items() if value is not None and not (of_file and name in _BUILDS)}
+    return [word for name, value in given.items() for word in (f"--{name}", str(value))]
+
+
+def place_words(place: str, protocol: MeasurementProtocol) -> str:
+    """`DEVICE:RUNTIME:THREADS,FIELD=VALUE` of `edgefront find --device`, with the fields that are not the defaults.
+
+    `place` is a device's name, or `class=NAME`.
+    """
+    default = MeasurementProtocol(runtime=protocol.runtime, mode=protocol.mode).model_dump(mode="json")
+    given = protocol.model_dump(mode="json", exclude={"runtime", "threads"})
+    fields = [f",{name}={value}" for name, value in given.items() if value is not None and value != default.get(name)]
+    if protocol.mode != MeasurementProtocol().mode:
+        fields.insert(0, f",mode={protocol.mode}")
+    return f"{place}:{protocol.runtime}:{protocol.threads}{''.join(fields)}"

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from edgefront.core.pareto.frontier import checked_points
 from edgefront.core.pareto.ratio import Figure, Ratio
 
 MARGIN = 1.1
@@ -243,10 +244,7 @@ def _half_widths(given: ArrayLike | None, count: int) -> NDArray[np.float64]:
 
 
 def _rows(points: ArrayLike) -> NDArray[np.float64]:
-    array = np.asarray(points, dtype=np.float64)
-    array = array.reshape(0, 3) if array.size == 0 else array
-    if array.ndim != 2 or array.shape[1] != 3:
-        raise ValueError(f"rows are (proxy, latency_ms, memory_bytes), not of shape {array.shape}")
-    if not np.isfinite(array).all() or (array[:, 1:] <= 0).any():
-        raise ValueError("proxy, latency and memory must be finite, latency and memory positive")
+    array = checked_points(points)
+    if (array[:, 1:] <= 0).any():
+        raise ValueError("latency and memory must be positive")
     return array

@@ -7,41 +7,33 @@ good as more, whatever the score, which is of the weights as they were published
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from edgefront.core.pareto.options import Option
 
 RUNNERS_UP = 5
 
 
-@dataclass(frozen=True)
-class Choice(Option):
-    """A model in one format and runtime; `name` is the model's, `score` that of its published weights."""
-
-    bits: int = 32
-    """Bits of a weight."""
-
-
-def ranked(choices: Sequence[Choice]) -> list[Choice]:
+def ranked(choices: Sequence[Option]) -> list[Option]:
     """The best first: the highest score; of one score the most bits; of these the fastest."""
     return sorted(choices, key=lambda choice: (-choice.score, -choice.bits, choice.latency.value, choice.id))
 
 
-def frontier(choices: Sequence[Choice], epsilon: float) -> list[Choice]:
+def frontier(choices: Sequence[Option], epsilon: float) -> list[Option]:
     """Those that no other is at least as good as in score, bits, latency and memory, and better in one, in the order of
     `ranked`. Times and memories that differ by no more than `epsilon` (relative) are alike; of choices alike in
     everything the first stays.
     """
-    kept: list[Choice] = []
+    kept: list[Option] = []
     for choice in ranked(choices):
-        dominated = any(_as_good(other, choice, epsilon) and _better(other, choice, epsilon) for other in choices)
+        as_good = [other for other in choices if _as_good(other, choice, epsilon)]
+        dominated = any(not _as_good(choice, other, epsilon) for other in as_good)
         alike = any(_as_good(other, choice, epsilon) for other in kept)
         if not dominated and not alike:
             kept.append(choice)
     return kept
 
 
-def trade(choice: Choice, best: Choice, benchmark: str) -> str:
+def trade(choice: Option, best: Option, benchmark: str) -> str:
     """What a choice gives and takes against the best."""
     difference = choice.score - best.score
     if choice.name == best.name:
@@ -61,19 +53,10 @@ def trade(choice: Choice, best: Choice, benchmark: str) -> str:
     )
 
 
-def _as_good(choice: Choice, other: Choice, epsilon: float) -> bool:
+def _as_good(choice: Option, other: Option, epsilon: float) -> bool:
     return (
         choice.score >= other.score
         and choice.bits >= other.bits
         and choice.latency.value <= other.latency.value * (1 + epsilon)
         and choice.memory.value <= other.memory.value * (1 + epsilon)
-    )
-
-
-def _better(choice: Choice, other: Choice, epsilon: float) -> bool:
-    return (
-        choice.score > other.score
-        or choice.bits > other.bits
-        or choice.latency.value * (1 + epsilon) < other.latency.value
-        or choice.memory.value * (1 + epsilon) < other.memory.value
     )

@@ -92,6 +92,8 @@ class Option:
     """What `predicted` is of, in a few words."""
     trained: float | None = None
     """Perplexity after training; only of models that were trained alike."""
+    bits: int = 32
+    """Bits of a weight."""
 
     def value(self, limit: LimitName) -> float:
         """The figure that a limit bounds, in the limit's unit; ∞ if it is unknown."""

@@ -12,10 +12,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from edgefront.core.pareto import sentences
-from edgefront.core.pareto.dominance import Dominance
+from edgefront.core.pareto.frontier import Dominance
 from edgefront.core.pareto.options import (
     By,
     LimitName,
@@ -49,9 +48,6 @@ class Recommendation:
     """The option nearest to the limits, if none is within them."""
     moves: tuple[Move, ...] = ()
     """Limits of which each alone could be moved; or all to move together, if one is not enough."""
-
-
-AnyOption = TypeVar("AnyOption", bound=Option)
 
 
 @dataclass(frozen=True)
@@ -167,9 +163,9 @@ def _rank(option: Option) -> tuple[float, float, bool, str]:
     return -option.score, option.latency.value, not option.stock, option.id
 
 
-def runners_up(best: AnyOption, others: Sequence[AnyOption], count: int) -> list[AnyOption]:
+def runners_up(best: Option, others: Sequence[Option], count: int) -> list[Option]:
     """So many of the others, which are ranked: first those that are faster or smaller than all better ones for sure."""
-    traded: list[AnyOption] = []
+    traded: list[Option] = []
     for other in others:
         if all(
             other.latency.over(kept.latency).below or other.memory.over(kept.memory).below for kept in (best, *traded)

@@ -13,7 +13,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefront.core.measurement.interval import t_quantile
+from edgefront.core.measurement.statistics import t_quantile
 from edgefront.core.statistics import Z_95
 
 Floats = NDArray[np.float64]

@@ -16,11 +16,12 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from edgefront.core.cost.columns import Pass
 from edgefront.core.cost.flops import Tokens, products_of_blocks, products_of_ends, run_blocks
-from edgefront.core.cost.one_pass import Pass
 from edgefront.core.cost.shapes import ATTENTION, FEED_FORWARD, IDENTITY, SHORT_CONV, SRU, SRUPP, Shapes
+from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.generation import parts
 from edgefront.core.measurement.passes import source_length
 from edgefront.core.measurement.protocol import MeasurementProtocol
@@ -177,3 +178,69 @@ def _of_blocks(shapes: Shapes, run: Pass) -> Iterator[tuple[str, Floats]]:
     if convolution.any():
         yield "convolution_calls", convolution
         yield "convolution_taps", new * d * shapes.width * convolution
+
+
+# What many rows are asked --------------------------------------------------------------------------------------------
+
+MIN_ARCHITECTURES = 3
+"""Different ones, below which nothing is predicted."""
+_DIGITS = 9
+
+
+def positive(name: str, values: ArrayLike, count: int) -> Floats:
+    """(count,) finite numbers above zero; `InvalidInput` names the row that is not."""
+    numbers = np.asarray(values, dtype=np.float64)
+    if numbers.shape != (count,):
+        raise InvalidInput(
+            f"{name}: {count} architectures need as many values, not {numbers.shape}",
+            field=name,
+            value=list(numbers.shape),
+            allowed=f"{count} numbers",
+        )
+    for row in np.flatnonzero(~(np.isfinite(numbers) & (numbers > 0)))[:1]:
+        raise InvalidInput(
+            f"{name}.{row}: must be a number above zero, not {numbers[row]}",
+            field=f"{name}.{row}",
+            value=float(numbers[row]),
+            allowed="a finite number above zero",
+        )
+    return numbers
+
+
+def enough_different(features: Floats) -> None:
+    """`InvalidInput` where fewer than three rows differ, naming the last one that repeats another."""
+    _, first = np.unique(features, axis=0, return_index=True)
+    if len(first) >= MIN_ARCHITECTURES:
+        return
+    repeated = np.setdiff1d(np.arange(len(features)), first)
+    row = int(repeated[-1]) if len(repeated) else max(0, len(features) - 1)
+    why = f": row {row} is like one before it" if len(repeated) else ""
+    raise InvalidInput(
+        f"shapes: at least {MIN_ARCHITECTURES} different architectures are needed, not {len(first)}{why}",
+        field=f"shapes.{row}",
+        value=len(first),
+        allowed=f"{MIN_ARCHITECTURES} or more",
+    )
+
+
+def standardised(rows: Floats) -> tuple[Floats, Floats]:
+    """(q,) centre and width of each column; a column of equal values has width 1."""
+    width = rows.std(axis=0)
+    return rows.mean(axis=0), np.where(width > 1e-9 * np.abs(rows).max(axis=0, initial=1.0), width, 1.0)
+
+
+def farthest(rows: Floats, count: int) -> NDArray[np.int64]:
+    """Indices of `count` rows, each the farthest from those before it (Gonzalez 1985), from the most central one on.
+
+    Of equal distances the row that comes first counts.
+    """
+    centre, width = standardised(rows)
+    scaled = np.round((rows - centre) / width, _DIGITS)  # so that every platform makes the same choice
+    chosen = [int(np.argmin(np.round((scaled**2).sum(axis=1), _DIGITS)))]
+    nearest = np.full(len(rows), np.inf)
+    while len(chosen) < min(count, len(rows)):
+        distance = np.round(((scaled - scaled[chosen[-1]]) ** 2).sum(axis=1), _DIGITS)
+        nearest = np.minimum(nearest, distance)
+        nearest[chosen[-1]] = -1.0
+        chosen.append(int(np.argmax(nearest)))
+    return np.array(chosen, dtype=np.int64)

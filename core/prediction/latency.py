@@ -18,9 +18,17 @@ from edgefront.core.cost.shapes import Shapes
 from edgefront.core.gaussian_process import Kernel, Process, from_grid
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.prediction import calibration, regression
-from edgefront.core.prediction.checks import enough_different, positive
-from edgefront.core.prediction.features import FEATURES, NAMES, descriptors, features, features_by_block
-from edgefront.core.prediction.spread import farthest, standardised
+from edgefront.core.prediction.features import (
+    FEATURES,
+    NAMES,
+    descriptors,
+    enough_different,
+    farthest,
+    features,
+    features_by_block,
+    positive,
+    standardised,
+)
 from edgefront.core.spaces.block import BLOCK_KINDS
 from edgefront.core.statistics import Z_95, robust_std
 

@@ -24,8 +24,7 @@ from edgefront.core.measurement.generation import prompt_pass, token_pass
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.number_formats import KV_CACHE_BYTES
 from edgefront.core.prediction.calibration import half_width
-from edgefront.core.prediction.checks import enough_different, positive
-from edgefront.core.prediction.features import pass_of
+from edgefront.core.prediction.features import enough_different, pass_of, positive
 from edgefront.core.prediction.regression import rounded
 
 Floats = NDArray[np.float64]
@@ -109,7 +108,7 @@ def weight_bytes(shapes: Shapes, protocol: MeasurementProtocol) -> NDArray[np.in
     """(n,) bytes of all weights in the protocol's number type."""
     width, block_size = BYTES[protocol.dtype], protocol.block_size
     repeated = protocol.runtime == "llamacpp"  # whose files have no sharing
-    return parameters.weight_bytes(shapes, width, protocol.quantisation, block_size, repeated=repeated)
+    return parameters.weight_bytes(shapes, width, protocol.weights, block_size, repeated=repeated)
 
 
 def memory_features(shapes: Shapes, protocol: MeasurementProtocol) -> Floats:

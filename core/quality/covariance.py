@@ -18,6 +18,7 @@ for each of LTS's five tables when it alone is left out (docs/quality-laws.md, "
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -110,15 +111,11 @@ class Rows(NamedTuple):
     """(n,) index of the training; `NO_MODEL` of none."""
 
     def take(self, chosen: Places | NDArray[np.bool_]) -> Rows:
-        inputs, log_tokens, trend, apart = (column[chosen] for column in self[:4])
-        table, data, model = (column[chosen] for column in self[4:])
-        return Rows(inputs, log_tokens, trend, apart, table, data, model)
+        return Rows._make(column[chosen] for column in self)
 
     @classmethod
     def joined(cls, first: Rows, second: Rows) -> Rows:
-        inputs, log_tokens, trend, apart = (np.concatenate(pair) for pair in zip(first[:4], second[:4], strict=True))
-        table, data, model = (np.concatenate(pair) for pair in zip(first[4:], second[4:], strict=True))
-        return cls(inputs, log_tokens, trend, apart, table, data, model)
+        return cls._make(map(np.concatenate, zip(first, second, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -278,3 +275,95 @@ def _columns(rows: Rows, units: dict[str, float], length: float = _LENGTH) -> Fl
     """(n, q) columns in units of their lengths."""
     places = [NAMES.index(name) for name in units]
     return np.asarray(rows.inputs[:, places] / (np.array(list(units.values())) * length))
+
+
+_CHUNK = 4096
+"""Rows that are predicted at once: what fits into a cache of the CPU."""
+
+
+class Posterior:
+    """What is known after rows were seen (Rasmussen & Williams 2006, §2.2)."""
+
+    def __init__(
+        self, covariance: Covariance | LengthScales, rows: Rows, residuals: Floats, inverse: Floats, factor: float
+    ) -> None:
+        self.covariance, self.rows, self.residuals, self.factor = covariance, rows, residuals, factor
+        self.inverse = inverse
+        """Inverse of the lower Cholesky factor of the rows' covariance."""
+        self.weights = inverse.T @ (inverse @ residuals)
+
+    @classmethod
+    def of(
+        cls, covariance: Covariance | LengthScales, rows: Rows, log_perplexity: Floats, factor: float = 1.0
+    ) -> Posterior:
+        """Posterior after these rows; `factor` widens all variances."""
+        inverse = np.linalg.inv(np.linalg.cholesky(_noisy(covariance, rows)))
+        return cls(covariance, rows, log_perplexity - rows.trend, inverse, factor)
+
+    def after(self, rows: Rows, log_perplexity: Floats, factor: float) -> Posterior:
+        """Posterior after these rows too; `factor` widens all variances. The factor of the former rows is kept."""
+        seen, count = len(self.residuals), len(log_perplexity)
+        near = self.covariance.between(rows, self.rows) @ self.inverse.T
+        corner = np.linalg.inv(np.linalg.cholesky(_noisy(self.covariance, rows) - near @ near.T))
+        inverse = np.zeros((seen + count, seen + count))
+        inverse[:seen, :seen] = self.inverse
+        inverse[seen:, :seen] = -corner @ (near @ self.inverse)
+        inverse[seen:, seen:] = corner
+        residuals = np.concatenate([self.residuals, log_perplexity - rows.trend])
+        return Posterior(self.covariance, Rows.joined(self.rows, rows), residuals, inverse, factor)
+
+    def expected(self, asked: Rows) -> Floats:
+        """(n,) mean of perplexities in ln."""
+        means = [part.trend + near @ self.weights for part, near in self._parts(asked)]
+        return np.concatenate([np.empty(0), *means])
+
+    def _parts(self, asked: Rows) -> Iterator[tuple[Rows, Floats]]:
+        """Some of the rows at a time, with their covariance with what was seen."""
+        for start in range(0, len(asked.trend), _CHUNK):
+            part = asked.take(np.arange(start, min(start + _CHUNK, len(asked.trend))))
+            yield part, self.covariance.between(part, self.rows)
+
+    def predict(self, asked: Rows) -> tuple[Floats, Floats]:
+        """(n,) mean and variance of perplexities in ln."""
+        means, variances = [np.empty(0)], [np.empty(0)]
+        for part, near in self._parts(asked):
+            means.append(part.trend + near @ self.weights)
+            left = self.covariance.variance(part) - ((near @ self.inverse.T) ** 2).sum(1)
+            variances.append(np.maximum(left, self.covariance.row_variance))
+        return np.concatenate(means), np.concatenate(variances) * self.factor
+
+    def ratio(self, asked: Rows, other: Rows) -> tuple[Floats, Floats]:
+        """(n,) mean and variance of ln of perplexities by that of `other` (one row), each with its training's noise."""
+        base_near = self.covariance.between(other, self.rows)
+        base_seen = self.inverse @ base_near[0]
+        base_variance = float(self.covariance.variance(other)[0] - base_seen @ base_seen)
+        base_mean = float(other.trend[0] + base_near[0] @ self.weights)
+        means, variances = [np.empty(0)], [np.empty(0)]
+        for part, near in self._parts(asked):
+            seen = near @ self.inverse.T
+            means.append(part.trend + near @ self.weights - base_mean)
+            own = self.covariance.variance(part) - (seen**2).sum(1)
+            together = self.covariance.between(part, other)[:, 0] - seen @ base_seen
+            variances.append(np.maximum(own + base_variance - 2 * together, 0.0))
+        return np.concatenate(means), np.concatenate(variances) * self.factor
+
+    def covariances(self, asked: Rows) -> tuple[Floats, Floats]:
+        """(n, n) covariance of perplexities without noise, and (n,) the noise of a training and its evaluation."""
+        near = self.covariance.between(asked, self.rows) @ self.inverse.T
+        prior = self.covariance.between(asked, asked)
+        noise = self.covariance.variance(asked) - np.diagonal(prior)
+        return (prior - near @ near.T) * self.factor, noise * self.factor
+
+    def squared_mahalanobis(self, asked: Rows, log_perplexity: Floats) -> float:
+        """Squared Mahalanobis distance of what was seen next from what was expected of it."""
+        near = self.covariance.between(asked, self.rows) @ self.inverse.T
+        expected = _noisy(self.covariance, asked) - near @ near.T
+        residual = log_perplexity - asked.trend - self.covariance.between(asked, self.rows) @ self.weights
+        return float(residual @ np.linalg.solve(expected, residual))
+
+
+def _noisy(covariance: Covariance | LengthScales, rows: Rows) -> Floats:
+    """(n, n) covariance of what was observed."""
+    observed = covariance.between(rows, rows)
+    observed[np.diag_indices_from(observed)] += covariance.row_variance
+    return observed

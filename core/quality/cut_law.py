@@ -45,22 +45,16 @@ MIN_DEVIATION = 0.05
 
 
 @dataclass(frozen=True, eq=False)
-class Combinations:
-    """Models that were cut in several ways at once, and evaluated."""
-
-    architectures: tuple[Architecture, ...]
-    log_perplexity: Floats
-    """(n,)"""
-
-
-@dataclass(frozen=True, eq=False)
 class CutLaw(PerplexityPredictor):
     """Perplexity of parts of one parent, on the text that its cuts were measured on."""
 
     origin: Origin
     table: CutTable
     parent_log_perplexity: float
-    combinations: Combinations
+    architectures: tuple[Architecture, ...]
+    """Parts that were cut in several ways at once, and evaluated."""
+    log_perplexity: Floats
+    """(n,) of those."""
 
     @property
     def parent(self) -> Architecture:
@@ -70,7 +64,7 @@ class CutLaw(PerplexityPredictor):
     @property
     def models(self) -> int:  # type: ignore[override]
         """Combinations that it was learnt from."""
-        return len(self.combinations.architectures)
+        return len(self.architectures)
 
     @property
     def about(self) -> str:
@@ -87,12 +81,12 @@ class CutLaw(PerplexityPredictor):
 
     @cached_property
     def kinds(self) -> frozenset[str]:  # type: ignore[override]
-        places = names_of_blocks(Shapes.of([self.parent]))
+        places = names_of_blocks(self.table.shapes)
         return frozenset(BLOCK_NAMES[place] for place in np.unique(places) if place >= 0)
 
     @cached_property
     def _known(self) -> Floats:
-        return features(Shapes.of([self.parent, *self.combinations.architectures]))
+        return features(Shapes.of([self.parent, *self.architectures]))
 
     def renamed(self, name: str) -> CutLaw:
         return replace(self, origin=replace(self.origin, name=name))
@@ -150,7 +144,7 @@ class CutLaw(PerplexityPredictor):
 
     def _loss(self, shapes: Shapes, alignment: Alignment) -> tuple[Floats, Floats]:
         """(n,) loss that a cut adds in nats a token, and the half width of its interval; inf for what is no part."""
-        is_part, is_cut = alignment.is_part, shapes.total_parameters != self._whole
+        is_part, is_cut = alignment.is_part, shapes.total_parameters != self.table.shapes.total_parameters[0]
         rows, fitted = self._regressors(shapes, alignment), self._fit
         noise = np.hypot(fitted.deviation * _noise(alignment), TEXT_DEVIATION)
         spread = np.sqrt(noise**2 + np.einsum("ni,ij,nj->n", rows, fitted.covariance, rows))
@@ -167,28 +161,20 @@ class CutLaw(PerplexityPredictor):
         return np.asarray(np.maximum(alignment.loss - tried, 0.0))
 
     @cached_property
-    def _whole(self) -> int:
-        return int(Shapes.of([self.parent]).total_parameters[0])
-
-    @cached_property
-    def _decoder_parameters(self) -> int:
-        return int(Shapes.of([self.parent]).decoder_parameters[0])
-
-    @cached_property
     def _tried(self) -> Alignment:
-        return self.table.align(Shapes.of(self.combinations.architectures))
+        return self.table.align(Shapes.of(self.architectures))
 
     @cached_property
     def _fit(self) -> _Fit:
-        losses = self.combinations.log_perplexity - self.parent_log_perplexity
-        shapes = Shapes.of(self.combinations.architectures)
+        losses = self.log_perplexity - self.parent_log_perplexity
+        shapes = Shapes.of(self.architectures)
         deviations, noise = _squashed(losses) - _squashed(self._tried.loss), _noise(self._tried)
         return _fit(self._regressors(shapes, self._tried) / noise[:, None], deviations / noise)
 
     def _regressors(self, shapes: Shapes, alignment: Alignment) -> Floats:
         """(n, 5), as `PRIOR_STD` lists them."""
         total = np.where(alignment.is_part, alignment.loss, 0.0)
-        left_out = np.clip(1 - shapes.decoder_parameters / self._decoder_parameters, MIN_LEFT_OUT, 1.0)
+        left_out = np.clip(1 - shapes.decoder_parameters / self.table.shapes.decoder_parameters[0], MIN_LEFT_OUT, 1.0)
         parts = [np.where(alignment.is_part, part, 0.0) for part in (alignment.dropped, alignment.width)]
         shares = [part / np.maximum(total, SCALE) for part in parts]
         columns = np.column_stack([np.ones(len(total)), _squashed(total), np.log(left_out), *shares])

@@ -156,11 +156,12 @@ class CutTable:
         return alignment
 
     @cached_property
-    def _shapes(self) -> Shapes:
+    def shapes(self) -> Shapes:
+        """The parent's (one row)."""
         return Shapes.of([self.parent])
 
     def _aligned(self, shapes: Shapes) -> Alignment:
-        parent, count = self._shapes, len(shapes)
+        parent, count = self.shapes, len(shapes)
         lengths = (shapes.kind >= 0).sum(1)
         longest = shapes.kind.shape[1]
         # best[:, i]: least loss of the parent's blocks so far, of which i are the child's first ones.
@@ -185,7 +186,7 @@ class CutTable:
             narrowed[keep] += costs[place, rows[keep], at[keep] - 1]
             dropped[~keep] += self.blocks[place].dropped
             cuts_made += ~keep
-            cuts_made[keep] += shapes.width[rows[keep], at[keep] - 1] < self._shapes.width[0, place]
+            cuts_made[keep] += shapes.width[rows[keep], at[keep] - 1] < self.shapes.width[0, place]
             at = at - keep
         share = np.asarray(shapes.d_model / parent.d_model[0], dtype=np.float64)
         return Alignment(
@@ -198,14 +199,14 @@ class CutTable:
 
     def _share(self, place: int, shapes: Shapes) -> Floats:
         """(n, L) share of the heads or inner units of the parent's block."""
-        whole = self._shapes.width[0, place]
-        if self._shapes.kind[0, place] not in (ATTENTION, FEED_FORWARD):
+        whole = self.shapes.width[0, place]
+        if self.shapes.kind[0, place] not in (ATTENTION, FEED_FORWARD):
             return np.ones(shapes.kind.shape)
         return np.asarray(shapes.width / whole, dtype=np.float64)
 
     def _fits(self, place: int, shapes: Shapes) -> NDArray[np.bool_]:
         """(n, L) whether a block can be a part of the parent's block: so wide at most, and the same otherwise."""
-        parent = self._shapes
+        parent = self.shapes
         fits = shapes.width <= parent.width[0, place]
         for name in _ALIKE:
             fits &= getattr(shapes, name) == getattr(parent, name)[0, place]
@@ -220,7 +221,7 @@ class CutTable:
         return np.asarray(fits)
 
     def _is_within(self, shapes: Shapes) -> NDArray[np.bool_]:
-        parent = self._shapes
+        parent = self.shapes
         is_within = (shapes.d_model <= parent.d_model[0]) & (shapes.vocab_size <= parent.vocab_size[0])
         if self.parent.scaled_embedding:  # a narrower model would scale it by another factor
             is_within &= shapes.d_model == parent.d_model[0]

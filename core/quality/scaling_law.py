@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,12 +25,10 @@ from numpy.typing import ArrayLike, NDArray
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
 from edgefront.core.gaussian_process import evenly_spaced
-from edgefront.core.quality.covariance import NO_MODEL, Excess, LengthScales, Places, Rows
+from edgefront.core.quality.covariance import NO_MODEL, Excess, LengthScales, Places, Posterior, Rows
 from edgefront.core.quality.features import features, rounded_features
-from edgefront.core.quality.posterior import Posterior
-from edgefront.core.quality.predictor import Origin, PerplexityPredictor, Prediction
+from edgefront.core.quality.predictor import Origin, PerplexityPredictor, Prediction, TrainingTime
 from edgefront.core.quality.study import SLACK, Study
-from edgefront.core.quality.training_time import TrainingTime
 from edgefront.core.statistics import Z_95
 from edgefront.core.token_counts import MAX_TRAIN_TOKENS, MIN_TRAIN_TOKENS
 
@@ -57,8 +55,7 @@ _EARLY_RATIO = 0.05
 """Standard deviation of one model against another, trained on equally few tokens."""
 
 
-@dataclass(frozen=True, eq=False)
-class OwnTrainings:
+class OwnTrainings(NamedTuple):
     """Trainings on the data that a law is asked about, each with one or more points of its learning curve."""
 
     inputs: Floats
@@ -76,10 +73,7 @@ class OwnTrainings:
 
     def take(self, kept: NDArray[np.bool_]) -> OwnTrainings | None:
         """These rows; None if there are none."""
-        inputs, differences, log_tokens, logs = (
-            column[kept] for column in (self.inputs, self.differences, self.log_tokens, self.log_perplexity)
-        )
-        return OwnTrainings(inputs, differences, log_tokens, logs, self.model[kept]) if kept.any() else None
+        return OwnTrainings._make(column[kept] for column in self) if kept.any() else None
 
 
 @dataclass(frozen=True, eq=False)

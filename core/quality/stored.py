@@ -21,7 +21,7 @@ from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput, NotFound
 from edgefront.core.gaussian_process import Kernel
 from edgefront.core.quality.covariance import LengthScales
-from edgefront.core.quality.cut_law import Combinations, CutLaw
+from edgefront.core.quality.cut_law import CutLaw
 from edgefront.core.quality.cut_table import BlockCuts, Cut, CutTable, Loss
 from edgefront.core.quality.differences import NAMES as DIFFERENCE_NAMES
 from edgefront.core.quality.features import BLOCK_NAMES, FEATURES, NAMES
@@ -158,7 +158,16 @@ class _StoredCuts(_About):
 def to_json(law: PerplexityPredictor) -> dict[str, Any]:
     """Everything that the law is."""
     if isinstance(law, CutLaw):
-        return _cuts_json(law)
+        tried = zip(law.architectures, law.log_perplexity.tolist(), strict=True)
+        return {
+            "version": 3,
+            **asdict(law.origin),
+            "parent": law.parent.canonical,
+            "parent_log_perplexity": law.parent_log_perplexity,
+            "blocks": [asdict(cuts) for cuts in law.table.blocks],
+            "width": asdict(law.table.width),
+            "combinations": [{"architecture": part.canonical, "log_perplexity": loss} for part, loss in tried],
+        }
     assert isinstance(law, ScalingLaw)
     scales = law.study.prior
     if not isinstance(scales, LengthScales):
@@ -168,10 +177,7 @@ def to_json(law: PerplexityPredictor) -> dict[str, Any]:
         **asdict(law.origin),
         "table_models": law.models,
         "blocks": [kind for kind in BLOCK_NAMES if kind in law.kinds],
-        "features": [
-            {**asdict(feature), "low": low, "high": high}
-            for feature, low, high in zip(FEATURES, law.low.tolist(), law.high.tolist(), strict=True)
-        ],
+        "features": _ranges(law),
         "kernel": {**asdict(scales.kernel), "length_scales": list(scales.kernel.length_scales)},
         "widening": scales.widening,
         "quantile": scales.quantile,
@@ -205,22 +211,24 @@ def _study_json(law: ScalingLaw) -> dict[str, Any]:
     }
 
 
-def _cuts_json(law: CutLaw) -> dict[str, Any]:
-    tried = zip(law.combinations.architectures, law.combinations.log_perplexity.tolist(), strict=True)
-    return {
-        "version": 3,
-        **asdict(law.origin),
-        "parent": law.parent.canonical,
-        "parent_log_perplexity": law.parent_log_perplexity,
-        "blocks": [asdict(cuts) for cuts in law.table.blocks],
-        "width": asdict(law.table.width),
-        "combinations": [{"architecture": part.canonical, "log_perplexity": loss} for part, loss in tried],
-    }
+def _ranges(law: PerplexityPredictor) -> list[dict[str, Any]]:
+    """The features, with the range of each that the law knows."""
+    return [
+        {**asdict(feature), "low": low, "high": high}
+        for feature, low, high in zip(FEATURES, law.low.tolist(), law.high.tolist(), strict=True)
+    ]
 
 
 def to_text(law: PerplexityPredictor) -> str:
-    """Writes the law as text, one model a line."""
-    return _indented(to_json(law)) + "\n"
+    """Writes the law as text: a line for each key, each model, each feature."""
+    lines = []
+    for key, part in to_json(law).items():
+        text = json.dumps(part, ensure_ascii=False)
+        if isinstance(part, list) and part and isinstance(part[0], list | dict):
+            rows = ",\n    ".join(json.dumps(row, ensure_ascii=False) for row in part)
+            text = f"[\n    {rows}\n  ]"
+        lines.append(f"  {json.dumps(key)}: {text}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def checked_name(name: str) -> str:
@@ -323,7 +331,8 @@ def _cut_law(stored: _StoredCuts) -> CutLaw:
         origin=stored.origin,
         table=CutTable(parent, stored.blocks, stored.width),
         parent_log_perplexity=stored.parent_log_perplexity,
-        combinations=Combinations(tried, np.array([each.log_perplexity for each in stored.combinations])),
+        architectures=tried,
+        log_perplexity=np.array([each.log_perplexity for each in stored.combinations]),
     )
     law.check(Shapes.of(tried))
     return law
@@ -349,18 +358,6 @@ def _own(stored: _OwnTrainings) -> OwnTrainings:
     )
 
 
-def _indented(value: dict[str, Any]) -> str:
-    """JSON with a line for each key, each model, each feature."""
-    lines = []
-    for key, part in value.items():
-        text = json.dumps(part, ensure_ascii=False)
-        if isinstance(part, list) and part and isinstance(part[0], list | dict):
-            rows = ",\n    ".join(json.dumps(row, ensure_ascii=False) for row in part)
-            text = f"[\n    {rows}\n  ]"
-        lines.append(f"  {json.dumps(key)}: {text}")
-    return "{\n" + ",\n".join(lines) + "\n}"
-
-
 def summary(law: PerplexityPredictor) -> dict[str, Any]:
     """A law as JSON without its tables: what it predicts, where it holds, and the law that own trainings taught."""
     scales = law.study.prior if isinstance(law, ScalingLaw) else None
@@ -369,10 +366,7 @@ def summary(law: PerplexityPredictor) -> dict[str, Any]:
         "label": law.label,
         "table_models": law.models,
         "blocks": [kind for kind in BLOCK_NAMES if kind in law.kinds],
-        "features": [
-            {**asdict(feature), "low": low, "high": high}
-            for feature, low, high in zip(FEATURES, law.low.tolist(), law.high.tolist(), strict=True)
-        ],
+        "features": _ranges(law),
         "widening": scales.widening if isinstance(scales, LengthScales) else 1.0,
         "prior": law.base if isinstance(law, ScalingLaw) else None,
         "relative_to": law.relative_to,

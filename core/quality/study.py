@@ -26,13 +26,13 @@ from edgefront.core.quality.covariance import (
     Excess,
     LengthScales,
     Places,
+    Posterior,
     Rows,
     Shared,
 )
 from edgefront.core.quality.differences import DEVIATIONS, ControlledVariables, differences
 from edgefront.core.quality.differences import NAMES as DIFFERENCE_NAMES
 from edgefront.core.quality.features import NAMES, rounded_features
-from edgefront.core.quality.posterior import Posterior
 from edgefront.core.quality.trends import BudgetTrend, ShapeTrend, Trend
 
 Floats = NDArray[np.float64]
@@ -116,13 +116,6 @@ class Study:
         there, later = (self._trend(self.inputs, np.full(len(self.inputs), at)) for at in (least, least + step))
         return least, float((there - later).mean() / step)
 
-    @property
-    def trend_of_rows(self) -> Floats:
-        """(n,) nats that the trend expects of the rows."""
-        if isinstance(self.prior, LengthScales):
-            return self.prior.expected(self.inputs)
-        return self._trend(self.inputs, self.log_tokens)
-
     @cached_property
     def rows(self) -> Rows:
         data = sorted({table.data for table in self.tables})
@@ -131,7 +124,9 @@ class Study:
         return Rows(
             self.inputs,
             self.log_tokens,
-            self.trend_of_rows,
+            self.prior.expected(self.inputs)
+            if isinstance(self.prior, LengthScales)
+            else self._trend(self.inputs, self.log_tokens),
             np.zeros((len(self.inputs), len(DEVIATIONS))),
             self.table,
             places[self.table],

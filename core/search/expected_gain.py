@@ -20,8 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgefront.core.pareto.frontier import hypervolume, nondominated
-from edgefront.core.search.evolution import Pool
-from edgefront.core.search.forecast import Forecast
+from edgefront.core.search.forecast import Forecast, Pool
 from edgefront.core.search.problem import Floats, Problem
 
 CASES = 64

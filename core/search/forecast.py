@@ -91,6 +91,33 @@ class Forecast:
         )
 
 
+class Pool:
+    """Distinct architectures with their forecasts, a row each.
+
+    Args:
+        members: what each is: coded genomes, or places in a list.
+        keys: their identities.
+    """
+
+    def __init__(self, members: NDArray[Any], keys: NDArray[np.uint64], forecast: Forecast) -> None:
+        self.members, self.keys, self.forecast = members, keys, forecast
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def take(self, rows: NDArray[np.intp]) -> Pool:
+        return Pool(self.members[rows], self.keys[rows], self.forecast.take(rows))
+
+    def with_others(self, other: Pool) -> Pool:
+        """These and those of the others that are not among them, in the order of their identities."""
+        keys = np.concatenate([self.keys, other.keys])
+        _, first = np.unique(keys, return_index=True)
+        both = Pool(
+            np.concatenate([self.members, other.members]), keys, Forecast.concatenate([self.forecast, other.forecast])
+        )
+        return both.take(first)
+
+
 @dataclass(frozen=True, eq=False)
 class Observations:
     """Everything that was measured on the device; predictors are fitted to it."""
@@ -163,11 +190,12 @@ class Forecaster:
             for column, name in enumerate(problem.times_ms)
         ]
         self._memory = MemoryPredictor.fit(observations.shapes, problem.protocol, observations.memory_bytes)
-        self.widening = _widening(snapshot, _latency_missed), _widening(snapshot, _memory_missed)
-        missed = [
-            _latency_missed(result, result.predicted) for result in measured(snapshot) if result.predicted is not None
-        ]
-        self._misses = np.array([Z_95 * error / max(half, MIN_HALF_WIDTH) for error, half in missed])
+        results = measured(snapshot)
+        latency, memory = _missed([result for result in results if result.operator == AUDIT])
+        self.widening = widening(*latency), widening(*memory)
+        """Factors by which intervals must be wider for the audits to lie in them as often as they should."""
+        (errors, halves), _ = _missed(results)
+        self._misses = Z_95 * errors / halves
 
     def error_quantiles(self, count: int) -> Floats:
         """(count,) equally likely errors in standard deviations, rising: how far off latencies were until now.
@@ -230,31 +258,23 @@ class Forecaster:
         )
 
 
-Missed = tuple[float, float]
-"""Error of a prediction and half its interval as the predictor gave it, both on the logarithm."""
-
-
-def _latency_missed(result: Evaluated, predicted: Predicted) -> Missed:
-    assert result.latency_ms is not None
-    half = math.log(predicted.latency_high_ms / predicted.latency_low_ms) / 2 / predicted.widening
-    return math.log(result.latency_ms / predicted.latency_ms), half
-
-
-def _memory_missed(result: Evaluated, predicted: Predicted) -> Missed:
-    assert result.memory_bytes is not None
-    half = math.log(predicted.memory_high_bytes / predicted.memory_low_bytes) / 2 / predicted.memory_widening
-    return math.log(result.memory_bytes / predicted.memory_bytes), half
-
-
-def _widening(snapshot: Snapshot, missed: Callable[[Evaluated, Predicted], Missed]) -> float:
-    """Factor by which intervals must be wider for the audits to lie in them as often as they should."""
-    audits = [
-        missed(result, result.predicted)
-        for result in measured(snapshot)
-        if result.operator == AUDIT and result.predicted is not None
+def _missed(results: Sequence[Evaluated]) -> Floats:
+    """(2, 2, n): of latency and of memory the errors of predictions, and half their intervals as the predictor gave
+    them, both on the logarithm.
+    """
+    rows = [
+        (
+            math.log(result.latency_ms / predicted.latency_ms),
+            math.log(predicted.latency_high_ms / predicted.latency_low_ms) / 2 / predicted.widening,
+            math.log(result.memory_bytes / predicted.memory_bytes),
+            math.log(predicted.memory_high_bytes / predicted.memory_low_bytes) / 2 / predicted.memory_widening,
+        )
+        for result in results
+        if (predicted := result.predicted) is not None and result.latency_ms and result.memory_bytes
     ]
-    errors, halves = np.array(audits, dtype=np.float64).reshape(len(audits), 2).T
-    return widening(errors, np.maximum(halves, MIN_HALF_WIDTH))
+    errors, halves, memory_errors, memory_halves = np.array(rows, dtype=np.float64).reshape(len(rows), 4).T
+    least = MIN_HALF_WIDTH
+    return np.array([(errors, np.maximum(halves, least)), (memory_errors, np.maximum(memory_halves, least))])
 
 
 def rounded(values: Floats) -> Floats:

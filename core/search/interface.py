@@ -22,8 +22,6 @@ from edgefront.core.states import CandidateState
 
 if TYPE_CHECKING:
     from edgefront.core.prediction.latency import LatencyPredictor
-    from edgefront.core.search.supernet_settings import ParSupernetSettings
-    from edgefront.core.supernet.settings import SupernetSettings
 
 SAMPLE = "sample"
 MUTATE = "mutate"
@@ -186,7 +184,7 @@ class Need(Enum):
     OFFERS = "offers"
     """The candidates of the job's other targets."""
     SUPERNET = "supernet"
-    """What the supernet found that `Algorithm.supernet_search` describes."""
+    """What the supernet found that `ParSupernet.supernet` describes."""
 
 
 @dataclass(frozen=True)
@@ -215,20 +213,6 @@ class Answer:
     """Why there is nothing to propose, in a sentence."""
 
 
-class SupernetSearch(Protocol):
-    """An algorithm that has a supernet trained first."""
-
-    settings: ParSupernetSettings
-
-    def supernet(self, snapshot: Snapshot) -> SupernetSettings:
-        """What is to be trained; `InvalidInput` where the results so far do not say enough for that."""
-        ...
-
-    def check(self, probabilities: Sequence[Probabilities]) -> None:
-        """Raises `InvalidInput` where what was found is not of the space's stacks."""
-        ...
-
-
 class Algorithm(ABC):
     """A search algorithm with its settings, space and acceptance test."""
 
@@ -244,11 +228,6 @@ class Algorithm(ABC):
     @abstractmethod
     def generations(self) -> int | None:
         """How many generations it runs, the first included; None: until the budget is spent."""
-
-    @property
-    def supernet_search(self) -> SupernetSearch | None:
-        """This algorithm, if it has a supernet trained."""
-        return None
 
     @abstractmethod
     def generation_size(self, generation: int) -> int:

@@ -19,8 +19,7 @@ from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.variants import format_of
 from edgefront.core.number_formats import BITS
-from edgefront.core.search.evolution import Pool
-from edgefront.core.search.forecast import Forecaster
+from edgefront.core.search.forecast import Forecaster, Pool
 from edgefront.core.search.interface import (
     Answer,
     Context,

@@ -43,7 +43,6 @@ from edgefront.core.pareto.frontier import nondominated
 from edgefront.core.search.interface import (
     CROSSOVER,
     MUTATE,
-    Algorithm,
     Answer,
     Context,
     Evaluated,
@@ -51,8 +50,8 @@ from edgefront.core.search.interface import (
     generator,
     objectives,
 )
-from edgefront.core.search.problem import PLAIN, Problem, beyond_limits, fitted_population, one_generation
-from edgefront.core.search.proposals import Proposals
+from edgefront.core.search.problem import PLAIN, Problem, beyond_limits, fitted_population
+from edgefront.core.search.proposals import PopulationSearch, Proposals
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.space import Genome, SearchSpace
 
@@ -125,7 +124,7 @@ class LtsSettings(BaseModel):
         return LtsSettings(**rest, population=fitted_population(problem, self.population))
 
 
-class LightweightTransformerSearch(Algorithm):
+class LightweightTransformerSearch(PopulationSearch):
     """Evolution from the measured frontier."""
 
     def __init__(
@@ -135,19 +134,10 @@ class LightweightTransformerSearch(Algorithm):
         accept: Callable[[Architecture], bool],
         problem: Problem = PLAIN,
     ) -> None:
-        self._settings, self._space, self._accept = settings.fitted(problem), space, accept
-        self._problem = problem
-
-    @property
-    def note(self) -> str:
-        return one_generation(self._problem, self._settings.population)
-
-    @property
-    def generations(self) -> int | None:
-        return self._settings.iterations
+        super().__init__(settings.fitted(problem), space, accept, problem)
 
     def generation_size(self, generation: int) -> int:
-        settings = self._settings
+        settings: LtsSettings = self._settings
         return settings.population if generation == 0 else settings.mutants + settings.crossovers
 
     def answer(self, context: Context) -> Answer:

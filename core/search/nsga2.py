@@ -18,9 +18,9 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from edgefront.core.search.interface import Algorithm, Answer, Context, Evaluated, generator, objectives
-from edgefront.core.search.problem import PLAIN, Problem, beyond_limits, fitted_population, one_generation
-from edgefront.core.search.proposals import ATTEMPTS, Proposals
+from edgefront.core.search.interface import Answer, Context, Evaluated, generator, objectives
+from edgefront.core.search.problem import PLAIN, Problem, beyond_limits, fitted_population
+from edgefront.core.search.proposals import ATTEMPTS, PopulationSearch, Proposals
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.space import SearchSpace
 
@@ -43,7 +43,7 @@ class Nsga2Settings(BaseModel):
     ] = 20.0
 
 
-class Nsga2(Algorithm):
+class Nsga2(PopulationSearch):
     """NSGA-II's survival, tournament, simulated binary crossover and polynomial mutation."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Nsga2(Algorithm):
     ) -> None:
         if "population" not in settings.model_fields_set:
             settings = settings.model_copy(update={"population": fitted_population(problem, settings.population)})
-        self._settings, self._space, self._accept, self._problem = settings, space, accept, problem
+        super().__init__(settings, space, accept, problem)
         self._rules = space.rules
         values = np.zeros(self._rules.places, dtype=int)
         for name, columns in self._rules.columns.items():
@@ -64,25 +64,14 @@ class Nsga2(Algorithm):
         self._free = np.flatnonzero(values > 1)
         self._largest = values[self._free] - 1
 
-    @property
-    def note(self) -> str:
-        return one_generation(self._problem, self._settings.population)
-
-    @property
-    def generations(self) -> int | None:
-        return self._settings.iterations
-
-    def generation_size(self, generation: int) -> int:
-        return self._settings.population
-
     def answer(self, context: Context) -> Answer:
         snapshot, generation = context.snapshot, context.generation
         rng = generator(context.seed, generation, "nsga2")
         proposals = Proposals(self._space, self._accept, snapshot, rng)
-        size = self.generation_size(generation)
+        size = self._settings.population
         within = snapshot.in_bounds() if generation > 0 else ()
         # Constraint domination (Deb et al. 2002, §VI): behind those within the limits come the nearest to them.
-        room = max(0, self._settings.population - len(within))
+        room = max(0, size - len(within))
         beyond = beyond_limits(self._problem, snapshot)[:room] if generation > 0 else []
         if len(within) + len(beyond) > 1 and len(self._free):
             self._breed(within, beyond, size, proposals, rng)

@@ -24,12 +24,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
 from edgefront.core.pareto.baseline import reference
-from edgefront.core.prediction.features import FEATURES, descriptors, features
-from edgefront.core.prediction.spread import farthest
+from edgefront.core.prediction.features import FEATURES, descriptors, farthest, features
 from edgefront.core.search import expected_gain
-from edgefront.core.search.evolution import Pool
 from edgefront.core.search.expected_gain import Choice
-from edgefront.core.search.forecast import Forecast, Forecaster, Observations, measured, rounded
+from edgefront.core.search.forecast import Forecast, Forecaster, Observations, Pool, measured, rounded
 from edgefront.core.search.interface import (
     AUDIT,
     PREDICTED,

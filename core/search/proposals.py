@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from edgefront.core.search.interface import SAMPLE, Predicted, Proposal, Snapshot
+from edgefront.core.search.interface import SAMPLE, Algorithm, Predicted, Proposal, Snapshot
+from edgefront.core.search.problem import PLAIN, Problem, one_generation
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.space import Genome, SearchSpace
 
@@ -20,6 +23,26 @@ MAX_BATCH = 256
 """Attempts that are made at once where many fail."""
 MAX_ENUMERATED = 4096
 """Spaces of at most so many architectures are walked through rather than sampled when they run dry."""
+
+
+class PopulationSearch(Algorithm):
+    """A search in generations of one size, which are `iterations` of `population` architectures."""
+
+    def __init__(
+        self, settings: Any, space: SearchSpace, accept: Callable[[Architecture], bool], problem: Problem = PLAIN
+    ) -> None:
+        self._settings, self._space, self._accept, self._problem = settings, space, accept, problem
+
+    @property
+    def note(self) -> str:
+        return one_generation(self._problem, self._settings.population)
+
+    @property
+    def generations(self) -> int | None:
+        return int(self._settings.iterations)
+
+    def generation_size(self, generation: int) -> int:
+        return int(self._settings.population)
 
 
 class Proposals:
@@ -107,3 +130,19 @@ class Proposals:
                 if len(self) >= size:
                     return
                 self.offer(left[index], SAMPLE)
+
+
+def smallest(space: SearchSpace, cost: Callable[[Sequence[Architecture]], ArrayLike]) -> Architecture:
+    """The architecture with the least `cost` (of many at once) that moving one gene at a time arrives at.
+
+    A gene that is per layer moves in all layers together: what costs least is alike in every layer. The same each time.
+    """
+    genome = space.sample(np.random.default_rng(0))
+    for _ in range(2):
+        for gene in space.gene_list:
+            several = len(genome[gene.name]) if gene.per_layer else None
+            moved = [{**genome, gene.name: value if several is None else [value] * several} for value in gene.values]
+            tried = space.rules.decode(space.rules.encode(moved))
+            costs = np.asarray(cost([space.architecture(genome) for genome in tried]), dtype=np.float64)
+            genome = tried[int(np.argmin(costs))]
+    return space.architecture(genome)

@@ -13,11 +13,10 @@ from edgefront.core.search.interface import Algorithm, Answer, Context, generato
 from edgefront.core.search.listed import ListedSearch, ListedSettings
 from edgefront.core.search.lts import LightweightTransformerSearch, LtsSettings
 from edgefront.core.search.nsga2 import Nsga2, Nsga2Settings
-from edgefront.core.search.par_supernet import ParSupernet
+from edgefront.core.search.par_supernet import ParSupernet, ParSupernetSettings
 from edgefront.core.search.predictive_search import SurrogateSettings
 from edgefront.core.search.problem import PLAIN, Problem
-from edgefront.core.search.proposals import Proposals
-from edgefront.core.search.supernet_settings import ParSupernetSettings
+from edgefront.core.search.proposals import PopulationSearch, Proposals
 from edgefront.core.search.surrogate import Surrogate
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.space import SearchSpace
@@ -31,24 +30,10 @@ class RandomSettings(BaseModel):
     population: Annotated[int, Field(ge=1, le=10_000, description="Architectures in each generation.")] = 100
 
 
-class RandomSearch(Algorithm):
+class RandomSearch(PopulationSearch):
     """Independent uniform samples of the space, without repetition."""
 
-    def __init__(
-        self,
-        settings: RandomSettings,
-        space: SearchSpace,
-        accept: Callable[[Architecture], bool],
-        problem: Problem = PLAIN,
-    ) -> None:
-        self._settings, self._space, self._accept = settings, space, accept
-
-    @property
-    def generations(self) -> int | None:
-        return self._settings.iterations
-
-    def generation_size(self, generation: int) -> int:
-        return self._settings.population
+    note = ""
 
     def answer(self, context: Context) -> Answer:
         rng = generator(context.seed, context.generation, "random")

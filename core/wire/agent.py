@@ -17,7 +17,7 @@ from pydantic import (
 
 from edgefront.core.measurement.protocol import MeasurementProtocol, MemoryMethod, Mode, Runtime
 from edgefront.core.measurement.record import Fact, LaunchResult
-from edgefront.core.number_formats import KnownFormat, KvCache
+from edgefront.core.number_formats import KvCache, NumberFormat
 from edgefront.core.states import DeviceState, ReportOutcome
 from edgefront.core.validation import form, printable
 
@@ -75,7 +75,7 @@ class RuntimeFacts(_Message):
     numbers: Annotated[
         dict[
             Annotated[str, Field(max_length=40), Printable],
-            Annotated[tuple[KnownFormat, ...], Field(max_length=16, fail_fast=True)],
+            Annotated[tuple[NumberFormat, ...], Field(max_length=16, fail_fast=True)],
         ],
         Field(max_length=32),
     ] = Field(default_factory=dict)
@@ -84,7 +84,7 @@ class RuntimeFacts(_Message):
     kv_caches: Annotated[
         tuple[KvCache, ...], Field(max_length=8, fail_fast=True, exclude_if=lambda formats: not formats)
     ] = ()
-    """Of llamacpp, what its cache may hold. Agents that do not say it read no `kv_cache` of a protocol."""
+    """Of llamacpp, what its cache may hold."""
 
 
 class DeviceFacts(_Message):

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, Strict, StrictFloat, StrictInt, model_validator
 
 from edgefront.core.errors import InvalidInput
-from edgefront.core.measurement.protocol import Latency, MeasurementProtocol, RequestedProtocol
+from edgefront.core.measurement.protocol import Latency, MeasurementProtocol
 from edgefront.core.states import (
     Goal,
     JobState,
@@ -198,7 +198,7 @@ class TargetRequest(Request):
     """Shown to people; made from the device and runtime if absent. Unique within the job."""
     device: Name | None = None
     device_class: Name | None = None
-    protocol: RequestedProtocol = MeasurementProtocol()
+    protocol: MeasurementProtocol = MeasurementProtocol()
     limits: Limits = Limits()
     variants: Annotated[Variants | None, Field(exclude_if=lambda variants: variants is None)] = None
     """The target stands for one of each; the service names them when the job is stored."""
@@ -218,7 +218,7 @@ class AddedTargetRequest(Request):
     name: Name | None = None
     device: Name | None = None
     device_class: Name | None = None
-    protocol: RequestedProtocol | None = None
+    protocol: MeasurementProtocol | None = None
     """That of the job's first target if absent."""
     limits: Limits | None = None
     """Those of the job's first target if absent."""

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from edgefront.core.measurement.protocol import MeasurementProtocol, RequestedProtocol
+from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.wire.agent import Name
 from edgefront.core.wire.jobs import TrainingBudget
 from edgefront.core.wire.messages import View
@@ -46,7 +46,7 @@ class PredictionRequest(TrainingBudget):
 
     device: Name | None = None
     device_class: Name | None = None
-    protocol: RequestedProtocol = MeasurementProtocol()
+    protocol: MeasurementProtocol = MeasurementProtocol()
     architectures: Annotated[
         tuple[Annotated[str, Field(min_length=1, max_length=64)] | dict[str, Any], ...],
         Field(min_length=1, max_length=64, fail_fast=True),

@@ -79,12 +79,12 @@ def measure(
     peak memory and, where this machine lets it be read, the energy of a token, at each context. Where a context fails,
     those before it are shown, and the command ends with an error that names it.
     """
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import ValidationError
 
     from edgefront.core.errors import MeasurementError, ProtocolError
     from edgefront.core.evaluation.given_model import is_gguf
     from edgefront.core.measurement.passes import protocol_costs
-    from edgefront.core.measurement.protocol import MeasurementProtocol, RequestedProtocol
+    from edgefront.core.measurement.protocol import MeasurementProtocol
     from edgefront.core.spaces.architecture import Architecture
     from edgefront.core.validation import invalid_input
     from edgefront.requests.jobs import contexts
@@ -104,10 +104,9 @@ def measure(
         "warmup": warmup,
         "repeats": repeats,
     }
-    requested: TypeAdapter[MeasurementProtocol] = TypeAdapter(RequestedProtocol)
     try:
         protocols = [
-            requested.validate_python({**choices, **fields, **before})
+            MeasurementProtocol.model_validate({**choices, **fields, **before})
             for before in ([{"memory_length": length} for length in befores] or [{}])
         ]
     except ValidationError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from edgefront.core.errors import MeasurementError
@@ -14,7 +15,7 @@ from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.provider import Provider
 from edgefront.core.measurement.record import LaunchResult, PeakMemory
 from edgefront.core.measurement.runtimes import Runtime
-from edgefront.core.measurement.statistics import LaunchVariance, LogLaunches, half_width_ms, median, p90
+from edgefront.core.measurement.statistics import LaunchVariance, LogLaunches, half_width_ms, p90
 from edgefront.core.processes.folders import work_folder
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.states import LaunchOutcome

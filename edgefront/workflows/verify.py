@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import log, log1p
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, ValidationError
 
 from edgefront.core.errors import InvalidInput, NotFound, TooLarge
 from edgefront.core.measurement.record import Milliseconds
-from edgefront.core.measurement.statistics import LaunchVariance, LogLaunches, median, relative_half_width
+from edgefront.core.measurement.statistics import LaunchVariance, LogLaunches, relative_half_width
 from edgefront.core.pareto.options import MEMORY_SPREAD
 from edgefront.core.pareto.ratio import Figure, Ratio
 from edgefront.core.spaces.architecture import Architecture

@@ -30,12 +30,12 @@ pytestmark = pytest.mark.skipif(
 LLAMACPP = MeasurementProtocol(runtime="llamacpp", sequence_length=24, repeats=3)
 FORMATS: list[dict[str, str]] = [
     {},
-    {"kv_cache": "f16"},
+    {"kv_cache": "f32"},
     {"dtype": "float16"},
-    {"weights": "q8_0"},
-    {"weights": "q4_0", "kv_cache": "f16"},
-    {"weights": "q4_k_m", "kv_cache": "f16"},
-    {"weights": "iq4_nl", "kv_cache": "f16"},
+    {"weights": "q8_0", "kv_cache": "f32"},
+    {"weights": "q4_0"},
+    {"weights": "q4_k_m"},
+    {"weights": "iq4_nl"},
 ]
 
 

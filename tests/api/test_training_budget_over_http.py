@@ -10,7 +10,7 @@ from running_api import Service, job, problem
 from simulated_agent import CLASS, SimulatedAgent, by_work
 
 from edgefront.core.cost.shapes import Shapes
-from edgefront.core.quality.training_time import Pace
+from edgefront.core.quality.predictor import Pace
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.wire.points import decode
 

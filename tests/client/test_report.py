@@ -17,9 +17,9 @@ from running_client import BOARD, Running
 from edgefront import exits
 from edgefront.agents.device.probe import hardware
 from edgefront.core.errors import InvalidInput, NotFound, TooLarge
-from edgefront.core.measurement.measure_command import measure_options
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import GenerationSamples, LatencySamples, LaunchResult, PeakMemory
+from edgefront.core.measurement.variants import measure_options
 from edgefront.core.units import MB
 from edgefront.core.wire.reports import MAX_REPORT_BYTES, Report
 from edgefront.workflows.measure import Measured

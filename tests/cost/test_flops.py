@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from edgefront.core.cost.costs import CostOptions, Logits, Mode, costs
+from edgefront.core.cost.columns import Logits, Mode
+from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.graph.build import build
 from edgefront.core.graph.options import GraphOptions
 from edgefront.core.graph.parameters import parameters

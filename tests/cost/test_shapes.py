@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from edgefront.core.cost.columns import Pass
 from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.cost.flops import kept, kept_bytes, products
-from edgefront.core.cost.one_pass import Pass
 from edgefront.core.cost.parameters import count, weight_bytes
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.number_formats import Quantisation

@@ -14,7 +14,7 @@ from scipy.stats import spearmanr
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
 from edgefront.core.inherit.parts import random_part
-from edgefront.core.quality.cut_law import PRIOR_STD, Combinations, CutLaw, _left_out, _posterior, cut_origin
+from edgefront.core.quality.cut_law import PRIOR_STD, CutLaw, _left_out, _posterior, cut_origin
 from edgefront.core.quality.cut_table import BlockCuts, Cut, CutTable
 from edgefront.core.quality.stored import from_json, to_json, to_text
 from edgefront.core.spaces.architecture import Architecture
@@ -47,7 +47,8 @@ def _made(seed: int, deviation: float, count: int = 24) -> tuple[CutLaw, list[Ar
         cut_origin("cuts-made", "made", "noise", "valid", "token", "llama"),
         table,
         2.5,
-        Combinations(tuple(parts[:count]), 2.5 + losses[:count]),
+        tuple(parts[:count]),
+        2.5 + losses[:count],
     )
     return law, parts[count:], 2.5 + losses[count:]
 
@@ -87,7 +88,7 @@ def test_its_order_is_that_of_the_truth() -> None:
 
 def test_the_parent_is_exact_and_so_is_a_ratio_to_itself() -> None:
     law = cut_law("llama")
-    whole, part = Shapes.of([law.parent]), Shapes.of([law.combinations.architectures[0]])
+    whole, part = Shapes.of([law.parent]), Shapes.of([law.architectures[0]])
     predicted = law.predict(whole)
     assert predicted.log_perplexity[0] == law.parent_log_perplexity
     assert predicted.half_width[0] == 0
@@ -101,7 +102,7 @@ def test_larger_cuts_than_were_tried_are_said_to_be() -> None:
     law, others, _ = _made(1, 0.1, count=8)
     shapes = Shapes.of(others)
     beyond = law.predict(shapes).extrapolated
-    tried = law.table.align(Shapes.of(law.combinations.architectures)).loss.max()
+    tried = law.table.align(Shapes.of(law.architectures)).loss.max()
     assert (beyond == (law.table.align(shapes).loss > tried)).all()
     assert law.beyond(shapes)[int(np.argmax(beyond))] == ("larger cuts than were tried",)
 

@@ -15,7 +15,6 @@ from edgefront.core.number_formats import GgufQuantisation
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.models import named_model
 from edgefront.core.validation import invalid_input
-from edgefront.core.wire.jobs import AddedTargetRequest, TargetRequest
 
 WORDS = {"vocab_size": 100}
 ATTENTION = {"kind": "attention", "n_head": 2}
@@ -59,14 +58,6 @@ def test_digests_of_protocols_that_were_stored_before_modes_came() -> None:
     assert spelled_out.digest == MeasurementProtocol().digest
 
 
-def test_int8_of_eight_bits_keeps_the_digest_that_int8_had() -> None:
-    """It is read where it was stored; what is measured now goes by another digest."""
-    stored = MeasurementProtocol(weights="int8_8bit")
-    assert stored.digest == "5b6006fa57a366efdce6054a5b09dd7504726b4eb22cf748e12e44d8cde465e6"
-    assert MeasurementProtocol(weights="int8").digest != stored.digest
-    assert (stored.quantisation, stored.number_format) == ("int8", "int8_8bit")
-
-
 def test_agents_that_know_no_blocks_are_sent_none() -> None:
     for protocol in (MeasurementProtocol(), MeasurementProtocol(weights="int4")):
         assert "block_size" not in protocol.model_dump(mode="json")
@@ -92,7 +83,6 @@ def test_every_choice_has_a_digest_of_its_own() -> None:
         {"dtype": "bfloat16"},
         {"dtype": "float16"},
         {"weights": "int8"},
-        {"weights": "int8_8bit"},
         {"mode": "decode", "weights": "int8"},
         {"weights": "int4"},
         {"weights": "int4", "block_size": 64},
@@ -135,45 +125,20 @@ FORMER = {
     ("held", "fields", "digest"),
     [(held, *fields_and_digest) for held, some in FORMER.items() for fields_and_digest in some],
 )
-def test_protocols_from_before_the_kv_cache_keep_meaning_and_digest(
+def test_the_kv_caches_of_before_there_was_a_choice_keep_their_digests(
     held: str, fields: dict[str, Any], digest: str
 ) -> None:
-    stored = llamacpp(**fields)
-    assert (stored.kv_cache, stored.digest) == (held, digest)
-    spelled_out = llamacpp(**fields, kv_cache=held)
-    assert spelled_out.digest == llamacpp(**fields, kv_cache=None).digest == digest
-    for_any = spelled_out.for_any_agent().model_dump(mode="json")
-    assert "kv_cache" not in for_any
-    assert MeasurementProtocol.model_validate(for_any) == stored
+    assert llamacpp(**fields, kv_cache=held).digest == digest
 
 
-def test_every_kv_cache_has_a_digest_of_its_own_and_is_sent() -> None:
-    for fields in ({}, {"dtype": "float16"}, {"weights": "q8_0"}):
-        protocols = [llamacpp(**fields, kv_cache=held) for held in ("f32", "f16", "q8_0", "q4_0")]
-        assert len({protocol.digest for protocol in protocols}) == 4
-        for protocol in protocols:
-            assert MeasurementProtocol.model_validate_json(protocol.model_dump_json()) == protocol
-            former = protocol.kv_cache == llamacpp(**fields).kv_cache
-            assert ("kv_cache" in protocol.for_any_agent().model_dump()) != former
+@pytest.mark.parametrize("fields", [{}, {"dtype": "float16"}, {"weights": "q8_0"}])
+def test_every_kv_cache_has_a_digest_of_its_own_and_f16_is_the_default(fields: dict[str, Any]) -> None:
+    protocols = [llamacpp(**fields, kv_cache=held) for held in ("f32", "f16", "q8_0", "q4_0")]
+    assert len({protocol.digest for protocol in protocols}) == 4
+    for protocol in protocols:
+        assert MeasurementProtocol.model_validate_json(protocol.model_dump_json()) == protocol
+    assert llamacpp(**fields) == llamacpp(**fields, kv_cache=None) == protocols[1]
     assert "kv_cache" not in MeasurementProtocol().model_dump()
-
-
-@pytest.mark.parametrize("message", [TargetRequest, AddedTargetRequest])
-def test_a_request_gets_the_cache_that_llama_cpp_has_by_default(message: type[TargetRequest]) -> None:
-    fields: dict[str, Any]
-    for fields in ({}, {"weights": "q8_0"}, {"dtype": "float16"}, {"kv_cache": None}):
-        as_object = llamacpp(**fields)
-        assert as_object.digest
-        for asked in ({"runtime": "llamacpp", **fields}, as_object):
-            protocol = message(device="here", protocol=asked).protocol  # type: ignore[arg-type]
-            assert protocol is not None
-            assert protocol.kv_cache == "f16"
-            assert (protocol.digest == as_object.digest) == (protocol.dtype == "float16"), "float32 had f32"
-            sent = message(device="here", protocol=protocol).model_dump_json()
-            assert message.model_validate_json(sent).protocol == protocol
-    for held in ("f32", "q4_0"):
-        assert message(device="here", protocol=llamacpp(kv_cache=held)).protocol == llamacpp(kv_cache=held)
-    assert TargetRequest(device="here").protocol.kv_cache is None
 
 
 def test_quantised_caches_need_heads_that_blocks_fill() -> None:

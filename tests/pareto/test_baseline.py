@@ -82,7 +82,7 @@ def test_a_proxy_may_be_below_zero() -> None:
 )
 def test_invalid_baselines_are_refused(wrong: list[tuple[float, ...]]) -> None:
     for function in (Baseline, reference):
-        with pytest.raises(ValueError, match=r"rows|finite|at least one"):
+        with pytest.raises(ValueError, match=r"shape|finite|positive|at least one"):
             function(wrong)
 
 

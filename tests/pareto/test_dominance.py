@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgefront.core.pareto.dominance import Dominance
-from edgefront.core.pareto.frontier import nondominated
+from edgefront.core.pareto.frontier import Dominance, nondominated
 
 Point = tuple[float, float, float]
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefront.core.pareto.dominance import Dominance
+from edgefront.core.pareto.frontier import Dominance
 from edgefront.core.pareto.options import MEMORY_SPREAD, Option, OptionLimits
 from edgefront.core.pareto.ratio import Figure
 from edgefront.core.pareto.recommendation import recommend

@@ -14,9 +14,8 @@ from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.prediction.calibration import widening
-from edgefront.core.prediction.features import NAMES, features
+from edgefront.core.prediction.features import NAMES, farthest, features
 from edgefront.core.prediction.latency import LatencyPredictor
-from edgefront.core.prediction.spread import farthest
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import space
 

@@ -8,9 +8,9 @@ import pytest
 from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
+from edgefront.core.quality.predictor import Pace, TrainingTime, flops_per_token
 from edgefront.core.quality.scaling_law import ScalingLaw
 from edgefront.core.quality.shipped import law_named
-from edgefront.core.quality.training_time import Pace, TrainingTime, flops_per_token
 from edgefront.core.spaces.models import named_model
 
 NAMES = ("smollm2-135m", "smollm2-360m")

@@ -11,8 +11,7 @@ from cost_model import measured
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.search.interface import Context, Need, Probabilities, Proposal, Snapshot
-from edgefront.core.search.par_supernet import ParSupernet, block_latencies
-from edgefront.core.search.supernet_settings import ParSupernetSettings
+from edgefront.core.search.par_supernet import ParSupernet, ParSupernetSettings, block_latencies
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention
 from edgefront.core.spaces.catalogue import PAR_32, spaces

@@ -14,7 +14,7 @@ from sqlalchemy import select
 
 from edgefront.core.errors import InvalidInput, NotFound
 from edgefront.core.proxies.score import score_by
-from edgefront.core.quality.posterior import Posterior
+from edgefront.core.quality.covariance import Posterior
 from edgefront.core.services.jobs import job_views, law, recommendation
 from edgefront.core.services.prediction.estimates import estimate
 from edgefront.core.services.prediction.fits import Fits

@@ -13,7 +13,7 @@ from simulated_service import SMALL, Service, request
 from edgefront.core.cost.costs import costs
 from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.search.smallest import smallest
+from edgefront.core.search.proposals import smallest
 from edgefront.core.services.jobs.lifecycle import extend_job
 from edgefront.core.services.jobs.resolve import resolve
 from edgefront.core.services.prediction.estimates import estimate

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.core.measurement.provider import Provider
 from edgefront.core.measurement.runtimes import Runtime
-from edgefront.core.number_formats import KnownFormat
+from edgefront.core.number_formats import NumberFormat
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Sru, Srupp
 
@@ -83,7 +83,7 @@ class Library(Protocol):
     def generator(self, request: LaunchRequest) -> Generator:
         """The same for a request of mode generate."""
 
-    def computes_in(self, number_format: KnownFormat, request: LaunchRequest, /) -> bool:
+    def computes_in(self, number_format: NumberFormat, request: LaunchRequest, /) -> bool:
         """Whether the request's provider computes its model in this number format, tested by a pass."""
 
 

@@ -26,7 +26,7 @@ from edgefront.core.graph.gguf import cached_gguf
 from edgefront.core.graph.weights import WeightCache
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.provider import Provider
-from edgefront.core.number_formats import KnownFormat, KvCache
+from edgefront.core.number_formats import KvCache, NumberFormat
 from edgefront.core.processes.folders import CHILD, working_in
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, ShortConv
@@ -57,7 +57,7 @@ def facts() -> dict[str, Any]:
     }
 
 
-def computes_in(_: KnownFormat, request: LaunchRequest) -> bool:
+def computes_in(_: NumberFormat, request: LaunchRequest) -> bool:
     """Whether llama.cpp runs this request's file, whose format it computes in: it converts nothing."""
     try:
         model = LlamaModel(request)

@@ -56,7 +56,7 @@ def graph(
         mode=graph_mode(protocol),
         logits=protocol.logits,
         dtype=protocol.dtype,
-        quantisation=protocol.quantisation,
+        quantisation=protocol.weights,
         block_size=protocol.block_size,
         in_place=in_place,
         fused=fused,

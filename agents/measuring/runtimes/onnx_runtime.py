@@ -30,7 +30,7 @@ from edgefront.core.graph.weights import WeightCache
 from edgefront.core.measurement.generation import last_length
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.provider import Provider
-from edgefront.core.number_formats import KnownFormat
+from edgefront.core.number_formats import NumberFormat
 from edgefront.core.processes.folders import CHILD
 from edgefront.core.spaces.architecture import Architecture
 
@@ -102,7 +102,7 @@ def generator(request: LaunchRequest) -> Generator:
     return OnnxGenerator(request)
 
 
-def computes_in(number_format: KnownFormat, request: LaunchRequest) -> bool:
+def computes_in(number_format: NumberFormat, request: LaunchRequest) -> bool:
     """Whether the request's provider computes the linear layers of its model in this number format, tested by a pass.
 
     ONNX Runtime accepts most graphs: operators without a kernel are cast to float32 or moved to the CPU. Such a figure
@@ -282,12 +282,12 @@ def array_of(value: Any) -> Any:
     return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
-def _is_product(kernel: dict[str, Any], number_format: KnownFormat) -> bool:
+def _is_product(kernel: dict[str, Any], number_format: NumberFormat) -> bool:
     """Whether a profiled kernel computes linear layers; with int8 and int4 only the quantised ones count."""
     return kernel["op_name"] in _QUANTISED_PRODUCTS.get(number_format, _PRODUCTS)
 
 
-def _fits(kernel: dict[str, Any], number_format: KnownFormat, provider: str) -> bool:
+def _fits(kernel: dict[str, Any], number_format: NumberFormat, provider: str) -> bool:
     if kernel["provider"] != provider:
         return False
     return number_format in _QUANTISED_PRODUCTS or all(

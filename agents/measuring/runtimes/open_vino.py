@@ -21,7 +21,7 @@ from edgefront.core.graph.formats import Format, encode
 from edgefront.core.graph.state import state_specs
 from edgefront.core.graph.weights import WeightCache
 from edgefront.core.measurement.protocol import Dtype, MeasurementProtocol
-from edgefront.core.number_formats import QUANTISED, KnownFormat
+from edgefront.core.number_formats import QUANTISED, NumberFormat
 from edgefront.core.processes.folders import working_in
 
 # Devices of no hardware of their own.
@@ -57,7 +57,7 @@ def facts() -> dict[str, Any]:
     }
 
 
-def computes_in(number_format: KnownFormat, request: LaunchRequest) -> bool:
+def computes_in(number_format: NumberFormat, request: LaunchRequest) -> bool:
     """Whether the request's device computes the linear layers of its model in this number format, tested by a pass.
 
     OpenVINO accepts graphs in types for which a device has no kernels, and computes in another: the compiled model must

@@ -18,7 +18,7 @@ from edgefront.core.graph.weights import WeightCache
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.state import State
 from edgefront.core.nn.weights import fill
-from edgefront.core.number_formats import KnownFormat
+from edgefront.core.number_formats import NumberFormat
 from edgefront.core.spaces.architecture import Architecture
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -42,7 +42,7 @@ def start_device(provider: str) -> None:
         (ones @ ones).sum().item()
 
 
-def computes_in(_: KnownFormat, request: LaunchRequest) -> bool:
+def computes_in(_: NumberFormat, request: LaunchRequest) -> bool:
     """Whether the request's device runs its model, which computes in this number format: PyTorch casts nothing."""
     try:
         model = TorchModel(request)
@@ -72,7 +72,7 @@ class _Loaded:
             request.seed,
             cache,
             dtype=protocol.dtype,
-            quantisation=protocol.quantisation,
+            quantisation=protocol.weights,
             with_memory=state_form(protocol) == "memory",
         )
         self._module = module.to(self._device).eval()

@@ -60,10 +60,8 @@ def numbers_of(runtime: Document, provider: str) -> Sequence[str]:
 
 
 def _reads_kv_cache(runtime: Document, protocol: MeasurementProtocol) -> bool:
-    """Whether an agent can measure with the protocol's `kv_cache`: one that reports none (before the field came) only
-    with that which its absence means.
-    """
-    return protocol.for_any_agent().kv_cache in (None, *runtime.get("kv_caches", ()))
+    """Whether an agent can measure with the protocol's `kv_cache`."""
+    return protocol.kv_cache in (None, *runtime.get("kv_caches", ()))
 
 
 def lacking(devices: Sequence[Document], protocol: MeasurementProtocol) -> tuple[str, str] | None:

@@ -11,14 +11,12 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
-from edgefront.core.measurement.measure_command import measure_command, place_words
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.measurement.variants import format_of
+from edgefront.core.measurement.variants import format_of, measure_command, place_words
 from edgefront.core.number_formats import BITS
 from edgefront.core.pareto import choices as pure
 from edgefront.core.pareto import recommendation, sentences
-from edgefront.core.pareto.choices import Choice
-from edgefront.core.pareto.options import MEMORY_SPREAD, OptionLimits
+from edgefront.core.pareto.options import MEMORY_SPREAD, Option, OptionLimits
 from edgefront.core.pareto.ratio import Figure
 from edgefront.core.published import PublishedModel, format_loss, published_models, score_tables
 from edgefront.core.quality.shipped import family, law_named
@@ -330,9 +328,9 @@ def _choice(candidate: Candidate, target: Target, protocol: MeasurementProtocol)
     )
 
 
-def _option(choice: ChoiceView) -> Choice:
+def _option(choice: ChoiceView) -> Option:
     candidate = choice.candidate
-    return Choice(
+    return Option(
         id=candidate.id,
         digest=candidate.digest,
         stock=False,

@@ -1,6 +1,6 @@
 """The frontier of a target: results are copied into its candidates and move it; shown beside the baseline.
 
-The frontier is the non-dominated set (proxy up, latency down, peak memory down; see `core.pareto.dominance`) of the
+The frontier is the non-dominated set (proxy up, latency down, peak memory down; see `core.pareto.frontier`) of the
 target's measured, in-bounds *search* candidates. Baselines are not members: the frontier is compared with them.
 """
 
@@ -15,8 +15,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.measurement.protocol import LATENCY_NAMES
 from edgefront.core.measurement.statistics import LaunchVariance, half_width_ms, is_decided
-from edgefront.core.pareto.dominance import Dominance
-from edgefront.core.pareto.frontier import hypervolume
+from edgefront.core.pareto.frontier import Dominance, hypervolume
 from edgefront.core.proxies.registry import proxies
 from edgefront.core.services import event_log
 from edgefront.core.services.access.keys import Principal

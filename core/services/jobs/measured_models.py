@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from edgefront.core.cost.shapes import Shapes
-from edgefront.core.pareto.dominance import Dominance
+from edgefront.core.pareto.frontier import Dominance
 from edgefront.core.pareto.options import MEMORY_SPREAD, UNITS, Option, OptionLimits, independent
 from edgefront.core.pareto.ratio import Figure, Ratio
 from edgefront.core.pareto.recommendation import Recommendation, recommend

@@ -24,9 +24,8 @@ from edgefront.core.search.depths import MOST_DEPTHS
 from edgefront.core.search.interface import Algorithm, Snapshot
 from edgefront.core.search.listed import Extension
 from edgefront.core.search.problem import Problem
-from edgefront.core.search.proposals import DRAWS, MAX_ENUMERATED
+from edgefront.core.search.proposals import DRAWS, MAX_ENUMERATED, smallest
 from edgefront.core.search.registry import make
-from edgefront.core.search.smallest import smallest
 from edgefront.core.services.jobs.queries.candidates import MAX_BASELINES
 from edgefront.core.services.quality import laws
 from edgefront.core.services.quality.expected import perplexities

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from edgefront.core.errors import InvalidInput, within
 from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.search.interface import Snapshot
-from edgefront.core.search.supernet_settings import ParSupernetSettings
+from edgefront.core.search.par_supernet import ParSupernet, ParSupernetSettings
 from edgefront.core.services.jobs.resolved import ResolvedJob
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings import transitions as training_transitions
@@ -61,8 +61,8 @@ def dataset_of(asked: ParSupernetSettings, recipe: Recipe) -> str:
 def check(job: ResolvedJob, settings: Settings | None) -> None:
     """Raises `InvalidInput`, with the field's path within the job, unless the pool can train the supernet."""
     first = job.request.targets[0]
-    search = job.plan(first.protocol, first.limits).algorithm.supernet_search
-    if search is None:
+    search = job.plan(first.protocol, first.limits).algorithm
+    if not isinstance(search, ParSupernet):
         return
     settings = settings or Settings()
     asked = search.settings

@@ -12,6 +12,7 @@ import statistics
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise, product
+from statistics import median
 
 from pydantic import BaseModel, ValidationError
 from sqlalchemy import ColumnElement, Select, func, or_, select, update
@@ -21,7 +22,6 @@ from edgefront.core.measurement.protocol import Dtype, MeasurementProtocol, Memo
 from edgefront.core.measurement.provider import PROCESSOR, Provider
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.measurement.runtimes import INSTALLATIONS, Runtime
-from edgefront.core.measurement.statistics import median
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet.capability import can_run
 from edgefront.core.services.fleet.device_keys import key_of_device

@@ -83,7 +83,7 @@ class GrantedLease(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def _protocol_as_json(protocol: MeasurementProtocol) -> bytes:
-    return protocol.for_any_agent().model_dump_json().encode()
+    return protocol.model_dump_json().encode()
 
 
 def claim(

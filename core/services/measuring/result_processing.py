@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from statistics import median
 from typing import get_args
 
 from sqlalchemy.orm import Session
@@ -25,7 +26,7 @@ from sqlalchemy.orm import Session
 from edgefront.core.measurement.plausible import STARTED_LATE_S
 from edgefront.core.measurement.protocol import Latency
 from edgefront.core.measurement.record import LaunchResult
-from edgefront.core.measurement.statistics import LaunchVariance, LogLaunches, median, p90
+from edgefront.core.measurement.statistics import LaunchVariance, LogLaunches, p90
 from edgefront.core.services import tasks
 from edgefront.core.services.event_log import Entry
 from edgefront.core.services.jobs import frontier

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import NamedTuple
 
 from sqlalchemy import select
@@ -13,7 +14,7 @@ from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.measurement.statistics import LogLaunches, half_width_ms, median
+from edgefront.core.measurement.statistics import LogLaunches, half_width_ms
 from edgefront.core.pareto.ratio import Figure
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_by_id

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import EdgefrontError, InvalidInput, within
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.search.smallest import smallest
+from edgefront.core.search.proposals import smallest
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.jobs.placement import find_devices
 from edgefront.core.services.prediction.fits import DeviceFit, Fits

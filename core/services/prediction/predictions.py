@@ -14,7 +14,7 @@ from edgefront.core.errors import Conflict, within
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.statistics import LaunchVariance, half_width_ms
-from edgefront.core.prediction.checks import MIN_ARCHITECTURES
+from edgefront.core.prediction.features import MIN_ARCHITECTURES
 from edgefront.core.quality.cut_law import CutLaw
 from edgefront.core.quality.predictor import PerplexityPredictor
 from edgefront.core.quality.shipped import law_for

@@ -18,10 +18,9 @@ from edgefront.core.errors import InvalidInput, NotFound, within
 from edgefront.core.proxies.registry import ProxySettings
 from edgefront.core.proxies.score import covers, law_about
 from edgefront.core.quality.cut_law import CutLaw
-from edgefront.core.quality.predictor import PerplexityPredictor
+from edgefront.core.quality.predictor import Pace, PerplexityPredictor, TrainingTime
 from edgefront.core.quality.shipped import NAMES, family, law_named, shipped_laws
 from edgefront.core.quality.stored import from_json, summary, to_text
-from edgefront.core.quality.training_time import Pace, TrainingTime
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.spaces import space_of
 from edgefront.core.services.stored import RowReader

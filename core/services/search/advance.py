@@ -26,6 +26,7 @@ from edgefront.core.errors import InvalidInput
 from edgefront.core.pareto.baseline import reference
 from edgefront.core.search.depths import next_depths
 from edgefront.core.search.interface import Need
+from edgefront.core.search.par_supernet import ParSupernet
 from edgefront.core.services.fleet.instances import ONLINE
 from edgefront.core.services.jobs import progress
 from edgefront.core.services.jobs.comparison import depth_of, rows_of
@@ -319,13 +320,13 @@ def _ask(
 ) -> bool | ComputeStep:
     """The step that computes a generation; False while a worker computes it, or something that it needs is missing."""
     step = ComputeStep(target.id, number, plan, target.seed, target.proxy_data, most=left)
-    needs, search = plan.algorithm.needs(number), plan.algorithm.supernet_search
+    needs, search = plan.algorithm.needs(number), plan.algorithm
     if Need.OFFERS in needs:
         offers = _offers(session, target, plan.job.request)
         if offers is None:  # the sweep sends it again
             return False
         step = replace(step, offers=offers)
-    if Need.SUPERNET in needs and search is not None:
+    if Need.SUPERNET in needs and isinstance(search, ParSupernet):
         training = training_rows.supernet_of(session, target.id)
         if training is None:
             snapshot = snapshots.take(session, target.id, number)[1]

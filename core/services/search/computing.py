@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from edgefront.core.search.depths import MOST_DEPTHS, Depth, next_depths
-from edgefront.core.search.interface import Context, Offer, Probabilities, Snapshot, SupernetSearch
+from edgefront.core.search.interface import Context, Offer, Probabilities, Snapshot
+from edgefront.core.search.par_supernet import ParSupernet
 from edgefront.core.services.jobs.resolved import SearchPlan
 from edgefront.core.services.quality.scoring import Scored, Scorer, scorer_of
 from edgefront.core.services.search.device_data import DeviceData
@@ -49,7 +50,7 @@ class ComputeStep:
     """
     supernet: Sequence[Probabilities] = ()
     """What the search's supernet found, of each seed."""
-    describes_supernet: SupernetSearch | None = None
+    describes_supernet: ParSupernet | None = None
     """The search whose supernet is described instead of proposing a generation."""
     owner: str = ""
     """Owner of the job: a worker computes steps of different owners in turn."""

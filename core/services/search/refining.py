@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session, aliased
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.statistics import LaunchVariance, half_width_ms, relative_half_width
-from edgefront.core.pareto.dominance import Dominance
+from edgefront.core.pareto.frontier import Dominance
 from edgefront.core.search.depths import MOST_AT_END, next_depths
 from edgefront.core.search.interface import Rival
 from edgefront.core.services import tasks

@@ -8,7 +8,8 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import InvalidInput, within
-from edgefront.core.search.interface import Probabilities, Snapshot, SupernetSearch
+from edgefront.core.search.interface import Probabilities, Snapshot
+from edgefront.core.search.par_supernet import ParSupernet
 from edgefront.core.services.jobs.supernet_plan import dataset_of, recipe_of
 from edgefront.core.services.jobs.transitions import change_state, end_target
 from edgefront.core.services.settings import Settings
@@ -20,7 +21,7 @@ from edgefront.core.supernet.settings import SupernetResult
 from edgefront.core.wire.trainings import Requirements
 
 
-def wanted_supernet(search: SupernetSearch, snapshot: Snapshot, owner: str, settings: Settings) -> SupernetRequest:
+def wanted_supernet(search: ParSupernet, snapshot: Snapshot, owner: str, settings: Settings) -> SupernetRequest:
     """The training that a search needs, but for what its target says (`request_training`). Reads the data set's
     manifest, so it is called outside transactions. InvalidInput if there is none.
     """
@@ -60,7 +61,7 @@ def request_training(
 
 
 def result(
-    session: Session, target: Target, search: SupernetSearch, training: Training, now: datetime
+    session: Session, target: Target, search: ParSupernet, training: Training, now: datetime
 ) -> list[Probabilities] | None:
     """What the target's supernet found, of each seed.
 

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
-from edgefront.core.quality.training_time import Pace, flops_per_token
+from edgefront.core.quality.predictor import Pace, flops_per_token
 from edgefront.core.services.stored import RowReader
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.states import TrainingKind, TrainingState
