@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -41,7 +42,7 @@ app = typer.Typer(
 )
 for _name, _function in (("up", service.up), ("agent", service.agent), ("demo", service.demo)):
     register(app, _name, server=False)(_function)
-register(app, "find", panels=find.PANELS)(find.find)
+register(app, "find")(find.find)
 app.add_typer(jobs.app, name="job")
 register(app, "frontier")(compare.frontier)
 register(app, "compare")(compare.compare)
@@ -54,11 +55,11 @@ app.add_typer(data.app, name="data")
 app.add_typer(proxy.app, name="proxy")
 app.add_typer(quality.app, name="quality")
 register(app, "describe", server=False)(catalogue.describe)
-register(app, "measure", server=False, panels=measure.PANELS)(measure.measure)
+register(app, "measure", server=False)(measure.measure)
 register(app, "predict")(catalogue.predict)
 register(app, "generate", server=False)(evaluate.generate)
-register(app, "evaluate", server=False, panels=evaluate.EVALUATE_PANELS)(evaluate.evaluate)
-register(app, "finetune", server=False, panels=evaluate.FINETUNE_PANELS)(evaluate.finetune)
+register(app, "evaluate", server=False)(evaluate.evaluate)
+register(app, "finetune", server=False)(evaluate.finetune)
 app.add_typer(devices.app, name="device")
 app.add_typer(devices.tokens, name="token")
 app.add_typer(devices.keys, name="key")
@@ -95,9 +96,9 @@ def main() -> None:
     """Runs the command line and exits with one of the documented exit codes; `edgefront.__main__` does so after
     Ctrl-C.
     """
-    from edgefront.show.output import write_anywhere
-
-    write_anywhere()
+    for stream in (sys.stdout, sys.stderr):  # a question mark stands for what their encoding lacks
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     wants_json = "--json" in sys.argv[1:]
     try:
         # With --json, wrong usage is reported here as JSON: typer itself prints text.

@@ -18,7 +18,10 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
 @lru_cache(maxsize=1)
 def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.malloc.restype = ctypes.c_void_p
+    libc.malloc.argtypes, libc.free.argtypes = [ctypes.c_size_t], [ctypes.c_void_p]
+    return libc
 
 
 def strict_malloc() -> bool:
@@ -46,9 +49,6 @@ def _mallopt(mmap_threshold: int, trim_threshold: int) -> bool:
 def grow_heap(size: int) -> None:
     """Grows the heap to `size` bytes of touched pages, as after a pass that allocated this much."""
     libc = _libc()
-    libc.malloc.restype = ctypes.c_void_p
-    libc.malloc.argtypes = [ctypes.c_size_t]
-    libc.free.argtypes = [ctypes.c_void_p]
     block = 8 << 20
     blocks = [libc.malloc(block) for _ in range(max(1, -(-size // block)))]
     for address in blocks:
@@ -73,12 +73,7 @@ def fill_holes() -> None:
     the start.
     """
     libc = _libc()
-    libc.malloc.restype = libc.sbrk.restype = ctypes.c_void_p
-    libc.malloc.argtypes, libc.sbrk.argtypes, libc.free.argtypes = (
-        [ctypes.c_size_t],
-        [ctypes.c_ssize_t],
-        [ctypes.c_void_p],
-    )
+    libc.sbrk.restype, libc.sbrk.argtypes = ctypes.c_void_p, [ctypes.c_ssize_t]
     end = libc.sbrk(0)  # heap blocks have lower addresses, mappings higher ones
     for size in (1 << power for power in range(30, 15, -1)):
         while (address := libc.malloc(size)) and address < end:

@@ -18,20 +18,8 @@ from edgefront.core.measurement.passes import source_length
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.spaces.architecture import Architecture
 
-_TYPES = {
-    "tensor(float)": "float32",
-    "tensor(double)": "float64",
-    "tensor(float16)": "float16",
-    "tensor(int64)": "int64",
-    "tensor(int32)": "int32",
-    "tensor(int16)": "int16",
-    "tensor(int8)": "int8",
-    "tensor(uint64)": "uint64",
-    "tensor(uint32)": "uint32",
-    "tensor(uint16)": "uint16",
-    "tensor(uint8)": "uint8",
-    "tensor(bool)": "bool",
-}
+_FLOATS = {"float": "float32", "double": "float64"}
+"""Where ONNX's name of a type is not numpy's."""
 # An axis with one of these in its name has the protocol's sequence length; `past` and the like its memory length, or 1.
 _SEQUENCE_NAMES = ("sequence", "seq", "length", "tokens", "time")
 _BATCH_NAMES = ("batch", "n")
@@ -189,11 +177,13 @@ def _array(
     rows: int | None,
     generator: np.random.Generator,
 ) -> NDArray[Any]:
-    if kind not in _TYPES:
+    held = kind.removeprefix("tensor(").removesuffix(")")
+    try:
+        dtype = np.dtype(_FLOATS.get(held, held))
+    except TypeError:
         raise MeasurementError(
             f"input {name} is a {kind}, which cannot be filled with random values", reason="unsupported"
-        )
-    dtype = np.dtype(_TYPES[kind])
+        ) from None
     size = tuple(_axis(axis, position, protocol) for position, axis in enumerate(shape))
     if dtype.kind == "f":
         return _uniform(generator, size).astype(dtype, copy=False)

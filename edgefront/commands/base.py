@@ -6,7 +6,6 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from copy import copy
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
@@ -147,16 +146,11 @@ root_options = Session()
 """Options before the command: `edgefront --url … job list`."""
 
 
-def command(
-    app: typer.Typer, name: str, *, server: bool = True, panels: Mapping[str, str] | None = None
-) -> Callable[..., Any]:
+def command(app: typer.Typer, name: str, *, server: bool = True) -> Callable[..., Any]:
     """Registers a function as a command. Its first parameter is the `Session`; the options of that are added here.
 
     A parameter whose type is a dataclass stands for one option for each field, annotated as a parameter is.
-
-    `panels` groups the options of a long help: title of a panel → names of parameters, with spaces between.
     """
-    panel_of = {option: title for title, names in (panels or {}).items() for option in names.split()}
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
         own = inspect.signature(function, eval_str=True)
@@ -170,20 +164,13 @@ def command(
         declared = list(own.parameters.values())[1:]
         groups: dict[str, Any] = {item.name: item.annotation for item in declared if is_dataclass(item.annotation)}
         single = [option for item in declared for option in (_fields_of(item) if item.name in groups else [item])]
-        kept = [
-            item.replace(
-                kind=inspect.Parameter.KEYWORD_ONLY, annotation=_in_panel(item.annotation, panel_of.get(item.name))
-            )
-            for item in single
-        ]
+        kept = [item.replace(kind=inspect.Parameter.KEYWORD_ONLY) for item in single]
         identified = {
             item.name: mark.kind
             for item in single
             for mark in get_args(item.annotation)
             if isinstance(mark, Identifies)
         }
-        if unknown := panel_of.keys() - {item.name for item in single}:
-            raise ValueError(f"{name} has no {', '.join(sorted(unknown))}")
 
         def run(**given: Any) -> None:
             session = Session(
@@ -239,17 +226,6 @@ def _identified(session: Session, kind: IdentifiedKind, given: Any) -> Any:
     if isinstance(given, list | tuple):
         return [session.identifier(kind, text) for text in given]
     return None if given is None else session.identifier(kind, given)
-
-
-def _in_panel(annotation: Any, title: str | None) -> Any:
-    """The annotation of an option that the help shows in this panel."""
-    if title is None:
-        return annotation
-    kind, option, *marks = get_args(annotation)
-    option = copy(option)  # other commands may share it
-    option.rich_help_panel = title
-    annotation = (kind, option, *marks)
-    return Annotated[annotation]
 
 
 def steering(app: typer.Typer, resource: str, kind: Any, verbs: Mapping[str, str], name: str = "id") -> None:

@@ -90,16 +90,7 @@ def show_data(
     session.put(_summary(prepared.folder, prepared.manifest), lambda: _show(session, prepared))
 
 
-@command(
-    app,
-    "prepare",
-    server=False,
-    panels={
-        "Source": "origin fetch url target unit field",
-        "Tokens": "level vocab_size vocabulary",
-        "Splits": "valid_percent test_percent",
-    },
-)
+@command(app, "prepare", server=False)
 def prepare_data(
     session: Session,
     data: Annotated[

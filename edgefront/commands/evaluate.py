@@ -16,14 +16,6 @@ if TYPE_CHECKING:
     from edgefront.core.evaluation.package import Package
 
 
-EVALUATE_PANELS = {
-    "Perplexity": "segment memory clamp same_length max_tokens",
-    "Translation": "beam length_penalty tokenize",
-    "Tasks": "include shots",
-    "Machine": "precision device threads",
-}
-
-
 def evaluate(
     session: Session,
     model: Trained,
@@ -205,13 +197,6 @@ def _flat(value: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
         elif entry is not None:
             entries.append((prefix + name, entry))
     return entries
-
-
-FINETUNE_PANELS = {
-    "Table": "text pair label",
-    "Training": "epochs rows lr max_length seed",
-    "Machine": "precision device threads",
-}
 
 
 def finetune(

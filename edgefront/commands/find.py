@@ -28,14 +28,6 @@ if TYPE_CHECKING:
     from edgefront.core.wire.jobs import JobRequest, JobView
     from edgefront.core.wire.recommendations import RecommendationView
 
-PANELS = {
-    "Limits": "max_latency_ms max_memory_mb max_first_token_ms max_token_ms",
-    "Measuring": "devices runtime threads mode sequence_length memory_length dtype weights kv_cache",
-    "Generation": "prompt new context latency",
-    "Search": "space narrow model inherit train_tokens train_hours trainer law candidates minutes seed",
-    "Published models": "published score kind licence min_context formats kv",
-}
-
 
 @dataclass(frozen=True)
 class PublishedOptions:

@@ -30,17 +30,7 @@ if TYPE_CHECKING:
 app = group("Search jobs: estimate, submit, watch, extend, control.")
 
 
-_PANELS = {
-    "Search": "preset space narrow model inherit algorithm setting candidates minutes seed",
-    "Frontier": "epsilon",
-    "Measuring": "target mode sequence_length memory_length dtype weights kv_cache precision",
-    "Generation": "prompt new context latency",
-    "Limits": "max_latency_ms max_memory_mb max_first_token_ms max_token_ms",
-    "Proxy": "proxy proxy_setting train_tokens train_hours trainer",
-}
-
-
-@command(app, "submit", panels=_PANELS)
+@command(app, "submit")
 def submit(
     session: Session,
     file: Annotated[

@@ -19,14 +19,6 @@ if TYPE_CHECKING:
     from edgefront.workflows.measure import Measured
 
 
-PANELS = {
-    "Runtime": "runtime provider threads",
-    "Pass": "mode sequence_length memory_length batch dtype weights block_size kv_cache logits",
-    "Generation": "prompt new context",
-    "Launches": "warmup repeats launches time_limit seed record",
-}
-
-
 def measure(
     session: Session,
     model: Annotated[

@@ -126,15 +126,7 @@ def score_model(
     session.put({"digest": architecture.digest, "scores": result}, show)
 
 
-@command(
-    app,
-    "study",
-    server=False,
-    panels={
-        "Table": "quality latency where best_per by",
-        "Proxies": "proxy law seed rows length data steps recipe",
-    },
-)
+@command(app, "study", server=False)
 def study_table(
     session: Session,
     file: Annotated[

@@ -31,15 +31,7 @@ if TYPE_CHECKING:
 app = group("Train models of a frontier or any others: submit, watch, control, download.")
 
 
-@command(
-    app,
-    "submit",
-    panels={
-        "Model": "architecture candidate frontier target count max_latency_ms max_memory_mb start inherit",
-        "Training": "data recipe setting steps tokens hours seed",
-        "Machine": "device gpus memory_gb",
-    },
-)
+@command(app, "submit")
 def submit(
     session: Session,
     file: Annotated[

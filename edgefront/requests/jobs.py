@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -17,7 +18,8 @@ from edgefront.core.validation import Model, checked
 from edgefront.core.wire.jobs import JobRequest
 
 DEFAULT_SPACE = "lts-gpt2"
-_RUNTIMES = get_args(Runtime)
+_PLACE = re.compile(rf"(.*?)(?::({'|'.join(get_args(Runtime))})(?::([0-9]+))?)?", re.DOTALL)
+"""A device, its runtime, and threads."""
 _OF_MODE = ("sequence_length", "memory_length", "new_tokens", "latency")
 _SAMPLES = {"set": "population=20", "protocol": "mode=decode"}
 
@@ -156,23 +158,14 @@ def target(given: str, *, option: str = "target") -> dict[str, Any]:
     protocol are split off the end.
     """
     place, fields = _split_fields(given)
-    threads = None
-    head, colon, tail = place.rpartition(":")
-    if colon and tail.isdecimal() and head.rpartition(":")[2] in _RUNTIMES:
-        place, threads = head, int(tail)
-    head, colon, tail = place.rpartition(":")
-    runtime = None
-    if colon and tail in _RUNTIMES:
-        place, runtime = head, tail
+    match = _PLACE.fullmatch(place)
+    assert match is not None
+    place, runtime, threads = match.groups()
     if not place or place == "class=":
         allowed = "DEVICE[:RUNTIME[:THREADS]][,FIELD=VALUE] or class=NAME[:…], as in jetson:llamacpp:2,kv_cache=q8_0"
         raise unreadable(option, given, allowed)
-    protocol: dict[str, Any] = {}
-    if runtime is not None:
-        protocol["runtime"] = runtime
-    if threads is not None:
-        protocol["threads"] = threads
-    protocol |= fields
+    named = {"runtime": runtime, "threads": None if threads is None else int(threads)}
+    protocol = {name: value for name, value in named.items() if value is not None} | fields
     if place.startswith("class="):
         return {"device_class": place.removeprefix("class="), "protocol": protocol}
     return {"device": place, "protocol": protocol}

@@ -5,8 +5,6 @@ Standard output has only the result; notes, progress and errors go to standard e
 
 from __future__ import annotations
 
-import codecs
-import io
 import json
 import os
 import sys
@@ -15,6 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
 from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 
 from edgefront.core.units import MB, decimals
 
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from edgefront.show.fitting import FittingTable
 
 NONE = "–"
-_PLAIN = dict(zip("–—−·×°█≈", "---*xo#~", strict=True)) | {"±": "+-", "…": "...", "→": "->", "ρ": "rho", "ε": "epsilon"}
 UNBOUNDED = 100_000
 """Columns of what has no width: a file or a pipe."""
 
@@ -56,31 +54,6 @@ def table(
     return FittingTable(columns, title=title, right=right, prose=prose, less=less)
 
 
-def write_anywhere() -> None:
-    """Lets standard output and error take any text: a plain character stands for one that their encoding lacks."""
-    codecs.register_error("plain", _in_plain)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="plain")
-
-
-def _in_plain(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    return "".join(_PLAIN.get(character, "?") for character in error.object[error.start : error.end]), error.end
-
-
-def plain(value: Any) -> Any:
-    """`value` in JSON types."""
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    return value
-
-
 def print_json(value: Any, *, line: bool = False) -> None:
     """One JSON document on standard output; `line` keeps it on one line, for streams."""
     sys.stdout.write(as_json(value, sys.stdout, line=line))
@@ -95,7 +68,7 @@ def print_event(event: BaseModel) -> None:
 def as_json(value: Any, stream: TextIO, *, line: bool = False) -> str:
     """The value as a JSON document; escaped where the stream is not UTF-8."""
     escaped = not (stream.encoding or "").lower().startswith("utf")
-    return json.dumps(plain(value), indent=None if line else 2, ensure_ascii=escaped, default=str) + "\n"
+    return json.dumps(to_jsonable_python(value, fallback=str), indent=None if line else 2, ensure_ascii=escaped) + "\n"
 
 
 def millions(count: int | float) -> str:

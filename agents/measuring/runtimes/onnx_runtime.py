@@ -124,8 +124,15 @@ def computes_in(number_format: NumberFormat, request: LaunchRequest) -> bool:
     provider = providers()[request.protocol.provider]
     # A provider that compiles subgraphs shows them as single kernels, without matrix products.
     ran_there = any(kernel["provider"] == provider for kernel in kernels)
+    # With int8 and int4 only the quantised products count.
+    products = [kernel for kernel in kernels if kernel["op_name"] in _QUANTISED_PRODUCTS.get(number_format, _PRODUCTS)]
     return ran_there and all(
-        _fits(kernel, number_format, provider) for kernel in kernels if _is_product(kernel, number_format)
+        kernel["provider"] == provider
+        and (
+            number_format in _QUANTISED_PRODUCTS
+            or all(_PROFILED[number_format] in types for types in kernel["input_type_shape"])
+        )
+        for kernel in products
     )
 
 
@@ -280,16 +287,3 @@ def array_of(value: Any) -> Any:
     size = int(np.prod(value.shape()))
     bits = np.ctypeslib.as_array((ctypes.c_uint16 * size).from_address(value.data_ptr()))
     return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
-
-
-def _is_product(kernel: dict[str, Any], number_format: NumberFormat) -> bool:
-    """Whether a profiled kernel computes linear layers; with int8 and int4 only the quantised ones count."""
-    return kernel["op_name"] in _QUANTISED_PRODUCTS.get(number_format, _PRODUCTS)
-
-
-def _fits(kernel: dict[str, Any], number_format: NumberFormat, provider: str) -> bool:
-    if kernel["provider"] != provider:
-        return False
-    return number_format in _QUANTISED_PRODUCTS or all(
-        _PROFILED[number_format] in types for types in kernel["input_type_shape"]
-    )
