@@ -17,8 +17,7 @@ from contextlib import suppress
 from statistics import median
 from typing import Any
 
-from edgefront.agents.device.conditions import Conditions
-from edgefront.agents.device.cores import CorePlan, keep_to
+from edgefront.agents.device.cores import Conditions, CorePlan, keep_to
 from edgefront.agents.device.probe import probe
 from edgefront.agents.measuring.failures import failure
 from edgefront.agents.measuring.measure import Aborted, Measurer

@@ -42,7 +42,7 @@ from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.files.drafts import remove_left
 from edgefront.core.store.database import Database
-from edgefront.core.wire.events import Event
+from edgefront.core.wire.messages import Event
 
 SPARE_THREADS = 8
 """Threads in addition to one per database connection: for files, and for requests that wait for a connection."""

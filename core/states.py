@@ -179,7 +179,7 @@ class Goal(State):
 
 
 class JobEventKind(State):
-    """What changed in a job (`core.wire.events`)."""
+    """What changed in a job (`core.wire.messages`)."""
 
     JOB_STATE = "job_state"
     TARGET_STATE = "target_state"
@@ -190,7 +190,7 @@ class JobEventKind(State):
 
 
 class TrainingEventKind(State):
-    """What changed in a training (`core.wire.events`)."""
+    """What changed in a training (`core.wire.messages`)."""
 
     STATE = "state"
     METRIC = "metric"

@@ -23,14 +23,14 @@ from edgefront.core.services.stored import RowReader
 from edgefront.core.states import JobEventKind, TrainingEventKind
 from edgefront.core.store.sql import Document, insert_rows
 from edgefront.core.store.tables import Event, Job, Training, TrainingEvent
-from edgefront.core.wire import events as wire
+from edgefront.core.wire import messages as wire
 
 _COLUMNS = ("number", "kind", "data", "created_at")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """An event without its number. `kind` and `data` as in `core.wire.events`; `target_id` in the log of a job."""
+    """An event without its number. `kind` and `data` as in `core.wire.messages`; `target_id` in the log of a job."""
 
     kind: JobEventKind | TrainingEventKind
     data: Document

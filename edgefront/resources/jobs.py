@@ -19,8 +19,8 @@ from edgefront.core.states import ENDED_JOBS
 from edgefront.core.validation import checked
 from edgefront.core.wire.candidates import CandidatePage, CandidateView, FrontierView, Group, LaunchView
 from edgefront.core.wire.estimates import JobEstimate
-from edgefront.core.wire.events import Event
 from edgefront.core.wire.jobs import AddedTargetRequest, JobPage, JobRequest, JobView
+from edgefront.core.wire.messages import Event
 from edgefront.core.wire.recommendations import ChoicesView, RecommendationView
 from edgefront.resources.repeated import follow_log, pages, until_ended
 from edgefront.transport import Transport, segment
@@ -143,9 +143,9 @@ class Jobs:
     ) -> Iterator[Event]:
         """The job's events after number `after`, then live until the job has ended. None is skipped or repeated.
 
-        `edgefront.core.wire.events` says what the `data` of each kind holds. After a broken connection it resumes from
-        the last event; `Unavailable` if that fails for the client's patience. With `follow=False` it ends with the last
-        event at the time of the call.
+        `edgefront.core.wire.messages` says what the `data` of each kind holds. After a broken connection it resumes
+        from the last event; `Unavailable` if that fails for the client's patience. With `follow=False` it ends with the
+        last event at the time of the call.
         `kinds` selects kinds of events; the numbers then have gaps.
         """
         path = f"/v1/jobs/{segment(job_id)}/events"

@@ -13,7 +13,7 @@ from httpx_sse import EventSource
 
 from edgefront.core.errors import Unavailable
 from edgefront.core.states import JobEventKind, TrainingEventKind
-from edgefront.core.wire.events import Event, read_event
+from edgefront.core.wire.messages import Event
 from edgefront.transport import Transport
 
 # The server sends an event or a comment far more often, so after this time the connection is dead.
@@ -129,7 +129,7 @@ def _connection(transport: Transport, path: str, last: int) -> Iterator[Event]:
             for message in EventSource(response).iter_sse():
                 if message.data:
                     with transport.reading("an event"):
-                        event = read_event(message.data)
+                        event = Event.model_validate_json(message.data)
                     yield event
         except httpx.StreamError as error:
             raise Unavailable(f"the event stream was interrupted: {error}") from error

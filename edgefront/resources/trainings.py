@@ -15,7 +15,7 @@ from edgefront.core.graph.model_file import ModelFormat
 from edgefront.core.number_formats import NumberFormat
 from edgefront.core.states import ENDED_TRAININGS
 from edgefront.core.validation import checked
-from edgefront.core.wire.events import Event
+from edgefront.core.wire.messages import Event
 from edgefront.core.wire.trainings import (
     DatasetView,
     MetricPage,
@@ -193,7 +193,7 @@ class Trainings:
     ) -> Iterator[Event]:
         """The training's events after number `after`, then live until it has ended. None is skipped or repeated.
 
-        `edgefront.core.wire.events` says what the `data` of each kind holds. Broken connections are resumed. With
+        `edgefront.core.wire.messages` says what the `data` of each kind holds. Broken connections are resumed. With
         `follow=False` it ends with the last event at the time of the call. `kinds` selects kinds of events; the numbers
         then have gaps.
         """

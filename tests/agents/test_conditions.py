@@ -13,8 +13,7 @@ import torch
 from scripted_server import Script, ScriptedServer, wait_for
 from test_agent_loop import PROTOCOL, config, folder, item, running  # noqa: F401
 
-from edgefront.agents.device.conditions import Conditions
-from edgefront.agents.device.cores import Core, CorePlan
+from edgefront.agents.device.cores import Conditions, Core, CorePlan
 from edgefront.agents.device.kernel import gpu_reached, kernel_facts
 from edgefront.core.measurement.ceiling import CORE_GB, CORE_GFLOPS, GPU_GB, GPU_GFLOPS, GPU_HALF_GFLOPS, ceiling
 from edgefront.core.processes.limits import Quota

@@ -20,7 +20,7 @@ from edgefront.core.services import event_log
 from edgefront.core.services.event_log import Entry
 from edgefront.core.states import JobEventKind
 from edgefront.core.store.database import Database
-from edgefront.core.wire.events import Event
+from edgefront.core.wire.messages import Event
 
 
 @pytest.fixture

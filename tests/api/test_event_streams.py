@@ -26,7 +26,7 @@ from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.event_log import Entry
 from edgefront.core.states import JobEventKind, KeyRole
 from edgefront.core.store.database import Database
-from edgefront.core.wire.events import Event
+from edgefront.core.wire.messages import Event
 
 
 @contextmanager

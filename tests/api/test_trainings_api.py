@@ -23,7 +23,7 @@ from edgefront.core.recipes.papers import recipes as all_recipes
 from edgefront.core.services.trainings.claims import TrainingClaim
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.tables import Training
-from edgefront.core.wire.events import Event
+from edgefront.core.wire.messages import Event
 from edgefront.core.wire.trainings import MetricPage, TrainingPage, TrainingView
 from edgefront.workers.training.supervisor import Supervisor
 
