@@ -31,7 +31,9 @@ class EnergyMeter:
         self._start = self._counters()
 
     def __exit__(self, *_: object) -> None:
-        self._used += map(_used, self._start, self._counters(), self._most())
+        # A processor's counter begins again beyond its range.
+        ranges = [None] if self._on_nvidia else [_joules(zone / "max_energy_range_uj") for zone in self._packages]
+        self._used += map(_used, self._start, self._counters(), ranges)
 
     def read(self) -> tuple[float | None, str]:
         """Joules that were used within the blocks, and of what; or None, and why they are not known. Never raises."""
@@ -46,12 +48,6 @@ class EnergyMeter:
         if self._on_nvidia:
             return [None if self._gpu is None else self._gpu.energy_joules()]
         return [_joules(package / "energy_uj") for package in self._packages]
-
-    def _most(self) -> list[float | None]:
-        """Joules at which each counter begins again."""
-        if self._on_nvidia:
-            return [None]
-        return [_joules(package / "max_energy_range_uj") for package in self._packages]
 
     def _why(self) -> str:
         if self._on_nvidia:

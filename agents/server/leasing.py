@@ -89,8 +89,11 @@ class Leasing:
         if (message := _state_message(answer.state, self._client.blocked_reason)) != self._logged:
             self._logged = message
             _log.log(logging.WARNING if self._client.blocked_reason else logging.INFO, "%s", message)
-        taken = self._take(answer)
-        if taken == 0 and time.monotonic() - asked < min(1.0, self._wait_s):
+        if (lease := self.holdings.add(answer)) is not None:
+            self._spawn(self._keep(lease))
+            self._hungry.clear()
+            self._work.set()
+        elif time.monotonic() - asked < min(1.0, self._wait_s):
             await asyncio.sleep(1.0)  # the server did not let the request wait: avoid a busy loop
 
     async def next(self) -> HeldItem | None:
@@ -157,14 +160,6 @@ class Leasing:
         self._credential_file.accepted()
         self._rejoined = False
         return answer
-
-    def _take(self, answer: LeaseResponse) -> int:
-        lease = self.holdings.add(answer)
-        if lease is not None:
-            self._spawn(self._keep(lease))
-            self._hungry.clear()
-            self._work.set()
-        return len(answer.items)
 
     async def _keep(self, lease: HeldLease) -> None:
         """Sends heartbeats until the server has all results of this lease, or reports that it has ended."""

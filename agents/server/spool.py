@@ -216,17 +216,14 @@ class Sender:
         await self._filled.wait()
         waiting = self._spool.oldest(MAX_BATCH)
         try:
-            await self._deliver(waiting)
+            try:
+                await self._send(waiting)
+            except _REFUSALS as error:
+                await self._one_by_one(waiting, error)
         except (Unauthenticated, Gone) as error:  # the lease requests handle it
             _log.warning("results wait until the server accepts this device: %s", error)
             await asyncio.sleep(_REJOIN_S)
         self._update_events()
-
-    async def _deliver(self, waiting: Sequence[Waiting]) -> None:
-        try:
-            await self._send(waiting)
-        except _REFUSALS as error:
-            await self._one_by_one(waiting, error)
 
     async def _send(self, waiting: Sequence[Waiting]) -> None:
         request = ReportRequest(

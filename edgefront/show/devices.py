@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from edgefront.core.wire.service import AnchorPoint, DeviceView
@@ -43,7 +43,11 @@ def facts_table(device: DeviceView, state: str) -> FittingTable:
         "processor": f"{facts.cpu}, {facts.architecture}",
         "cores": str(facts.cores),
         "memory": gigabytes(facts.memory_bytes),
-        **{f"GPU {number}": _of_parts(gpu) for number, gpu in enumerate(facts.gpus)},
+        **{
+            f"GPU {number}": ", ".join(" ".join(_with_unit(*fact)) for fact in gpu.items() if fact[1] is not None)
+            or NONE
+            for number, gpu in enumerate(facts.gpus)
+        },
         "modes": ", ".join(facts.modes),
         **dict(_with_unit(name, value) for name, value in facts.extra.items() if value is not None),
         "features": " ".join(facts.cpu_features),
@@ -66,10 +70,6 @@ def runtimes_table(device: DeviceView) -> FittingTable:
             numbers = ", ".join(runtime.numbers.get(provider, ("float32",)))
             shown.add_row(runtime.runtime, runtime.version, provider, numbers, ", ".join(runtime.memory_methods))
     return shown
-
-
-def _of_parts(facts: Mapping[str, Any]) -> str:
-    return ", ".join(" ".join(_with_unit(name, value)) for name, value in facts.items() if value is not None) or NONE
 
 
 def _with_unit(name: str, value: Any) -> tuple[str, str]:

@@ -30,12 +30,13 @@ def catalogue(models: Iterable[PublishedView]) -> FittingTable:
         less=("tables", "licence", "kind"),
     )
     for model in models:
+        stated = _UNKNOWN if model.parameters is None else f"~{model.parameters}"
         shown.add_row(
             model.id,
             model.kind,
             model.licence or _UNKNOWN,
             _UNKNOWN if model.context_length is None else f"{model.context_length:,}",
-            _parameters(model),
+            stated if model.counted_parameters is None else millions(model.counted_parameters),
             _UNKNOWN if model.training_tokens is None else tokens(model.training_tokens),
             str(len(model.scores)) if model.scores else NONE,
             "yes" if model.not_expressible is None else f"no: {model.not_expressible}",
@@ -87,12 +88,6 @@ def tokens(count: int) -> str:
         if count >= unit:
             return f"{count / unit:.4g}{letter}"
     return str(count)
-
-
-def _parameters(model: PublishedView) -> str:
-    if model.counted_parameters is not None:
-        return millions(model.counted_parameters)
-    return _UNKNOWN if model.parameters is None else f"~{model.parameters}"
 
 
 MAX_OTHERS = 12

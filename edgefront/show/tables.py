@@ -22,7 +22,7 @@ def frontier_table(view: FrontierView) -> FittingTable:
     """The points by rising decoder parameters, with the baseline beside them; perplexities where they are predicted, or
     some were trained."""
     everyone = (*view.points, *view.baseline)
-    predicts = any(_predicted(point) is not None for point in everyone)
+    predicts = any(point.predicted is not None and point.predicted.perplexity is not None for point in everyone)
     header = quality_header(point.predicted for point in everyone)
     predicted = (header,) if predicts else ()
     generates = any(point.token_ms is not None for point in everyone)
@@ -80,19 +80,16 @@ def _title(view: FrontierView) -> str:
     return f"{view.target}: {len(view.points)} models on the frontier{alike}, hypervolume {view.hypervolume:.4f}"
 
 
-def _predicted(point: CandidateView) -> float | None:
-    return point.predicted.perplexity if point.predicted else None
-
-
 def _cells(point: CandidateView, predicts: bool, generates: bool) -> list[str]:
     rate = NONE if point.tokens_per_s is None else f"{point.tokens_per_s:.1f}"
     versus = point.versus_baseline if point.role == CandidateRole.SEARCH else None
     mark = "*" if versus is not None and versus.extrapolated else ""
+    blocks = point.architecture.get("blocks", ())
     return [
         millions(point.decoder_parameters),
-        stack_in_words(point.architecture.get("blocks", ())),
+        stack_in_words(blocks),
         str(point.architecture.get("d_model", NONE)),
-        spread(_inner_widths(point)),
+        spread([int(block["d_inner"]) for block in blocks if "d_inner" in block]),
         *((median_quality(point.predicted),) if predicts else ()),
         measured_latency(point),
         *((milliseconds(point.first_token_ms), milliseconds(point.token_ms), rate) if generates else ()),
@@ -101,10 +98,6 @@ def _cells(point: CandidateView, predicts: bool, generates: bool) -> list[str]:
         times(versus.memory_ratio) + mark if versus else "",
         str(point.launches),
     ]
-
-
-def _inner_widths(point: CandidateView) -> list[int]:
-    return [int(block["d_inner"]) for block in point.architecture.get("blocks", ()) if "d_inner" in block]
 
 
 HEADER = "predicted perplexity"

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from edgefront.core.states import ENDED_TRAININGS, TrainingKind, TrainingState
 from edgefront.core.wire.trainings import (
     DatasetView,
-    EvaluationView,
     MetricView,
     RecipeView,
     SearchProgress,
@@ -123,7 +122,9 @@ def facts(item: TrainingView) -> dict[str, str]:
         "training": f"{item.name}  {item.id}",
         "state": item.state + (f" ({item.note})" if item.note else ""),
         "reason": item.reason,
-        "recipe": _recipe(item),
+        "recipe": "imported"
+        if item.recipe is None
+        else f"{item.recipe.get('name')} on {item.dataset}, seed {item.seed}",
         "begins with": f"a part of {item.start}" if item.inherit else item.start,
         "licence": item.licence,
         "architecture": item.digest,
@@ -135,7 +136,7 @@ def facts(item: TrainingView) -> dict[str, str]:
         "left": duration(item.seconds_left) if item.seconds_left is not None else None,
         "loss": None if last.loss is None else _number(last.loss),
         "tokens/s": None if last.tokens_per_s is None else f"{last.tokens_per_s:,.0f}",
-        "scores": "; ".join(_score(score) for score in item.evaluations),
+        "scores": "; ".join(f"{each.split} {each.metric} {_number(each.value)}" for each in item.evaluations),
         "measured": _measured(item),
         "worker": item.worker,
         "queue": item.queue if item.state == TrainingState.QUEUED else None,
@@ -203,18 +204,8 @@ def progress_line(item: TrainingView) -> str:
     return f"{item.name}: {item.state}" + (": " + ", ".join(parts) if parts else "")
 
 
-def _recipe(item: TrainingView) -> str:
-    if item.recipe is None:
-        return "imported"
-    return f"{item.recipe.get('name')} on {item.dataset}, seed {item.seed}"
-
-
 def _steps(item: TrainingView) -> str:
     return f"{item.step}/{item.steps}" if item.steps else NONE
-
-
-def _score(score: EvaluationView) -> str:
-    return f"{score.split} {score.metric} {_number(score.value)}"
 
 
 def _measured(item: TrainingView) -> str | None:

@@ -97,7 +97,12 @@ class Demo:
     def show(self, *, minutes: float, candidates: int) -> dict[str, Any]:
         """All of it, for people on `out`; the return value is the same for scripts."""
         self._say("Waiting for this machine's agent")
-        self._wait_for_agent()
+        end = time.monotonic() + _ONLINE_S
+        while not up.agent_is_ready(self.client, self.service):
+            if time.monotonic() > end:
+                raise EdgefrontError(f"the agent did not start within {_ONLINE_S:g} s: see {self.service.agent_log}")
+            if self.ending.wait(0.25):
+                raise KeyboardInterrupt
         began = time.monotonic()
         self._say(f"Measuring {LIMITED_BY} layers of the stock model, SmolLM2's: what they take are the limits")
         stock = self._search(stock_request(minutes=minutes * _STOCK))
@@ -111,7 +116,9 @@ class Demo:
         self._say(f"Searched in {duration(time.monotonic() - began)}: {self.service.url}/jobs/{job.id}")
         frontiers = [self.client.frontier(job.id, target=target.id) for target in job.targets]
         views = [self.client.jobs.recommendation(job.id, target=target.id) for target in job.targets]
-        self._draw(job)
+        with whole_file(self.folder.picture) as file:
+            self.client.jobs.get(job.id).plot().savefig(file, format="png", dpi=160, facecolor="white")
+        self.out.print(f"  picture: {self.folder.picture}", markup=False, soft_wrap=True)
         models, difference = self._download_and_run(views)
         for view in views:
             show_recommendation(view, self.out)
@@ -124,13 +131,6 @@ class Demo:
             "largest_difference": difference,
         }
 
-    def _wait_for_agent(self) -> None:
-        end = time.monotonic() + _ONLINE_S
-        while not up.agent_is_ready(self.client, self.service):
-            if time.monotonic() > end:
-                raise EdgefrontError(f"the agent did not start within {_ONLINE_S:g} s: see {self.service.agent_log}")
-            self._pause(0.25)
-
     def _search(self, request: JobRequest) -> JobView:
         job = self.client.jobs.create(request)
         ended = progress.show(self._until_told(progress.views(self.client, job.id)), self.out) or job
@@ -138,11 +138,6 @@ class Demo:
             why = "; ".join(f"{target.name}: {target.note}" for target in ended.targets if target.note)
             raise EdgefrontError(f"the search is {ended.state}: {ended.reason or why or 'see the log'}")
         return ended
-
-    def _draw(self, job: JobView) -> None:
-        with whole_file(self.folder.picture) as file:
-            self.client.jobs.get(job.id).plot().savefig(file, format="png", dpi=160, facecolor="white")
-        self.out.print(f"  picture: {self.folder.picture}", markup=False, soft_wrap=True)
 
     def _download_and_run(self, views: list[RecommendationView]) -> tuple[list[Path], float]:
         chosen = next(
@@ -168,10 +163,6 @@ class Demo:
             if self.ending.is_set():
                 raise KeyboardInterrupt
             yield job
-
-    def _pause(self, seconds: float) -> None:
-        if self.ending.wait(seconds):
-            raise KeyboardInterrupt
 
     def _say(self, text: str) -> None:
         self.out.print(text, style="bold", markup=False, soft_wrap=True)
