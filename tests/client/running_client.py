@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import threading
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from command_line import edgefront
 from simulated_agent import SimulatedAgent
 
+from edgefront import exits
 from edgefront.client import Client
 from edgefront.core.store.database import Database
 from edgefront.core.wire.jobs import JobView
@@ -34,6 +39,18 @@ class Running:
     home: Path
     board: str
     """Name of the simulated device."""
+
+    def command(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+        """`edgefront` against this service."""
+        return edgefront(*arguments, home=self.home, **options)
+
+    def read(self, *arguments: str) -> Any:
+        """The JSON that a command prints, which is all that it prints."""
+        return json.loads(self.command(*arguments, "--json", code=exits.OK).stdout)
+
+    def show(self, *arguments: str) -> str:
+        """What a command prints for people."""
+        return self.command(*arguments, code=exits.OK).stdout
 
 
 class Board:

@@ -21,30 +21,19 @@ from edgefront.core.errors import InvalidInput
 from edgefront.local import LocalServer, is_starting
 
 
-def read(running: Running, *arguments: str) -> Any:
-    """The JSON that a command prints, which is all that it prints."""
-    done = edgefront(*arguments, "--json", home=running.home, code=exits.OK)
-    return json.loads(done.stdout)
-
-
-def show(running: Running, *arguments: str) -> str:
-    done = edgefront(*arguments, home=running.home, code=exits.OK)
-    return done.stdout
-
-
 def test_jobs_and_frontier_for_people_and_for_scripts(running: Running) -> None:
     job = running.job.id
-    assert job in show(running, "job list")
-    assert job in [item["id"] for item in read(running, "job list --state finished")]
-    assert "hypervolume" in show(running, "job show", job)
-    assert read(running, "job show", job)["state"] == "finished"
-    view = read(running, "frontier --target board", job)
-    shown = show(running, "frontier", job)
+    assert job in running.show("job list")
+    assert job in [item["id"] for item in running.read("job list --state finished")]
+    assert "hypervolume" in running.show("job show", job)
+    assert running.read("job show", job)["state"] == "finished"
+    view = running.read("frontier --target board", job)
+    shown = running.show("frontier", job)
     assert all(point["id"] in shown for point in view["points"])
     assert "baseline, 3 layers" in shown
     assert view["summary"] in shown
     fastest = min(point["latency_ms"] for point in view["points"])
-    (limited,) = read(running, "frontier", job, "--max-latency-ms", str(fastest + 1e-6))
+    (limited,) = running.read("frontier", job, "--max-latency-ms", str(fastest + 1e-6))
     assert len(limited["points"]) == 1
 
 
@@ -54,26 +43,26 @@ def test_submit_from_flags_watch_and_steer(running: Running) -> None:
         *("--narrow", "n_layer=2..3 d_model=128,192 d_inner=256..640:64", "--seed", "5", "--candidates", "14"),
         *("--algorithm", "lts", "--set", "population=10", "--max-memory-mb", "5000", "--sequence-length", "64"),
     ]
-    submitted = edgefront(*flags, home=running.home)
+    submitted = running.command(*flags)
     job = submitted.stdout.strip()
     assert submitted.returncode == exits.OK
     assert job.startswith("job_")
     assert f"/jobs/{job}" in submitted.stderr
-    watched = edgefront("job watch", job, home=running.home, code=exits.OK)
+    watched = running.command("job watch", job, code=exits.OK)
     assert "finished" in watched.stdout
     assert "baseline" in watched.stdout
-    events = edgefront("job watch --json", job, home=running.home).stdout.splitlines()
+    events = running.command("job watch --json", job).stdout.splitlines()
     assert [json.loads(line)["number"] for line in events] == list(range(1, len(events) + 1))
-    view = read(running, "job show", job)
+    view = running.read("job show", job)
     (target,) = view["request"]["targets"]
     assert target["protocol"]["runtime"] == "pytorch"
     assert target["protocol"]["sequence_length"] == 64
     assert target["limits"] == {"latency_ms": None, "memory_mb": 5000}
     assert view["targets"][0]["candidates"] == 14 + 3
-    ended = edgefront("job cancel", job, home=running.home, code=exits.REFUSED)
+    ended = running.command("job cancel", job, code=exits.REFUSED)
     assert "Traceback" not in ended.stderr
-    assert edgefront("job delete", job, home=running.home).returncode == exits.OK
-    assert edgefront("job show", job, home=running.home).returncode == exits.NOT_FOUND
+    assert running.command("job delete", job).returncode == exits.OK
+    assert running.command("job show", job).returncode == exits.NOT_FOUND
 
 
 def test_a_space_in_which_the_proxy_misleads_says_so(running: Running) -> None:
@@ -85,40 +74,40 @@ def test_a_space_in_which_the_proxy_misleads_says_so(running: Running) -> None:
         "--proxy",
         "decoder_parameters",
     )
-    submitted = edgefront("job submit --space par-32", *flags, home=running.home, code=exits.OK)
+    submitted = running.command("job submit --space par-32", *flags, code=exits.OK)
     assert "proxy: Decoder parameters mislead about attention" in submitted.stderr
     job = submitted.stdout.strip()
-    watched = edgefront("job watch", job, home=running.home, code=exits.OK)
+    watched = running.command("job watch", job, code=exits.OK)
     for said in (
         watched.stderr,
-        show(running, "job show", job),
-        edgefront("frontier", job, home=running.home).stderr,
+        running.show("job show", job),
+        running.command("frontier", job).stderr,
     ):
         assert "252.9 without attention" in said
-    assert "feed-forward" in show(running, "frontier", job)
-    assert read(running, "job show", job)["proxy_trust"]["caveat"] == running.client.catalogue.space("par-32").caveat
-    assert "ranked 200 fully trained models of this space" in show(running, "job show", running.job.id)
-    assert edgefront("job delete", job, home=running.home).returncode == exits.OK
+    assert "feed-forward" in running.show("frontier", job)
+    assert running.read("job show", job)["proxy_trust"]["caveat"] == running.client.catalogue.space("par-32").caveat
+    assert "ranked 200 fully trained models of this space" in running.show("job show", running.job.id)
+    assert running.command("job delete", job).returncode == exits.OK
 
 
 def test_submit_from_a_file(running: Running, tmp_path: Path) -> None:
     file = tmp_path / "job.json"
     file.write_text(json.dumps({**SMALL, "name": "from a file"}), encoding="utf-8")
-    assert read(running, "job submit", str(file))["name"] == "from a file"
+    assert running.read("job submit", str(file))["name"] == "from a file"
 
 
 def test_a_pass_of_its_own_is_submitted_shown_and_refused(running: Running) -> None:
     narrow = ("--narrow", "n_layer=2 d_model=128 d_inner=256", "--candidates", "2")
-    job = read(running, "job submit --mode decode --memory-length 64 --name decode", *narrow)
+    job = running.read("job submit --mode decode --memory-length 64 --name decode", *narrow)
     protocol = job["targets"][0]["protocol"]
     assert (protocol["mode"], protocol["sequence_length"], protocol["memory_length"]) == ("decode", 1, 64)
-    assert "decode of 1 token after 64" in show(running, "job show", job["id"])
-    refused = edgefront("job submit --mode backward", *narrow, home=running.home, code=exits.REFUSED)
+    assert "decode of 1 token after 64" in running.show("job show", job["id"])
+    refused = running.command("job submit --mode backward", *narrow, code=exits.REFUSED)
     assert "targets.0.protocol.mode" in refused.stderr
 
 
 def test_the_only_device_is_the_default_target(running: Running) -> None:
-    job = read(running, "job submit --candidates 2", "--narrow", "n_layer=2 d_model=128 d_inner=256")
+    job = running.read("job submit --candidates 2", "--narrow", "n_layer=2 d_model=128 d_inner=256")
     assert job["request"]["targets"][0]["device"] == running.board
 
 
@@ -172,36 +161,34 @@ def test_ctrl_c_leaves_a_watch_and_not_the_job(running: Running) -> None:
 
 def test_downloads(running: Running, tmp_path: Path) -> None:
     point = running.client.frontier(running.job.id).points[0]
-    path = show(running, "model download", point.id, "--output", str(tmp_path)).strip()
+    path = running.show("model download", point.id, "--output", str(tmp_path)).strip()
     assert Path(path).stat().st_size > point.weight_bytes
-    told = read(running, "model download --format safetensors", point.id, "-o", str(tmp_path / "own"))
+    told = running.read("model download --format safetensors", point.id, "-o", str(tmp_path / "own"))
     assert told["bytes"] == (tmp_path / "own").stat().st_size
-    decode = show(running, "model download --format onnx-decode", point.id, "--output", str(tmp_path)).strip()
+    decode = running.show("model download --format onnx-decode", point.id, "--output", str(tmp_path)).strip()
     assert decode == path.replace(".onnx", "-decode.onnx")
-    nowhere = edgefront(
-        "model download", point.id, "-o", str(tmp_path / "no" / "such" / "x"), home=running.home, code=exits.ERROR
-    )
+    nowhere = running.command("model download", point.id, "-o", str(tmp_path / "no" / "such" / "x"), code=exits.ERROR)
     assert "Traceback" not in nowhere.stderr
-    edgefront("model download cnd_none", "-o", str(tmp_path), home=running.home, code=exits.NOT_FOUND)
+    running.command("model download cnd_none", "-o", str(tmp_path), code=exits.NOT_FOUND)
 
 
 def test_devices_tokens_and_keys(running: Running) -> None:
-    assert running.board in show(running, "device list")
-    assert read(running, "device show", running.board)["device_class"] == BOARD
-    assert "simulated" in show(running, "device show", running.board)
-    assert "draining" in show(running, "device drain", running.board)
-    assert "active" in show(running, "device activate", running.board)
-    secret = show(running, "token create --uses 3").strip()
+    assert running.board in running.show("device list")
+    assert running.read("device show", running.board)["device_class"] == BOARD
+    assert "simulated" in running.show("device show", running.board)
+    assert "draining" in running.show("device drain", running.board)
+    assert "active" in running.show("device activate", running.board)
+    secret = running.show("token create --uses 3").strip()
     assert secret.startswith("efe_")
-    (token,) = [item for item in read(running, "token list") if item["uses_left"] == 3]
-    assert read(running, "token revoke", token["id"]) == {"revoked": token["id"]}
-    assert show(running, "device reenrol --minutes 5", running.board).strip().startswith("efe_")
-    assert read(running, "device reenrol", running.board)["name"] == running.board
-    key = read(running, "key create cora")
+    (token,) = [item for item in running.read("token list") if item["uses_left"] == 3]
+    assert running.read("token revoke", token["id"]) == {"revoked": token["id"]}
+    assert running.show("device reenrol --minutes 5", running.board).strip().startswith("efe_")
+    assert running.read("device reenrol", running.board)["name"] == running.board
+    key = running.read("key create cora")
     assert key["key"].startswith("efk_")
-    assert "cora" in show(running, "key list")
-    assert read(running, "key revoke", key["id"]) == {"revoked": key["id"]}
-    assert edgefront("--key", key["key"], "job", "list", home=running.home).returncode == exits.NO_ACCESS
+    assert "cora" in running.show("key list")
+    assert running.read("key revoke", key["id"]) == {"revoked": key["id"]}
+    assert running.command("--key", key["key"], "job", "list").returncode == exits.NO_ACCESS
 
 
 def test_url_and_key_before_and_behind_the_command(running: Running, tmp_path: Path) -> None:
@@ -226,23 +213,18 @@ def test_a_reader_that_leaves_early_is_no_error(running: Running) -> None:
 def test_predictions_say_where_the_milliseconds_go(running: Running) -> None:
     point = running.client.frontier(running.job.id).points[0]
     place = ("--device", f"class={BOARD}")
-    answer = read(running, "predict gpt2-small", *place)
+    answer = running.read("predict gpt2-small", *place)
     assert answer["learnt_from"] >= running.job.targets[0].candidates
     (prediction,) = answer["predictions"]
     assert prediction["predicted"]["law"] == "own-data-gpt2"
-    shown = show(running, "predict gpt2-small", *place)
+    shown = running.show("predict gpt2-small", *place)
     for words in ("latency (ms)", "perplexity", "attention, 12 heads", "feed-forward, 3072 inner", "extrapolated"):
         assert words in shown
     (prediction_of_measured,) = running.client.predict([point.architecture], device_class=BOARD).predictions
     assert prediction_of_measured.measured is not None
     assert prediction_of_measured.measured.latency_ms == point.latency_ms
-    few = edgefront(
-        "predict gpt2-small",
-        *place,
-        "--protocol",
-        "mode=decode memory_length=77",
-        home=running.home,
-        code=exits.REFUSED,
+    few = running.command(
+        "predict gpt2-small", *place, "--protocol", "mode=decode memory_length=77", code=exits.REFUSED
     )
     assert "forward pass of 192 tokens by onnxruntime on cpu" in few.stderr
     for wrong, words in (
@@ -250,7 +232,7 @@ def test_predictions_say_where_the_milliseconds_go(running: Running) -> None:
         (("--protocol", "mode=backward"), "protocol.mode"),
         (("--device", "no such board"), "no such board"),
     ):
-        refused = edgefront("predict gpt2-small", *place, *wrong, home=running.home)
+        refused = running.command("predict gpt2-small", *place, *wrong)
         assert refused.returncode in (exits.REFUSED, exits.NOT_FOUND)
         assert words in refused.stderr
 
@@ -258,19 +240,17 @@ def test_predictions_say_where_the_milliseconds_go(running: Running) -> None:
 def test_an_estimate_submits_nothing(running: Running, tmp_path: Path) -> None:
     jobs = {job.id for job in running.client.jobs.list()}
     flags = ("--target", f"class={BOARD}", "--narrow", "n_layer=2..3 d_model=128,192", "--candidates", "20")
-    estimate = read(running, "job submit --dry-run", *flags)
+    estimate = running.read("job submit --dry-run", *flags)
     assert (estimate["refusals"], estimate["targets"][0]["seconds_from"]) == ([], "predicted")
     assert estimate["targets"][0]["candidates"]["at_most"] == 20
-    shown = edgefront("job submit --dry-run", *flags, home=running.home)
+    shown = running.command("job submit --dry-run", *flags)
     assert "launches" in shown.stdout
     assert "predicted from what was measured there" in shown.stderr
-    other = edgefront(
-        "job submit --dry-run --proxy quality_law --proxy-set data=letters --proxy-set law=lts-gpt2-wikitext103",
-        *flags,
-        home=running.home,
+    other = running.command(
+        "job submit --dry-run --proxy quality_law --proxy-set data=letters --proxy-set law=lts-gpt2-wikitext103", *flags
     )
     assert "not on letters" in other.stderr
-    refused = edgefront("job submit --dry-run --epsilon 0.5", *flags, home=running.home, code=exits.REFUSED)
+    refused = running.command("job submit --dry-run --epsilon 0.5", *flags, code=exits.REFUSED)
     assert "epsilon" in refused.stderr
     file = tmp_path / "job.json"
     file.write_text(
@@ -278,7 +258,7 @@ def test_an_estimate_submits_nothing(running: Running, tmp_path: Path) -> None:
             {**SMALL, "targets": [{"device_class": "fridge"}], "parameters": {"min_decoder": 10, "max_decoder": 5}}
         )
     )
-    wrong = edgefront("job submit --dry-run", str(file), home=running.home, code=exits.REFUSED)
+    wrong = running.command("job submit --dry-run", str(file), code=exits.REFUSED)
     assert wrong.stderr.count("would be refused") == 2
     assert {job.id for job in running.client.jobs.list()} == jobs
 
@@ -286,14 +266,14 @@ def test_an_estimate_submits_nothing(running: Running, tmp_path: Path) -> None:
 def test_a_device_is_added_to_a_finished_job(running: Running) -> None:
     job = running.client.jobs.wait(running.client.jobs.create({**SMALL, "name": "extended", "seed": 21}).id)
     place = ("--target", f"class={BOARD}:pytorch", "--protocol", "sequence_length=96")
-    assert show(running, "job extend", job.id, *place).strip() == job.id
+    assert running.show("job extend", job.id, *place).strip() == job.id
     done = running.client.jobs.wait(job.id, timeout_s=60)
     assert done.state == "finished"
     first, added = done.targets
     assert (added.protocol.runtime, added.protocol.sequence_length) == ("pytorch", 96)
     assert added.protocol.mode == first.protocol.mode
     assert 3 < added.candidates <= first.candidates
-    again = edgefront("job extend", job.id, *place, home=running.home, code=exits.REFUSED)
+    again = running.command("job extend", job.id, *place, code=exits.REFUSED)
     assert "already" in again.stderr
     assert "device_class" in again.stderr
 
@@ -301,14 +281,14 @@ def test_a_device_is_added_to_a_finished_job(running: Running) -> None:
 def test_a_frontier_and_an_added_device_have_limits_on_the_times_of_a_generation(running: Running) -> None:
     place = ("--target", f"class={BOARD}", "--prompt", "32", "--new", "8", "--candidates", "6")
     narrow = ("--narrow", "n_layer=2..3 d_model=128,192 d_inner=256..640:64")
-    made = edgefront("job submit --name talks", *place, *narrow, home=running.home, code=exits.OK)
+    made = running.command("job submit --name talks", *place, *narrow, code=exits.OK)
     job = running.client.jobs.wait(made.stdout.strip(), timeout_s=60)
     points = running.client.frontier(job.id).points
     least = min(point.token_ms or 0.0 for point in points)
-    shown = read(running, "frontier --max-first-token-ms 1000", job.id, "--max-token-ms", str(least))
+    shown = running.read("frontier --max-first-token-ms 1000", job.id, "--max-token-ms", str(least))
     assert [point["token_ms"] for point in shown[0]["points"]] == [least]
     limits = ("--max-first-token-ms", "900", "--max-token-ms", "90")
-    show(running, "job extend", job.id, "--target", f"class={BOARD}:pytorch", *limits)
+    running.show("job extend", job.id, "--target", f"class={BOARD}:pytorch", *limits)
     added = running.client.jobs.wait(job.id, timeout_s=60).targets[-1]
     assert (added.limits.first_token_ms, added.limits.token_ms, added.limits.latency_ms) == (900.0, 90.0, None)
     assert added.protocol.new_tokens == 8

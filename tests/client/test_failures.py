@@ -29,7 +29,7 @@ from edgefront import exits
 )
 def test_with_json_an_error_is_json(line: tuple[str, ...], code: int, kind: str, running: Running) -> None:
     for given in (("--json", *line), (*line, "--json")):
-        done = edgefront(*given, home=running.home, code=code)
+        done = running.command(*given, code=code)
         assert done.stdout == ""
         said = json.loads(done.stderr)
         assert (said["kind"], said["exit_code"]) == (kind, code)
@@ -53,11 +53,11 @@ def test_what_is_written_replaces_nothing_without_force(running: Running, tmp_pa
     for line in (("model", "build", "gpt2-small"), ("model", "download", point.id)):
         line = (*line, "--format", "architecture", "--output", str(file))
         file.write_text("mine")
-        refused = edgefront(*line, home=running.home, code=exits.REFUSED)
+        refused = running.command(*line, code=exits.REFUSED)
         assert str(file) in refused.stderr
         assert "--force" in refused.stderr
         assert file.read_text() == "mine"
-        assert edgefront(*line, "--force", home=running.home).returncode == exits.OK
+        assert running.command(*line, "--force").returncode == exits.OK
         assert file.read_text() != "mine"
     assert os.listdir(tmp_path) == ["model.json"]
 
@@ -65,9 +65,9 @@ def test_what_is_written_replaces_nothing_without_force(running: Running, tmp_pa
 def test_the_same_download_again_keeps_the_file(running: Running, tmp_path: Path) -> None:
     point = running.client.frontier(running.job.id).points[0]
     line = ("model", "download", point.id[-6:], "--format", "architecture", "--output", str(tmp_path))
-    first = edgefront(*line, home=running.home).stdout.strip()
+    first = running.command(*line).stdout.strip()
     before = Path(first).stat().st_mtime_ns
-    assert edgefront(*line, home=running.home).stdout.strip() == first
+    assert running.command(*line).stdout.strip() == first
     assert Path(first).stat().st_mtime_ns == before
 
 
@@ -86,7 +86,7 @@ def test_a_full_disk_is_named(running: Running, tmp_path: Path) -> None:
     assert "/dev/full could not be written" in built.stderr
     point = running.client.frontier(running.job.id).points[0]
     line = ("model", "download", point.id, "--format", "architecture", "--output", "/dev/full", "--force")
-    assert edgefront(*line, home=running.home).returncode == exits.REFUSED
+    assert running.command(*line).returncode == exits.REFUSED
     assert stat.S_ISCHR(Path("/dev/full").stat().st_mode)
 
 
@@ -121,7 +121,7 @@ def test_what_cannot_work_is_refused_when_it_is_submitted(running: Running) -> N
         (("predict", "gpt2-small", "--protocol", "foo=3"), "sequence_length"),
         (("describe", "gpt2-smal"), "gpt2-small"),
     ):
-        done = edgefront(*line, home=running.home)
+        done = running.command(*line)
         assert done.returncode in (exits.REFUSED, exits.NOT_FOUND), done.stdout
         assert words in done.stderr
 
@@ -129,9 +129,9 @@ def test_what_cannot_work_is_refused_when_it_is_submitted(running: Running) -> N
 def test_a_drained_device_is_called_drained(running: Running) -> None:
     running.client.devices.drain(running.board)
     try:
-        refused = edgefront("job submit", home=running.home, code=exits.REFUSED)
+        refused = running.command("job submit", code=exits.REFUSED)
         assert f"{running.board} is draining" in refused.stderr
-        waits = edgefront("job submit --json", "--target", running.board, home=running.home)
+        waits = running.command("job submit --json", "--target", running.board)
         job = json.loads(waits.stdout)
         assert "is draining" in job["targets"][0]["note"]
         running.client.jobs.cancel(job["id"])

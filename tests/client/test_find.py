@@ -7,7 +7,6 @@ import json
 from typing import Any
 
 import pytest
-from command_line import edgefront
 from rich.console import Console
 from running_client import BOARD, Running
 
@@ -39,12 +38,11 @@ def test_a_limit_on_a_token_measures_generations() -> None:
 
 
 def test_limits_in_answer_out(running: Running) -> None:
-    told = edgefront(
+    told = running.command(
         "find --candidates 12 --max-latency-ms 50 --max-memory-mb 60 --json",
         "--device",
         f"{running.board}:onnxruntime:1",
         *SMALL,
-        home=running.home,
         code=exits.OK,
     )
     answer = json.loads(told.stdout)
@@ -64,37 +62,25 @@ def test_limits_in_answer_out(running: Running) -> None:
     assert best["id"] in target["commands"]["download"]
     assert best["id"] in target["commands"]["train"]
 
-    glance = edgefront("job recommend", answer["job"], home=running.home).stdout
+    glance = running.command("job recommend", answer["job"]).stdout
     assert f"next: {target['commands']['train']}" in glance
     assert view["sentence"] in " ".join(glance.split())
     assert best["id"] not in glance.replace(target["commands"]["train"], "")
-    shown = edgefront("job recommend --explain", answer["job"], home=running.home, code=exits.OK)
+    shown = running.command("job recommend --explain", answer["job"], code=exits.OK)
     for words in (view["sentence"], "stock model", "runner-up", "your own data", target["commands"]["download"]):
         assert words in shown.stdout
 
-    impossible = edgefront(
-        "job recommend --max-latency-ms 0.0001", answer["job"], home=running.home, code=exits.NOTHING_FITS
-    )
+    impossible = running.command("job recommend --max-latency-ms 0.0001", answer["job"], code=exits.NOTHING_FITS)
     assert "Nothing that was measured is within 0.0001 ms and 60 MB" in impossible.stdout
     assert "raise the latency limit" in impossible.stdout
-    as_json = edgefront(
-        "job recommend --max-latency-ms 0.0001 --json", answer["job"], home=running.home, code=exits.NOTHING_FITS
-    )
+    as_json = running.command("job recommend --max-latency-ms 0.0001 --json", answer["job"], code=exits.NOTHING_FITS)
     assert [move["limit"] for move in json.loads(as_json.stdout)[0]["moves"]] == ["latency_ms"]
-    seconds = edgefront(
-        "find --max-latency-ms 0.01", "--device", f"class={BOARD}", *SMALL, home=running.home, code=exits.REFUSED
-    )
+    seconds = running.command("find --max-latency-ms 0.01", "--device", f"class={BOARD}", *SMALL, code=exits.REFUSED)
     assert "if it was meant in seconds, it is 10 ms" in seconds.stderr
-    negative = edgefront("job recommend --max-memory-mb -1", answer["job"], home=running.home, code=exits.REFUSED)
+    negative = running.command("job recommend --max-memory-mb -1", answer["job"], code=exits.REFUSED)
     assert "max_memory_mb" in negative.stderr
-    narrow = edgefront(
-        "find --max-latency-ms 50",
-        "--device",
-        f"class={BOARD}",
-        *SMALL,
-        *FEW_MB,
-        home=running.home,
-        code=exits.NOTHING_FITS,
+    narrow = running.command(
+        "find --max-latency-ms 50", "--device", f"class={BOARD}", *SMALL, *FEW_MB, code=exits.NOTHING_FITS
     )
     assert "raise the memory limit to" in narrow.stdout
     assert "models measured" in narrow.stderr
@@ -136,7 +122,7 @@ def test_what_makes_no_sense_is_refused_before_anything_is_submitted(
     running: Running, options: tuple[str, ...], words: str
 ) -> None:
     before = [job.id for job in running.client.jobs.list()]
-    told = edgefront("find", *options, home=running.home, code=exits.REFUSED)
+    told = running.command("find", *options, code=exits.REFUSED)
     assert words in told.stderr
     assert [job.id for job in running.client.jobs.list()] == before
 
@@ -156,7 +142,7 @@ def test_limits_are_positive_numbers() -> None:
 
 
 def test_the_papers_search_by_a_preset(running: Running) -> None:
-    job = json.loads(edgefront("job submit --preset lts-paper --candidates 2 --json", home=running.home).stdout)
+    job = json.loads(running.command("job submit --preset lts-paper --candidates 2 --json").stdout)
     asked = job["request"]
     assert preset("lts-paper", "auto", {}, "auto")["epsilon"] == 0
     assert (asked["proxy"], asked["algorithm"]["name"]) == ("decoder_parameters", "lts")

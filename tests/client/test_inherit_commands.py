@@ -161,7 +161,7 @@ def test_limits_in_a_part_of_the_model_out(service: Running, searched: Path, hom
     assert latency is not None
     limit = str(0.9 * latency.samples_ms[0])
     asked = ("--device", f"class={BOARD}", "--model", str(searched), "--inherit", "--candidates", "8")
-    told = edgefront("find --json", *asked, "--max-latency-ms", limit, home=service.home, code=exits.OK)
+    told = service.command("find --json", *asked, "--max-latency-ms", limit, code=exits.OK)
     answer = json.loads(told.stdout)
     (parent,) = (item for item in service.client.trainings.list() if item.kind == "import")
     assert service.client.jobs.get(answer["job"]).request.space.inherit == parent.id
@@ -175,24 +175,24 @@ def test_limits_in_a_part_of_the_model_out(service: Running, searched: Path, hom
         "cut": "edgefront inherit cut FOLDER --to part.json -o part",
         "train": f"edgefront train submit --candidate {best} --inherit --data DATA --watch",
     }
-    shown = edgefront("job recommend --explain", answer["job"], home=service.home).stdout
+    shown = service.command("job recommend --explain", answer["job"]).stdout
     for words in (view["sentence"], *commands.values()):
         assert words in shown
 
     # What the answer names works: the part is written, cut, and healed with the whole as its teacher.
     for name in ("download", "cut"):
         words = [str(searched) if word == "FOLDER" else word for word in shlex.split(commands[name])[1:]]
-        edgefront(*words, home=service.home, cwd=searched.parent, code=exits.OK)
+        service.command(*words, cwd=searched.parent, code=exits.OK)
     assert (searched.parent / "part" / "model.safetensors").is_file()
     prepare(str(home / "counting"), service.home / "data", settings=Preparation(level="bytes"))
     heals = shlex.split(commands["train"].removesuffix(" --data DATA --watch"))[1:]
-    healed = edgefront(*heals, "--data", "counting", "--steps", "2", "--json", home=service.home, code=exits.OK)
+    healed = service.command(*heals, "--data", "counting", "--steps", "2", "--json", code=exits.OK)
     training = TrainingView.model_validate(json.loads(healed.stdout)[0])
     assert (training.start, training.inherit, training.candidate_id) == (parent.id, True, best)
     assert training.recipe is not None
     assert training.recipe["name"] == "distil"
     prepare(str(home / "alphabet"), service.home / "data", settings=Preparation(level="characters"))
-    other = edgefront(*heals, "--data", "alphabet", home=service.home, code=exits.REFUSED)
+    other = service.command(*heals, "--data", "alphabet", code=exits.REFUSED)
     assert "`edgefront data prepare NAME --level bytes`" in other.stderr
 
 
@@ -200,7 +200,7 @@ def test_a_job_takes_the_parts_of_a_model_that_is_imported_already(service: Runn
     parent = service.client.trainings.import_model(str(searched))
     asked = ("job", "submit", "--target", f"{service.board}:onnxruntime:1", "--candidates", "2", "--inherit", "--json")
     for model in (str(searched), parent.id):
-        made = edgefront(*asked, "--model", model, home=service.home, code=exits.OK)
+        made = service.command(*asked, "--model", model, code=exits.OK)
         job = json.loads(made.stdout)
         assert job["request"]["space"]["inherit"] == parent.id
         service.client.jobs.cancel(job["id"])
@@ -220,12 +220,12 @@ def test_what_cannot_be_inherited_is_refused_before_anything_is_submitted(
         (("--model", str(searched), "--published"), "--model is of a search for architectures"),
     ):
         asked = ("find", "--device", f"class={BOARD}", "--max-latency-ms", "5", "--inherit", *options)
-        refused = edgefront(*asked, home=service.home)
+        refused = service.command(*asked)
         assert refused.returncode in (exits.REFUSED, exits.NOT_FOUND), refused.stdout
         assert words in refused.stderr
     imported = service.client.trainings.import_model(str(unstudied))
     asked = ("find", "--device", f"class={BOARD}", "--max-latency-ms", "5", "--inherit", "--model", imported.id)
-    refused = edgefront(*asked, home=service.home, code=exits.REFUSED)
+    refused = service.command(*asked, code=exits.REFUSED)
     assert "nothing is known of the cuts of parent" in refused.stderr
     assert "edgefront inherit study" in refused.stderr
     assert [job.id for job in service.client.jobs.list()] == before

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from command_line import edgefront
 from running_client import Running
 
 from edgefront import exits
@@ -39,9 +38,9 @@ def learn(running: Running) -> None:
 
 def test_laws_of_owners_are_shown(running: Running) -> None:
     learn(running)
-    listed = edgefront("quality list --refined", home=running.home, code=exits.OK)
+    listed = running.command("quality list --refined", code=exits.OK)
     assert NAME in listed.stdout
-    shown = edgefront("quality show", NAME, home=running.home, code=exits.OK)
+    shown = running.command("quality show", NAME, code=exits.OK)
     for words in (f"{NAME}: taught", "data: letters", "models: 5", f"prior: {BASE}", "log_d_model"):
         assert words in shown.stdout
-    assert edgefront("quality show", f"{NAME}-no", home=running.home).returncode == exits.NOT_FOUND
+    assert running.command("quality show", f"{NAME}-no").returncode == exits.NOT_FOUND

@@ -78,18 +78,18 @@ def test_the_best_published_model_for_a_device(running: Running, tmp_path: Path)
         "mit",
     )
     score = ("--score", "obsscaling_base:Hella", "--prompt", "16", "--new", "4")
-    told = edgefront("find --max-memory-mb 6000 --json", *options, *score, home=running.home, code=exits.OK)
+    told = running.command("find --max-memory-mb 6000 --json", *options, *score, code=exits.OK)
     answer = json.loads(told.stdout)
     best = answer["choices"]["recommended"]
     assert answer["choices"]["score"] == "obsscaling_base:HellaSwag"
     assert (best["weights"], best["runtime"], best["licence"]) == ("f32", "onnxruntime", "mit")
-    shown = edgefront("job recommend --max-memory-mb 5000 --explain", answer["job"], home=running.home, code=exits.OK)
+    shown = running.command("job recommend --max-memory-mb 5000 --explain", answer["job"], code=exits.OK)
     for words in ("recommended", "HellaSwag", "hf download", "nothing was downloaded"):
         assert words in shown.stdout
-    nothing = edgefront("job recommend --max-memory-mb 0.1", answer["job"], home=running.home, code=exits.NOTHING_FITS)
+    nothing = running.command("job recommend --max-memory-mb 0.1", answer["job"], code=exits.NOTHING_FITS)
     assert "raise the memory limit" in nothing.stdout
 
-    edgefront("report", answer["job"], "-o", str(tmp_path / "report"), home=running.home, code=exits.OK)
+    running.command("report", answer["job"], "-o", str(tmp_path / "report"), code=exits.OK)
     report = Report.model_validate_json((tmp_path / "report" / "report.json").read_bytes())
     assert report.choices is not None
     assert {choice.candidate.id for choice in report.choices.frontier} <= report.launches.keys()
@@ -98,8 +98,8 @@ def test_the_best_published_model_for_a_device(running: Running, tmp_path: Path)
     page = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
     for words in (best["model"], "HellaSwag", "onnxruntime", "f32", "hf download", "<svg"):
         assert words in page
-    edgefront("report --max-memory-mb 0.1", answer["job"], "-o", str(tmp_path / "no"), home=running.home, code=exits.OK)
-    wrong = edgefront("report --target x", answer["job"], "-o", str(tmp_path / "x"), home=running.home)
+    running.command("report --max-memory-mb 0.1", answer["job"], "-o", str(tmp_path / "no"), code=exits.OK)
+    wrong = running.command("report --target x", answer["job"], "-o", str(tmp_path / "x"))
     assert "one answer over all its targets" in wrong.stderr
 
 
@@ -112,5 +112,5 @@ def test_the_best_published_model_for_a_device(running: Running, tmp_path: Path)
     ],
 )
 def test_options_that_do_not_go_together(running: Running, options: tuple[str, ...], words: str) -> None:
-    told = edgefront("find", "--device", running.board, *options, home=running.home, code=exits.REFUSED)
+    told = running.command("find", "--device", running.board, *options, code=exits.REFUSED)
     assert words in told.stderr

@@ -60,7 +60,7 @@ def best(value: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_job_becomes_a_folder(running: Running, tmp_path: Path) -> None:
     out = tmp_path / "new" / "report"
-    done = edgefront("report write --json", running.job.id, "-o", str(out), home=running.home, code=exits.OK)
+    done = running.command("report write --json", running.job.id, "-o", str(out), code=exits.OK)
     told = json.loads(done.stdout)
     view = running.client.jobs.recommendation(running.job.id)
     assert view.recommended is not None
@@ -90,16 +90,16 @@ def test_a_job_becomes_a_folder(running: Running, tmp_path: Path) -> None:
     commands = (out / "commands.txt").read_text(encoding="utf-8")
     assert "\nedgefront report verify report.json\n" in commands
 
-    again = edgefront("report write", running.job.id, "-o", str(out), home=running.home, code=exits.REFUSED)
+    again = running.command("report write", running.job.id, "-o", str(out), code=exits.REFUSED)
     assert "is not empty: write into it with --force" in again.stderr
-    forced = edgefront("report write --force", running.job.id, "-o", str(out), home=running.home, code=exits.OK)
+    forced = running.command("report write --force", running.job.id, "-o", str(out), code=exits.OK)
     assert forced.stdout.strip() == str(out / "report.html")
-    a_file = edgefront("report write", running.job.id, "-o", str(out / "report.html"), home=running.home)
+    a_file = running.command("report write", running.job.id, "-o", str(out / "report.html"))
     assert "is not a folder" in a_file.stderr
 
 
 def test_the_page_loads_and_runs_nothing(running: Running, tmp_path: Path) -> None:
-    assert edgefront("report write", running.job.id, "-o", str(tmp_path), home=running.home).returncode == exits.OK
+    assert running.command("report write", running.job.id, "-o", str(tmp_path)).returncode == exits.OK
     html = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "<script" not in html
     assert not re.search(r"(src|(?<!xlink:)href)=", html)
@@ -166,7 +166,7 @@ def test_a_job_that_runs_has_a_report_that_says_so(running: Running, tmp_path: P
     job = running.client.jobs.create({**request, "budget": {"candidates": 2000}})
     running.client.jobs.pause(job.id)
     try:
-        done = edgefront("report write", job.id, "-o", str(tmp_path), home=running.home, code=exits.OK)
+        done = running.command("report write", job.id, "-o", str(tmp_path), code=exits.OK)
         assert "the job is paused: this is what is known by now" in done.stderr
         assert "The job is paused, not ended" in (tmp_path / "report.html").read_text(encoding="utf-8")
         if not read_report(tmp_path).recommended:

@@ -68,7 +68,7 @@ def test_a_law_of_own_data_predicts_a_ratio_and_says_so() -> None:
 
 def test_a_search_for_a_budget_ranks_by_it(running: Running) -> None:
     asked = ("--law", "llama-dolma-cooled", "--train-tokens", "10B", "--candidates", "4", "--max-latency-ms", "500")
-    told = edgefront("find --json", "--device", f"class={BOARD}", *LLAMA, *asked, home=running.home, code=exits.OK)
+    told = running.command("find --json", "--device", f"class={BOARD}", *LLAMA, *asked, code=exits.OK)
     answer = json.loads(told.stdout)
     assert running.client.jobs.get(answer["job"]).request.train_tokens == 10**10
     view = answer["targets"][0]["recommendation"]
@@ -76,11 +76,11 @@ def test_a_search_for_a_budget_ranks_by_it(running: Running) -> None:
     assert "on 10 billion tokens" in view["perplexity_of"]
     label = "Dolma, 10B tokens, finished schedule"
     assert view["recommended"]["predicted"]["label"] == label
-    assert f"perplexity: {label}" in edgefront("frontier", answer["job"], home=running.home).stdout
-    assert f"perplexity: {label}" in edgefront("compare", answer["job"], home=running.home).stdout
+    assert f"perplexity: {label}" in running.command("frontier", answer["job"]).stdout
+    assert f"perplexity: {label}" in running.command("compare", answer["job"]).stdout
     assert (
         f"Predicted perplexity: {label} (Dolma, validation"
-        in edgefront("job recommend --explain", answer["job"], home=running.home).stdout
+        in running.command("job recommend --explain", answer["job"]).stdout
     )
 
 

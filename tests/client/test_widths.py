@@ -7,7 +7,6 @@ import re
 from string import ascii_lowercase
 
 import pytest
-from command_line import edgefront
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
@@ -65,7 +64,7 @@ def test_short_ids_are_as_long_as_they_must_be() -> None:
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_lists_fit_and_their_short_ids_are_accepted(running: Running, width: int) -> None:
     def show(*arguments: str) -> str:
-        done = edgefront(*arguments, home=running.home, env={"COLUMNS": str(width)}, code=exits.OK)
+        done = running.command(*arguments, env={"COLUMNS": str(width)}, code=exits.OK)
         return done.stdout
 
     job = running.job
@@ -88,14 +87,14 @@ def test_lists_fit_and_their_short_ids_are_accepted(running: Running, width: int
 
 
 def test_without_a_terminal_nothing_is_left_out(running: Running) -> None:
-    listed = edgefront("job list", home=running.home, env={"COLUMNS": ""}).stdout
+    listed = running.command("job list", env={"COLUMNS": ""}).stdout
     assert running.job.id in listed
     assert "created" in listed
 
 
 def test_a_device_is_shown_in_units(running: Running) -> None:
     for width in ("60", "120"):
-        shown = edgefront("device show", running.board, home=running.home, env={"COLUMNS": width}).stdout
+        shown = running.command("device show", running.board, env={"COLUMNS": width}).stdout
         assert re.search(r"memory +\d+(\.\d)? GB", shown)
         assert re.search(r"seen +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", shown)
         assert "{" not in shown
