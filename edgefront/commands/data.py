@@ -58,7 +58,7 @@ def list_data(session: Session, home: Home = None) -> None:
         for folder, manifest in prepared:
             digest = folder.name[:12]
             if isinstance(manifest, Manifest):
-                size = _count(manifest, "train")
+                size = _count(manifest, "train") if "train" in manifest.splits else 0
                 there.add_row(manifest.name, digest, manifest.level, f"{manifest.vocab_size:,}", f"{size:,}")
             else:
                 there.add_row("damaged", digest, NONE, NONE, NONE)

@@ -50,7 +50,6 @@ def submit(
     ] = None,
     limit: LimitOptions = LimitOptions(),
     how: ProtocolOptions = ProtocolOptions(),
-    precision: Annotated[float | None, typer.Option(help="Wanted 95 % half-width, relative: 0.02.")] = None,
     preset: Annotated[
         str | None,
         typer.Option(
@@ -103,10 +102,9 @@ def submit(
     if file is not None:
         request = submission.read_request(file, JobRequest)
     else:
-        protocol = how.fields | ({} if precision is None else {"precision": precision})
         targets = [submission.target(given) for given in target or [only_device(session)]]
         for placed in targets:
-            placed["protocol"] = protocol | placed["protocol"]
+            placed["protocol"] = how.fields | placed["protocol"]
             placed["limits"] = limit.limits
         chosen = submission.preset(preset, algorithm, submission.settings(setting or []), proxy)
         request = checked(

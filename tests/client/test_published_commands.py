@@ -89,7 +89,7 @@ def test_the_best_published_model_for_a_device(running: Running, tmp_path: Path)
     nothing = running.command("job recommend --max-memory-mb 0.1", answer["job"], code=exits.NOTHING_FITS)
     assert "raise the memory limit" in nothing.stdout
 
-    running.command("report", answer["job"], "-o", str(tmp_path / "report"), code=exits.OK)
+    running.command("report write", answer["job"], "-o", str(tmp_path / "report"), code=exits.OK)
     report = Report.model_validate_json((tmp_path / "report" / "report.json").read_bytes())
     assert report.choices is not None
     assert {choice.candidate.id for choice in report.choices.frontier} <= report.launches.keys()
@@ -98,8 +98,8 @@ def test_the_best_published_model_for_a_device(running: Running, tmp_path: Path)
     page = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
     for words in (best["model"], "HellaSwag", "onnxruntime", "f32", "hf download", "<svg"):
         assert words in page
-    running.command("report --max-memory-mb 0.1", answer["job"], "-o", str(tmp_path / "no"), code=exits.OK)
-    wrong = running.command("report --target x", answer["job"], "-o", str(tmp_path / "x"))
+    running.command("report write --max-memory-mb 0.1", answer["job"], "-o", str(tmp_path / "no"), code=exits.OK)
+    wrong = running.command("report write --target x", answer["job"], "-o", str(tmp_path / "x"))
     assert "one answer over all its targets" in wrong.stderr
 
 

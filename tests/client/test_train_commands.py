@@ -77,7 +77,7 @@ def test_a_trained_model_is_downloaded_for_llama_cpp_and_transformers(pool: Runn
     model = lively(done.trained)
     tokens = Characters("".join(map(chr, range(97, 97 + model.architecture.embedding.vocab_size))))
     write_package(training_folder(Settings(home=pool.home), training.id) / "result", model, Data(tokens), {})
-    asked = ("train", "download", training.id, "--format", "gguf", "--weights", "f16", "--json")
+    asked = ("train", "download", training.id, "--format", "gguf", "--weights", "float16", "--json")
     made = edgefront(*asked, home=pool.home, cwd=tmp_path, code=exits.OK)
     (path,) = json.loads(made.stdout)["files"]
     assert path.endswith("-trained-float16.gguf")
