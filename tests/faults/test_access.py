@@ -1,9 +1,4 @@
-"""Who gets in after a key, a credential, a token or a session has ended; on two processes of the service.
-
-The long forms are elsewhere: enrolment and credentials in `services/test_devices.py`, keys in `services/test_keys.py`,
-both over HTTP in `api/test_access_over_http.py`, a proxy's data in `services/test_job_proxies.py`, archives in
-`training/test_unpacking.py`, the broker's messages in `workers/test_redis_worker.py`.
-"""
+"""Who gets in after a key, a credential, a token or a session has ended; on two processes of the service."""
 
 from __future__ import annotations
 
@@ -82,9 +77,6 @@ def received(opened: socket.socket, pause_s: Callable[[], float] = lambda: 0.0) 
     except ConnectionResetError:
         pass
     return bytes(content)
-
-
-# What takes time ------------------------------------------------------------------------------------------------------
 
 
 def test_what_ends_while_a_body_arrives_does_nothing(services: tuple[Service, Service]) -> None:
@@ -169,12 +161,6 @@ def test_a_browser_session_ends_when_it_expires(services: tuple[Service, Service
         assert time.monotonic() < end
         time.sleep(0.05)
     problem(last, 401)
-
-
-# Credentials and tokens -----------------------------------------------------------------------------------------------
-
-
-# Keys and data --------------------------------------------------------------------------------------------------------
 
 
 def test_two_admins_do_not_revoke_each_other(services: tuple[Service, Service]) -> None:
