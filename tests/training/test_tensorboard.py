@@ -10,39 +10,20 @@ from pathlib import Path
 import pytest
 from prepared_text import prepared_text
 from tensorboardX.proto.event_pb2 import Event, SessionLog
+from test_loop import folder_with, spec_of
 
-from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.run import run
-from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.training.run_folder import (
     EXIT_DONE,
     EXIT_STOPPED,
     METRICS,
-    SPEC,
     TENSORBOARD,
     Journal,
-    RunSpec,
     read_metrics,
     read_status,
 )
 from edgefront.core.training.tensorboard import drawn, figures
 from edgefront.core.wire.trainings import MetricView
-
-RECIPE = {
-    "name": "test",
-    "steps": 6,
-    "rows": 4,
-    "segment": 16,
-    "optimizer": {"name": "adamw", "lr": 0.01},
-    "checkpoint_every": 2,
-    "evaluation": {"segment": 16, "memory": 0, "rows": 4, "tokens": 200, "every": 3},
-}
-ARCHITECTURE = {
-    "d_model": 8,
-    "embedding": {"vocab_size": 256},
-    "positions": {"kind": "learned", "length": 64},
-    "blocks": [{"kind": "attention", "n_head": 2}],
-}
 
 
 class Stop(threading.Event):
@@ -77,12 +58,9 @@ def reported(folder: Path) -> list[tuple[int, str, float]]:
 
 
 def test_tensorboard_has_every_report_once_after_a_restart(tmp_path: Path) -> None:
-    data, folder = prepared_text(tmp_path), tmp_path / "run"
-    folder.mkdir()
-    recipe = Recipe.parse(RECIPE).model_dump(mode="json")
-    architecture = dict(Architecture.parse(ARCHITECTURE).canonical)
-    spec = RunSpec(architecture=architecture, data=str(data), recipe=recipe, threads=1)
-    (folder / SPEC).write_text(spec.model_dump_json())
+    evaluation = {"every": 3}
+    spec = spec_of(prepared_text(tmp_path), "gpt2", steps=6, checkpoint_every=2, evaluation=evaluation)
+    folder = folder_with(spec, tmp_path / "run")
     assert run(folder, Stop(3)) == EXIT_STOPPED
     assert [step for step, tag, _ in scalars(folder / TENSORBOARD) if tag == "train/loss"] == [1, 2, 3]
     assert run(folder, threading.Event()) == EXIT_DONE
