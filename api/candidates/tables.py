@@ -17,7 +17,6 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.measurement.generation import MEASURED
 from edgefront.core.services.jobs.candidates import EXPORT_COLUMNS
-from edgefront.core.spreadsheet import cell
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate
 from edgefront.core.store.tables.base import UtcDateTime
@@ -58,6 +57,16 @@ FRONTIER_COLUMNS = (
     "marked",
 )
 
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+
+
+def _cell(value: Any) -> Any:
+    """The value of a cell of a CSV file: text that a spreadsheet would compute as a formula gets an apostrophe first.
+
+    A target may be called `-1` or `@SUM(A1)` by another person than the one who opens the file.
+    """
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULAS) else value
+
 
 def write_export(database: Database, rows: Rows, format: str) -> IO[bytes]:  # noqa: A002
     """Writes all rows to an anonymous temporary file and rewinds it; the file is deleted when it is closed."""
@@ -93,7 +102,7 @@ def frontier_csv(view: FrontierView) -> str:
 def _frontier_row(candidate: CandidateView, perplexity: float | None) -> tuple[Any, ...]:
     versus = candidate.versus_baseline
     return (
-        *(cell(getattr(candidate, column)) for column in FRONTIER_COLUMNS),
+        *(_cell(getattr(candidate, column)) for column in FRONTIER_COLUMNS),
         versus.speedup if versus else None,
         versus.speedup_low if versus else None,
         versus.speedup_high if versus else None,
@@ -113,7 +122,7 @@ def _write_csv(file: IO[bytes], rows: Iterator[dict[str, Any]]) -> None:
 
 
 def _text(value: Any) -> Any:
-    return value.isoformat() if isinstance(value, datetime) else cell(value)
+    return value.isoformat() if isinstance(value, datetime) else _cell(value)
 
 
 def _write_parquet(file: IO[bytes], rows: Iterator[dict[str, Any]]) -> None:

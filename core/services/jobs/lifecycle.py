@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
@@ -26,7 +27,7 @@ from edgefront.core.services.jobs.transitions import change_job, end_job, end_ta
 from edgefront.core.services.quality import laws, scoring
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.stored import JOB_REQUEST
-from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS, JobEventKind, JobState, KeyRole, TargetState
+from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS, JobEventKind, JobState, KeyRole, Purpose, TargetState
 from edgefront.core.store.database import Database
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.tables import Job, Target
@@ -235,7 +236,7 @@ def pause_job(session: Session, principal: Principal, job_id: str, now: datetime
     _must_be(job, LIVE_JOBS, "paused")
     withdrawn = demand.withdraw(session, [target.id for target in targets], now)
     # Launches that were not started do not count: they are requested again when the job resumes.
-    unspent = demand.refinements_among(withdrawn)
+    unspent = Counter(launch.target_id for launch in withdrawn if launch.purpose == Purpose.REFINEMENT)
     for target in targets:
         target.refinements -= unspent[target.id]
     supernet_plan.pause(session, [target.id for target in targets], now)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
+from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import Conflict, Gone, NotFound
@@ -196,12 +197,12 @@ def heartbeat(session: Session, device_id: str, lease_id: str, now: datetime, tt
     _seen(session, device_id, extended.last_seen_at, now)
     return HeartbeatResponse(
         expires_at=expires_at,
-        state=DeviceState.DRAINING if extended.device_state == DeviceState.DRAINING else DeviceState.ACTIVE,
-        cancelled=extended.withdrawn,
+        state=DeviceState.DRAINING if extended.state == DeviceState.DRAINING else DeviceState.ACTIVE,
+        cancelled=tuple(sorted((extended.withdrawn or "").split())),
     )
 
 
-def _is_overdue(session: Session, device_id: str, lease: rows.Extended, now: datetime) -> bool:
+def _is_overdue(session: Session, device_id: str, lease: Row[Any], now: datetime) -> bool:
     since = lease.created_at
     if lease.reported_at is not None and not is_ahead(lease.reported_at, now):
         since = max(since, lease.reported_at)

@@ -42,7 +42,11 @@ def refusals(
         if launch.result.outcome == LaunchOutcome.DONE and launch.device_id in devices:
             if id_ not in asked:
                 asked[id_] = _asked(subjects[id_])
-            why = _refusal(launch, asked[id_], devices[launch.device_id].facts)
+            known, facts = asked[id_], devices[launch.device_id].facts
+            if known is not None:
+                bound = ceiling(facts, known.protocol, known.work.read_bytes)
+                memory_bytes = _memory_bytes(facts, known.protocol)
+                why = implausible(launch.result, known.work, bound, _elapsed_s(launch), known.generation, memory_bytes)
         elif launch.result.reason == "over_time":
             protocol = subjects[id_].protocol
             if protocol is not None:
@@ -54,14 +58,6 @@ def refusals(
 
 def _elapsed_s(launch: ReportedLaunch) -> float:
     return elapsed_s(launch.started_at or launch.created_at, launch.finished_at)
-
-
-def _refusal(launch: ReportedLaunch, asked: _Asked | None, facts: Document) -> str | None:
-    if asked is None:
-        return None
-    bound = ceiling(facts, asked.protocol, asked.work.read_bytes)
-    memory_bytes = _memory_bytes(facts, asked.protocol)
-    return implausible(launch.result, asked.work, bound, _elapsed_s(launch), asked.generation, memory_bytes)
 
 
 def _memory_bytes(facts: Document, protocol: MeasurementProtocol) -> float | None:

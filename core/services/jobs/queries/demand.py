@@ -6,12 +6,12 @@ The devices' side of the same two tables (claims, reports, expiry) is in `measur
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any
 
-from sqlalchemy import and_, delete, func, insert, or_, select, update
+from sqlalchemy import Row, and_, delete, func, insert, or_, select, update
 from sqlalchemy.orm import Session, aliased, defer
 
 from edgefront.core.services.fleet.device_keys import key_of_class, key_of_device, parsed
@@ -193,17 +193,10 @@ def finished_before(session: Session, target: Target, launches: int) -> datetime
     return session.scalar(query.order_by(Launch.finished_at.desc()).offset(launches).limit(1))
 
 
-class Withdrawn(NamedTuple):
-    """A launch that was withdrawn."""
-
-    id: str
-    target_id: str | None
-    purpose: Purpose
-
-
-def withdraw(session: Session, target_ids: Collection[str], now: datetime) -> list[Withdrawn]:
+def withdraw(session: Session, target_ids: Collection[str], now: datetime) -> Sequence[Row[Any]]:
     """Withdraws launches that only these targets need and no device has started: cancels those that a device has, or
     had, and removes the others, so that whoever asks and withdraws in a loop leaves no rows.
+    Returns their id, target_id and purpose.
 
     Another target of a running job needs a launch if it requested it, waits for its measurement, or has it as a
     baseline that needs further launches. Call this before the states of the candidates change, with the targets locked.
@@ -251,16 +244,7 @@ def withdraw(session: Session, target_ids: Collection[str], now: datetime) -> li
             execution_options={"synchronize_session": "fetch"},
         )
     remove_launches(session, [row.id for row in rows if not row.fence])
-    return [Withdrawn(row.id, row.target_id, row.purpose) for row in rows]
-
-
-def refinements_among(withdrawn: Iterable[Withdrawn]) -> Counter[str]:
-    """Target id → how many of these launches are refinements that it requested."""
-    return Counter(
-        launch.target_id
-        for launch in withdrawn
-        if launch.purpose == Purpose.REFINEMENT and launch.target_id is not None
-    )
+    return rows
 
 
 def remove_launches(session: Session, launch_ids: Collection[str]) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from datetime import datetime
-from typing import cast
+from typing import Any, cast
 
-from sqlalchemy import Table, bindparam, delete, func, insert, select, update
+from sqlalchemy import Row, Table, bindparam, delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
-from edgefront.core.states import DeviceState, LaunchState
+from edgefront.core.states import LaunchState
 from edgefront.core.store.clock import MAX_TTL, over
 from edgefront.core.store.sql import Document, Prepared, any_of, texts, try_lock_name
 from edgefront.core.store.tables import Device, Launch, Lease, Measurement, new_id
@@ -25,6 +24,7 @@ _LAUNCHES = cast(Table, Launch.__table__)
 _HELD = Prepared(
     select(func.count()).select_from(Launch).where(Launch.device_id == bindparam("device"), Launch.state == LEASED)
 )
+_OF_DEVICE = (Device.reported_at, Device.state, Device.last_seen_at)
 _DEVICE_OF = select(Device.id).where(Device.id == bindparam("device"))
 _ADD = insert(_LEASES).values(
     id=bindparam("lease"),
@@ -60,26 +60,10 @@ _EXTEND = (
     .returning(
         _LEASES.c.expires_at,
         _LEASES.c.created_at,
-        _DEVICE_OF.with_only_columns(Device.reported_at).scalar_subquery(),
-        _DEVICE_OF.with_only_columns(Device.state).scalar_subquery(),
-        _DEVICE_OF.with_only_columns(Device.last_seen_at).scalar_subquery(),
-        _WITHDRAWN.scalar_subquery(),
+        *(_DEVICE_OF.with_only_columns(column).scalar_subquery().label(column.key) for column in _OF_DEVICE),
+        _WITHDRAWN.scalar_subquery().label("withdrawn"),
     )
 )
-
-
-@dataclass(frozen=True)
-class Extended:
-    """An extended lease: when it expires now, the state and last result of its device, and which of its launches were
-    withdrawn.
-    """
-
-    expires_at: datetime
-    created_at: datetime
-    reported_at: datetime | None
-    device_state: DeviceState
-    last_seen_at: datetime | None
-    withdrawn: tuple[str, ...]
 
 
 def claims_alone(session: Session, device_id: str) -> bool:
@@ -125,13 +109,14 @@ def _sqlite(session: Session) -> bool:
     return session.get_bind().dialect.name == "sqlite"
 
 
-def extend(session: Session, device_id: str, lease_id: str, now: datetime, expires_at: datetime) -> Extended | None:
-    """Extends a lease that has neither expired nor ended; None if there is no such lease."""
+def extend(session: Session, device_id: str, lease_id: str, now: datetime, expires_at: datetime) -> Row[Any] | None:
+    """Extends a lease that has neither expired nor ended; None if there is no such lease.
+
+    The row has when it expires now, when it was made, when its device had a result last, in which state that is and
+    when it was seen last, and the ids of the launches that were withdrawn, separated by spaces.
+    """
     values = {"lease": lease_id, "device": device_id, "now": now, "until": expires_at}
-    row = session.execute(_EXTEND, values).one_or_none()
-    if row is None:
-        return None
-    return Extended(row[0], row[1], row[2], row[3], row[4], tuple(sorted((row[5] or "").split())))
+    return session.execute(_EXTEND, values).one_or_none()
 
 
 def expire(session: Session, lease_id: str, now: datetime) -> None:
