@@ -14,7 +14,15 @@ from edgefront.core.store.database import Database
 
 
 @pytest.fixture
-def world(database: Database) -> World:
+def sent(database: Database) -> list[tuple[str, dict[str, object]]]:
+    """The tasks that were sent."""
+    found: list[tuple[str, dict[str, object]]] = []
+    database.send = lambda task, arguments: found.append((task, arguments))
+    return found
+
+
+@pytest.fixture
+def world(database: Database, sent: list[tuple[str, dict[str, object]]]) -> World:
     return World(database)
 
 

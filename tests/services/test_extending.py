@@ -43,14 +43,6 @@ def asked(**changes: Any) -> JobRequest:
     return request(budget={"refinement": 0.0}, algorithm=algorithm, **changes)
 
 
-def finished(service: Service, board: SimulatedAgent, job: JobRequest) -> JobView:
-    made = service.submit(job)
-    service.run(board)
-    found = service.get(made.id)
-    assert found.state == "finished"
-    return found
-
-
 def candidates(service: Service, target_id: str, **having: Any) -> list[Candidate]:
     with service.database.read() as session:
         return list(session.scalars(select(Candidate).filter_by(target_id=target_id, **having)).all())
@@ -60,7 +52,7 @@ def test_it_measures_few_and_comes_to_the_same_frontier(
     service: Service, board: SimulatedAgent, tablet: SimulatedAgent
 ) -> None:
     """The tablet is as fast as the board, so the job's own frontier says what it should find."""
-    job = finished(service, board, asked())
+    job = service.finish(board, asked())
     running = extend(service, job.id)
     assert running.state == "running"
     assert running.targets[1].device == TABLET
@@ -95,7 +87,7 @@ def test_it_measures_few_and_comes_to_the_same_frontier(
 def test_the_best_within_limits_there(service: Service, board: SimulatedAgent, tablet: SimulatedAgent) -> None:
     limits = {"latency_ms": 6.0}
     place = {"device_class": CLASS, "limits": limits}
-    job = finished(service, board, asked(goal="best_within_limits", targets=[place]))
+    job = service.finish(board, asked(goal="best_within_limits", targets=[place]))
     extend(service, job.id, limits=limits)
     service.run(tablet)
     first, added = service.get(job.id).targets

@@ -38,10 +38,7 @@ def test_some_baselines_may_fail(service: Service) -> None:
         return plain(architecture, protocol, before)
 
     agent = SimulatedAgent(service.database, deep_ones_fail)
-    job = service.submit()
-    service.run(agent)
-    job = service.get(job.id)
-    assert job.state == "finished"
+    job = service.finish(agent, request())
     assert job.targets[0].note.startswith("1 of 3 baselines could not be measured")
     assert job.targets[0].reference is not None
 
@@ -76,10 +73,7 @@ def test_a_search_in_which_nothing_can_be_measured_ends(service: Service) -> Non
 
     agent = SimulatedAgent(service.database, only_baselines)
     asked = request(algorithm={"name": "random", "settings": {"iterations": 50, "population": 4}})
-    job = service.submit(asked)
-    service.run(agent)
-    job = service.get(job.id)
-    assert job.state == "finished"
+    job = service.finish(agent, asked)
     assert "could be measured" in job.targets[0].note
     assert len(candidates(service, job.id)) < 50
 

@@ -72,18 +72,17 @@ def test_a_job_runs_to_its_end(service: Service) -> None:
     assert all(row.latency_half_width_ms for row in candidates(service, job.id))
     assert target.launches_done == launches(service, "done")
     assert {row.seed for row in candidates(service, job.id)} == {7}
+    check_events(service, job.id)
+    check_rows(service, job.id)
 
 
-@ON_SQLITE
-def test_events_are_complete_without_gaps(service: Service) -> None:
-    agent = SimulatedAgent(service.database, by_size(noise=0.02))
-    job = service.submit()
-    service.run(agent)
+def check_events(service: Service, job_id: str) -> None:
+    """They are complete, without gaps."""
     with service.database.read() as session:
-        log = event_log.read(session, job.id, 0, 1000)
+        log = event_log.read(session, job_id, 0, 1000)
         assert [event.number for event in log] == list(range(1, len(log) + 1))
-        assert log[-1].number == service.get(job.id).last_event
-        assert event_log.read(session, job.id, log[4].number, 3) == log[5:8]
+        assert log[-1].number == service.get(job_id).last_event
+        assert event_log.read(session, job_id, log[4].number, 3) == log[5:8]
     target_states = [event.data["state"] for event in log if event.kind == "target_state"]
     assert target_states == ["searching", "refining", "finished"]
     assert [event.data["state"] for event in log if event.kind == "job_state"] == ["running", "finished"]
@@ -97,12 +96,26 @@ def test_events_are_complete_without_gaps(service: Service) -> None:
         if event.kind == "frontier":
             frontier = (frontier | set(event.data["joined"])) - set(event.data["left"])
             assert len(frontier) == event.data["size"]
-    assert frontier == {row.id for row in candidates(service, job.id) if row.on_frontier}
+    assert frontier == {row.id for row in candidates(service, job_id) if row.on_frontier}
     last = {event.data["id"]: event.data for event in log if event.kind == "candidate"}
     assert {row["state"] for row in last.values()} == {"measured"}
     # It says what changed; figures are read where they are.
     assert all(row.keys() == {"id", "number", "role", "state", "reason"} for row in last.values())
     assert len(last) == 21
+
+
+def check_rows(service: Service, job_id: str) -> None:
+    """They hold together."""
+    with service.database.read() as session:
+        stored = session.get_one(Job, job_id)
+        assert JOB_REQUEST.read(stored.request) == request()
+        for row in session.scalars(select(Candidate)):
+            measurement = session.get_one(Measurement, row.measurement_id)
+            assert (measurement.digest, measurement.seed) == (row.digest, row.seed)
+            assert measurement.latency_ms == row.latency_ms
+            assert measurement.memory_bytes == row.memory_bytes
+            assert measurement.launches == row.launches
+            assert Architecture.parse(row.architecture).digest == row.digest
 
 
 def test_every_generation_follows_from_its_snapshot(service: Service) -> None:
@@ -286,19 +299,3 @@ def test_time_left_follows_the_pace(service: Service) -> None:
     assert job.targets[0].note == ""
     assert job.targets[0].seconds_left is not None
     assert job.targets[0].measuring_share == pytest.approx(0.7)
-
-
-def test_the_rows_hold_together(service: Service) -> None:
-    agent = SimulatedAgent(service.database, by_size(0.1))
-    job = service.submit()
-    service.run(agent)
-    with service.database.read() as session:
-        stored = session.get_one(Job, job.id)
-        assert JOB_REQUEST.read(stored.request) == request()
-        for row in session.scalars(select(Candidate)):
-            measurement = session.get_one(Measurement, row.measurement_id)
-            assert (measurement.digest, measurement.seed) == (row.digest, row.seed)
-            assert measurement.latency_ms == row.latency_ms
-            assert measurement.memory_bytes == row.memory_bytes
-            assert measurement.launches == row.launches
-            assert Architecture.parse(row.architecture).digest == row.digest

@@ -198,15 +198,6 @@ def test_the_spaces_that_gguf_expresses_are_named() -> None:
         assert expressed == (name in expressible_spaces()) == (name in expressible().partition(";")[0])
 
 
-def test_a_space_that_a_runtime_cannot_run_is_refused_with_the_reason(service: Service, agent: SimulatedAgent) -> None:
-    target = {"device_class": CLASS, "protocol": {"runtime": "llamacpp"}}
-    with pytest.raises(InvalidInput, match="GGUF cannot express positions") as caught:
-        service.create(request(space={"name": "lts-transformer-xl"}, baseline_layers=[2], targets=[target]))
-    assert "GPT-2, Llama, SmolLM3, Qwen2" in caught.value.allowed
-    assert caught.value.field == "targets.0.protocol.runtime"
-    assert count(service, Job) == 0
-
-
 def test_only_what_a_runtime_can_run_is_proposed(service: Service) -> None:
     runtime = RuntimeFacts(runtime="openvino", version="1", providers=("cpu",), memory_methods=("anonymous",))
     agent = SimulatedAgent(service.database, device_facts=facts().model_copy(update={"runtimes": (runtime,)}))

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from databases import ON_SQLITE
-from lease_world import CLASS_KEY, World, done, facts
+from lease_world import CLASS_KEY, World, done
 
 from edgefront.core.errors import Conflict, Gone, NotFound
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.services.fleet import devices
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.measuring import leases
 from edgefront.core.services.measuring.queries.leases import wanted_keys
 from edgefront.core.states import DeviceState
 from edgefront.core.store.tables import Device
-from edgefront.core.wire.agent import DeviceFacts
 
 
 def test_a_claim_takes_the_oldest_wanted_launches(world: World) -> None:
@@ -69,12 +66,6 @@ def test_a_device_takes_the_number_formats_that_it_reported(world: World) -> Non
     assert [item.launch_id for item in world.claim(silent, 8).items] == full
 
 
-def test_another_class_gets_nothing(world: World) -> None:
-    device = world.device(device_class="elsewhere")
-    world.launches(1)
-    assert not world.claim(device).items
-
-
 def test_a_draining_device_gets_no_work_and_a_revoked_one_is_refused(world: World) -> None:
     device = world.device()
     world.launches(1)
@@ -108,24 +99,6 @@ def test_start_needs_the_lease_and_its_fence(world: World) -> None:
     world.tick(world.ttl_s)
     with pytest.raises(Conflict, match="run out"):
         world.start(device, item)
-
-
-@ON_SQLITE
-def test_heartbeats_extend_and_an_expired_lease_does_not_come_back(world: World) -> None:
-    device, other = world.device(), world.device("other")
-    world.launches(1)
-    lease = world.claim(device)
-    for _ in range(5):
-        world.tick(world.ttl_s - 1)
-        assert world.heartbeat(device, lease) == ()
-    with pytest.raises(NotFound):
-        world.heartbeat(other, lease)
-    world.tick(world.ttl_s)
-    with pytest.raises(Gone):
-        world.heartbeat(device, lease)
-    world.sweep()
-    with pytest.raises(Gone):
-        world.heartbeat(device, lease)
 
 
 def test_heartbeats_return_withdrawn_launches(world: World) -> None:
@@ -182,15 +155,6 @@ def test_wanted_keys_are_those_with_wanted_launches(world: World) -> None:
     assert wanted() == {CLASS_KEY, f"device:{device}", "class:zebra"}
     world.claim(device, 32)
     assert wanted() == {"class:zebra"}
-
-
-def test_new_facts_change_what_a_device_takes(world: World) -> None:
-    device = world.device()
-    world.launches(1, world.target(protocol=MeasurementProtocol(threads=8)))
-    assert not world.claim(device).items
-    with world.write() as session:
-        devices.update_facts(session, device, DeviceFacts.model_validate(facts(cores=8)))
-    assert len(world.claim(device).items) == 1
 
 
 def test_claims_and_reports_show_that_the_device_is_there(world: World) -> None:

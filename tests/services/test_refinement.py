@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
 from databases import ON_SQLITE, statements
 from lease_world import World, done
 
@@ -40,27 +41,21 @@ def test_only_points_that_may_be_on_the_frontier_are_uncertain(world: World) -> 
 
 
 @ON_SQLITE
-def test_a_certain_frontier_point_needs_no_refinement(world: World) -> None:
-    device, target = world.device(), world.target(refinement=2.0, state="refining")
-    measured(world, device, target, (10.0, [10.0, 10.001, 9.999, 10.0]))
-    assert uncertain(world, target) == []
-
-
-@ON_SQLITE
-def test_while_the_spread_is_unknown_frontier_points_get_a_second_launch(world: World) -> None:
-    device, target = world.device(), world.target(refinement=2.0, state="refining")
-    (only, _) = measured(world, device, target, (10.0, [10.0]), (9.0, [11.0]))
-    assert uncertain(world, target) == [only]
-
-
-@ON_SQLITE
-def test_the_widest_come_first_and_the_budget_bounds_them(world: World) -> None:
-    device, target = world.device(), world.target(refinement=0.7, state="refining")
-    made = measured(
-        world, device, target, (10.0, [10.0, 12.0, 9.0]), (9.0, [8.0, 8.0]), (8.0, [7.0]), (7.0, [6.0])
-    )  # fmt: skip
-    # Three search candidates beside one baseline's share make a budget of 0.7 · 3 = 2.
-    assert uncertain(world, target) == [made[2], made[3]]
+@pytest.mark.parametrize(
+    ("refinement", "points", "expected"),
+    [
+        (2.0, [(10.0, [10.0, 10.001, 9.999, 10.0])], []),  # it is certain
+        (2.0, [(10.0, [10.0]), (9.0, [11.0])], [0]),  # while the spread is unknown a frontier point gets a second one
+        # The widest come first. Three search candidates beside one baseline's share make a budget of 0.7 · 3 = 2.
+        (0.7, [(10.0, [10.0, 12.0, 9.0]), (9.0, [8.0, 8.0]), (8.0, [7.0]), (7.0, [6.0])], [2, 3]),
+    ],
+)
+def test_what_is_launched_again(
+    world: World, refinement: float, points: list[tuple[float, list[float]]], expected: list[int]
+) -> None:
+    device, target = world.device(), world.target(refinement=refinement, state="refining")
+    made = measured(world, device, target, *points)
+    assert uncertain(world, target) == [made[place] for place in expected]
 
 
 @ON_SQLITE

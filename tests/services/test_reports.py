@@ -5,25 +5,10 @@ from __future__ import annotations
 import pytest
 from databases import ON_SQLITE
 from lease_world import World, crashed, done, out_of_memory, unsupported
-from pydantic import ValidationError
 
 from edgefront.core.errors import Gone, InvalidInput
-from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.services import tasks
-from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Device, Event, Launch, Measurement, Target
-from edgefront.core.wire.agent import ReportRequest
-
-
-@pytest.fixture
-def sent() -> list[tuple[str, dict[str, object]]]:
-    return []
-
-
-@pytest.fixture
-def world(database: Database, sent: list[tuple[str, dict[str, object]]]) -> World:
-    database.send = lambda task, arguments: sent.append((task, arguments))
-    return World(database)
 
 
 def candidate_of(world: World, measurement: str) -> Candidate:
@@ -65,21 +50,6 @@ def test_the_next_generation_is_sent_for_only_when_the_last_candidate_is_settled
     assert [task for task, _ in sent] == [tasks.PROCESS_RESULTS]
     world.report(device, (second, done()))
     assert [task for task, _ in sent] == [tasks.PROCESS_RESULTS, tasks.PROCESS_RESULTS, tasks.ADVANCE]
-
-
-@ON_SQLITE
-def test_a_report_after_expiry_counts_while_the_launch_is_unfinished(world: World) -> None:
-    device, other = world.device(), world.device("other")
-    world.launches(2)
-    first, second = world.claim(device).items
-    world.tick(world.ttl_s + 1)
-    assert world.outcomes(device, (first, done())) == ["accepted"]  # not yet swept
-    world.sweep()
-    again = world.claim(other).items
-    assert [item.launch_id for item in again] == [second.launch_id]
-    assert world.outcomes(device, (second, done(20.0))) == ["accepted"]  # from the holder before
-    assert world.outcomes(other, (again[0], done(21.0))) == ["conflict"]
-    assert sorted(row.launches for row in world.rows(Measurement)) == [1, 1]
 
 
 @ON_SQLITE
@@ -236,18 +206,6 @@ def test_a_revoked_device_reports_nothing(world: World) -> None:
         world.report(device, (item, done()))
 
 
-@pytest.mark.parametrize("value", ["NaN", "Infinity", "-1.0", "0.0", "5e-324", "1e9"])
-def test_absurd_numbers_are_refused_with_the_field_named(value: str) -> None:
-    text = (
-        '{"reports": [{"launch_id": "lau_1", "fence": 1, "result": {"outcome": "done", "latency": {"samples_ms": '
-        f"[{value}]"
-        '}, "memory": {"method": "anonymous", "peak_bytes": 1, "forward_peak_bytes": 1, "build_peak_bytes": 1}}}]}'
-    )
-    with pytest.raises(ValidationError) as refusal:
-        ReportRequest.model_validate_json(text)
-    assert "samples_ms" in str(refusal.value)
-
-
 @ON_SQLITE
 def test_time_is_split_among_the_targets_that_asked(world: World) -> None:
     device, first, second = world.device(), world.target(), world.target()
@@ -260,14 +218,6 @@ def test_time_is_split_among_the_targets_that_asked(world: World) -> None:
         (4.0, 1.0),
     ]
     assert {row.state for row in world.rows(Launch)} == {"done"}
-
-
-def test_failures_keep_their_message_for_people(world: World) -> None:
-    device, (launch,) = world.device(), world.launches(1)
-    item = world.claim(device).items[0]
-    result = LaunchResult(outcome="failed", reason="not_finite", message="NaN in the logits")
-    world.report(device, (item, result))
-    assert world.launch(launch).reason == "not_finite: NaN in the logits"
 
 
 def test_another_memory_method_is_refused(world: World) -> None:

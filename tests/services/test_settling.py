@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from edgefront.core.services import tasks
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.measuring.result_processing import BATCH, process
 from edgefront.core.store.tables import Candidate, Event, Job, Launch, Measurement, Target
+
+Told = Callable[[], list[object]]
 
 
 def states(world: World, table: Any) -> list[str]:
@@ -48,26 +51,24 @@ def test_settling_again_changes_nothing(world: World) -> None:
     items = world.claim(device).items
     world.append(device, (items[0], done(5.0)), (items[1], out_of_memory()), (items[2], crashed()), busy_s=3.0)
     world.process()
-    before = [
-        (type(row).__name__, {name: value for name, value in vars(row).items() if name != "_sa_instance_state"})
-        for table in (Launch, Measurement, Candidate, Target, Event)
-        for row in world.rows(table)
-    ]
+
+    def everything() -> list[dict[str, Any]]:
+        found = [row for table in (Launch, Measurement, Candidate, Target, Event) for row in world.rows(table)]
+        return [{name: value for name, value in vars(row).items() if name != "_sa_instance_state"} for row in found]
+
+    before = everything()
     with world.write() as session:
         assert not process(session, target, world.now)
     world.process()
-    after = [
-        (type(row).__name__, {name: value for name, value in vars(row).items() if name != "_sa_instance_state"})
-        for table in (Launch, Measurement, Candidate, Target, Event)
-        for row in world.rows(table)
-    ]
-    assert after == before
+    assert everything() == before
     (row,) = world.rows(Target)
     assert (row.settled, row.launches_done, row.busy_s) == (1, 2, 3.0)
 
 
 @ON_SQLITE
-def test_a_crash_before_settling_loses_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_before_settling_loses_nothing(
+    world: World, sent: list[tuple[str, dict[str, object]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     device, target = world.device(), world.target()
     world.candidate(target)
     world.append(device, (world.claim(device).items[0], done()))
@@ -80,8 +81,7 @@ def test_a_crash_before_settling_loses_nothing(world: World, monkeypatch: pytest
         with pytest.raises(KeyboardInterrupt):
             world.process()
     assert (states(world, Launch), world.rows(Event)) == (["reported"], [])
-    sent: list[tuple[str, dict[str, Any]]] = []
-    world.database.send = lambda task, arguments: sent.append((task, arguments))
+    sent.clear()
     world.tick(0.5)
     world.sweep()
     assert sent == []  # its task may still be on the way
@@ -140,13 +140,9 @@ def test_many_reports_are_settled_in_parts(world: World) -> None:
 
 
 @pytest.fixture
-def told(world: World) -> list[str]:
+def told(sent: list[tuple[str, dict[str, object]]]) -> Told:
     """Targets for which `advance` was sent."""
-    found: list[str] = []
-    world.database.send = lambda task, arguments: (
-        found.append(str(arguments["target_id"])) if task == tasks.ADVANCE else None
-    )
-    return found
+    return lambda: [arguments["target_id"] for task, arguments in sent if task == tasks.ADVANCE]
 
 
 def spoil(world: World, launch_id: str) -> None:
@@ -161,7 +157,7 @@ def by_id(world: World, table: Any) -> dict[str, Any]:
 
 
 @ON_SQLITE
-def test_a_report_that_cannot_be_settled_fails_alone(world: World, told: list[str]) -> None:
+def test_a_report_that_cannot_be_settled_fails_alone(world: World, told: Told) -> None:
     device, target = world.device(), world.target()
     made = [world.candidate(target, proxy=10.0 + index) for index in range(4)]
     world.append(device, *((item, done()) for item in world.claim(device).items))
@@ -177,7 +173,7 @@ def test_a_report_that_cannot_be_settled_fails_alone(world: World, told: list[st
         "its report cannot be processed: internal error (ValidationError); see the worker's log."
     )
     assert launches[bad_launch].result is not None  # for whoever looks into it
-    assert told == [target]
+    assert told() == [target]
     advance_target(world.database, target)
     (ended,) = (row for row in world.rows(Candidate) if row.measurement_id == bad)
     assert (ended.state, ended.reason) == ("failed", measurements[bad].reason)
@@ -190,7 +186,7 @@ def test_a_report_that_cannot_be_settled_fails_alone(world: World, told: list[st
 
 
 @ON_SQLITE
-def test_an_earlier_measurement_survives_a_further_report_that_cannot_be_settled(world: World, told: list[str]) -> None:
+def test_an_earlier_measurement_survives_a_further_report_that_cannot_be_settled(world: World, told: Told) -> None:
     device, target = world.device(), world.target()
     measurement, _ = world.candidate(target, launches=2)
     first, second = world.claim(device).items
@@ -204,7 +200,7 @@ def test_an_earlier_measurement_survives_a_further_report_that_cannot_be_settled
 
 
 @ON_SQLITE
-def test_a_target_that_cannot_take_results_in_ends_and_the_measurement_is_kept(world: World, told: list[str]) -> None:
+def test_a_target_that_cannot_take_results_in_ends_and_the_measurement_is_kept(world: World, told: Told) -> None:
     device, target, other = world.device(), world.target(), world.target()
     measurement, _ = world.candidate(target)
     world.candidate(other, measurement=measurement, launches=0)
@@ -213,7 +209,7 @@ def test_a_target_that_cannot_take_results_in_ends_and_the_measurement_is_kept(w
     world.append(device, (world.claim(device).items[0], done(9.0)))
     process_results(world.database, target)
     assert (states(world, Launch), world.row(Measurement, measurement).latency_ms) == (["done"], 9.0)
-    assert set(told) == {target, other}
+    assert set(told()) == {target, other}
     for target_id in (target, other):
         advance_target(world.database, target_id)
     found = by_id(world, Target)
@@ -225,7 +221,7 @@ def test_a_target_that_cannot_take_results_in_ends_and_the_measurement_is_kept(w
     assert by_id(world, Job)[found[target].job_id].state == "failed"
 
 
-def test_a_report_of_a_deleted_target_that_cannot_be_settled_is_given_up_too(world: World, told: list[str]) -> None:
+def test_a_report_of_a_deleted_target_that_cannot_be_settled_is_given_up_too(world: World, told: Told) -> None:
     device, target = world.device(), world.target()
     world.candidate(target)
     item = world.claim(device).items[0]
@@ -234,4 +230,4 @@ def test_a_report_of_a_deleted_target_that_cannot_be_settled_is_given_up_too(wor
     with world.write() as session:
         session.delete(session.get_one(Target, target))
     process_results(world.database, None)
-    assert (states(world, Launch), states(world, Measurement), told) == (["failed"], ["failed"], [])
+    assert (states(world, Launch), states(world, Measurement), told()) == (["failed"], ["failed"], [])

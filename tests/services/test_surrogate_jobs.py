@@ -22,7 +22,7 @@ from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import space
 from edgefront.core.store.tables import Candidate, Generation, Target
 from edgefront.core.units import MB
-from edgefront.core.wire.jobs import JobRequest, JobView
+from edgefront.core.wire.jobs import JobRequest
 
 pytestmark = pytest.mark.slow
 
@@ -43,12 +43,6 @@ def asked(**changes: object) -> JobRequest:
     return JobRequest.model_validate(value | changes)
 
 
-def finished(service: Service, agent: SimulatedAgent, request: JobRequest) -> JobView:
-    job = service.submit(request)
-    service.run(agent)
-    return service.get(job.id)
-
-
 @ON_SQLITE
 def test_defaults_are_fixed_when_a_job_is_submitted(service: Service, agent: SimulatedAgent) -> None:
     job = service.create(asked())
@@ -60,8 +54,7 @@ def test_defaults_are_fixed_when_a_job_is_submitted(service: Service, agent: Sim
 
 
 def test_it_learns_then_predicts_and_audits(service: Service, agent: SimulatedAgent) -> None:
-    job = finished(service, agent, asked())
-    assert job.targets[0].state == "finished", job.targets[0].note
+    service.finish(agent, asked())
     with service.database.read() as session:
         candidates = session.scalars(select(Candidate).order_by(Candidate.number)).all()
         operators = [candidate.operator for candidate in candidates]
@@ -119,8 +112,8 @@ def test_a_generation_that_is_asked_again_proposes_the_same(service: Service, ag
 
 @ON_SQLITE
 def test_a_second_job_learns_from_the_first(service: Service, agent: SimulatedAgent) -> None:
-    finished(service, agent, asked())
-    second = finished(service, agent, asked(seed=8))
+    service.finish(agent, asked())
+    second = service.finish(agent, asked(seed=8))
     with service.database.read() as session:
         operators = session.scalars(
             select(Candidate.operator).where(Candidate.job_id == second.id, Candidate.role == "search")
@@ -132,7 +125,7 @@ def test_a_second_job_learns_from_the_first(service: Service, agent: SimulatedAg
 def test_the_best_within_limits_is_better_than_the_stock_model(service: Service, agent: SimulatedAgent) -> None:
     """Between two of its depths, where only other shapes fit."""
     free = {"name": "lts-gpt2", "narrow": {**SMALL, "div": [1, 2, 4]}}
-    first = finished(service, agent, asked(space=free))
+    first = service.finish(agent, asked(space=free))
     with service.database.read() as session:
         depths = select(Candidate).where(Candidate.job_id == first.id, Candidate.role == "baseline")
         _, stock, too_deep = session.scalars(depths.order_by(Candidate.number)).all()
@@ -141,7 +134,7 @@ def test_the_best_within_limits_is_better_than_the_stock_model(service: Service,
     latency_ms = 0.98 * too_deep.latency_ms
     limits = {"latency_ms": latency_ms, "memory_mb": too_deep.memory_bytes / MB}
     targets = [{"device_class": CLASS, "limits": limits}]
-    job = finished(service, agent, asked(space=free, goal="best_within_limits", targets=targets, seed=9))
+    job = service.finish(agent, asked(space=free, goal="best_within_limits", targets=targets, seed=9))
     assert job.targets[0].state == "finished"
     with service.database.read() as session:
         measured = Candidate.job_id == job.id, Candidate.role == "search", Candidate.state == "measured"
@@ -158,7 +151,7 @@ def test_stock_models_far_beyond_the_limits_are_not_measured(service: Service, a
     limits = {"latency_ms": (latency[4] + latency[5]) / 2}
     targets = [{"device_class": CLASS, "limits": limits}]
     budget = {"candidates": 14, "refinement": 0.5}
-    job = finished(service, agent, asked(space=deep, goal="best_within_limits", targets=targets, budget=budget))
+    job = service.finish(agent, asked(space=deep, goal="best_within_limits", targets=targets, budget=budget))
     assert job.targets[0].state == "finished", job.targets[0].note
     with service.database.read() as session:
         depths = session.scalars(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-import pytest
 from databases import ON_SQLITE
 from lease_world import World, done
 from sqlalchemy import select
@@ -13,36 +12,7 @@ from edgefront.core.services import tasks
 from edgefront.core.services.access import keys
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.sweep import KEEP_ENDED_LEASES
-from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Job, Lease, Measurement, Target, WebSession
-
-
-@pytest.fixture
-def sent() -> list[tuple[str, dict[str, object]]]:
-    return []
-
-
-@pytest.fixture
-def world(database: Database, sent: list[tuple[str, dict[str, object]]]) -> World:
-    database.send = lambda task, arguments: sent.append((task, arguments))
-    return World(database)
-
-
-@ON_SQLITE
-def test_a_lost_agent_costs_the_item_it_was_measuring_one_attempt_and_its_mates_none(world: World) -> None:
-    device = world.device()
-    world.launches(4)
-    lease = world.claim(device)
-    world.start(device, lease.items[0])
-    world.tick(1)
-    world.start(device, lease.items[1])
-    world.tick(world.ttl_s)
-    world.sweep()
-    found = [world.launch(item.launch_id) for item in lease.items]
-    assert [row.state for row in found] == ["wanted"] * 4
-    assert [row.attempts for row in found] == [0, 1, 0, 0]
-    assert all(row.lease_id is None and row.started_at is None for row in found)
-    assert {row.device_id for row in found} == {device}  # which may still report
 
 
 @ON_SQLITE

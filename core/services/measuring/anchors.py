@@ -305,8 +305,8 @@ def _first_and_latest_done(session: Session, launch: ReportedLaunch, now: dateti
     this one, which it leaves out, since the device is trusted, oldest first.
     """
     known = between(Launch.finished_at, _trusted_since(session, launch.device_id, now), launch.finished_at)
-    others = _done(launch.measurement_id).where(known, Launch.id != launch.id).limit(REFERENCE)
-    first, latest = (session.execute(others.order_by(*order)).all() for order in (_OLDEST, _NEWEST))
+    others = _done(launch.measurement_id).where(known, Launch.id != launch.id)
+    first, latest = (session.execute(others.order_by(*order).limit(REFERENCE)).all() for order in (_OLDEST, _NEWEST))
     return list({row.id: row.result for row in (*first, *reversed(latest))}.values())
 
 
