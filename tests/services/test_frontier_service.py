@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 
+import lease_world
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,13 +23,10 @@ from edgefront.core.services.jobs.comparison import summary_of
 from edgefront.core.services.jobs.frontier import Finding, frontier_view, update_frontier
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Job, Measurement, Target
-from edgefront.core.wire.jobs import AlgorithmRequest, JobRequest, Limits, TargetRequest
+from edgefront.core.wire.jobs import Limits
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 USER = Principal("key_1", "ann", "ann", "user")
-REQUEST = JobRequest(
-    targets=(TargetRequest(device_class="c"),), algorithm=AlgorithmRequest(name="lts"), proxy="decoder_parameters"
-).model_dump(mode="json")
 REFERENCE = {"proxy": 0.0, "proxy_scale": 8.0, "latency_ms": 9.0, "memory_bytes": 9.0}
 
 
@@ -39,39 +37,18 @@ class World:
         self, database: Database, size: int, limits: dict[str, float] | None = None, epsilon: float = 0.0
     ) -> None:
         self.database, self.epsilon = database, epsilon
+        rows = lease_world.World(database, NOW)
+        self.target_id = rows.target()
         with database.write() as session:
-            job = Job(
-                name="j", owner="ann", request={**REQUEST, "epsilon": epsilon}, request_digest="0" * 64,
-                state="running", created_at=NOW, updated_at=NOW,
-            )  # fmt: skip
-            session.add(job)
-            session.flush()
-            target = Target(
-                job_id=job.id, position=0, name="t", device_key="class:c", protocol={}, protocol_digest="0" * 64,
-                limits=limits or {}, seed=0, state="searching", reference=REFERENCE,
-            )  # fmt: skip
-            session.add(target)
-            session.flush()
-            self.job_id, self.target_id = job.id, target.id
-            self.ids = [self._add(session, number, "search", 1.0 + number % 7) for number in range(size)]
-            self.baseline = self._add(session, size, "baseline", 8.0)
-
-    def _add(self, session: object, number: int, role: str, proxy: float) -> str:
-        measurement = Measurement(
-            digest=f"{number:064d}", device_key="class:c", protocol_digest="0" * 64, protocol={}, architecture={},
-            seed=0, state="wanted",
-        )  # fmt: skip
-        session.add(measurement)  # type: ignore[attr-defined]
-        session.flush()  # type: ignore[attr-defined]
-        candidate = Candidate(
-            job_id=self.job_id, target_id=self.target_id, measurement_id=measurement.id, number=number, role=role,
-            generation=0, operator="sample", parents=[], genome={}, digest=measurement.digest, architecture={},
-            decoder_parameters=int(proxy), total_parameters=10, weight_bytes=40, flops=1, proxy=proxy, seed=0,
-            state="waiting", created_at=NOW,
-        )  # fmt: skip
-        session.add(candidate)  # type: ignore[attr-defined]
-        session.flush()  # type: ignore[attr-defined]
-        return candidate.id
+            target = session.get_one(Target, self.target_id)
+            target.name, target.limits, target.reference = "t", limits or {}, REFERENCE
+            job = session.get_one(Job, target.job_id)
+            job.owner, job.request, self.job_id = "ann", {**job.request, "epsilon": epsilon}, job.id
+        made = [("search", 1.0 + number % 7) for number in range(size)] + [("baseline", 8.0)]
+        for role, proxy in made:
+            rows.candidate(self.target_id, role=role, proxy=proxy, launches=0)
+        with database.read() as session:
+            *self.ids, self.baseline = session.scalars(select(Candidate.id).order_by(Candidate.number))
 
     def settle(self, news: dict[str, tuple[str, float | None, int | None]], now: datetime = NOW) -> None:
         """Candidate id → (state, latency, memory) of its measurement."""
@@ -227,7 +204,9 @@ def test_by_perplexity_it_is_the_frontier_of_the_models_trained_in_the_same_way(
         details = {"recipe": "quick", **(recipe or {})}
         when = NOW + timedelta(seconds=value)
         with database.write() as session:
-            session.add(evaluation(f"{number:064d}", value, when, details=details, **{"dataset": "python", **changes}))
+            session.add(
+                evaluation(f"{number + 1:064x}", value, when, details=details, **{"dataset": "python", **changes})
+            )
 
     with database.read() as session:
         nothing = frontier_view(session, USER, world.job_id, by="perplexity")

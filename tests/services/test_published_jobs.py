@@ -14,7 +14,7 @@ from sqlalchemy import select
 from edgefront.core.errors import InvalidInput, SpaceError
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
-from edgefront.core.published import PERMISSIVE_LICENCES, published_models
+from edgefront.core.published import published_models
 from edgefront.core.services.jobs import choices
 from edgefront.core.services.jobs.resolve import resolve
 from edgefront.core.services.prediction.estimates import estimate
@@ -163,7 +163,8 @@ def test_a_target_goes_on_where_the_better_model_of_another_proves_to_be_beyond_
 
 
 def test_bits_and_models_are_never_compared_as_if_formats_cost_nothing(service: Service, board: SimulatedAgent) -> None:
-    view = service.chosen(service.finish(board, asked({"token_ms": 60.0})))
+    job = service.finish(board, asked({"token_ms": 60.0}))
+    view = service.chosen(job)
     assert view.recommended is not None
     assert len({choice.bits for choice in view.frontier}) == 2
     order = [(choice.score, choice.bits) for choice in view.frontier]
@@ -173,6 +174,13 @@ def test_bits_and_models_are_never_compared_as_if_formats_cost_nothing(service: 
     for other in view.runners_up:
         if other.choice.model == view.recommended.model:
             assert "whose loss of quality is not known" in other.trade
+    # Other limits are answered from what is known.
+    view = service.chosen(job, Limits(token_ms=1e-6))
+    assert view.recommended is None
+    assert view.nearest is not None
+    assert [move.limit for move in view.moves] == ["token_ms"]
+    assert "Nothing that was measured is within" in view.sentence
+    assert view.commands == ()
 
 
 def test_what_has_no_score_is_shown_apart(service: Service, board: SimulatedAgent) -> None:
@@ -184,30 +192,6 @@ def test_what_has_no_score_is_shown_apart(service: Service, board: SimulatedAgen
     predicted = [model for model in view.unscored if model.perplexity is not None]
     assert predicted
     assert all(model.perplexity_of for model in predicted)
-
-
-def test_other_limits_are_answered_from_what_is_known(service: Service, board: SimulatedAgent) -> None:
-    job = service.finish(board, asked({"token_ms": 60.0}))
-    view = service.chosen(job, Limits(token_ms=1e-6))
-    assert view.recommended is None
-    assert view.nearest is not None
-    assert [move.limit for move in view.moves] == ["token_ms"]
-    assert "Nothing that was measured is within" in view.sentence
-    assert view.commands == ()
-
-
-def test_a_frontier_without_limits(service: Service, board: SimulatedAgent) -> None:
-    view = service.chosen(service.finish(board, asked({}, {"licence": "permissive"})))
-    assert view.recommended is not None
-    assert len(view.frontier) > 1
-    assert all(published_models()[choice.model].licence in PERMISSIVE_LICENCES for choice in view.frontier)
-
-
-def test_a_job_among_architectures_has_no_choices(service: Service) -> None:
-    SimulatedAgent(service.database)
-    job = service.submit()
-    with pytest.raises(InvalidInput, match="searches the space lts-gpt2, not published models"):
-        service.chosen(job)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +233,9 @@ def test_what_makes_no_sense_is_refused(service: Service, changes: dict[str, Any
     assert ".".join(caught.value.path) == field
 
 
-def test_a_format_that_no_runtime_has(service: Service, board: SimulatedAgent) -> None:
+def test_a_format_that_no_runtime_has_and_a_job_among_architectures(service: Service, board: SimulatedAgent) -> None:
+    with pytest.raises(InvalidInput, match="searches the space lts-gpt2, not published models"):
+        service.chosen(service.submit())
     request = asked({"token_ms": 40.0})
     variants = Variants(runtimes=("onnxruntime",), formats=("q8_0",))
     wrong = request.model_copy(update={"targets": (request.targets[0].model_copy(update={"variants": variants}),)})
@@ -257,10 +243,6 @@ def test_a_format_that_no_runtime_has(service: Service, board: SimulatedAgent) -
         service.submit(wrong)
     assert ".".join(caught.value.path) == "targets.0.variants.formats"
     assert "onnxruntime: f32, f16, bf16, int8, int4" in caught.value.allowed
-
-
-def test_variants_are_targets_up_to_a_number(service: Service, board: SimulatedAgent) -> None:
-    request = asked({"token_ms": 40.0})
     many = request.model_copy(update={"targets": request.targets * 9})
     with pytest.raises(InvalidInput, match="the variants make 18 targets"):
         service.submit(many)
@@ -294,6 +276,9 @@ def test_what_training_ones_own_would_be_is_another_search_around_the_answer(
     assert protocol.digest == of_answer.protocol.digest
     if limits:
         assert options == {"--max-token-ms": "40", "--max-memory-mb": "1500"}
+    else:
+        assert len(view.frontier) > 1
+    assert all(published_models()[choice.model].licence == "apache-2.0" for choice in view.frontier)
     assert options.keys() <= {"--max-token-ms", "--max-latency-ms", "--max-memory-mb"}
 
 

@@ -123,6 +123,23 @@ def test_other_limits_are_answered_from_what_is_known(service: Service, agent: S
     assert wide.recommended is not None
     assert wide.recommended.latency_ms > 1.34 or wide.recommended.memory_bytes > 36 * MB  # type: ignore[operator]
     assert agent.launches.total() == launches
+    with service.database.write() as session:
+        session.execute(update(Candidate).values(latency_half_width_ms=2.0))
+    assert "same latency" in service.recommended(job).sentence, "its intervals enter the claims"
+
+    best = service.recommended(job).recommended
+    assert best is not None
+
+    def trained(digest: str) -> None:
+        with service.database.write() as session:
+            session.add(evaluation(digest, 3.0, best.created_at))
+
+    trained(best.digest)
+    alone = service.recommended(job)
+    assert alone.by == "predicted", "one training has nothing to be compared with"
+    assert [score.candidate_id for score in alone.trained] == [best.id]
+    trained(alone.runners_up[0].candidate.digest)
+    assert service.recommended(job).by == "trained"
 
 
 @ON_SQLITE
@@ -177,24 +194,6 @@ def test_a_law_of_other_data_says_so(service: Service, agent: SimulatedAgent) ->
     assert note(asked(space={"name": "bert"}), ["letters"]) == "", "no law is about encoders"
 
 
-@ON_SQLITE
-def test_data_that_models_were_trained_on_count_too(service: Service, agent: SimulatedAgent) -> None:
-    job = service.finish(agent, asked())
-    best = service.recommended(job).recommended
-    assert best is not None
-
-    def trained(digest: str) -> None:
-        with service.database.write() as session:
-            session.add(evaluation(digest, 3.0, best.created_at))
-
-    trained(best.digest)
-    alone = service.recommended(job)
-    assert alone.by == "predicted", "one training has nothing to be compared with"
-    assert [score.candidate_id for score in alone.trained] == [best.id]
-    trained(alone.runners_up[0].candidate.digest)
-    assert service.recommended(job).by == "trained"
-
-
 def test_while_a_job_runs_and_before_anything_is_measured(service: Service, agent: SimulatedAgent) -> None:
     job = service.submit(asked())
     view = service.recommended(job)
@@ -202,31 +201,13 @@ def test_while_a_job_runs_and_before_anything_is_measured(service: Service, agen
     assert "not finished" in view.note
     agent.step(3)
     assert service.recommended(job).sentence != view.sentence
-
-
-@ON_SQLITE
-def test_intervals_of_latency_enter_the_claims(service: Service, agent: SimulatedAgent) -> None:
-    job = service.finish(agent, asked())
-    with service.database.write() as session:
-        session.execute(update(Candidate).values(latency_half_width_ms=2.0))
-    assert "same latency" in service.recommended(job).sentence
-
-
-@ON_SQLITE
-def test_it_is_the_owners(service: Service, agent: SimulatedAgent) -> None:
-    job = service.submit(asked())
-    eve = principal(service.database, owner="eve")
-    with service.database.read() as session, pytest.raises(NotFound):
-        recommendation.read(session, eve, job.id)
-    with service.database.read() as session, pytest.raises(NotFound):
-        recommendation.read(session, service.user, job.id, "elsewhere")
-
-
-@ON_SQLITE
-def test_times_that_are_not_measured_have_no_limit(service: Service, agent: SimulatedAgent) -> None:
-    job = service.submit(asked())
-    with service.database.read() as session, pytest.raises(InvalidInput, match="measures no generations") as refused:
-        recommendation.read(session, service.user, job.id, asked=Limits(token_ms=50.0))
+    with service.database.read() as session:
+        with pytest.raises(NotFound):
+            recommendation.read(session, principal(service.database, owner="eve"), job.id)
+        with pytest.raises(NotFound):
+            recommendation.read(session, service.user, job.id, "elsewhere")
+        with pytest.raises(InvalidInput, match="measures no generations") as refused:
+            recommendation.read(session, service.user, job.id, asked=Limits(token_ms=50.0))
     assert refused.value.field == "max_token_ms"
 
 

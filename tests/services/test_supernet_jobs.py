@@ -171,7 +171,7 @@ def test_probes_come_first_where_latency_counts(pool: Pool, tmp_path: Path) -> N
     assert {candidate.generation for candidate in pool.proposed(job)} == {0, 1}
 
 
-def test_one_supernet_is_trained_however_often_the_target_is_moved_on(pool: Pool) -> None:
+def test_one_supernet_is_trained_however_often_the_target_is_moved_on_and_not_deleted_under_it(pool: Pool) -> None:
     job, _ = waiting(pool, asked())
     first = pool.supernet(job)
     for _ in range(3):
@@ -182,6 +182,11 @@ def test_one_supernet_is_trained_however_often_the_target_is_moved_on(pool: Pool
     assert pool.asked == ["cpu"]
     with pool.database.read() as session:
         assert [training.id for training in rows.page(session, None, None, 10, job_id=job.id)] == [first.id]
+    with pytest.raises(Conflict, match=job.id), pool.database.write() as session:
+        trainings.delete_training(session, pool.user, first.id)
+    pool.act("delete", job.id)
+    with pool.database.write() as session:
+        assert trainings.delete_training(session, pool.user, first.id)
 
 
 @pytest.mark.parametrize(
@@ -213,17 +218,6 @@ def test_a_supernet_that_was_cancelled_ends_the_search(pool: Pool) -> None:
         sweep(session, pool.database.now(session))
     pool.work()
     assert f"training {supernet.id}, cancelled" in pool.get(job.id).targets[0].note
-
-
-def test_a_supernet_is_not_deleted_under_its_search(pool: Pool) -> None:
-    job, _ = waiting(pool, asked())
-    supernet = pool.supernet(job)
-    assert supernet is not None
-    with pytest.raises(Conflict, match=job.id), pool.database.write() as session:
-        trainings.delete_training(session, pool.user, supernet.id)
-    pool.act("delete", job.id)
-    with pool.database.write() as session:
-        assert trainings.delete_training(session, pool.user, supernet.id)
 
 
 @pytest.mark.parametrize("claimed", [True, False])
