@@ -14,7 +14,7 @@ from sqlalchemy import select
 from edgefront.core.errors import InvalidInput, SpaceError
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
-from edgefront.core.published import published_models
+from edgefront.core.published import PERMISSIVE_LICENCES, published_models
 from edgefront.core.services.jobs import choices
 from edgefront.core.services.jobs.resolve import resolve
 from edgefront.core.services.prediction.estimates import estimate
@@ -184,11 +184,13 @@ def test_bits_and_models_are_never_compared_as_if_formats_cost_nothing(service: 
 
 
 def test_what_has_no_score_is_shown_apart(service: Service, board: SimulatedAgent) -> None:
-    view = service.chosen(service.finish(board, asked({"token_ms": 60.0}, {"kind": "base"})))
+    chosen = {"kind": "base", "licence": "permissive"}
+    view = service.chosen(service.finish(board, asked({"token_ms": 60.0}, chosen)))
     measured = {choice.model for choice in view.frontier}
     unscored = {model.model: model for model in view.unscored}
     assert not measured & unscored.keys()
     assert all(published_models()[id_].kind == "base" for id_ in measured | unscored.keys())
+    assert all(published_models()[id_].licence in PERMISSIVE_LICENCES for id_ in measured | unscored.keys())
     predicted = [model for model in view.unscored if model.perplexity is not None]
     assert predicted
     assert all(model.perplexity_of for model in predicted)

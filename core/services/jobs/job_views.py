@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import NamedTuple
 
 from sqlalchemy.orm import Session
 
@@ -125,17 +124,8 @@ def _target_view(
 MAX_KEPT = 4096
 
 
-class _KnownAnswer(NamedTuple):
-    """What an answer followed from, and the answer."""
-
-    last_event: int
-    scores: quality_rows.Scores
-    taught: datetime | None
-    """When the owner's trainings taught something last."""
-    answer: str
-
-
-_kept: dict[str, _KnownAnswer] = {}  # target id → its answer
+_kept: dict[str, tuple[object, str]] = {}
+"""Target id → what its answer followed from, and the answer."""
 
 
 def answers_of(session: Session, jobs: Sequence[Job], targets: Sequence[Target]) -> dict[str, str]:
@@ -149,23 +139,20 @@ def answers_of(session: Session, jobs: Sequence[Job], targets: Sequence[Target])
     ended = [target for target in targets if target.state not in ACTIVE_TARGETS]
     scores = quality_rows.scores_of(session, [target.id for target in ended])
     taught = laws.last_taught(session, {job.owner for job in jobs})
-    answers: dict[str, str] = {}
-    unknown = []
+    facts: dict[str, object] = {}
     for target in ended:
-        job, known = of_job[target.job_id], _kept.get(target.id)
-        if known and known[:3] == (job.last_event, scores[target.id], taught.get(job.owner)):
-            answers[target.id] = known.answer
-        else:
-            unknown.append(target)
+        job = of_job[target.job_id]
+        facts[target.id] = (job.last_event, scores[target.id], taught.get(job.owner))
+    known = {id_: kept[1] for id_ in facts if (kept := _kept.get(id_)) is not None and kept[0] == facts[id_]}
+    unknown = [target for target in ended if target.id not in known]
     computed = _computed(session, of_job, unknown, scores) if unknown else {}
     for target in unknown:
-        job = of_job[target.job_id]
-        answers[target.id] = computed.get(target.id, "")
+        known[target.id] = computed.get(target.id, "")
         _kept.pop(target.id, None)  # so that the newest is the last
-        _kept[target.id] = _KnownAnswer(job.last_event, scores[target.id], taught.get(job.owner), answers[target.id])
+        _kept[target.id] = (facts[target.id], known[target.id])
         if len(_kept) > MAX_KEPT:
             _kept.pop(next(iter(_kept)), None)  # another thread may have done so
-    return answers
+    return known
 
 
 def _computed(

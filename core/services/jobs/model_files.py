@@ -13,11 +13,9 @@ import shutil
 import threading
 import time
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 
 from sqlalchemy import delete, func, select
-from sqlalchemy.orm import Session
 
 from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.errors import TooLarge, Unavailable
@@ -113,8 +111,9 @@ def artifact_for(
         hashed, size = _build(architecture, seed, format_, path, number_format)
         relative = str(path.relative_to(folder))
         with database.write() as session:
-            now = database.now(session)
-            _save(session, digest, seed, kept_as, path=relative, size=size, sha256=hashed, now=now)
+            values = {"path": relative, "size": size, "sha256": hashed, "created_at": database.now(session)}
+            record = sql.upsert(session, Artifact).values(digest=digest, seed=seed, format=kept_as, **values)
+            session.execute(record.on_conflict_do_update(index_elements=["digest", "seed", "format"], set_=values))
         if most is not None:
             _make_room(database, folder, most, but=relative)
     return ArtifactFile(path, path.name, _MEDIA_TYPES.get(path.suffix, _BINARY), size, hashed)
@@ -199,12 +198,3 @@ def _clear_abandoned(folder: Path) -> None:
         with contextlib.suppress(OSError):
             if time.time() - part.stat().st_mtime > _ABANDONED_S:
                 part.unlink()
-
-
-def _save(
-    session: Session, digest: str, seed: int, format_: str, *, path: str, size: int, sha256: str, now: datetime
-) -> None:
-    """Records a file, replacing an earlier record."""
-    values = {"path": path, "size": size, "sha256": sha256, "created_at": now}
-    statement = sql.upsert(session, Artifact).values(digest=digest, seed=seed, format=format_, **values)
-    session.execute(statement.on_conflict_do_update(index_elements=["digest", "seed", "format"], set_=values))

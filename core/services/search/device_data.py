@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
@@ -22,7 +21,7 @@ from edgefront.core.services.jobs.rivals import rival_of
 from edgefront.core.services.measuring.queries.measurements import launch_variance
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.states import CandidateRole, MeasurementState
-from edgefront.core.store.sql import Document, Items, any_of, columns, typed
+from edgefront.core.store.sql import Document, Items, any_of
 from edgefront.core.store.tables import Candidate, Measurement, Target
 
 MAX_MEASUREMENTS = 400
@@ -130,25 +129,19 @@ def _beside(session: Session, device_key: str, protocol_digest: str) -> Document
     }
 
 
-class _Measured(NamedTuple):
-    id: str
-    latency_ms: float
-    memory_bytes: int
-    launches: int
-    first_token_ms: float | None
-    token_ms: float | None
-    total_ms: float | None
+_FIGURES = (Measurement.id, Measurement.latency_ms, Measurement.memory_bytes, Measurement.launches)
+_TIMES = (Measurement.first_token_ms, Measurement.token_ms, Measurement.total_ms)
 
 
 def _figures(session: Session, most: int, *conditions: ColumnElement[bool]) -> list[Figures]:
     """The latest measurements, in the order of their ids."""
     rows = session.execute(
-        select(*columns(Measurement, _Measured))
+        select(*_FIGURES, *_TIMES)
         .where(Measurement.state == MeasurementState.MEASURED, *conditions)
         .order_by(Measurement.measured_at.desc(), Measurement.id)
         .limit(most)
     )
-    every = [[*row[:4], *([times] if (times := times_of(row)) else [])] for row in typed(_Measured, rows)]
+    every = [[*row[:4], *([times] if (times := times_of(row)) else [])] for row in rows]
     return sorted(every, key=lambda figures: figures[0])
 
 

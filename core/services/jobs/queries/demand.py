@@ -6,12 +6,11 @@ The devices' side of the same two tables (claims, reports, expiry) is in `measur
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
-from sqlalchemy import Row, and_, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Row, and_, delete, func, insert, or_, select, update
 from sqlalchemy.orm import Session, aliased, defer
 
 from edgefront.core.services.fleet.device_keys import key_of_class, key_of_device, parsed
@@ -193,33 +192,41 @@ def finished_before(session: Session, target: Target, launches: int) -> datetime
     return session.scalar(query.order_by(Launch.finished_at.desc()).offset(launches).limit(1))
 
 
-def withdraw(session: Session, target_ids: Collection[str], now: datetime) -> Sequence[Row[Any]]:
+def needed(*conditions: Callable[[type[Candidate]], ColumnElement[bool]]) -> ColumnElement[bool]:
+    """Whether an active target of a running job needs a launch: it waits for its measurement, requested the launch
+    itself, or has the measurement as a baseline that needs further launches. `conditions` on its candidate.
+    """
+    candidate, target, job = aliased(Candidate), aliased(Target), aliased(Job)
+    return (
+        select(candidate.id)
+        .join(target, target.id == candidate.target_id)
+        .join(job, job.id == target.job_id)
+        .where(
+            candidate.measurement_id == Launch.measurement_id,
+            *(condition(candidate) for condition in conditions),
+            job.state == JobState.RUNNING,
+            target.state.in_(ACTIVE_TARGETS),
+            or_(
+                candidate.state == CandidateState.WAITING,
+                Launch.target_id == target.id,
+                and_(target.state == TargetState.BASELINES, candidate.role == CandidateRole.BASELINE),
+            ),
+        )
+        .exists()
+    )
+
+
+def withdraw(
+    session: Session, target_ids: Collection[str], now: datetime
+) -> Sequence[Row[str, str | None, Purpose, int]]:
     """Withdraws launches that only these targets need and no device has started: cancels those that a device has, or
     had, and removes the others, so that whoever asks and withdraws in a loop leaves no rows.
     Returns their id, target_id and purpose.
 
-    Another target of a running job needs a launch if it requested it, waits for its measurement, or has it as a
-    baseline that needs further launches. Call this before the states of the candidates change, with the targets locked.
+    Call this before the states of the candidates change, with the targets locked.
     """
-    ours, theirs, target, job = Candidate, aliased(Candidate), aliased(Target), aliased(Job)
-    wanted_by_us = select(ours.measurement_id).where(
-        ours.target_id.in_(target_ids), ours.measurement_id == Launch.measurement_id
-    )
-    wanted_elsewhere = (
-        select(theirs.id)
-        .join(target, target.id == theirs.target_id)
-        .join(job, job.id == theirs.job_id)
-        .where(
-            theirs.measurement_id == Launch.measurement_id,
-            theirs.target_id.not_in(target_ids),
-            job.state == JobState.RUNNING,
-            target.state.in_(ACTIVE_TARGETS),
-            or_(
-                theirs.state == CandidateState.WAITING,
-                Launch.target_id == target.id,
-                and_(target.state == TargetState.BASELINES, theirs.role == CandidateRole.BASELINE),
-            ),
-        )
+    wanted_by_us = select(Candidate.id).where(
+        Candidate.target_id.in_(target_ids), Candidate.measurement_id == Launch.measurement_id
     )
     query = (
         select(Launch.id, Launch.target_id, Launch.purpose, Launch.fence)
@@ -229,7 +236,7 @@ def withdraw(session: Session, target_ids: Collection[str], now: datetime) -> Se
                 and_(Launch.state == LaunchState.LEASED, Launch.started_at.is_(None)),
             ),
             wanted_by_us.exists(),
-            ~wanted_elsewhere.exists(),
+            ~needed(lambda candidate: candidate.target_id.not_in(target_ids)),
         )
         .order_by(Launch.id)
         .with_for_update(key_share=True)

@@ -16,7 +16,6 @@ from sqlalchemy import (
     Select,
     String,
     Table,
-    and_,
     bindparam,
     func,
     or_,
@@ -25,16 +24,13 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session, aliased
 
-from edgefront.core.services.jobs.queries.demand import NOT_WANTED
+from edgefront.core.services.jobs.queries.demand import NOT_WANTED, needed
 from edgefront.core.states import (
     ACTIVE_TARGETS,
     LIVE_LAUNCHES,
-    CandidateRole,
-    CandidateState,
     JobState,
     LaunchState,
     Purpose,
-    TargetState,
 )
 from edgefront.core.store.sql import (
     Document,
@@ -46,7 +42,7 @@ from edgefront.core.store.sql import (
     typed,
     update_rows,
 )
-from edgefront.core.store.tables import Candidate, Job, Launch, Lease, Measurement, Target
+from edgefront.core.store.tables import Job, Launch, Lease, Measurement, Target
 from edgefront.core.store.tables.measurement import WANTED
 
 
@@ -153,16 +149,14 @@ def claimable(
     return sorted([*own, *claim(_CLAIMABLE_SHARED)], key=lambda row: (row.turn, row.id))[:limit]
 
 
-def unfinished_of(session: Session, lease_id: str) -> list[str]:
-    return list(
-        session.scalars(select(Launch.id).where(Launch.lease_id == lease_id, Launch.state == LaunchState.LEASED))
-    )
-
-
 def held_by(session: Session, device_id: str) -> list[str]:
-    return list(
-        session.scalars(select(Launch.id).where(Launch.device_id == device_id, Launch.state == LaunchState.LEASED))
-    )
+    own = (Launch.device_id == device_id, Launch.state == LaunchState.LEASED)
+    return list(session.scalars(select(Launch.id).where(*own)))
+
+
+def unfinished_of(session: Session, lease_id: str) -> list[str]:
+    own = (Launch.lease_id == lease_id, Launch.state == LaunchState.LEASED)
+    return list(session.scalars(select(Launch.id).where(*own)))
 
 
 _LEASED_ROW = columns(Launch, LeasedLaunch)
@@ -186,27 +180,6 @@ def lock_leased(session: Session, launch_ids: Collection[str], *, skip_locked: b
     return typed(LeasedLaunch, session.execute(query))
 
 
-def _still_wanted() -> ColumnElement[bool]:
-    """An active target of a running job waits for the launch's measurement, or requested the launch itself."""
-    candidate, target, job = aliased(Candidate), aliased(Target), aliased(Job)
-    return (
-        select(candidate.id)
-        .join(target, target.id == candidate.target_id)
-        .join(job, job.id == target.job_id)
-        .where(
-            candidate.measurement_id == Launch.measurement_id,
-            job.state == JobState.RUNNING,
-            target.state.in_(ACTIVE_TARGETS),
-            or_(
-                candidate.state == CandidateState.WAITING,
-                Launch.target_id == target.id,
-                and_(target.state == TargetState.BASELINES, candidate.role == CandidateRole.BASELINE),
-            ),
-        )
-        .exists()
-    )
-
-
 def forget_holder(session: Session, launch_ids: Collection[str]) -> None:
     """The holder of these locked launches has given them back unmeasured: it reports on them no more."""
     _set(session, launch_ids, device_id=None, former_device_id=None)
@@ -223,8 +196,8 @@ def release(session: Session, launch_ids: Collection[str], now: datetime) -> Non
     """
     if not launch_ids:
         return
-    needed = or_(Launch.purpose == Purpose.ANCHOR, _still_wanted())
-    still_wanted = set(session.scalars(select(Launch.id).where(any_of(Launch.id, launch_ids), needed)))
+    is_wanted = or_(Launch.purpose == Purpose.ANCHOR, needed())
+    still_wanted = set(session.scalars(select(Launch.id).where(any_of(Launch.id, launch_ids), is_wanted)))
     free = {"lease_id": None, "started_at": None}  # and the device stays the one that held it last
     _set(session, still_wanted, **free, state=LaunchState.WANTED)
     unwanted = set(launch_ids) - still_wanted
@@ -240,7 +213,7 @@ def cancel_unwanted(session: Session, now: datetime) -> None:
     )
     ids = session.scalars(
         select(Launch.id)
-        .where(Launch.state == WANTED, Launch.purpose != Purpose.ANCHOR, ~own.exists(), ~_still_wanted())
+        .where(Launch.state == WANTED, Launch.purpose != Purpose.ANCHOR, ~own.exists(), ~needed())
         .order_by(Launch.id)
         .with_for_update(key_share=True, skip_locked=True)
     ).all()
