@@ -118,17 +118,10 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-def lock_shared(descriptor: int) -> bool:
-    """Locks an open file until it is closed; others may do so too. Whether that could be done at once."""
-    return _flock(descriptor, shared=True)
-
-
-def lock_exclusive(descriptor: int) -> bool:
-    """Locks an open file until it is closed, unless anybody holds a lock on it. Whether that could be done."""
-    return _flock(descriptor, shared=False)
-
-
-def _flock(descriptor: int, *, shared: bool) -> bool:
+def lock_open(descriptor: int, *, shared: bool) -> bool:
+    """Locks an open file until it is closed, unless anybody holds a lock on it; shared ones may be held by several.
+    Whether that could be done at once.
+    """
     if sys.platform == "win32":
         return True  # there an open file cannot be removed
     import fcntl

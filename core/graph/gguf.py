@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefront.core.files import lock_exclusive, lock_shared, locked, refusing_full_disk, whole_file
+from edgefront.core.files import lock_open, locked, refusing_full_disk, whole_file
 from edgefront.core.graph.export import metadata
 from edgefront.core.graph.formats import Format, encode
 from edgefront.core.graph.gguf_vocabulary import GgufVocabulary, numbered, vocabulary_of
@@ -166,7 +166,7 @@ def _held(path: Path) -> BinaryIO | None:
     except FileNotFoundError:
         return None
     with suppress(FileNotFoundError):  # removed since it was opened
-        if lock_shared(file.fileno()) and os.path.samestat(os.fstat(file.fileno()), path.stat()):
+        if lock_open(file.fileno(), shared=True) and os.path.samestat(os.fstat(file.fileno()), path.stat()):
             return file
     file.close()
     return None
@@ -209,7 +209,7 @@ def _drop_earlier(path: Path, down_to: int) -> None:
         if total <= down_to and other.suffix == ".gguf":
             continue
         with other.open("rb") as file:
-            if not lock_exclusive(file.fileno()):
+            if not lock_open(file.fileno(), shared=False):
                 continue
             total -= _bytes(other)
             other.unlink()

@@ -29,7 +29,6 @@ from edgefront.core.services.fleet.devices import get_device
 from edgefront.core.services.fleet.instances import ONLINE
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.measuring import quarantine
-from edgefront.core.services.measuring.queries import reported
 from edgefront.core.services.measuring.queries.reported import RESULT, ReportedLaunch
 from edgefront.core.services.stored import RowReader
 from edgefront.core.spaces.architecture import Architecture
@@ -140,7 +139,7 @@ def request(session: Session, now: datetime) -> None:
                 # Locked now: another sweep may have made one meanwhile.
                 query = select(Launch.id).where(*_anchors_of([measurement.id]), _is_recent(now))
                 if not session.scalar(select(query.exists())):
-                    reported.add_launch(session, measurement.id, None, key, Purpose.ANCHOR, now)
+                    demand.add_first(session, measurement.id, None, key, Purpose.ANCHOR, now)
 
 
 def count_failed(session: Session, device_id: str, provider: str, why: str | None, now: datetime) -> None:

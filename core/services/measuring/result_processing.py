@@ -287,7 +287,7 @@ def _aggregated(
             said = f"{row.attempts} attempts; the last: {reason}" if end == LaunchState.FAILED else reason
             unsuccessful[end].append((measurements[id_], said))
         elif not any(counts[id_][state] for state in LIVE_LAUNCHES):
-            reported_rows.add_launch(session, id_, row.target_id, row.device_key, row.purpose, now)
+            demand.add_first(session, id_, row.target_id, row.device_key, row.purpose, now)
             counts[id_][LaunchState.WANTED] += 1
     infeasible = unsuccessful.pop(LaunchState.INFEASIBLE)
     failed = [each for of_end in unsuccessful.values() for each in of_end]

@@ -181,8 +181,6 @@ def _row(
         "seed": plan.job.request.seed,
         "state": CandidateState.WAITING if scored.value is not None else CandidateState.INFEASIBLE,
         "reason": scored.reason,
-        "launches": 0,
-        "on_frontier": False,
         "created_at": now,
     }
 

@@ -66,7 +66,6 @@ def measurements(
             "architecture": want.architecture,
             "seed": want.seed,
             "state": MeasurementState.WANTED,
-            "launches": 0,
         }
         for want in sorted(by_digest.values(), key=lambda want: want.digest)
     ]
@@ -154,28 +153,34 @@ def add_launches(
     session: Session, target: Target, measurement_ids: Collection[str], *, purpose: Purpose, now: datetime
 ) -> None:
     """One wanted launch for each id given (an id given twice gets two). The target is locked."""
+    number = len(measurement_ids)
     rows = [
-        {
-            "id": launch_id,
-            "measurement_id": measurement_id,
-            "target_id": target.id,
-            "device_key": target.device_key,
-            "state": LaunchState.WANTED,
-            "purpose": purpose,
-            "turn": turn,
-            "attempts": 0,
-            "fence": 0,
-            "created_at": now,
-        }
-        for launch_id, measurement_id, turn in zip(
-            random_ids("lau", len(measurement_ids)),
-            measurement_ids,
-            launch_turns(session, target, len(measurement_ids)),
-            strict=True,
+        _launch(id_, target.id, target.device_key, purpose, now) | {"id": launch_id, "turn": turn}
+        for launch_id, id_, turn in zip(
+            random_ids("lau", number), measurement_ids, launch_turns(session, target, number), strict=True
         )
     ]
     if rows:
         session.execute(insert(Launch), rows)
+
+
+def add_first(
+    session: Session, measurement_id: str, target_id: str | None, device_key: str, purpose: Purpose, now: datetime
+) -> None:
+    """One wanted launch, ahead of all that take turns."""
+    row = _launch(measurement_id, target_id, device_key, purpose, now)
+    session.execute(insert(Launch), [row | {"id": random_ids("lau", 1)[0]}])
+
+
+def _launch(measurement_id: str, target_id: str | None, device_key: str, purpose: Purpose, now: datetime) -> Document:
+    return {
+        "measurement_id": measurement_id,
+        "target_id": target_id,
+        "device_key": device_key,
+        "state": LaunchState.WANTED,
+        "purpose": purpose,
+        "created_at": now,
+    }
 
 
 def has_live_launch(session: Session, target: Target, purpose: Purpose | None = None) -> bool:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 import orjson
-from sqlalchemy import Integer, bindparam, case, func, insert, select, type_coerce, update
+from sqlalchemy import Integer, bindparam, case, func, select, type_coerce, update
 from sqlalchemy.orm import Session, aliased
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
@@ -16,7 +16,7 @@ from edgefront.core.services.stored import read_protocol
 from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS, JobState, LaunchState, Purpose, TargetState
 from edgefront.core.store.clock import MAX_TTL, over
 from edgefront.core.store.sql import Document, Parsed, Prepared, any_of, columns, fetch, json_text, texts
-from edgefront.core.store.tables import Candidate, Device, Job, Launch, Lease, Measurement, Target, random_ids
+from edgefront.core.store.tables import Candidate, Device, Job, Launch, Lease, Measurement, Target
 from edgefront.core.store.tables.measurement import REPORTED
 
 RESULT = type_coerce(Launch.result, Parsed(LaunchResult)).label("result")
@@ -234,23 +234,3 @@ def done_results(
             result = results[id_] if stored is None else LaunchResult.model_validate(stored)
             by_measurement.setdefault(measurement_id, []).append(result)
     return by_measurement
-
-
-def add_launch(
-    session: Session, measurement_id: str, target_id: str | None, device_key: str, purpose: Purpose, now: datetime
-) -> None:
-    """One wanted launch, ahead of all that take turns."""
-    session.execute(
-        insert(Launch).values(
-            id=random_ids("lau", 1)[0],
-            measurement_id=measurement_id,
-            target_id=target_id,
-            device_key=device_key,
-            state=LaunchState.WANTED,
-            purpose=purpose,
-            turn=0.0,
-            attempts=0,
-            fence=0,
-            created_at=now,
-        )
-    )
