@@ -24,7 +24,6 @@ from edgefront.core.store.tables import (
     Measurement,
     Target,
 )
-from edgefront.core.wire.jobs import JobView
 
 
 @ON_SQLITE
@@ -62,8 +61,7 @@ def test_pausing_changes_no_proposal(service: Service, agent: SimulatedAgent) ->
             service.inbox.clear()
             service.act("resume", job.id)
         service.work()
-    plain = service.submit(request(name="plain"))
-    service.run(agent)
+    plain = service.finish(agent, request(name="plain"))
     with service.database.read() as session:
         rows = session.execute(select(Candidate.job_id, Candidate.digest).order_by(Candidate.number)).all()
     assert [d for j, d in rows if j == job.id] == [d for j, d in rows if j == plain.id]
@@ -154,8 +152,7 @@ def test_a_cancelled_job_keeps_its_results(service: Service, agent: SimulatedAge
 
 
 def test_deleting_leaves_knowledge_alone(service: Service, agent: SimulatedAgent) -> None:
-    done = service.submit()
-    service.run(agent)
+    done = service.finish(agent, request())
     known = count(service, Measurement, state="measured")
     service.act("delete", done.id)
     assert count(service, Job) == count(service, Target) == count(service, Candidate) == count(service, Event) == 0
@@ -183,17 +180,13 @@ def test_deleting_in_the_middle(service: Service, agent: SimulatedAgent) -> None
     assert set(outcomes) <= {"unknown", "cancelled"}
     service.run(agent)
     assert service.get(other.id).state == "finished"
-    again = service.submit()
-    service.run(agent)
-    assert service.get(again.id).state == "finished"
+    service.finish(agent, request())
 
 
 @ON_SQLITE
 def test_the_sweep_leaves_a_quiet_service_alone(service: Service, agent: SimulatedAgent) -> None:
-    job = service.submit()
-    service.run(agent)
-    before: JobView = service.get(job.id)
+    before = service.finish(agent, request())
     with service.database.write() as session:
         sweep(session, service.database.now(session))
     assert service.inbox == []
-    assert service.get(job.id) == before
+    assert service.get(before.id) == before

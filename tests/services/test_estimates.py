@@ -55,8 +55,7 @@ def test_what_is_expected_is_what_it_takes(service: Service, agent: SimulatedAge
 
 @ON_SQLITE
 def test_what_is_known_is_not_launched_again_and_tells_the_pace(service: Service, agent: SimulatedAgent) -> None:
-    first = service.submit(request(budget={"refinement": 0.0}))
-    service.run(agent)
+    first = service.finish(agent, request(budget={"refinement": 0.0}))
     again = ask(service, request(budget={"refinement": 0.0}))
     (target,) = again.targets
     baselines = sorted(candidates(service, first.id, "baseline"), key=lambda row: row.decoder_parameters)

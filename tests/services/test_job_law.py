@@ -46,10 +46,8 @@ def asked(**changes: Any) -> JobRequest:
 @pytest.fixture
 def job(service: Service, agent: SimulatedAgent) -> JobView:
     """A finished job by the law that comes along."""
-    made = service.submit(asked())
-    service.run(agent)
-    found = service.get(made.id)
-    assert (found.state, found.request.proxy) == ("finished", "quality_law")
+    found = service.finish(agent, asked())
+    assert found.request.proxy == "quality_law"
     return found
 
 
@@ -98,8 +96,7 @@ def test_answers_read_what_trainings_of_its_models_taught(
     assert short(service, job.id) == answered.short
 
     # A job whose models taught nothing keeps its law, until it names the other.
-    other = service.submit(asked(seed=8, space={"name": "lts-gpt2", "narrow": SMALL | {"d_model": [256]}}))
-    service.run(agent)
+    other = service.finish(agent, asked(seed=8, space={"name": "lts-gpt2", "narrow": SMALL | {"d_model": [256]}}))
     unchanged = view(service, other.id)
     assert unchanged.answers == unchanged.law == first.law
 
@@ -136,8 +133,7 @@ def test_agreement_says_how_many_intervals_held(service: Service, trainings: Tra
 def test_a_law_of_other_data_is_compared_by_what_was_predicted(
     service: Service, trainings: Trainings, agent: SimulatedAgent
 ) -> None:
-    made = service.submit(asked(proxy_settings={"law": "hwgpt-gpt2-openwebtext"}))
-    service.run(agent)
+    made = service.finish(agent, asked(proxy_settings={"law": "hwgpt-gpt2-openwebtext"}))
     trainings.end_all(trainings.candidates(made.id, 3))
     trainings.learn()
     found = view(service, made.id)
@@ -227,8 +223,7 @@ def test_trainings_of_another_owner_change_no_answer(
     """Two owners with the same search: the models have the same digests."""
     eve = principal(service.database, owner="eve")
     mine, service.user = service.user, eve
-    theirs = service.submit(asked())
-    service.run(agent)
+    theirs = service.finish(agent, asked())
     assert {row.digest for row in rows(service, theirs.id)} & {row.digest for row in rows(service, job.id)}
 
     def answered() -> Any:

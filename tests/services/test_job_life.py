@@ -121,8 +121,7 @@ def check_rows(service: Service, job_id: str) -> None:
 def test_every_generation_follows_from_its_snapshot(service: Service) -> None:
     agent = SimulatedAgent(service.database, by_size(noise=0.05))
     asked = request(algorithm={"name": "lts", "settings": {"iterations": 4, "population": 10}})
-    job = service.submit(asked)
-    service.run(agent)
+    job = service.finish(agent, asked)
     with service.database.read() as session:
         plan = resolved(asked, laws.law_of_request(session, "ann", asked)).plan(MeasurementProtocol(), Limits())
         target = session.scalars(select(Target)).one()
@@ -147,8 +146,7 @@ def test_proposals_depend_only_on_seed_and_results(service: Service) -> None:
     service.run(agent, max_items=8)
     two = service.submit(request(seed=7, name="again"))
     service.run(agent, max_items=1)
-    other = service.submit(request(seed=8))
-    service.run(agent)
+    other = service.finish(agent, request(seed=8))
     assert digests(service, one.id) == digests(service, two.id)
     assert digests(service, one.id) != digests(service, other.id)
 
@@ -161,8 +159,7 @@ class Killed(Exception):
 def test_a_worker_killed_at_any_step_changes_nothing(service: Service) -> None:
     """Each step is undone once before it is done, or its result lost: nothing is lost, nothing doubled."""
     agent = SimulatedAgent(service.database)
-    undisturbed = service.submit()
-    service.run(agent)
+    undisturbed = service.finish(agent, request())
 
     job = service.create(request(name="disturbed", seed=9))
     steps = computed = 0
@@ -184,8 +181,7 @@ def test_a_worker_killed_at_any_step_changes_nothing(service: Service) -> None:
             break
     assert (steps >= 6, computed) == (True, 3)
     assert service.get(job.id).state == "finished"
-    reference = service.submit(request(name="reference", seed=9))
-    service.run(agent)
+    reference = service.finish(agent, request(name="reference", seed=9))
     assert digests(service, job.id) == digests(service, reference.id)
     assert len(candidates(service, undisturbed.id)) == len(candidates(service, job.id)) == 18
 
@@ -228,8 +224,7 @@ def test_tasks_may_come_twice_or_late_or_for_deleted_rows(service: Service) -> N
 @ON_SQLITE
 def test_existing_measurements_are_reused(service: Service) -> None:
     agent = SimulatedAgent(service.database)
-    first = service.submit()
-    service.run(agent)
+    first = service.finish(agent, request())
     before = launches(service)
     second = service.submit(request(name="the same once more"))
     assert second.state == "finished"

@@ -24,8 +24,7 @@ from edgefront.core.store.tables import Job, Launch, Target
 @ON_SQLITE
 def test_weights_beyond_the_memory_are_infeasible_without_a_launch(service: Service) -> None:
     agent = SimulatedAgent(service.database, device_facts=facts(memory_bytes=23 << 20))
-    job = service.submit()
-    service.run(agent)
+    job = service.finish(agent, request())
     settled = candidates(service, job.id) + candidates(service, job.id, "baseline")
     heavy = [row for row in settled if row.weight_bytes > 23 << 20]
     assert heavy
@@ -38,12 +37,10 @@ def test_weights_beyond_the_memory_are_infeasible_without_a_launch(service: Serv
 @ON_SQLITE
 def test_limits_put_candidates_out_of_bounds(service: Service) -> None:
     agent = SimulatedAgent(service.database)
-    free = service.submit()
-    service.run(agent)
+    free = service.finish(agent, request())
     latencies = sorted(row.latency_ms or 0.0 for row in candidates(service, free.id))
     middle = latencies[len(latencies) // 2]
-    job = service.submit(request(targets=[{"device_class": CLASS, "limits": {"latency_ms": middle}}]))
-    service.run(agent)
+    job = service.finish(agent, request(targets=[{"device_class": CLASS, "limits": {"latency_ms": middle}}]))
     rows = candidates(service, job.id)
     for row in rows:
         assert row.latency_ms is not None
@@ -81,8 +78,7 @@ def test_a_later_launch_moves_a_candidate_in_or_out(service: Service) -> None:
 def test_weights_alone_beyond_the_memory_limit_are_never_proposed(service: Service) -> None:
     agent = SimulatedAgent(service.database)
     asked = request(targets=[{"device_class": CLASS, "limits": {"memory_mb": 18}}])
-    job = service.submit(asked)
-    service.run(agent)
+    job = service.finish(agent, asked)
     rows = candidates(service, job.id)
     assert rows
     assert all(row.weight_bytes <= 18 * 10**6 for row in rows)
@@ -92,8 +88,7 @@ def test_weights_alone_beyond_the_memory_limit_are_never_proposed(service: Servi
 def test_parameter_limits_are_settled_before(service: Service) -> None:
     agent = SimulatedAgent(service.database)
     asked = request(parameters={"min_decoder": 400_000, "max_decoder": 900_000, "max_total": 6_000_000})
-    job = service.submit(asked)
-    service.run(agent)
+    job = service.finish(agent, asked)
     rows = candidates(service, job.id)
     assert rows
     assert all(400_000 <= row.decoder_parameters <= 900_000 for row in rows)
@@ -113,10 +108,8 @@ def test_the_budget_of_candidates_is_exact(service: Service) -> None:
 
 def test_refinement_stays_within_its_budget(service: Service) -> None:
     agent = SimulatedAgent(service.database, by_size(noise=0.3))
-    job = service.submit(request(budget={"refinement": 0.5}))
-    service.run(agent)
-    none = service.submit(request(budget={"refinement": 0}, seed=11))
-    service.run(agent)
+    job = service.finish(agent, request(budget={"refinement": 0.5}))
+    none = service.finish(agent, request(budget={"refinement": 0}, seed=11))
     with service.database.read() as session:
         targets = {row.job_id: row for row in session.scalars(select(Target))}
         purposes = session.execute(select(Launch.target_id, Launch.purpose)).all()
@@ -124,7 +117,6 @@ def test_refinement_stays_within_its_budget(service: Service) -> None:
     assert 0 < targets[job.id].refinements <= 9
     assert len(refined) == targets[job.id].refinements
     assert targets[none.id].refinements == 0
-    assert service.get(none.id).state == "finished"
 
 
 def test_the_minutes_of_targets_on_one_device_begin_with_the_first_launch_there(service: Service) -> None:

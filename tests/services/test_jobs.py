@@ -206,9 +206,7 @@ def test_only_what_a_runtime_can_run_is_proposed(service: Service) -> None:
         baseline_layers=[2],
         targets=[{"device_class": CLASS, "protocol": {"runtime": "openvino"}}],
     )
-    job = service.create(asked)
-    service.run(agent)
-    assert service.get(job.id).state == "finished"
+    job = service.finish(agent, asked)
     with service.database.read() as session:
         described = [
             candidate.architecture for candidate in session.scalars(select(Candidate).filter_by(job_id=job.id))
@@ -290,8 +288,7 @@ def test_pages_of_jobs(service: Service, agent: SimulatedAgent) -> None:
 
 @ON_SQLITE
 def test_jobs_are_their_owners(service: Service, agent: SimulatedAgent) -> None:
-    job = service.submit()
-    service.run(agent)
+    job = service.finish(agent, request())
     with service.database.read() as session:
         candidate_id = candidates.list_candidates(session, service.user, job.id).items[0].id
     service.user = principal(service.database, "bob")

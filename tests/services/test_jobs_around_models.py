@@ -69,8 +69,7 @@ def test_a_job_around_a_model_measures_it_first_and_then_its_neighbours(sqlite_s
 
 def test_my_model_is_compared_with_where_it_is_beyond_the_limits(sqlite_service: Service) -> None:
     agent = SimulatedAgent(sqlite_service.database, by_size())
-    job = sqlite_service.submit(asked())
-    sqlite_service.run(agent)
+    job = sqlite_service.finish(agent, asked())
     with sqlite_service.database.read() as session:
         rows = session.scalars(select(Candidate).where(Candidate.latency_ms.is_not(None))).all()
         mine = next(row.latency_ms for row in rows if row.role == "baseline")

@@ -80,8 +80,7 @@ def test_a_memory_in_bytes_is_refused_by_what_the_device_has(service: Service) -
 @ON_SQLITE
 def test_a_target_is_not_added_with_a_latency_out_of_its_reach(service: Service) -> None:
     agent = SimulatedAgent(service.database, by_size())
-    job = service.submit(request(budget={"refinement": 0.0}))
-    service.run(agent)
+    job = service.finish(agent, request(budget={"refinement": 0.0}))
     asked = AddedTargetRequest(device=agent.name, limits=Limits(latency_ms=0.003))
     in_reach = partial(check_limits, service.database, service.user, fits=Fits())
     extend_job(service.database, service.user, job.id, asked, in_reach)  # nothing is known of this one device yet

@@ -32,9 +32,7 @@ MANY = 4000
 def measured(service: Service) -> Iterator[tuple[Service, JobView]]:
     """A finished job of a few candidates."""
     agent = SimulatedAgent(service.database, by_size(0.02))
-    job = service.submit(request())
-    service.run(agent)
-    return service, service.get(job.id)
+    return service, service.finish(agent, request())
 
 
 @pytest.fixture
