@@ -122,8 +122,6 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     given: Database | None = app.state.given_database
     database = given or Database(settings.database_url, send=sender(settings), pool_size=settings.database.pool_size)
     try:
-        if given is None and settings.embedded:
-            await anyio.to_thread.run_sync(database.migrate)
         limiter = anyio.to_thread.current_default_thread_limiter()
         limiter.total_tokens = settings.database.pool_size + SPARE_THREADS
         await anyio.to_thread.run_sync(remove_left, settings, database)

@@ -96,9 +96,13 @@ def serve(settings: Settings) -> None:
     """
     settings.check_bind()
     switch_often()
-    Database(settings.database_url, pool_size=1).refuse_other_release()
+    database = Database(settings.database_url, pool_size=1)
     if settings.embedded:
+        database.migrate()
         _log.warning("EDGEFRONT_BROKER__URL is not set: workers find what is to be done by their sweep alone")
+    else:
+        database.refuse_other_release()
+    database.dispose()
     server = make_server(settings)
     collect_seldom()
     if not settings.http.share_port:

@@ -112,14 +112,21 @@ def test_the_module_serves_until_sigterm(tmp_path: Path) -> None:
     assert "Traceback" not in errors
 
 
-def test_the_module_says_why_it_does_not_serve(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "value", "code", "said"),
+    [
+        ("HTTP__HOST", "0.0.0.0", 2, "plain HTTP"),
+        ("DATABASE__URL", "sqlite:////dev", 1, "the database is unavailable: unable to open database file"),
+    ],
+)
+def test_the_module_says_why_it_does_not_serve(tmp_path: Path, name: str, value: str, code: int, said: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "edgefront.api"],
-        env=_environment(tmp_path, EDGEFRONT_HTTP__HOST="0.0.0.0"),
+        env=_environment(tmp_path, **{f"EDGEFRONT_{name}": value}),
         capture_output=True,
         text=True,
         timeout=60,
     )
-    assert done.returncode == 2
-    assert "plain HTTP" in done.stderr
+    assert done.returncode == code
+    assert said in done.stderr
     assert "Traceback" not in done.stderr

@@ -7,13 +7,12 @@ from collections.abc import Callable
 
 from databases import ON_SQLITE
 from prometheus_client.parser import text_string_to_metric_families
-from running_api import Service, running
+from running_api import Service
 from simulated_agent import CLASS
 from sqlalchemy import text
 
 from edgefront.api.context import VERSION
 from edgefront.core.services.jobs.resolved import BASELINE_LAUNCHES
-from edgefront.core.services.settings import BrokerSettings, DatabaseSettings, Settings
 from edgefront.core.store.database import Database
 
 
@@ -57,15 +56,6 @@ def test_an_unavailable_broker_is_not_ready(
     answer = service.client(None).get("/v1/ready")
     assert answer.status_code == 503
     assert answer.json()["checks"]["broker"] == "the broker does not answer"
-
-
-def test_the_application_opens_and_migrates_its_own_database(tmp_path: object) -> None:
-    settings = Settings(
-        home=tmp_path, database=DatabaseSettings(url=f"sqlite:///{tmp_path}/new.db"), broker=BrokerSettings()
-    )
-    with running(settings, None) as server:
-        context = server.config.app.state.context  # type: ignore[union-attr]
-        assert context.database.is_current()
 
 
 @ON_SQLITE
