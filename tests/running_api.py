@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from simulated_agent import CLASS, SimulatedAgent
 from simulated_service import Inbox
 
@@ -21,7 +24,14 @@ from edgefront.api.serve import Server, make_server
 from edgefront.core.services.access import keys
 from edgefront.core.services.fleet import devices
 from edgefront.core.services.measuring import leases
-from edgefront.core.services.settings import Settings
+from edgefront.core.services.settings import (
+    BrokerSettings,
+    DatabaseSettings,
+    HttpSettings,
+    LeaseSettings,
+    OwnerSettings,
+    Settings,
+)
 from edgefront.core.store.database import Database
 from edgefront.core.wire.agent import DeviceFacts, EnrolRequest
 from edgefront.core.wire.service import EnrolmentTokenRequest, Problem, Role
@@ -136,6 +146,34 @@ def running(settings: Settings, database: Database | None) -> Iterator[Server]:
         server.should_exit = True
         thread.join(60)
         assert not thread.is_alive(), "the server did not stop"
+
+
+def started(
+    stack: ExitStack,
+    database: Database,
+    home: Path,
+    leases: LeaseSettings | None = None,
+    owners: OwnerSettings | None = None,
+    **http: Any,
+) -> Service:
+    """A running API on `database`, until the stack is closed."""
+    settings = Settings(
+        home=home,
+        database=DatabaseSettings(url=database.url.render_as_string(hide_password=False)),
+        broker=BrokerSettings(),
+        leases=leases or LeaseSettings(),
+        owners=owners or OwnerSettings(),
+        http=HttpSettings(**http),
+    )
+    server = stack.enter_context(running(settings, database))
+    return Service(address(server), database, settings, server, stack)
+
+
+@pytest.fixture(name="start_service")
+def starts(tmp_path: Path) -> Iterator[Callable[..., Service]]:
+    """`start_service(database, **settings)`: `started`, until the test has ended."""
+    with ExitStack() as stack:
+        yield partial(started, stack, home=tmp_path / "home")
 
 
 def address(server: Server) -> str:

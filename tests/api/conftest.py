@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
 import httpx
 import pytest
-from running_api import Service, address, running
+from running_api import Service, starts  # noqa: F401
 
-from edgefront.core.services.settings import (
-    BrokerSettings,
-    DatabaseSettings,
-    HttpSettings,
-    LeaseSettings,
-    Settings,
-)
 from edgefront.core.store.database import Database
 
 
@@ -25,25 +15,6 @@ from edgefront.core.store.database import Database
 def anyio_backend() -> str:
     """The API runs on asyncio."""
     return "asyncio"
-
-
-@pytest.fixture
-def start_service(tmp_path: Path) -> Iterator[Callable[..., Service]]:
-    """`start_service(database, **http_settings)`: a running API on `database`."""
-    with ExitStack() as stack:
-
-        def start(database: Database, leases: LeaseSettings | None = None, **http: Any) -> Service:
-            settings = Settings(
-                home=tmp_path / "home",
-                database=DatabaseSettings(url=database.url.render_as_string(hide_password=False)),
-                broker=BrokerSettings(),
-                leases=leases or LeaseSettings(),
-                http=HttpSettings(**http),
-            )
-            server = stack.enter_context(running(settings, database))
-            return Service(address(server), database, settings, server, stack)
-
-        yield start
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from path_proxy import path_proxy
 from pydantic import ValidationError
-from running_api import Service, address, job, problem, running
+from running_api import Service, job, problem, started
 from simulated_agent import SimulatedAgent
 from typer.testing import CliRunner
 
@@ -22,7 +22,7 @@ from edgefront.api.docs.examples import example
 from edgefront.cli import app as cli
 from edgefront.client import Client
 from edgefront.core.errors import InvalidInput
-from edgefront.core.services.settings import BrokerSettings, DatabaseSettings, HttpSettings, Settings
+from edgefront.core.services.settings import HttpSettings, Settings
 from edgefront.core.store.database import Database
 from edgefront.core.wire.agent import EnrolRequest
 
@@ -53,22 +53,17 @@ def stack() -> Iterator[ExitStack]:
         yield stack
 
 
-def started(stack: ExitStack, home: Path, **http: str) -> Service:
-    url = f"sqlite:///{home / 'edgefront.db'}"
-    database = Database(url)
+def on_sqlite(stack: ExitStack, home: Path, **http: str) -> Service:
+    database = Database(f"sqlite:///{home / 'edgefront.db'}")
     stack.callback(database.dispose)
     database.migrate()
-    settings = Settings(
-        home=home, database=DatabaseSettings(url=url), broker=BrokerSettings(), http=HttpSettings(**http)
-    )
-    server = stack.enter_context(running(settings, database))
-    return Service(address(server), database, settings, server, stack)
+    return started(stack, database, home, **http)
 
 
 @pytest.fixture(scope="module")
 def below(stack: ExitStack, tmp_path_factory: pytest.TempPathFactory) -> Service:
     """Its address has a path."""
-    return started(stack, tmp_path_factory.mktemp("below"), url=f"https://host.example{ROOT}/")
+    return on_sqlite(stack, tmp_path_factory.mktemp("below"), url=f"https://host.example{ROOT}/")
 
 
 @pytest.fixture(scope="module", params=["stripped", "passed on"])

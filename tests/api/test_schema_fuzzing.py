@@ -13,7 +13,7 @@ import psycopg
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, core, settings
-from running_api import Service, address, running
+from running_api import Service, started
 from schemathesis.checks import not_a_server_error
 from schemathesis.generation.meta import TestPhase
 from schemathesis.schemas import BaseSchema
@@ -27,12 +27,7 @@ from simulated_agent import CLASS, SimulatedAgent
 from sqlalchemy import URL
 
 from edgefront.api.app import create_app
-from edgefront.core.services.settings import (
-    BrokerSettings,
-    DatabaseSettings,
-    LeaseSettings,
-    Settings,
-)
+from edgefront.core.services.settings import LeaseSettings, Settings
 from edgefront.core.store.database import Database
 
 CHECKS = [
@@ -76,14 +71,7 @@ class Fuzzed:
 def start(stack: ExitStack, url: str, home: Path) -> Fuzzed:
     database = Database(url)
     stack.callback(database.dispose)
-    service_settings = Settings(
-        home=home,
-        database=DatabaseSettings(url=url),
-        broker=BrokerSettings(),
-        leases=LeaseSettings(max_wait_s=0.01),
-    )
-    server = stack.enter_context(running(service_settings, database))
-    return Fuzzed(Service(address(server), database, service_settings, server, stack))
+    return Fuzzed(started(stack, database, home, LeaseSettings(max_wait_s=0.01)))
 
 
 @pytest.fixture(scope="module")
