@@ -206,7 +206,7 @@ class Worker:
         self._stopping.set()
         try:
             with self.database.write() as session:
-                work.release_all(session, self.holder)
+                work.release(session, self.holder)
         except Unavailable as error:
             _log.warning("what this worker does was not released: %s", error)
         self.scoring.stop()
@@ -258,7 +258,7 @@ class Worker:
                     outcome = Outcome.MORE if self._do[held.kind](held) else Outcome.DONE
             except Unavailable:
                 with suppress(Unavailable), self.database.write() as session:
-                    work.release_claim(session, held)
+                    work.release(session, held)
                 raise
             except Exception as error:
                 _log.exception("attempt %d of %s %s failed", held.attempts, held.kind, held.subject)

@@ -80,16 +80,12 @@ class WaitingRoom:
         self._size = 0
         self._pulse = Pulse()
         self._poller: asyncio.Task[None] | None = None
-        self._closed = False
+        self.closed = False
 
     @property
     def size(self) -> int:
         """Number of waiting requests."""
         return self._size
-
-    @property
-    def closed(self) -> bool:
-        return self._closed
 
     def notify(self) -> None:
         """Notifies the poller that a commit may have added work."""
@@ -105,7 +101,7 @@ class WaitingRoom:
 
         False: the device has sent so many other requests that this one should not wait any more.
         """
-        if self._closed or longest_s <= 0:
+        if self.closed or longest_s <= 0:
             return True
         waiter = _Waiter(frozenset(keys))
         self._enter(device_id, waiter)
@@ -122,7 +118,7 @@ class WaitingRoom:
 
     def close(self) -> None:
         """Ends all waiting requests with an empty answer; later ones do not wait."""
-        self._closed = True
+        self.closed = True
         for key in list(self._waiters):
             self._call(key, len(self._waiters[key]))
         if self._poller is not None:

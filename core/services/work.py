@@ -33,7 +33,7 @@ CLAIM = timedelta(seconds=20)
 
 MAX_ATTEMPTS = 3
 """Attempts before an item is given up: an exception uses one up, and so does a worker that dies. One that stops
-releases what it holds (`release_all`)."""
+releases what it holds (`release`)."""
 
 
 class Outcome(Enum):
@@ -159,21 +159,13 @@ def finish(session: Session, held: Claim, now: datetime, outcome: Outcome = Outc
     item.requested_at, item.holder, item.claimed_until, item.again = now, None, None, False
 
 
-def release(session: Session, *conditions: ColumnElement[bool]) -> None:
-    """Gives items back undone, at no cost of attempts: any worker may do them at once, and their claims are void."""
+def release(session: Session, held: Claim | str) -> None:
+    """Gives back undone what a claim, or the worker of this name, holds, at no cost of attempts: any worker may do it
+    at once, and the claims are void.
+    """
+    whose = WorkItem.holder == held if isinstance(held, str) else _is(held)
     values = {"holder": None, "claimed_until": None, "attempts": WorkItem.attempts - 1, "fence": WorkItem.fence + 1}
-    held = WorkItem.claimed_until.is_not(None)
-    session.execute(update(WorkItem).where(held, *conditions).values(values))
-
-
-def release_claim(session: Session, held: Claim) -> None:
-    """`release` of one claim."""
-    release(session, _is(held))
-
-
-def release_all(session: Session, holder: str) -> None:
-    """`release` of all that a worker holds: it stops."""
-    release(session, WorkItem.holder == holder)
+    session.execute(update(WorkItem).where(WorkItem.claimed_until.is_not(None), whose).values(values))
 
 
 def resend(session: Session, now: datetime) -> None:
