@@ -14,6 +14,7 @@ from descriptions import LENGTH, descriptions
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from test_costs import example
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -29,17 +30,6 @@ from edgefront.core.spaces.block import Attention
 from edgefront.core.spaces.embeddings_and_head import RelativePositions
 
 MODES: tuple[Mode, ...] = ("forward", "prefill", "decode")
-
-
-def example(**changes: Any) -> Architecture:
-    """A small adaptive model of attention and feed-forward."""
-    value = {
-        "d_model": 32,
-        "positions": {"kind": "learned", "length": 64, "offset": 2},
-        "embedding": {"vocab_size": 200, "d_embed": 16, "cutoffs": [40, 90], "div": 2},
-        "blocks": [{"kind": "attention", "n_head": 4}, {"kind": "feed_forward", "d_inner": 50}],
-    }
-    return Architecture.parse({**value, **changes})
 
 
 def onnx_flops(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.cost.parameters import count
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, Block, FeedForward
@@ -128,6 +129,15 @@ def test_par_and_transformer_xl(row: dict[str, Any]) -> None:
     assert total == row["parameters"]
     if row["paper_parameters_millions"] is not None:
         assert abs(total / 1e6 - row["paper_parameters_millions"]) <= row["within_millions"]
+
+
+@pytest.mark.parametrize("row", by_name("par_models")[:3])
+def test_what_is_built_multiplies_what_only_the_queries_need_less_what_the_clamp_saves(row: dict[str, Any]) -> None:
+    """704 keys, but 401 distances to be mapped; and one distance more meets each query."""
+    architecture = named_model(PAR[row["name"]]).architecture
+    built = costs(architecture, CostOptions(sequence_length=64, memory_length=640, logits="none")).flops
+    fewer = (704 - 401) * 512 * 512 - 64 * 512
+    assert built == row["flops"]["queries_only"] - 2 * row["attention_blocks"] * fewer
 
 
 # SRU++ ---------------------------------------------------------------------------------------------------------------

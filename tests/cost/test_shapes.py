@@ -103,15 +103,6 @@ def test_output_weights_are_the_difference_that_scores_make() -> None:
         assert scored == 2 * Shapes.of([one]).output_weights[0]
 
 
-def test_sources_and_outputs_of_every_kind() -> None:
-    architectures = [named_model.architecture for named_model in named_models().values()]
-    shapes = Shapes.of(architectures)
-    for row, one in enumerate(architectures):
-        blocks = len(one.blocks) + (len(one.source.blocks) if one.source else 0)
-        assert (shapes.kind[row] >= 0).sum() == blocks
-        assert shapes.total_parameters[row] == count(one).total
-
-
 def test_rows_of_different_spaces_together() -> None:
     parts = [Shapes.of(drawn(name, 3)) for name in SPACES]
     together = Shapes.concatenate(parts)

@@ -31,22 +31,6 @@ def drawn(name: str, number: int) -> list[Architecture]:
     return [of.architecture(of.sample(rng)) for _ in range(number)]
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: f"{protocol.mode} {protocol.number_format}")
-@pytest.mark.parametrize("name", ["lts-gpt2", "hybrid", "srupp"])
-def test_weights_are_counted_exactly(name: str, protocol: MeasurementProtocol) -> None:
-    architectures = drawn(name, 8)
-    expected = [protocol_costs(architecture, protocol).weight_bytes for architecture in architectures]
-    assert weight_bytes(Shapes.of(architectures), protocol).tolist() == expected
-
-
-@pytest.mark.parametrize("weights", get_args(GgufQuantisation))
-def test_weights_in_gguf_files_are_counted_exactly(weights: Any) -> None:
-    protocol = MeasurementProtocol(runtime="llamacpp", weights=weights)
-    architectures = [named_model(name).architecture for name in ("distilgpt2", "gpt2-small", "gpt2-medium")]
-    expected = [protocol_costs(architecture, protocol).weight_bytes for architecture in architectures]
-    assert weight_bytes(Shapes.of(architectures), protocol).tolist() == expected
-
-
 DECODER = Architecture.parse(
     {
         "d_model": 32,
@@ -63,10 +47,19 @@ DECODER = Architecture.parse(
 )
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda protocol: f"{protocol.mode} {protocol.number_format}")
-def test_weights_of_a_decoder_are_counted_exactly(protocol: MeasurementProtocol) -> None:
-    expected = protocol_costs(DECODER, protocol).weight_bytes
-    assert weight_bytes(Shapes.of([DECODER]), protocol).tolist() == [expected]
+GPT2 = [named_model(name).architecture for name in ("distilgpt2", "gpt2-small", "gpt2-medium")]
+
+
+@pytest.mark.parametrize(
+    ("architectures", "protocol"),
+    [
+        *(([*drawn("lts-gpt2", 8), *drawn("hybrid", 8), *drawn("srupp", 8), DECODER], each) for each in PROTOCOLS),
+        *((GPT2, MeasurementProtocol(runtime="llamacpp", weights=each)) for each in get_args(GgufQuantisation)),
+    ],
+)
+def test_weights_are_counted_exactly(architectures: list[Architecture], protocol: MeasurementProtocol) -> None:
+    expected = [protocol_costs(architecture, protocol).weight_bytes for architecture in architectures]
+    assert weight_bytes(Shapes.of(architectures), protocol).tolist() == expected
 
 
 def test_a_cache_holds_shared_keys_once_and_no_more_than_a_window() -> None:

@@ -8,22 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from test_quality_command import result_of as run
 
-from edgefront.cli import app
 from edgefront.core.errors import InvalidInput
 from edgefront.core.proxies.table import read_table
 from edgefront.core.proxies.trained import tokens_of
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 Row = dict[str, Any]
-
-
-def run(*arguments: str) -> Any:
-    done = CliRunner().invoke(app, [*arguments, "--json"], env={"COLUMNS": "200", "NO_COLOR": "1"})
-    if done.exception is not None:
-        raise done.exception
-    return json.loads(done.stdout)
 
 
 def table(folder: Path, rows: Sequence[Row]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 import json
 from pathlib import Path
@@ -14,6 +13,7 @@ from typer.testing import CliRunner
 from edgefront.cli import app
 from edgefront.commands.quality import sentence
 from edgefront.core.errors import InvalidInput
+from edgefront.core.proxies.table import read_table
 from edgefront.core.quality.predictor import NOT_STATED
 from edgefront.core.quality.shipped import NAMES
 
@@ -210,13 +210,9 @@ def test_wrong_rows_are_named(change: dict[str, Any], field: str, said: str, tmp
 def test_tables_that_teach_nothing_are_refused(tmp_path: Path) -> None:
     lines = Path(LTS).read_text().splitlines()
     table = tmp_path / "table.jsonl"
-    for rows, said in (
-        (lines[:1], "1 trained models teach no law"),
-        (lines[:1] * 8, r"1 different shapes \(model 2 has that of model 1\)"),
-    ):
-        table.write_text("\n".join(rows))
-        with pytest.raises(InvalidInput, match=said):
-            run("quality", "fit", str(table))
+    table.write_text("\n".join(lines[:1] * 8))
+    with pytest.raises(InvalidInput, match=r"1 different shapes \(model 2 has that of model 1\)"):
+        run("quality", "fit", str(table))
     bleu = tmp_path / "bleu.jsonl"
     bleu.write_text("\n".join(json.dumps({**json.loads(line), "bleu": 3.0}) for line in lines[:6]))
     with pytest.raises(InvalidInput, match="about perplexity, which bleu is not"):
@@ -224,19 +220,9 @@ def test_tables_that_teach_nothing_are_refused(tmp_path: Path) -> None:
 
 
 def test_compressed_tables_are_read(tmp_path: Path) -> None:
-    with gzip.open(HWGPT, "rt") as file:
-        rows = list(csv.DictReader(file))[:40]
-    plain = tmp_path / "plain.csv"
-    with plain.open("w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
-    packed = tmp_path / "packed.csv.gz"
-    packed.write_bytes(gzip.compress(plain.read_bytes()))
-    assert (
-        result_of("quality", "fit", str(packed), "--name", "x")["folds"]
-        == result_of("quality", "fit", str(plain), "--name", "x")["folds"]
-    )
+    plain, packed = tmp_path / "plain.csv", tmp_path / "packed.csv.gz"
+    plain.write_bytes(gzip.decompress(HWGPT.read_bytes()))
+    assert read_table(plain) == read_table(HWGPT)
     packed.write_bytes(b"no gzip")
     with pytest.raises(InvalidInput, match=r"packed\.csv\.gz: "):
         run("quality", "fit", str(packed))

@@ -203,16 +203,6 @@ def test_any_seed_serves(seed: int, generation: int) -> None:
         assert len(asked) == algorithm.generation_size(generation)
 
 
-def test_generators_are_unrelated() -> None:
-    drawn = {
-        (name, seed, generation): int(generator(seed, generation, name).integers(2**63))
-        for name in NAMES
-        for seed in range(20)
-        for generation in range(20)
-    }
-    assert len(set(drawn.values())) == len(drawn)
-
-
 @cache
 def volume_after(name: str, seed: int) -> float:
     """The hypervolume of a search of 400 candidates."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
-from cost_model import latency_ms, measured
+from cost_model import latency_ms, search
 
 from edgefront.core.cost.costs import costs
-from edgefront.core.search.interface import Evaluated, Snapshot
+from edgefront.core.search.interface import Algorithm, Snapshot
 from edgefront.core.search.problem import PLAIN, Problem
 from edgefront.core.search.registry import make
 from edgefront.core.spaces.catalogue import LTS_GPT2
@@ -53,15 +51,8 @@ def test_without_a_budget_all_is_as_published(name: str) -> None:
     assert plain.ask(1, 0, Snapshot()) == told.ask(1, 0, Snapshot())
 
 
-def search(name: str, problem: Problem, limit_ms: float, candidates: int, seed: int, **settings: Any) -> Snapshot:
-    algorithm = make(name, settings, LTS_GPT2, problem=problem)
-    results: list[Evaluated] = []
-    generation = 0
-    while len(results) < candidates:
-        for proposal in algorithm.ask(seed, generation, Snapshot(tuple(results)))[: candidates - len(results)]:
-            results.append(measured(proposal, len(results), generation, limit_ms=limit_ms))
-        generation += 1
-    return Snapshot(tuple(results))
+def fifteen(name: str, latency_ms: float | None) -> Algorithm:
+    return make(name, {"population": 15}, LTS_GPT2, problem=Problem(latency_ms=latency_ms))
 
 
 @pytest.mark.slow
@@ -72,10 +63,7 @@ def test_what_is_nearest_to_the_limits_leads_there(name: str) -> None:
     drawn = [latency_ms(LTS_GPT2.architecture(LTS_GPT2.sample(rng))) for _ in range(400)]
     limit = float(np.quantile(drawn, 0.0025))
     inside = {
-        told: sum(
-            len(search(name, Problem(latency_ms=told), limit, 120, seed, population=15).in_bounds())
-            for seed in range(3)
-        )
+        told: sum(len(search(fifteen(name, told), seed, 120, limit_ms=limit).in_bounds()) for seed in range(3))
         for told in (None, limit)
     }
     assert inside[limit] > 1.3 * inside[None]
@@ -83,9 +71,10 @@ def test_what_is_nearest_to_the_limits_leads_there(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_while_nothing_is_within_the_limits_the_nearest_are_parents(name: str) -> None:
-    snapshot = search(name, Problem(latency_ms=0.001), 0.001, 30, 0, population=15)
+    algorithm = fifteen(name, 0.001)
+    snapshot = search(algorithm, 0, 30, limit_ms=0.001)
     assert not snapshot.in_bounds()
-    asked = make(name, {"population": 15}, LTS_GPT2, problem=Problem(latency_ms=0.001)).ask(0, 2, snapshot)
+    asked = algorithm.ask(0, 2, snapshot)
     parents = {parent for proposal in asked for parent in proposal.parents}
     assert parents
     latency = {result.id: result.latency_ms for result in snapshot.results if result.latency_ms is not None}
