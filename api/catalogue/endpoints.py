@@ -20,7 +20,7 @@ from edgefront.core.errors import NotFound
 from edgefront.core.number_formats import Quantisation
 from edgefront.core.published import PublishedCatalogue, PublishedView, published_models, score_tables
 from edgefront.core.recipes import papers
-from edgefront.core.search.registry import algorithms
+from edgefront.core.search.registry import ALGORITHMS
 from edgefront.core.services.quality import laws
 from edgefront.core.services.trainings import datasets as data
 from edgefront.core.services.trainings import paces
@@ -128,8 +128,8 @@ def get_published_model(owner: HubOwner, name: HubName, _asker: Anyone) -> Publi
 )
 def list_algorithms(_asker: Anyone) -> list[AlgorithmView]:
     return [
-        AlgorithmView(name=name, title=info.title, source=info.source, settings=info.settings_schema)
-        for name, info in algorithms().items()
+        AlgorithmView(name=name, title=info.title, source=info.source, settings=info.settings.model_json_schema())
+        for name, info in ALGORITHMS.items()
     ]
 
 

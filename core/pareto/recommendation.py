@@ -50,17 +50,6 @@ class Recommendation:
     """Limits of which each alone could be moved; or all to move together, if one is not enough."""
 
 
-@dataclass(frozen=True)
-class _Ranked:
-    """What a recommendation is made of; `best` and `baseline` are None where there is none."""
-
-    by: By
-    searched: Sequence[Option]
-    """Searched models within the limits, the best first."""
-    best: Option | None
-    baseline: Option | None
-
-
 def recommend(
     options: Sequence[Option],
     limits: OptionLimits,
@@ -79,22 +68,20 @@ def recommend(
     limits, where it was not measured. `ratio` is asked for two options with a predicted perplexity. `dominance` is the
     job's.
     """
-    ranked = _ranked(options, limits, proxy, own, ratio, dominance)
-    by, best, baseline = ranked.by, ranked.best, ranked.baseline
+    by, searched, best, baseline = _ranked(options, limits, proxy, own, ratio, dominance)
     if not options:
         return Recommendation("Nothing has been measured yet.", by)
     if best is None:
         return _nothing_fits(options, limits, by)
-    others = [option for option in ranked.searched if option is not best]
+    others = [option for option in searched if option is not best]
     traded = tuple(
         (option, sentences.trade(option, best, proxy, ratio)) for option in runners_up(best, others, RUNNERS_UP)
     )
     if best.stock:
-        searched = next(iter(ranked.searched), None)
-        if searched is None:
+        if not searched:
             sentence = sentences.stock_alone(best, limits, own, tried=not all(option.stock for option in options))
         else:
-            sentence = sentences.stock(best, searched, limits, proxy, own, ratio)
+            sentence = sentences.stock(best, searched[0], limits, proxy, own, ratio)
     elif inherits and baseline is not None and best.predicted is not None and best.trained is None:
         sentence = sentences.cut(best, baseline, limits)
     else:
@@ -110,11 +97,12 @@ def _ranked(
     own: bool,
     ratio: QualityRatio,
     dominance: Dominance,
-) -> _Ranked:
+) -> tuple[By, list[Option], Option | None, Option | None]:
+    """By what models are ranked, the searched ones within the limits, the best first, the answer, and the baseline."""
     by: By = "predicted" if proxy == "quality_law" else "proxy"
     within = sorted((option for option in options if limits.violation(option) == 0), key=_rank)
     if not within:
-        return _Ranked(by, (), None, None)
+        return by, [], None, None
     trained = {option.id for option in within if option.trained is not None}
     if len(trained) == 1:
         within = [replace(option, trained=None) for option in within]
@@ -127,7 +115,7 @@ def _ranked(
     ahead: Iterable[Option] = _frontier(searched, by, dominance)
     if baseline is not None and limits.violation(baseline) == 0:
         ahead = (option for option in ahead if _surely_better(option, baseline, ratio))
-    return _Ranked(by, searched, next(iter(ahead), None) or baseline, baseline)
+    return by, searched, next(iter(ahead), None) or baseline, baseline
 
 
 def _frontier(ranked: Sequence[Option], by: By, dominance: Dominance) -> list[Option]:

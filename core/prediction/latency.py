@@ -133,10 +133,7 @@ class LatencyPredictor:
     protocol: MeasurementProtocol
     launches: int
     """Architectures that it learnt from."""
-    costs: regression.Costs
-    correction: Correction
-    noise: float
-    """Variance of the logarithm of a launch, as far as it is not explained."""
+    model: Model
     half_width: float
     """Standard deviations that an interval reaches to either side."""
     error: float
@@ -169,7 +166,7 @@ class LatencyPredictor:
         near = descriptors(shapes, counted)
         order = np.lexsort(np.column_stack([measured, repeated, near, counted]).T)
         rows = _Rows(counted[order], near[order], measured[order], (noise or 0.0) / np.sqrt(repeated[order]))
-        others = [predictor.costs.per_unit for predictor in prior]
+        others = [predictor.model.costs.per_unit for predictor in prior]
         fold = calibration.folds(rows.features, rows.latency_ms)
         tried = [_Trial.of(rows, others, kind, fold) for kind in _kinds(rows, others)]
         # A process has to earn its place.
@@ -177,7 +174,7 @@ class LatencyPredictor:
         model = best.model
         terms = int((counted > 0).any(axis=0).sum())
         reach = max(calibration.half_width(best.scores, terms), _MIN_HALF_WIDTH / float(np.sqrt(model.noise)))
-        return cls(protocol, len(measured), model.costs, model.correction, model.noise, reach, best.error)
+        return cls(protocol, len(measured), model, reach, best.error)
 
     def predict(self, shapes: Shapes) -> Prediction:
         """Latencies of these architectures under the predictor's protocol."""
@@ -193,25 +190,27 @@ class LatencyPredictor:
         The correction of the Gaussian process is spread over all in proportion.
         """
         shape = shapes.take([row])
-        times = features_by_block(shape, self.protocol)[0] * self.costs.per_unit
+        times = features_by_block(shape, self.protocol)[0] * self.model.costs.per_unit
         times *= self.predict(shape).ms[0] / times.sum()
         kinds = [BLOCK_KINDS[kind] for kind in shape.kind[0] if kind >= 0]
-        named = [(index, kind) for index, kind in enumerate(kinds)]
-        parts = [self._part(index, kind, times[index]) for index, kind in named]
-        return (*parts, self._part(None, "ends", times[-1]))
+        named = [*enumerate(kinds), (None, "ends")]
+        return tuple(
+            Part(
+                block,
+                kind,
+                float(ms.sum()),
+                {name: float(value) for name, value in zip(NAMES, ms, strict=True) if value},
+            )
+            for (block, kind), ms in zip(named, [*times[: len(kinds)], times[-1]], strict=True)
+        )
 
     def _predict(self, shapes: Shapes) -> Prediction:
         counted = features(shapes, self.protocol)
-        model = _Model(self.costs, self.correction, self.noise)
-        mean, variance = model.distribution(counted, descriptors(shapes, counted), self.noise)
+        mean, variance = self.model.distribution(counted, descriptors(shapes, counted), self.model.noise)
         mean = regression.rounded(mean, _DIGITS)
         half = self.half_width * np.sqrt(variance)
         low, high = mean * np.exp(-half), mean * np.exp(half)
         return Prediction(mean, regression.rounded(low, _DIGITS), regression.rounded(high, _DIGITS))
-
-    def _part(self, block: int | None, kind: str, ms: Floats) -> Part:
-        by_feature = {name: float(value) for name, value in zip(NAMES, ms, strict=True) if value}
-        return Part(block, kind, float(ms.sum()), by_feature)
 
 
 @dataclass(frozen=True)
@@ -235,20 +234,23 @@ class _Kind:
     robust: bool
     kernel: Kernel | None
 
-    def learn(self, rows: _Rows, others: Sequence[Floats]) -> _Model:
+    def learn(self, rows: _Rows, others: Sequence[Floats]) -> Model:
         costs = regression.fit(rows.features, rows.latency_ms, rows.noise, _UNITS, others, robust=self.robust)
         left = rows.logarithms(costs)
         variance = float(np.mean(left**2)) + 1e-12
         weights = variance / (variance + rows.noise**2)
         correction = fit_correction(rows.near, _bounded(left) if self.robust else left, weights, self.kernel)
-        return _Model(costs, correction, max(correction.noise, _MIN_NOISE))
+        return Model(costs, correction, max(correction.noise, _MIN_NOISE))
 
 
 @dataclass(frozen=True)
-class _Model:
+class Model:
+    """What one launch of an architecture takes."""
+
     costs: regression.Costs
     correction: Correction
     noise: float
+    """Variance of the logarithm of a launch, as far as it is not explained."""
 
     def distribution(self, counted: Floats, near: Floats, noise: float) -> tuple[Floats, Floats]:
         """(n,) latency in ms and (n,) variance of its logarithm for launches of this noise."""
@@ -261,7 +263,7 @@ class _Model:
 class _Trial:
     """A kind of model, and how it predicts launches that it has not seen."""
 
-    model: _Model
+    model: Model
     error: float
     scores: Floats
 

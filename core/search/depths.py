@@ -51,15 +51,6 @@ class Depth:
         return [value / limit for value, limit in taken if limit is not None]
 
 
-@dataclass(frozen=True)
-class _Bracket:
-    """The unmeasured depths between the deepest measured one within the limits and the first beyond them."""
-
-    between: Sequence[int]
-    guess: int | None
-    """Where the measured costs, continued linearly, say that the deepest one within the limits is."""
-
-
 def next_depths(
     measured: Sequence[Depth], every: Sequence[Architecture], problem: Problem, most: int = MOST_DEPTHS
 ) -> Sequence[Architecture]:
@@ -70,24 +61,28 @@ def next_depths(
         return () if measured else every
     if not measured:
         return [every[place] for place in sorted({0, min(SECOND, len(every) - 1)})]
-    bracket = _bracket(measured, every, problem)
-    if not bracket.between or len(measured) >= most:
+    between, guess = _bracket(measured, every, problem)
+    if not between or len(measured) >= most:
         return ()
-    middle = (bracket.between[0] + bracket.between[-1]) // 2
-    guess = middle if bracket.guess is None else bracket.guess
-    return [every[min(bracket.between, key=lambda place: (abs(place - guess), place))]]
+    wanted = (between[0] + between[-1]) // 2 if guess is None else guess
+    return [every[min(between, key=lambda place: (abs(place - wanted), place))]]
 
 
 def predicted_within(measured: Sequence[Depth], every: Sequence[Architecture], problem: Problem) -> Architecture | None:
     """The deepest unmeasured one, deeper than all measured ones within the limits, that is predicted to be within them.
     None where there is none, or fewer than two measured depths say nothing of it.
     """
-    bracket = _bracket(measured, every, problem)
-    within = [place for place in bracket.between if bracket.guess is not None and place <= bracket.guess]
+    between, guess = _bracket(measured, every, problem)
+    within = [place for place in between if guess is not None and place <= guess]
     return every[within[-1]] if within else None
 
 
-def _bracket(measured: Sequence[Depth], every: Sequence[Architecture], problem: Problem) -> _Bracket:
+def _bracket(
+    measured: Sequence[Depth], every: Sequence[Architecture], problem: Problem
+) -> tuple[list[int], int | None]:
+    """The unmeasured depths between the deepest measured one within the limits and the first beyond them, and where the
+    measured costs, continued linearly, say that the deepest one within the limits is.
+    """
     places = {len(architecture.blocks): place for place, architecture in enumerate(every)}
     known = {places[depth.blocks]: depth.shares(problem) for depth in measured if depth.blocks in places}
     beyond = [places[depth.blocks] for depth in measured if depth.infeasible and depth.blocks in places]
@@ -96,7 +91,7 @@ def _bracket(measured: Sequence[Depth], every: Sequence[Architecture], problem: 
     high = min((place for place in beyond if place > low), default=len(every))
     rows = {place: shares for place, shares in known.items() if shares is not None}
     guess = _deepest_within(rows, low, high, len(every)) if len(rows) > 1 else None
-    return _Bracket([place for place in range(low + 1, high) if place not in known], guess)
+    return [place for place in range(low + 1, high) if place not in known], guess
 
 
 def _deepest_within(rows: Mapping[int, Sequence[float]], low: int, high: int, count: int) -> int:

@@ -47,59 +47,44 @@ Accept = Callable[[Architecture], bool]
 
 @dataclass(frozen=True)
 class AlgorithmInfo:
-    """An algorithm for people: `settings_schema` is the JSON schema of its settings, with defaults."""
+    """An algorithm, and what people are told of it."""
 
-    title: str
-    source: str
-    settings_schema: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class _Entry:
     title: str
     source: str
     settings: type[BaseModel]
     build: Callable[[Any, SearchSpace, Accept, Problem], Algorithm]
 
 
-_ENTRIES = {
-    "surrogate": _Entry(
+ALGORITHMS = {
+    "surrogate": AlgorithmInfo(
         "Search by prediction: learns the device from a few launches and measures what can matter",
         "expected improvement within limits over predictions; docs/decisions/0017-search-by-prediction.md",
         SurrogateSettings,
         Surrogate,
     ),
-    "listed": _Entry(
+    "listed": AlgorithmInfo(
         "Search by prediction among the published models of a list",
         "as surrogate; docs/decisions/0023-published-models.md",
         ListedSettings,
         ListedSearch,
     ),
-    "lts": _Entry(
+    "lts": AlgorithmInfo(
         "Lightweight Transformer Search: evolution from the measured frontier",
         "LTS (arXiv 2203.02094) Algorithm 1 and Appendix B",
         LtsSettings,
         LightweightTransformerSearch,
     ),
-    "random": _Entry("Uniform random search", "the control of LTS §4", RandomSettings, RandomSearch),
-    "nsga2": _Entry(
+    "random": AlgorithmInfo("Uniform random search", "the control of LTS §4", RandomSettings, RandomSearch),
+    "nsga2": AlgorithmInfo(
         "NSGA-II over the same genome, with pymoo's operators", "Deb et al. 2002; pymoo", Nsga2Settings, Nsga2
     ),
-    "par-supernet": _Entry(
+    "par-supernet": AlgorithmInfo(
         "PAR's differentiable search: what a supernet chose, trained by the pool",
         "PAR (arXiv 2009.04534) §2; FBNet (arXiv 1812.03443)",
         ParSupernetSettings,
         ParSupernet,
     ),
 }
-
-
-def algorithms() -> dict[str, AlgorithmInfo]:
-    """Every algorithm by name."""
-    return {
-        name: AlgorithmInfo(entry.title, entry.source, entry.settings.model_json_schema())
-        for name, entry in _ENTRIES.items()
-    }
 
 
 def make(
@@ -119,7 +104,7 @@ def make(
         InvalidInput: as `settings_of`.
     """
     parsed = settings_of(name, settings)
-    return _ENTRIES[name].build(parsed, space, accept or (lambda _: True), problem)
+    return ALGORITHMS[name].build(parsed, space, accept or (lambda _: True), problem)
 
 
 def check_settings(name: str, settings: Mapping[str, Any]) -> None:
@@ -140,10 +125,10 @@ def settings_of(name: str, settings: Mapping[str, Any]) -> BaseModel:
     Raises:
         InvalidInput: names the algorithm or the setting that is wrong (`settings.mutants`).
     """
-    if name not in _ENTRIES:
-        allowed = ", ".join(_ENTRIES)
+    if name not in ALGORITHMS:
+        allowed = ", ".join(ALGORITHMS)
         raise InvalidInput(f"no algorithm {name!r}; there are {allowed}", field="name", value=name, allowed=allowed)
-    model = _ENTRIES[name].settings
+    model = ALGORITHMS[name].settings
     try:
         return model.model_validate(dict(settings))
     except ValidationError as error:

@@ -19,7 +19,7 @@ from edgefront.core.cost.costs import costs
 from edgefront.core.cost.parameters import count
 from edgefront.core.errors import InvalidInput
 from edgefront.core.search.interface import Algorithm, Evaluated, Snapshot, generator
-from edgefront.core.search.registry import algorithms, make
+from edgefront.core.search.registry import ALGORITHMS, make
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import BERT, HYBRID, LTS_GPT2, PAR_32, SRUPP, spaces
 from edgefront.core.spaces.space import SearchSpace
@@ -228,7 +228,7 @@ def test_defaults_are_the_papers(name: str) -> None:
     assert algorithm.generations == 30
     assert algorithm.generation_size(0) == 100
     assert algorithm.generation_size(1) == (80 if name == "lts" else 100)
-    properties = algorithms()[name].settings_schema["properties"]
+    properties = ALGORITHMS[name].settings.model_json_schema()["properties"]
     assert properties["population"]["default"] == 100
     assert properties["iterations"]["default"] == 30
     assert all(setting.get("description") for setting in properties.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
@@ -81,7 +82,8 @@ def compare(
             for place, own in zip(places, entries, strict=True)
         ]
         used = {(candidate.predicted or {}).get("law") for candidate in by_digest.values()}
-        about = _about(session, places, used)
+        requests = [(place.job, JOB_REQUEST.read_or(place.job.request, None)) for place in places]
+        known = [laws.known_law_of(session, job, request) for job, request in requests]
         labels = [devices.name_of(session, place.target.device_key) for place in places]
     for place, own, to_fit in zip(places, entries, asked, strict=True):
         fit = None if to_fit is None else fits.fit(to_fit)
@@ -98,15 +100,9 @@ def compare(
                 by_digest.values(), key=lambda candidate: (candidate.decoder_parameters, candidate.digest)
             )
         ),
-        perplexity_of="; ".join(about),
+        perplexity_of="; ".join(dict.fromkeys(law.about for law in known if law and law.origin.name in used)),
         note=_note([place.protocol for place in places]),
     )
-
-
-def _about(session: Session, places: Sequence[_Place], used: Collection[str | None]) -> tuple[str, ...]:
-    """What the predictions by the laws of these names are of, each once."""
-    named = [laws.known_law_of(session, place.job, JOB_REQUEST.read_or(place.job.request, None)) for place in places]
-    return tuple(dict.fromkeys(law.about for law in named if law is not None and law.origin.name in used))
 
 
 def _places(session: Session, principal: Principal, target_ids: Sequence[str], job_ids: Sequence[str]) -> list[_Place]:
@@ -156,11 +152,12 @@ def _measured(session: Session, place: _Place, digests: Sequence[str]) -> dict[s
 
 def _predicted(fit: DeviceFit, protocol: MeasurementProtocol, missing: Sequence[Candidate]) -> dict[str, ComparedEntry]:
     """Digest → what is predicted, of those that can do the protocol's pass and are not beyond what was measured."""
-    passing = [
-        architecture
-        for architecture in (_passing(candidate, protocol) for candidate in missing)
-        if architecture is not None
-    ]
+    passing = []
+    for candidate in missing:
+        architecture = Architecture.parse(candidate.architecture)
+        with suppress(InvalidInput):  # it has no such pass: an encoder generates nothing
+            protocol_costs(architecture, protocol)
+            passing.append(architecture)
     if not passing:
         return {}
     shapes = Shapes.of(passing)
@@ -177,16 +174,6 @@ def _predicted(fit: DeviceFit, protocol: MeasurementProtocol, missing: Sequence[
         for row, architecture in enumerate(passing)
         if not beyond[row]
     }
-
-
-def _passing(candidate: Candidate, protocol: MeasurementProtocol) -> Architecture | None:
-    """The architecture, unless it has no such pass: an encoder generates nothing."""
-    architecture = Architecture.parse(candidate.architecture)
-    try:
-        protocol_costs(architecture, protocol)
-    except InvalidInput:
-        return None
-    return architecture
 
 
 def _target(

@@ -87,28 +87,21 @@ def estimate(
         _target(request, index, plans[index], place, data, drawn, fits)
         for (index, place, data), drawn in zip(placed, examples, strict=True)
     ]
-    candidates = [
-        _plus(target.candidates, len(baselines[index])) for target, (index, *_) in zip(targets, placed, strict=True)
-    ]
-    every = [architecture for drawn in examples for architecture in drawn]
-    stored = _sum(candidates)
+    stock = [Count(expected=(size := len(baselines[index])), at_most=size) for index, *_ in placed]
+    stored = _sum([*(target.candidates for target in targets), *stock])
+    keys = [place.device_key for _, place, _ in placed]
+    bytes_ = [plans[0].costs(architecture).total_parameters * 4 for drawn in examples for architecture in drawn]
     return JobEstimate(
         request=request,
         refusals=tuple(_refusal(error) for error in faults),
         targets=tuple(targets),
         launches=_sum([target.launches for target in targets]),
-        minutes=_together(
-            [(place.device_key, target.minutes) for target, (_, place, _) in zip(targets, placed, strict=True)]
-        ),
-        minutes_at_most=_together(
-            [(place.device_key, target.minutes_at_most) for target, (_, place, _) in zip(targets, placed, strict=True)]
-        ),
+        minutes=_together(keys, [target.minutes for target in targets]),
+        minutes_at_most=_together(keys, [target.minutes_at_most for target in targets]),
         candidates=stored,
         event_bytes=Count(expected=stored.expected * EVENT_BYTES, at_most=stored.at_most * EVENT_BYTES),
         note="" if job is None else law_note(request, job.law),
-        model_bytes=_mean([plans[0].costs(architecture).total_parameters * 4 for architecture in every])
-        if every
-        else None,
+        model_bytes=round(sum(bytes_) / len(bytes_)) if bytes_ else None,
     )
 
 
@@ -208,10 +201,10 @@ def _minutes(
     return spent / 60 if request.budget.minutes is None else min(spent / 60, request.budget.minutes)
 
 
-def _together(minutes: Sequence[tuple[str, float | None]]) -> float | None:
-    """Total of targets by device key: those of one device take turns."""
+def _together(device_keys: Sequence[str], minutes: Sequence[float | None]) -> float | None:
+    """Of targets by their device keys: those of one device take turns."""
     total: dict[str, float] = {}
-    for key, spent in minutes:
+    for key, spent in zip(device_keys, minutes, strict=True):
         if spent is None:
             return None
         total[key] = total.get(key, 0.0) + spent
@@ -232,14 +225,6 @@ def _refusal(error: EdgefrontError) -> Refusal:
 
 def _sum(counts: Sequence[Count]) -> Count:
     return Count(expected=sum(count.expected for count in counts), at_most=sum(count.at_most for count in counts))
-
-
-def _plus(count: Count, more: int) -> Count:
-    return Count(expected=count.expected + more, at_most=count.at_most + more)
-
-
-def _mean(values: Sequence[int]) -> int:
-    return round(sum(values) / len(values)) if values else 0
 
 
 LATEST = 60

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from sqlalchemy import func, select
-from sqlalchemy.orm import Session
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import EdgefrontError, InvalidInput, within
-from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.search.proposals import smallest
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.jobs.placement import find_devices
@@ -17,7 +13,7 @@ from edgefront.core.services.prediction.fits import DeviceFit, Fits
 from edgefront.core.services.spaces import space_of
 from edgefront.core.states import KeyRole
 from edgefront.core.store.database import Database
-from edgefront.core.store.tables import Device, Measurement
+from edgefront.core.store.tables import Measurement
 from edgefront.core.units import MB, plain, rounded, rounded_up
 from edgefront.core.wire.jobs import JobRequest, SpaceRequest
 
@@ -43,8 +39,9 @@ def check_limits(database: Database, principal: Principal, request: JobRequest, 
         try:
             with database.read() as session:
                 device_key, label, devices = find_devices(session, target)
-                total = _most_memory(devices)
-                fastest = None if limit is None else _fastest(session, device_key, target.protocol)
+                total = max((int(device.facts["memory_bytes"]) for device in devices), default=None)
+                there = Measurement.device_key == device_key, Measurement.protocol_digest == target.protocol.digest
+                fastest = session.scalar(select(func.min(Measurement.latency_ms)).where(*there))
                 below = fastest is not None and limit is not None and limit < fastest
                 asked = fits.read(session, device_key, target.protocol) if below else None
         except EdgefrontError:
@@ -55,11 +52,6 @@ def check_limits(database: Database, principal: Principal, request: JobRequest, 
             fit = None if asked is None else fits.fit(asked)
             if fit is not None and limit is not None:
                 _check_latency(fit, request.space, label, limit)
-
-
-def _most_memory(devices: Sequence[Device]) -> int | None:
-    """Memory in bytes of the device that has most; None if there is none."""
-    return max((int(device.facts["memory_bytes"]) for device in devices), default=None)
 
 
 def _check_memory(limit_mb: float, total: int, label: str) -> None:
@@ -73,14 +65,6 @@ def _check_memory(limit_mb: float, total: int, label: str) -> None:
         field="memory_mb",
         value=limit_mb,
         allowed=f"MB, at most about {total / MB:.0f}",
-    )
-
-
-def _fastest(session: Session, device_key: str, protocol: MeasurementProtocol) -> float | None:
-    return session.scalar(
-        select(func.min(Measurement.latency_ms)).where(
-            Measurement.device_key == device_key, Measurement.protocol_digest == protocol.digest
-        )
     )
 
 

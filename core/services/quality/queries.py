@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, Select, and_, delete, func, insert, select
+from sqlalchemy import ColumnElement, and_, delete, func, insert, select
 from sqlalchemy.orm import Session
 
 from edgefront.core.states import (
@@ -102,7 +102,13 @@ def waiting(session: Session, target_ids: Collection[str]) -> dict[str, int]:
 
 def waited_for(session: Session, score_id: str) -> ProxyScore | None:
     """The score, if it is open and a live target waits for it."""
-    return session.scalar(select(ProxyScore).where(ProxyScore.id == score_id, _OPEN, _live_waits().exists()))
+    waits = (
+        select(ProxyWait.score_id)
+        .join(Target, Target.id == ProxyWait.target_id)
+        .join(Job, Job.id == Target.job_id)
+        .where(ProxyWait.score_id == ProxyScore.id, _live())
+    )
+    return session.scalar(select(ProxyScore).where(ProxyScore.id == score_id, _OPEN, waits.exists()))
 
 
 def forgotten(session: Session) -> dict[str, str]:
@@ -198,15 +204,6 @@ def scores_of(session: Session, target_ids: Collection[str]) -> dict[str, Scores
     )
     found = {row[0]: Scores(row[1], row[2]) for row in session.execute(query)}
     return {id_: found.get(id_, Scores(0, None)) for id_ in target_ids}
-
-
-def _live_waits() -> Select[str]:
-    return (
-        select(ProxyWait.score_id)
-        .join(Target, Target.id == ProxyWait.target_id)
-        .join(Job, Job.id == Target.job_id)
-        .where(ProxyWait.score_id == ProxyScore.id, _live())
-    )
 
 
 def _live() -> ColumnElement[bool]:

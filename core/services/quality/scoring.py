@@ -75,7 +75,9 @@ def proxy_of(request: JobRequest) -> tuple[Proxy, ProxySettings]:
             allowed="the name of a prepared data set",
         )
     if "law" in proxy.uses:
-        _check_law_about(request)
+        space = spaces().get(request.space.name)
+        if space is not None:
+            law_about(space)  # says why there is none; `laws` looks up the one that is named
     if "recipe" in proxy.uses:
         try:
             recipe(settings.recipe)
@@ -85,13 +87,6 @@ def proxy_of(request: JobRequest) -> tuple[Proxy, ProxySettings]:
                 f"{field}: {error.detail}", field=field, value=settings.recipe, allowed=error.detail
             ) from None
     return proxy, proxy.relevant(settings)
-
-
-def _check_law_about(request: JobRequest) -> None:
-    """Raises `InvalidInput` if there is no law for the job's space; `laws` looks up the one that is named."""
-    space = spaces().get(request.space.name)
-    if space is not None:
-        law_about(space)
 
 
 def data_of(request: JobRequest, settings: Settings | None) -> str | None:

@@ -14,7 +14,7 @@ from edgefront.core.services.quality import queries as rows
 from edgefront.core.services.quality.expected import law_note
 from edgefront.core.spaces.catalogue import spaces
 from edgefront.core.store.tables import Job, Target
-from edgefront.core.wire.jobs import JobRequest, LiveTrust, ProxyTrust, SpaceRequest
+from edgefront.core.wire.jobs import JobRequest, LiveTrust, ProxyTrust
 
 _LOGS = "LTS's logs of fully trained models (arXiv 2203.02094, microsoft/archai), WikiText-103"
 _LEFT_OUT = "LTS's logs of fully trained models (arXiv 2203.02094), WikiText-103; each predicted from the others"
@@ -66,7 +66,8 @@ def trust_of(session: Session, job: Job, request: JobRequest, target: Target | N
     that were trained.
     """
     live = None if target is None else _live(rows.trained(session, target.id))
-    found = trust(request.space.name, request.proxy, caveat_of(request.space), live)
+    space = spaces().get(request.space.name)
+    found = trust(request.space.name, request.proxy, "" if space is None else space.caveat, live)
     law = laws.known_law_of(session, job, request) if request.proxy == "quality_law" else None
     note = law_note(request, law, () if live is None else (live.dataset,))
     return found.model_copy(update={"sentence": " ".join(text for text in (found.sentence, note) if text)})
@@ -85,12 +86,6 @@ def trained_of(session: Session, target_id: str, dataset: str | None = None) -> 
             )
     largest = max(groups.items(), key=lambda item: (len(item[1]), item[0][2] == "test", item[0]), default=None)
     return [] if largest is None else list(largest[1].values())
-
-
-def caveat_of(request: SpaceRequest) -> str:
-    """Why the proxy misleads in the space of a request; empty for a space that this release does not have."""
-    space = spaces().get(request.name)
-    return space.caveat if space else ""
 
 
 def _live(trained: Iterable[rows.Trained]) -> LiveTrust | None:
