@@ -28,8 +28,7 @@ import torch
 from record import append, table
 from torch import Tensor
 
-from edgefront.core.nn.recurrence import plain, sru_recurrence
-from edgefront.core.nn.recurrence.function import backend
+from edgefront.core.nn.recurrence import backend, plain, sru_recurrence
 
 Run = Callable[[], Any]
 GOAL_SHARE = 0.6

@@ -26,17 +26,17 @@ from record import append, table
 from torch import Tensor
 
 from edgefront.core.cost.costs import costs
+from edgefront.core.evaluation.perplexity import autocast
 from edgefront.core.nn.model import LanguageModel
-from edgefront.core.recipes.precision import autocast
 from edgefront.core.recipes.recipe import Optimizer, Precision
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, FeedForward
 from edgefront.core.spaces.embeddings_and_head import Embedding, LearnedPositions
 from edgefront.core.spaces.models import named_model
 from edgefront.core.spaces.models.srupp import every, srupp_layers, stack
-from edgefront.core.training.initialise import initialise
-from edgefront.core.training.objective import Objective, Rows
 from edgefront.core.training.optimizers import make_optimizer
+from edgefront.core.training.parametrisation import initialise
+from edgefront.core.training.step import Objective, Rows
 
 if TYPE_CHECKING:
     from transformers import GPT2Config

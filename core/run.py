@@ -32,9 +32,9 @@ from edgefront.core.training.run_folder import (
     SPEC,
     Journal,
     RunSpec,
+    drawn,
     read_status,
 )
-from edgefront.core.training.tensorboard import drawn
 from edgefront.core.validation import invalid_input
 
 ENDED = ("smaller", "invalid", "failed")
@@ -128,9 +128,10 @@ def write_result(trainer: Trainer, folder: Path) -> None:
         "seed": trainer.spec.seed,
         **{split: None if score is None else asdict(score) for split, score in scores.items()},
     }
-    model = trainer.whole_model()
-    if model is not None:
-        write_package(folder / RESULT, model, trainer.data, facts)
+    if trainer.ranks.is_first:
+        data = trainer.data
+        source = None if data.source_vocab_size is None else data.source_tokenizer()
+        write_package(folder / RESULT, trainer.model, data.tokenizer(), facts, source)
     trainer.ranks.wait()
 
 

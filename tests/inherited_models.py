@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from packages import Data, lively
+from packages import lively
 from torch import Tensor
 
 from edgefront.core.data.tokenizers.tokenizers import Bytes
@@ -91,7 +91,7 @@ def child_of(model: LanguageModel, child: Architecture, table: CutTable, of: Imp
 
 def write_parent(folder: Path, model: LanguageModel, **facts: Any) -> CutLaw:
     """Writes the model as a folder of ours, over bytes, with a study of its cuts."""
-    write_package(folder, model, Data(Bytes()), {"name": "parent", **facts})
+    write_package(folder, model, Bytes(), {"name": "parent", **facts})
     of = cutter(model)
     table = of.table()
     parts, losses = of.combinations(table, 12, 0)

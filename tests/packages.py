@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from edgefront.core.data.tokenizers.tokenizers import Bytes, Tokenizer
-from edgefront.core.errors import InvalidInput
+from edgefront.core.data.tokenizers.tokenizers import Bytes
 from edgefront.core.evaluation.package import Package, read_package, write_package
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.nn.model import LanguageModel
@@ -38,26 +36,6 @@ DESCRIPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-@dataclass(frozen=True)
-class Data:
-    """Tokenizers as prepared data has them."""
-
-    text: Tokenizer
-    source: Tokenizer | None = None
-
-    @property
-    def source_vocab_size(self) -> int | None:
-        return None if self.source is None else self.source.vocab_size
-
-    def tokenizer(self) -> Tokenizer:
-        return self.text
-
-    def source_tokenizer(self) -> Tokenizer:
-        if self.source is None:
-            raise InvalidInput("no parallel text")
-        return self.source
-
-
 def lively(description: dict[str, Any], seed: int = 1, spread: float = 0.3) -> LanguageModel:
     """Weights in which nothing is one, zero or tiny."""
     architecture = Architecture.parse({"d_model": 16, "embedding": {"vocab_size": 256}, **description})
@@ -71,5 +49,5 @@ def lively(description: dict[str, Any], seed: int = 1, spread: float = 0.3) -> L
 
 def package(folder: Path, name: str = "transformer-xl", **facts: Any) -> Package:
     """Over bytes."""
-    write_package(folder, lively(DESCRIPTIONS[name]), Data(Bytes()), facts)
+    write_package(folder, lively(DESCRIPTIONS[name]), Bytes(), facts)
     return read_package(folder)

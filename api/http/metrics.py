@@ -1,7 +1,7 @@
 """Prometheus metrics: requests, and the service's state at the time of the scrape.
 
 Labels have a limited set of values: route templates, HTTP methods, states, devices. So a training's own curves are not
-among them: TensorBoard has those (`core.training.tensorboard`).
+among them: TensorBoard has those (`core.training.run_folder`).
 """
 
 from __future__ import annotations

@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from edgefront.core.data.tokenizers.tokenizers import Tokenizer
 from edgefront.core.errors import Diverged, InvalidInput
 from edgefront.core.evaluation.package import Package
 from edgefront.core.evaluation.perplexity import first_token
 from edgefront.core.evaluation.translation import beam_search
+from edgefront.core.nn.embedding import RelativePositions
 from edgefront.core.nn.model import LanguageModel
-from edgefront.core.nn.positions import RelativePositions
 
 _PROMPT_SEGMENT = 512
 """Tokens of a prompt that are read in one pass."""
@@ -152,12 +153,6 @@ def _check(model: LanguageModel, prompt: Sequence[int], tokens: int, memory: int
         )
 
 
-class TextTokenizer(Protocol):
-    """What turns tokens into text."""
-
-    def decode(self, ids: Any, /) -> str: ...
-
-
 class TextStream:
     """The text of tokens as they come: pieces that, put together, are the text of all of them.
 
@@ -165,7 +160,7 @@ class TextStream:
     what was before, so that no more than a line is decoded at a time.
     """
 
-    def __init__(self, tokenizer: TextTokenizer, before: Sequence[int] = ()) -> None:
+    def __init__(self, tokenizer: Tokenizer, before: Sequence[int] = ()) -> None:
         self._tokenizer = tokenizer
         self._ids = list(before)
         self._returned = len(tokenizer.decode(self._ids).rstrip(_CUT)) if self._ids else 0
@@ -197,33 +192,28 @@ class Generated:
     ended: Literal["end", "length"]
 
 
-@dataclass(frozen=True)
-class TextOptions:
-    """How a prompt is read, and how far the text goes on."""
-
-    memory: int | None = None
-    """Tokens of the past that are attended to. None: as many as its evaluation gave the model, with the distances
-    clamped as there; all of them for models with a bounded number of positions."""
-    stop_at_end: bool = True
-    """End with a token that ends a line (words) or a document (bpe), where the tokenizer has one."""
-    chat: bool = False
-    """The prompt is what a user says, put into the chat template of the model, and the text is the answer."""
-    special: bool = False
-    """The names of special tokens in the prompt mean these tokens, and not their characters."""
-
-
 def generate_text(
     package: Package,
     prompt: str,
     tokens: int,
     sampling: Sampling = Sampling(),
-    options: TextOptions = TextOptions(),
     *,
+    memory: int | None = None,
+    stop_at_end: bool = True,
+    chat: bool = False,
+    special: bool = False,
     device: torch.device | str = "cpu",
     on_text: Callable[[str], None] | None = None,
 ) -> Generated:
-    """Text that a trained model writes after the prompt; of a translation model the prompt's translation. `on_text` is
-    called with each piece of text as it comes.
+    """Text that a trained model writes after the prompt; of a translation model the prompt's translation.
+
+    Args:
+        memory: tokens of the past that are attended to. None: as many as its evaluation gave the model, with the
+            distances clamped as there; all of them for models with a bounded number of positions.
+        stop_at_end: end with a token that ends a line (words) or a document (bpe), where the tokenizer has one.
+        chat: the prompt is what a user says, put into the chat template of the model, and the text is the answer.
+        special: the names of special tokens in the prompt mean these tokens, and not their characters.
+        on_text: called with each piece of text as it comes.
 
     An empty prompt begins a new document. Raises as `generate` does, and `InvalidInput` for a prompt with characters
     that the tokenizer does not have. A translation is what beam search finds; `sampling` has no part in it.
@@ -231,11 +221,11 @@ def generate_text(
     model = package.model(device)
     if package.architecture.source is not None:
         return _translated(package, model, prompt, tokens, on_text)
-    tokenizer, recipe, memory = package.tokenizer, package.recipe, options.memory
-    if options.chat:
+    tokenizer, recipe = package.tokenizer, package.recipe
+    if chat:
         ids = tokenizer.chat(prompt)
     else:
-        ids = tokenizer.prompt_with_special(prompt) if options.special else tokenizer.prompt(prompt)
+        ids = tokenizer.prompt_with_special(prompt) if special else tokenizer.prompt(prompt)
     if tokenizer.eos is not None and (not ids or (recipe is not None and recipe.task == "sentences")):
         ids = [tokenizer.eos, *ids]
     if recipe is not None and package.architecture.max_length is None:
@@ -251,17 +241,13 @@ def generate_text(
             if on_text is not None:
                 on_text(text)
 
-    stop, never = (
-        tokenizer.stops if options.stop_at_end else (),
-        tokenizer.unused(package.architecture.embedding.vocab_size),
-    )
     found = generate(
         model,
         ids,
         tokens,
         sampling,
-        stop=stop,
-        never=never,
+        stop=tokenizer.stops if stop_at_end else (),
+        never=tokenizer.unused(package.architecture.embedding.vocab_size),
         memory=memory,
         on_token=lambda token: put(stream.add(token)),
     )

@@ -36,8 +36,7 @@ class TrainedModel(LM):
 
     def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
         """(context, continuation) → log-probability in nats, and whether greedy decoding would write it."""
-        pairs = [self.scorer.encoded(*request.args) for request in requests]
-        return [(likelihood.nats, likelihood.is_greedy) for likelihood in self.scorer.score(pairs)]
+        return self.scorer.score([self.scorer.encoded(*request.args) for request in requests])
 
     def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:
         """(text,) → log-probability of all of it in nats."""

@@ -40,9 +40,11 @@ _Licence = Annotated[str, Field(pattern=f"^{LICENCE.pattern}$")]
 _Real = Annotated[float, Field(allow_inf_nan=False)]
 
 
-class _Scores(BaseModel):
+class _Fact(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
+
+class _Scores(_Fact):
     loss: _Real | None = None
     tokens: _Count | None = None
     perplexity: _Real | None = None
@@ -51,10 +53,8 @@ class _Scores(BaseModel):
     bleu: _Real | None = None
 
 
-class _Origin(BaseModel):
+class _Origin(_Fact):
     """Another model, of which it was cut or from which it learnt."""
-
-    model_config = ConfigDict(extra="ignore")
 
     name: _Text | None = None
     training: _Text | None = None
@@ -65,16 +65,12 @@ class _Origin(BaseModel):
     temperature: _Real | None = None
 
 
-class _Cut(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
+class _Cut(_Fact):
     sentence: Annotated[str, Field(max_length=2000)]
 
 
-class _Recorded(BaseModel):
+class _Recorded(_Fact):
     """What a folder may say of its model's origin, for the model card."""
-
-    model_config = ConfigDict(extra="ignore")
 
     name: Annotated[str, Field(min_length=1, max_length=100)] | None = None
     licence: _Licence | None = None
@@ -141,7 +137,11 @@ def check_imported(folder: Path, *, name: str | None = None, licence: str | None
             facts["level"] = tokenizer.level
         facts.setdefault("name", f"model {described.digest[:8]}")
         package = describe_as(package, facts)
-        return ImportedModel(described, package.facts, _digest(folder))
+        hashed = hashlib.sha256()
+        for file in _CONTENT:
+            if (folder / file).is_file():
+                hashed.update(f"{file} {sha256(folder / file)}\n".encode())
+        return ImportedModel(described, package.facts, hashed.hexdigest())
 
 
 def _recorded(folder: Path) -> dict[str, Any]:
@@ -154,14 +154,6 @@ def _recorded(folder: Path) -> dict[str, Any]:
     if recorded.recipe is not None:
         Recipe.parse(recorded.recipe)
     return json.loads(recorded.model_dump_json(exclude_none=True))  # type: ignore[no-any-return]
-
-
-def _digest(folder: Path) -> str:
-    hashed = hashlib.sha256()
-    for name in _CONTENT:
-        if (folder / name).is_file():
-            hashed.update(f"{name} {sha256(folder / name)}\n".encode())
-    return hashed.hexdigest()
 
 
 @contextmanager

@@ -54,8 +54,10 @@ def front_matter(architecture: Architecture, facts: Mapping[str, Any], name: str
     import yaml
 
     task, data = task_of(architecture), data_of(facts)
+    stated = "-".join(str(facts.get("licence") or _NO_LICENCE).lower().split())
+    licence = {"license": stated} if stated in _LICENCES else {"license": _OTHER, "license_name": stated}
     fields: dict[str, Any] = {
-        **_hub_licence(facts.get("licence")),
+        **licence,
         "library_name": library,
         "pipeline_tag": task,
         "tags": ["edgefront", *(["translation"] if task == "translation" else [])],
@@ -126,14 +128,6 @@ def forbids_derivatives(licence: str) -> bool:
     return "nd" in licence.lower().split("-")
 
 
-def _hub_licence(stated: str | None) -> dict[str, str]:
-    """`unknown` where none was stated: the Hub's own word for it."""
-    if not stated:
-        return {"license": _NO_LICENCE}
-    slug = "-".join(str(stated).lower().split())
-    return {"license": slug} if slug in _LICENCES else {"license": _OTHER, "license_name": slug}
-
-
 def _results(task: str, facts: Mapping[str, Any], data: DataSet | None) -> list[dict[str, Any]]:
     name = str(facts.get("dataset") or "unnamed data")
     results = []
@@ -186,12 +180,14 @@ def model_card(
     latency_half_width_ms, peak_bytes and vocab_size.
     """
     parameters = count(architecture)
+    length = architecture.max_length or architecture.context_length
+    within = f", for up to {length:,} of them at once" if length else ""
     name = _plain(facts.get("name") or f"Language model {architecture.digest[:12]}")
     parts = [
         front_matter(architecture, facts, str(facts.get("name") or architecture.digest[:12]), library),
         f"# {name}\n",
         f"{_blocks(architecture)}; {parameters.decoder:,} parameters in its blocks, {sum(parameters):,} in "
-        f"all, over {architecture.embedding.vocab_size:,} tokens{_context(architecture)}. "
+        f"all, over {architecture.embedding.vocab_size:,} tokens{within}. "
         f"Architecture `{architecture.digest}`.\n",
         "## Training\n",
         _table(("", ""), _training(facts)),
@@ -216,12 +212,6 @@ def _blocks(architecture: Architecture) -> str:
         " that translates" if architecture.source else "" if architecture.causal else " with bidirectional attention"
     )
     return f"A model{encoder} of width {architecture.d_model} with {kinds} block{'s' * (len(architecture.blocks) > 1)}"
-
-
-def _context(architecture: Architecture) -> str:
-    """Nothing where none is stated: positions without an end."""
-    length = architecture.max_length or architecture.context_length
-    return f", for up to {length:,} of them at once" if length else ""
 
 
 def _training(facts: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
@@ -296,7 +286,8 @@ def _evaluation(facts: Mapping[str, Any]) -> str:
     }
     present = [name for name in names if any(score.get(name) is not None for _, score in scores)]
     rows = [
-        (split, *(_score(score.get(name)) for name in present), _number(score.get("tokens"))) for split, score in scores
+        (split, *(_number(score.get(name), ".4g") for name in present), _number(score.get("tokens")))
+        for split, score in scores
     ]
     return _table(("split", *(names[name] for name in present), "tokens"), rows) + _how(facts)
 
@@ -387,12 +378,8 @@ def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
-def _number(value: Any) -> str:
-    return "" if value is None else f"{value:,}"
-
-
-def _score(value: Any) -> str:
-    return "" if value is None else f"{value:.4g}"
+def _number(value: Any, form: str = ",") -> str:
+    return "" if value is None else format(value, form)
 
 
 def _plain(value: Any) -> str:

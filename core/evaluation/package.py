@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from edgefront.core.data.tokenizers.load import load_tokenizer
@@ -45,33 +45,23 @@ _SNAPSHOT = re.compile("[0-9a-f]{40}")
 """What the Hub's cache calls a revision's folder."""
 
 
-class Data(Protocol):
-    """What a model was trained on, as far as a package needs it: prepared data has it all."""
-
-    @property
-    def source_vocab_size(self) -> int | None: ...
-
-    def tokenizer(self) -> Tokenizer: ...
-
-    def source_tokenizer(self) -> Tokenizer: ...
-
-
 def write_package(
     folder: Path,
     model: LanguageModel,
-    data: Data,
+    tokenizer: Tokenizer,
     facts: Mapping[str, Any],
+    source_tokenizer: Tokenizer | None = None,
 ) -> None:
     """Writes the package of a trained model into `folder`, created if missing; existing files are replaced.
 
     Args:
-        data: gives the tokenizers.
         facts: JSON; the facts for `model_card` are optional. `recipe` is a complete `Recipe`.
+        source_tokenizer: that of what a translation model translates.
 
     Every file is written atomically, and `result.json` last. Raises `Unavailable` where the disk is full.
     """
-    source = None if data.source_vocab_size is None else data.source_tokenizer()
-    _write(folder, model.architecture, _Arrays(dict(model.named_parameters())), data.tokenizer(), source, facts)
+    weights = _Arrays(dict(model.named_parameters()))
+    _write(folder, model.architecture, weights, tokenizer, source_tokenizer, facts)
 
 
 def import_transformers(folder: Path, output: Path) -> Pieces | None:

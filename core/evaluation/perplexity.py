@@ -9,55 +9,141 @@ they read each segment together with the `memory` tokens before it, which do not
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from edgefront.core.data.batches.batch import IGNORED, Tokens
+from edgefront.core.data.prepared.prepared import Split
 from edgefront.core.data.tokenizers.tokenizers import BOS, Tokenizer
 from edgefront.core.errors import Diverged, InvalidInput
-from edgefront.core.evaluation.windows import Passage, batched, documents, streams, windows
+from edgefront.core.nn.embedding import RelativePositions
 from edgefront.core.nn.model import LanguageModel
-from edgefront.core.nn.positions import RelativePositions
-from edgefront.core.recipes.precision import autocast
-from edgefront.core.recipes.recipe import Evaluation, Precision, Task
-from edgefront.core.recipes.task import reads_on
+from edgefront.core.recipes.recipe import Evaluation, Precision, Task, reads_on
 from edgefront.core.spaces.architecture import Architecture
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Passage:
+    """Rows of a text: row r predicts `tokens` from `first[r]` on, `sizes[r]` of them, each from those before it.
+
+    Of these the first `skips[r]` are context alone and count nowhere. With a `begin` that token stands before each
+    row's first prediction; without one it is the text's own. `documents[r]` is the sentence that the row is.
+    """
+
+    tokens: NDArray[Any]
+    first: Integers
+    sizes: Integers
+    skips: Integers
+    begin: int | None = None
+    documents: Integers | None = None
+
+    @property
+    def rows(self) -> int:
+        return len(self.first)
+
+    @property
+    def length(self) -> int:
+        """Length of the longest row."""
+        return int(self.sizes.max())
+
+    @property
+    def count(self) -> int:
+        """Predictions that count."""
+        return int((self.sizes - self.skips).sum())
+
+    def cut(self, start: int, stop: int) -> tuple[Tokens, Tokens]:
+        """Inputs and targets of the places `start` … `stop` - 1 of all rows, int64 [rows, stop - start] each.
+
+        Targets are `IGNORED` where they do not count and after the end of a row, inputs any token there.
+        """
+        places = np.arange(start, stop)
+        at = np.minimum(self.first[:, None] + places, len(self.tokens) - 1)
+        counts = (places >= self.skips[:, None]) & (places < self.sizes[:, None])
+        targets = np.where(counts, self.tokens[at].astype(np.int64), IGNORED)
+        inputs = self.tokens[np.maximum(at - 1, 0)].astype(np.int64)
+        if self.begin is not None and start == 0:
+            inputs[:, 0] = self.begin
+        return inputs, targets
+
+    def some(self, rows: Integers) -> Passage:
+        """These of the rows."""
+        documents = None if self.documents is None else self.documents[rows]
+        return Passage(self.tokens, self.first[rows], self.sizes[rows], self.skips[rows], self.begin, documents)
+
+
+def streams(tokens: NDArray[Any], rows: int, max_tokens: int | None = None) -> Passage:
+    """The text cut into `rows` of equal length, the last one being shorter; at most as many as there are predictions.
+
+    A row's first input is the last target of the row before.
+    """
+    total = max(0, len(tokens) - 1)
+    if max_tokens is not None:
+        total = min(total, max_tokens)
+    length = -(-total // max(1, min(rows, total)))
+    first = np.arange(1, 1 + total, max(1, length), dtype=np.int64)
+    sizes = np.minimum(length, 1 + total - first)
+    return Passage(tokens, first, sizes, np.zeros_like(first))
+
+
+def documents(
+    tokens: NDArray[Any], starts: NDArray[Any], begin: int | None = None, max_tokens: int | None = None
+) -> Passage:
+    """A row a document (a sentence), those without a prediction left out.
+
+    `max_tokens`: the documents from the first on that make no more predictions than these, but one at least.
+    """
+    edges = np.asarray(starts, np.int64)
+    skipped = 0 if begin is not None else 1
+    first, sizes = edges[:-1] + skipped, np.diff(edges) - skipped
+    chosen = np.flatnonzero(sizes > 0)
+    if max_tokens is not None and len(chosen):
+        chosen = chosen[: max(1, int(np.searchsorted(np.cumsum(sizes[chosen]), max_tokens, "right")))]
+    return Passage(tokens, first[chosen], sizes[chosen], np.zeros_like(chosen), begin, chosen)
+
+
+def batched(passage: Passage, rows: int) -> Iterator[Passage]:
+    """The rows, so many at a time, those of like length together."""
+    order = np.argsort(-passage.sizes, kind="stable")
+    for start in range(0, len(order), rows):
+        yield passage.some(order[start : start + rows])
+
+
+def windows(passage: Passage, segment: int, memory: int) -> Iterable[Passage]:
+    """Every row cut into `segment` predictions at a time, each behind `memory` others that do not count.
+
+    Two passages at most: the windows at a row's beginning, which may have less before them, and the others.
+    """
+    counts = -(-passage.sizes // segment)
+    row = np.repeat(np.arange(passage.rows), counts)
+    start = (np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)) * segment
+    low = np.maximum(0, start - memory)
+    high = np.minimum(start + segment, passage.sizes[row])
+    for at_beginning in (True, False):
+        chosen = np.flatnonzero((low == 0) == at_beginning)
+        if len(chosen):
+            yield Passage(
+                passage.tokens,
+                passage.first[row[chosen]] + low[chosen],
+                (high - low)[chosen],
+                (start - low)[chosen],
+                passage.begin if at_beginning else None,
+            )
+
 
 Progress = Callable[[int, int], None]
 """Called with the tokens counted so far and with all there will be; what it raises ends the evaluation."""
 
 MAX_DEFAULT_SEGMENT = 1024
 """Tokens of a segment at most where neither a recipe nor a person says how many."""
-
-
-class Text(Protocol):
-    """What is evaluated on: a split of prepared data."""
-
-    @property
-    def tokens(self) -> NDArray[Any]:
-        """All tokens, one after the other: integers [n]."""
-        ...
-
-    @property
-    def starts(self) -> NDArray[Any]:
-        """Places where documents or sentences begin, and n: int64 [documents + 1]."""
-        ...
-
-    @property
-    def characters(self) -> int:
-        """Characters of the text that was tokenised; 0 where unknown."""
-        ...
-
-    @property
-    def words(self) -> int:
-        """Words of the text, as its data set counts them; 0 where unknown."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -76,26 +162,16 @@ class Perplexity:
     word_perplexity: float | None
 
 
-@dataclass(frozen=True)
-class Reading:
-    """How much of a split is read, and whether as running text or by the sentence."""
-
-    max_tokens: int | None = None
-    """Predictions at most, from the beginning of the split on; of sentences as many whole ones."""
-    sentences: bool = False
-    """Each document of `split.starts` is read by itself."""
-    begin: int | None = None
-    """Token that stands before a sentence, by which its first token is predicted too."""
-
-
 def perplexity(
     model: LanguageModel,
-    split: Text,
+    split: Split,
     evaluation: Evaluation,
     *,
     device: torch.device | str,
     precision: Precision = "float32",
-    reading: Reading = Reading(),
+    max_tokens: int | None = None,
+    sentences: bool = False,
+    begin: int | None = None,
     progress: Progress | None = None,
 ) -> Perplexity:
     """The model's perplexity on a split. The model is on `device`, and left in the mode that it was in.
@@ -108,19 +184,23 @@ def perplexity(
     `evaluation.same_length` lets every token see `memory` + 1 keys, itself included; `clamp` replaces the
     architecture's own for relative positions. Both are without effect where there is no such attention.
 
-    `precision` is that of the passes (autocast); losses are added up in float64.
+    Args:
+        precision: of the passes (autocast); losses are added up in float64.
+        max_tokens: predictions at most, from the beginning of the split on; of sentences as many whole ones.
+        sentences: read each document of `split.starts` by itself, instead of running text.
+        begin: token that stands before a sentence, by which its first token is predicted too.
 
     Parallel text (a split with `source`) is read as sentences, each after its source. Raises `InvalidInput` for a model
     that does not predict the next token, a text without a prediction, and windows longer than the model's positions;
     `Diverged` for a loss that is not a number.
     """
-    source: Text | None = getattr(split, "source", None)
+    source = split.source
     _check(model, evaluation, source)
-    one_by_one = reading.sentences or source is not None
+    one_by_one = sentences or source is not None
     text = (
-        documents(split.tokens, split.starts, reading.begin, reading.max_tokens)
+        documents(split.tokens, split.starts, begin, max_tokens)
         if one_by_one
-        else streams(split.tokens, evaluation.rows if reads_on(model.architecture) else 1, reading.max_tokens)
+        else streams(split.tokens, evaluation.rows if reads_on(model.architecture) else 1, max_tokens)
     )
     if text.rows == 0:
         raise InvalidInput(
@@ -187,7 +267,7 @@ class _Reader:
         inputs, targets = passage.cut(0, passage.length)
         self._add(self.model(self._tensor(inputs), "none", window=self.window), targets)
 
-    def translate(self, passage: Passage, source: Text) -> None:
+    def translate(self, passage: Passage, source: Split) -> None:
         """Each row after the source's document of the same number."""
         inputs, targets = passage.cut(0, passage.length)
         assert passage.documents is not None
@@ -239,7 +319,7 @@ def evaluating(
             relative.clamp = before
 
 
-def _check(model: LanguageModel, evaluation: Evaluation, source: Text | None) -> None:
+def _check(model: LanguageModel, evaluation: Evaluation, source: Split | None) -> None:
     architecture = model.architecture
     if not architecture.causal or architecture.output.kind != "tokens":
         raise InvalidInput(
@@ -268,7 +348,7 @@ def _check(model: LanguageModel, evaluation: Evaluation, source: Text | None) ->
         )
 
 
-def perplexity_of(total: float, count: int, split: Text | None) -> Perplexity:
+def perplexity_of(total: float, count: int, split: Split | None) -> Perplexity:
     """Perplexity of `count` predictions whose losses add up to `total` nats, on a split whose characters and words are
     known.
 
@@ -295,3 +375,9 @@ def _exp(nats: float) -> float | None:
         return math.exp(nats)
     except OverflowError:
         return None
+
+
+def autocast(device: torch.device, precision: Precision) -> torch.autocast:
+    """Passes in this precision within it; weights, and the losses of tokens, stay float32."""
+    half = torch.float16 if precision == "float16" else torch.bfloat16
+    return torch.autocast(device.type, half, enabled=precision != "float32")

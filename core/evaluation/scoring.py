@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,18 +20,13 @@ from edgefront.core.evaluation.generate import Sampling, TextStream, generate
 from edgefront.core.evaluation.package import Package
 from edgefront.core.evaluation.perplexity import evaluating, padded
 from edgefront.core.nn.model import LanguageModel
-from edgefront.core.recipes.recipe import Evaluation
-from edgefront.core.recipes.task import reads_on
+from edgefront.core.recipes.recipe import Evaluation, reads_on
 
 _POSITIONS = 64  # logits over the whole vocabulary are computed for so many positions at a time
 
 
-@dataclass(frozen=True)
-class Likelihood:
-    """Log-likelihood of a continuation in nats, and whether each of its tokens is the likeliest one."""
-
-    nats: float
-    is_greedy: bool
+Likelihood = tuple[float, bool]
+"""Log-likelihood of a continuation in nats, and whether each of its tokens is the likeliest one."""
 
 
 class TextScorer:
@@ -76,7 +70,7 @@ class TextScorer:
         self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], progress: Callable[[int, int], None] | None = None
     ) -> list[Likelihood]:
         """Likelihood of each continuation given its context, both as tokens; a context has at least one token."""
-        likelihoods = [Likelihood(0.0, True)] * len(pairs)
+        likelihoods: list[Likelihood] = [(0.0, True)] * len(pairs)
         order = sorted(range(len(pairs)), key=lambda i: -len(pairs[i][0]) - len(pairs[i][1]))
         with evaluating(self.model, self.device, "float32", self.evaluation.clamp):
             for start in range(0, len(order), self.rows):
@@ -96,7 +90,7 @@ class TextScorer:
         tokens = self.tokenizer.encode(text)
         step = self.longest or max(1, len(tokens))
         pairs = [([self.begin, *tokens[:start]], tokens[start : start + step]) for start in range(0, len(tokens), step)]
-        return sum(likelihood.nats for likelihood in self.score(pairs))
+        return sum(nats for nats, _ in self.score(pairs))
 
     def write(self, context: str, tokens: int, until: Sequence[str], sampling: Sampling) -> str:
         """Text that continues the context, up to the first of `until`, the end token or the maximum number of
@@ -149,8 +143,12 @@ class TextScorer:
         hidden = self._hidden(torch.from_numpy(tokens).to(self.device))
         batch_labels = torch.from_numpy(padded_labels).to(self.device)
         nats = self.model.token_losses(hidden, batch_labels).double().sum(1).neg().tolist()
-        greedy = self._is_greedy(hidden, batch_labels).tolist()
-        return [Likelihood(total, bool(likeliest)) for total, likeliest in zip(nats, greedy, strict=True)]
+        row, position = (batch_labels != IGNORED).nonzero(as_tuple=True)
+        greedy = torch.ones(len(batch_labels), dtype=torch.bool, device=self.device)
+        for rows, positions in zip(row.split(_POSITIONS), position.split(_POSITIONS), strict=True):
+            logits: Any = self.model.output(hidden[rows, positions], self.model.embedding)
+            greedy[rows[logits.argmax(-1) != batch_labels[rows, positions]]] = False
+        return list(zip(nats, greedy.tolist(), strict=True))
 
     def _hidden(self, tokens: Tensor) -> Tensor:
         """[batch, length] → [batch, length, d_model]."""
@@ -165,15 +163,6 @@ class TextScorer:
             state = state.keep(memory)
             parts.append(hidden)
         return torch.cat(parts, 1)
-
-    def _is_greedy(self, hidden: Tensor, labels: Tensor) -> Tensor:
-        """Bool [batch]: whether every label that is not ignored is the likeliest token."""
-        row, position = (labels != IGNORED).nonzero(as_tuple=True)
-        greedy = torch.ones(len(labels), dtype=torch.bool, device=labels.device)
-        for rows, positions in zip(row.split(_POSITIONS), position.split(_POSITIONS), strict=True):
-            logits: Any = self.model.output(hidden[rows, positions], self.model.embedding)
-            greedy[rows[logits.argmax(-1) != labels[rows, positions]]] = False
-        return greedy
 
 
 def _begin(tokenizer: Tokenizer) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
@@ -20,11 +20,12 @@ from edgefront.core.finetune.finetune import (
     Row,
     Scores,
     Specials,
+    Tuned,
     fine_tune,
     scores_of,
+    squad_scores,
     with_head,
 )
-from edgefront.core.finetune.metrics import squad_scores
 from edgefront.core.nn.model import LanguageModel
 
 _WORD = re.compile(r"\S+")
@@ -42,16 +43,6 @@ class Question:
     text: str
     context: str
     answers: tuple[tuple[str, int], ...]
-
-
-@dataclass(frozen=True)
-class Answered:
-    """Scores in per cent, as the official script's; the answer to each question by its id; losses; the tuned model."""
-
-    scores: dict[str, float]
-    predictions: dict[str, str]
-    losses: list[float]
-    model: LanguageModel = field(repr=False)
 
 
 def read_questions(path: Path) -> list[Question]:
@@ -89,7 +80,7 @@ def answer_questions(
     *,
     device: torch.device | str = "cpu",
     progress: Progress | None = None,
-) -> Answered:
+) -> Tuned:
     """Fine-tunes the encoder to find first and last word of each answer, and scores it on `test`.
 
     A text that is too long is read in windows, each beginning 128 tokens after the one before; a window without
@@ -119,7 +110,7 @@ def answer_questions(
     scores = squad_scores(
         [predictions[question.id] for question in test], [[text for text, _ in question.answers] for question in test]
     )
-    return Answered(scores, predictions, losses, tuned)
+    return Tuned(scores, predictions, losses, tuned)
 
 
 @dataclass(frozen=True)

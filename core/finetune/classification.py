@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,15 +12,17 @@ import torch
 from edgefront.core.data.tokenizers.tokenizers import Tokenizer
 from edgefront.core.errors import InvalidInput
 from edgefront.core.finetune.finetune import (
+    OF_CLASSES,
+    OF_NUMBERS,
     FineTuning,
     Progress,
     Row,
     Specials,
+    Tuned,
     fine_tune,
     scores_of,
     with_head,
 )
-from edgefront.core.finetune.metrics import OF_CLASSES, OF_NUMBERS
 from edgefront.core.nn.model import LanguageModel
 
 _TEXTS = (("sentence1", "sentence2"), ("question1", "question2"), ("question", "sentence"), ("premise", "hypothesis"))
@@ -49,17 +51,6 @@ class Examples:
 
     def __len__(self) -> int:
         return len(self.first)
-
-
-@dataclass(frozen=True)
-class Classified:
-    """Scores in per cent by name, what was predicted for each row, each step's loss, and the tuned model."""
-
-    scores: dict[str, float]
-    predictions: list[str] | list[float]
-    losses: list[float]
-    model: LanguageModel = field(repr=False)
-    classes: tuple[str, ...] = ()
 
 
 def read_table(path: Path, *, text: str | None = None, pair: str | None = None, label: str | None = None) -> Examples:
@@ -107,7 +98,7 @@ def classify(
     *,
     device: torch.device | str = "cpu",
     progress: Progress | None = None,
-) -> Classified:
+) -> Tuned:
     """Fine-tunes the encoder on `train`, and scores it on `test`: classes by accuracy, F1 and Matthews' correlation,
     numbers by Pearson's and Spearman's.
 
@@ -136,12 +127,11 @@ def classify(
     scores = np.stack(scores_of(tuned, test_rows, device=device, batch=settings.rows, precision=settings.precision))
     if not classes:
         predicted, actual = scores[:, 0].astype(np.float64), np.array(test.labels, np.float64)
-        return Classified(
-            {k: metric(predicted, actual) for k, metric in OF_NUMBERS.items()}, predicted.tolist(), losses, tuned
-        )
+        found = {name: metric(predicted, actual) for name, metric in OF_NUMBERS.items()}
+        return Tuned(found, predicted.tolist(), losses, tuned)
     best, right = scores.argmax(1), np.array([row.target for row in test_rows])
-    predictions = [classes[i] for i in best]
-    return Classified({k: metric(best, right) for k, metric in OF_CLASSES.items()}, predictions, losses, tuned, classes)
+    found = {name: metric(best, right) for name, metric in OF_CLASSES.items()}
+    return Tuned(found, [classes[i] for i in best], losses, tuned)
 
 
 def _rows(
@@ -159,19 +149,13 @@ def _rows(
             tokens = [specials.cls, *first[: longest - 2], specials.sep]
             made.append(Row(tokens, [0] * len(tokens), target))
             continue
-        own, other = _shortened(first, second, longest - 3)
+        own, other = list(first), list(second)
+        while len(own) + len(other) > longest - 3:  # tokens are taken off the longer one (BERT's `_truncate_seq_pair`)
+            (own if len(own) > len(other) else other).pop()
         tokens = [specials.cls, *own, specials.sep, *other, specials.sep]
         segments = [0] * (len(own) + 2) + [1 if kinds > 1 else 0] * (len(other) + 1)
         made.append(Row(tokens, segments, target))
     return made
-
-
-def _shortened(first: list[int], second: list[int], room: int) -> tuple[list[int], list[int]]:
-    """The beginnings of both: tokens are taken off the longer one until both fit (BERT's `_truncate_seq_pair`)."""
-    first, second = list(first), list(second)
-    while len(first) + len(second) > room:
-        (first if len(first) > len(second) else second).pop()
-    return first, second
 
 
 def _guessed(path: Path, head: list[str], pair: str | None) -> tuple[str, str | None]:

@@ -6,8 +6,11 @@ What the rows are is a task's matter: `core.finetune.classification` and `.answe
 from __future__ import annotations
 
 import math
+import re
+import string
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -18,13 +21,12 @@ from torch import Tensor
 
 from edgefront.core.data.tokenizers.tokenizers import Tokenizer
 from edgefront.core.errors import Diverged, InvalidInput
-from edgefront.core.evaluation.perplexity import evaluating, padded
+from edgefront.core.evaluation.perplexity import autocast, evaluating, padded
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.graph.random_values import values
 from edgefront.core.nn.dropout import Dropout
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load
-from edgefront.core.recipes.precision import autocast
 from edgefront.core.recipes.recipe import Optimizer, Precision, Schedule
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.training.optimizers import learning_rate, make_optimizer, set_learning_rate
@@ -91,6 +93,18 @@ class Specials:
                 allowed="a bpe or WordPiece tokenizer with them, as for masked training",
             )
         return cls(**{name: int(token) for name, token in tokens.items() if token is not None})
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """Scores in per cent by name; what was predicted, of classes and numbers by row, of answers by the question's id;
+    each step's loss; the tuned model.
+    """
+
+    scores: dict[str, float]
+    predictions: Any
+    losses: list[float]
+    model: LanguageModel = field(repr=False)
 
 
 def with_head(
@@ -216,3 +230,90 @@ def _inputs(model: LanguageModel, rows: Sequence[Row], device: torch.device) -> 
     if model.architecture.embedding.segments:
         segments = torch.from_numpy(padded([np.asarray(row.segments) for row in rows])[0]).to(device)
     return torch.from_numpy(tokens).to(device), torch.from_numpy(mask).to(device), segments
+
+
+Numbers = NDArray[np.float64]
+
+
+def accuracy(predicted: NDArray[Any], actual: NDArray[Any]) -> float:
+    """Share of rows that are right."""
+    return 100 * float(np.mean(predicted == actual))
+
+
+def f1(predicted: NDArray[Any], actual: NDArray[Any]) -> float:
+    """F1 of class 1 where there are two (GLUE's MRPC and QQP), else the mean over all classes that occur."""
+    classes = np.union1d(predicted, actual)
+    chosen = [1] if classes.max(initial=0) <= 1 else classes.tolist()
+    right = [int(((predicted == label) & (actual == label)).sum()) for label in chosen]
+    there = [int((predicted == label).sum() + (actual == label).sum()) for label in chosen]
+    return 100 * float(np.mean([2 * n / total if n else 0.0 for n, total in zip(right, there, strict=True)]))
+
+
+def matthews(predictions: NDArray[Any], labels: NDArray[Any]) -> float:
+    """Matthews' correlation (CoLA), for any number of classes (Gorodkin 2004, eq. 8); 0 where either is constant."""
+    classes = np.union1d(predictions, labels)
+    predicted, actual = (
+        np.array([(rows == cls).sum() for cls in classes], np.float64) for rows in (predictions, labels)
+    )
+    n = float(len(labels))
+    covariance = n * float((predictions == labels).sum()) - float(predicted @ actual)
+    spread = (n * n - float(predicted @ predicted)) * (n * n - float(actual @ actual))
+    return 100 * covariance / spread**0.5 if spread > 0 else 0.0
+
+
+def pearson(predicted: Numbers, actual: Numbers) -> float:
+    """Linear correlation (STS-B); 0 where either is constant."""
+    x, y = predicted - predicted.mean(), actual - actual.mean()
+    spread = float(np.sqrt((x @ x) * (y @ y)))
+    return 100 * float(x @ y) / spread if spread > 0 else 0.0
+
+
+def spearman(predicted: Numbers, actual: Numbers) -> float:
+    """Correlation of ranks, ties sharing their mean rank."""
+    from scipy.stats import rankdata  # here: it takes a second to load, and only this task needs it
+
+    return pearson(rankdata(predicted), rankdata(actual))
+
+
+OF_CLASSES: dict[str, Callable[[NDArray[Any], NDArray[Any]], float]] = {
+    "accuracy": accuracy,
+    "f1": f1,
+    "matthews": matthews,
+}
+OF_NUMBERS: dict[str, Callable[[Numbers, Numbers], float]] = {"pearson": pearson, "spearman": spearman}
+
+# Answers ------------------------------------------------------------------------------------------------------------
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_PUNCTUATION = frozenset(string.punctuation)
+
+
+def normalised_answer(text: str) -> str:
+    """As SQuAD's official script compares answers: small letters, no punctuation, no articles, single spaces."""
+    text = "".join(character for character in text.lower() if character not in _PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", text).split())
+
+
+def exact_match(prediction: str, answers: Sequence[str]) -> float:
+    """1 if it is one of the answers, else 0. Without answers (SQuAD 2.0) nothing is the answer."""
+    return float(any(normalised_answer(prediction) == normalised_answer(answer) for answer in answers or [""]))
+
+
+def answer_f1(prediction: str, answers: Sequence[str]) -> float:
+    """The best overlap of words with any of the answers (Rajpurkar et al. 2016, §6.1), from 0 to 1."""
+    words, found = normalised_answer(prediction).split(), [0.0]
+    for right in (normalised_answer(answer).split() for answer in answers or [""]):
+        common = (Counter(words) & Counter(right)).total()
+        found.append(2 * common / (len(words) + len(right)) if words and right else float(words == right))
+    return max(found)
+
+
+def squad_scores(predictions: Sequence[str], answers: Sequence[Sequence[str]]) -> dict[str, float]:
+    """Means over all questions. Raises `InvalidInput` where there are none."""
+    if not predictions:
+        raise InvalidInput("there are no questions to score", field="questions", allowed="at least one")
+    pairs = list(zip(predictions, answers, strict=True))
+    return {
+        "exact_match": 100 * float(np.mean([exact_match(*pair) for pair in pairs])),
+        "f1": 100 * float(np.mean([answer_f1(*pair) for pair in pairs])),
+    }

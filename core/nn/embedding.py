@@ -11,8 +11,11 @@ from torch import Tensor, nn
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.parameters import table_specs
+from edgefront.core.graph.positions import Frequencies, frequencies, rotary_frequencies
 from edgefront.core.nn.layers import drop, make_norm
+from edgefront.core.spaces import embeddings_and_head
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.block import Attention
 
 
 class TokenEmbedding(nn.Module):
@@ -50,7 +53,12 @@ class TokenEmbedding(nn.Module):
         Raises `InvalidInput` for segments that the model does not have, `IndexError` for a token or a segment out of
         range.
         """
-        rows = self._clustered(tokens, dropout) if len(self.tables) > 1 else self._single(tokens, dropout)
+        if len(self.tables) > 1:
+            rows = self._clustered(tokens, dropout)
+        else:
+            rows = F.embedding(tokens, self.tables[0])
+            if len(self.projections):
+                rows = F.linear(drop(rows, dropout), self.projections[0])
         if self.factor != 1:
             rows = rows * self.factor
         if self.segments is not None:
@@ -65,10 +73,6 @@ class TokenEmbedding(nn.Module):
         if positions is not None:
             rows = rows + positions
         return rows if self.norm is None else self.norm(rows)
-
-    def _single(self, tokens: Tensor, dropout: float) -> Tensor:
-        rows = F.embedding(tokens, self.tables[0])
-        return F.linear(drop(rows, dropout), self.projections[0]) if len(self.projections) else rows
 
     def _clustered(self, tokens: Tensor, dropout: float) -> Tensor:
         """Every cluster looks all tokens up, those outside it as a row that is then set to zero, and adds its part.
@@ -87,3 +91,118 @@ class TokenEmbedding(nn.Module):
             total = part if total is None else total + part
         assert total is not None
         return total
+
+
+class LearnedPositions(nn.Embedding):
+    """One row of d_model a place, the first place reading row `offset` (2 in OPT)."""
+
+    def __init__(self, positions: embeddings_and_head.LearnedPositions, d_model: int) -> None:
+        super().__init__(positions.length + positions.offset, d_model)
+        self.offset = positions.offset
+        self.length = positions.length
+
+    def reset_parameters(self) -> None:  # as in `core.nn.layers`
+        pass
+
+    def forward(self, start: int, sequence: int) -> Tensor:
+        """Rows of the places start … start + sequence - 1, [sequence, d_model]."""
+        if start + sequence > self.length:
+            past = f" after {start} others" if start else ""
+            raise InvalidInput(
+                f"a sequence of {sequence} tokens{past} is longer than the model's {self.length} positions",
+                field="tokens",
+                value=start + sequence,
+                allowed=f"at most {self.length} tokens",
+            )
+        return self.weight[self.offset + start : self.offset + start + sequence]
+
+
+class SinusoidalPositions(nn.Module):
+    """Sines, then cosines, of each place (Vaswani et al. 2017, §3.5)."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.table = SinusoidTable(frequencies(d_model))
+
+    def forward(self, start: int, sequence: int, like: Tensor) -> Tensor:
+        """Returns the rows of places start … start + sequence - 1: [sequence, d_model], type and device of `like`."""
+        return self.table.rows(start + sequence, like)[start:]
+
+
+class RelativePositions(nn.Module):
+    """What Transformer-XL's attentions share (Dai et al. 2019, §3.3): sinusoids of distances and, if so, u and v."""
+
+    def __init__(self, architecture: Architecture, positions: embeddings_and_head.RelativePositions) -> None:
+        super().__init__()
+        self.clamp = positions.clamp
+        self.table = SinusoidTable(frequencies(architecture.d_model))
+        self.u = self.v = None
+        first = next((block for block in architecture.blocks if isinstance(block, Attention)), None)
+        if positions.shared and first is not None:
+            shape = (first.n_head, architecture.d_head(first))
+            self.u, self.v = nn.Parameter(torch.empty(shape)), nn.Parameter(torch.empty(shape))
+
+    def sinusoids(self, keys: int, like: Tensor) -> Tensor:
+        """Returns the rows of distances 0, 1, …, keys, or to the clamp: [rows, d_model], type and device of `like`."""
+        return self.table.rows(1 + (keys if self.clamp is None else min(keys, self.clamp)), like)
+
+    def distances(self, keys: int, device: torch.device) -> Tensor:
+        """Row of `sinusoids` for each of the distances keys, keys - 1, …, 0: int64 [keys + 1]."""
+        return torch.arange(keys, -1, -1, device=device).clamp(max=keys if self.clamp is None else self.clamp)
+
+
+class RotaryPositions(nn.Module):
+    """Rotates queries and keys by their places (Su et al. 2021, §3.2)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._tables: dict[tuple[embeddings_and_head.RotaryPositions, int], SinusoidTable] = {}
+
+    def apply_rotary(self, x: Tensor, place: int, by: embeddings_and_head.RotaryPositions) -> Tensor:
+        """[batch, head, n, d_head] at the places `place` … `place` + n - 1, rotated as `by` says.
+
+        Of the rotated features the first half are pairs with the second half (x₁, x₂), and become
+        (x₁·cos - x₂·sin, x₂·cos + x₁·sin): "rotate_half" of Hugging Face's transformers.
+        """
+        count, d_head = x.shape[2:]
+        if (by, d_head) not in self._tables:
+            self._tables[by, d_head] = SinusoidTable(rotary_frequencies(by, d_head))
+        sines, cosines = self._tables[by, d_head].rows(place + count, x)[place:].chunk(2, -1)
+        width = by.width(d_head)
+        turned, *rest = (x,) if width == d_head else x.split((width, d_head - width), -1)
+        first, second = turned.chunk(2, -1)
+        return torch.cat((first * cosines - second * sines, second * cosines + first * sines, *rest), -1)
+
+
+class SinusoidTable:
+    """[sin(n·f), cos(n·f)] for n = 0, 1, … and all frequencies f; kept between passes, made longer as needed."""
+
+    def __init__(self, per_place: Frequencies) -> None:
+        self.per_place = torch.from_numpy(per_place)
+        self._rows = torch.empty(0, 2 * len(per_place))
+
+    def rows(self, count: int, like: Tensor) -> Tensor:
+        """The first `count`, [count, 2·frequencies], type and device of `like`."""
+        table = self._rows
+        if table.shape[0] < count or table.dtype != like.dtype or table.device != like.device:
+            # Computed in float64; and as an ordinary tensor, which training can use after an inference.
+            with torch.inference_mode(False), torch.no_grad():
+                places = torch.arange(max(count, 2 * table.shape[0]), dtype=torch.float64)
+                angles = places.unsqueeze(1) * self.per_place
+                table = torch.cat((angles.sin(), angles.cos()), 1).to(like.device, like.dtype)
+            self._rows = table
+        return table[:count]
+
+
+def make_positions(architecture: Architecture) -> nn.Module:
+    """The module for the positions of this architecture, its parameters not yet filled."""
+    positions = architecture.positions
+    if isinstance(positions, embeddings_and_head.LearnedPositions):
+        return LearnedPositions(positions, architecture.d_model)
+    if isinstance(positions, embeddings_and_head.SinusoidalPositions):
+        return SinusoidalPositions(architecture.d_model)
+    if isinstance(positions, embeddings_and_head.RotaryPositions):
+        return RotaryPositions()
+    if isinstance(positions, embeddings_and_head.RelativePositions):
+        return RelativePositions(architecture, positions)
+    return nn.Module()  # nothing is added to the embedding

@@ -56,8 +56,30 @@ def make_norm(architecture: Architecture, width: int) -> nn.Module:
     return norm
 
 
-class Table(nn.Embedding):
-    """An embedding: rows by index; `weight` (rows, width) is not initialised."""
+class Residual(nn.Module):
+    """y = x + f(norm(x)) under norm pre, norm(x + f(x)) under post, x + norm(f(x)) under branch, and under both
+    x + after_norm(f(norm(x))); what is added is multiplied with the residual multiplier. Its subclasses are the f.
 
-    def reset_parameters(self) -> None:
-        pass
+    `has_norm`: False where f reads what another block has normed.
+    """
+
+    def __init__(self, architecture: Architecture, has_norm: bool = True) -> None:
+        super().__init__()
+        self.place = architecture.norm
+        self.multiplier = float(architecture.residual_multiplier)
+        self.norm = make_norm(architecture, architecture.d_model) if has_norm else None
+        self.after_norm = make_norm(architecture, architecture.d_model) if self.place == "both" else None
+
+    def normed(self, x: Tensor) -> Tensor:
+        """What f reads."""
+        return self.norm(x) if self.place in ("pre", "both") and self.norm is not None else x
+
+    def added(self, x: Tensor, update: Tensor) -> Tensor:
+        """What the block leaves, `update` being f of what it read."""
+        norm = {"branch": self.norm, "both": self.after_norm}.get(self.place)
+        if norm is not None:
+            update = norm(update)
+        if self.multiplier != 1:
+            update = update * self.multiplier
+        total = x + update
+        return self.norm(total) if self.place == "post" and self.norm is not None else total

@@ -10,17 +10,16 @@ from torch import Tensor, nn
 from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.state import Form, Logits, check_pass
 from edgefront.core.nn.blocks import make_block
-from edgefront.core.nn.context import Context
+from edgefront.core.nn.context import Context, State
 from edgefront.core.nn.dropout import NO_DROPOUT, Dropout
-from edgefront.core.nn.embedding import TokenEmbedding
-from edgefront.core.nn.layers import drop, make_norm
-from edgefront.core.nn.output import OutputLayer, select_positions
-from edgefront.core.nn.positions import (
+from edgefront.core.nn.embedding import (
     LearnedPositions,
     SinusoidalPositions,
+    TokenEmbedding,
     make_positions,
 )
-from edgefront.core.nn.state import State
+from edgefront.core.nn.layers import drop, make_norm
+from edgefront.core.nn.output import OutputLayer, select_positions
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.validation import one_of
 
@@ -175,13 +174,12 @@ class LanguageModel(nn.Module):
             positions=self.positions,
             dropout=self.dropout if self.training else NO_DROPOUT,
         )
-        for index, owner in enumerate(self._owners[first:], first):
-            hidden = self.blocks[owner](hidden, f"blocks.{index}", context)
+        hidden = self._through_blocks(hidden, context, first)
         return hidden if self.final_norm is None else self.final_norm(hidden)
 
-    def _through_blocks(self, hidden: Tensor, context: Context) -> Tensor:
+    def _through_blocks(self, hidden: Tensor, context: Context, first: int = 0) -> Tensor:
         """[batch, sequence, d_model] → the same, one block after the other. A supernet mixes them instead."""
-        for index, owner in enumerate(self._owners):
+        for index, owner in enumerate(self._owners[first:], first):
             hidden = self.blocks[owner](hidden, f"blocks.{index}", context)
         return hidden
 

@@ -35,16 +35,10 @@ def batch_of(architecture: Architecture, settings: ProxySettings, seed: int, dat
                 value=settings.length,
                 allowed=f"at most {model.max_length}",
             )
-    return _random(architecture, settings, seed) if data is None else _first(architecture, settings, seed, data)
-
-
-def _first(architecture: Architecture, settings: ProxySettings, seed: int, data: Path) -> Batch:
-    task: Task = "pairs" if architecture.source is not None else "streams" if architecture.causal else "masked"
-    recipe = Recipe(name="scoring", task=task, rows=settings.rows, segment=settings.length)
-    return make_batches(open_prepared(data), recipe, seed=seed)(0)
-
-
-def _random(architecture: Architecture, settings: ProxySettings, seed: int) -> Batch:
+    if data is not None:
+        task: Task = "pairs" if architecture.source is not None else "streams" if architecture.causal else "masked"
+        recipe = Recipe(name="scoring", task=task, rows=settings.rows, segment=settings.length)
+        return make_batches(open_prepared(data), recipe, seed=seed)(0)
     draw = generator(seed)
     tokens = _tokens(draw, architecture.embedding.vocab_size, settings.rows, settings.length + 1)
     inputs, targets = tokens[:, :-1], tokens[:, 1:]

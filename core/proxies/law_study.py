@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,9 +43,6 @@ class Judged:
     held_after_shift: float | None
     """Share of the intervals that hold it after that ratio is taken out."""
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class Agreement:
@@ -68,14 +64,11 @@ class Agreement:
     held_after_shift: float
     """Share of the intervals that hold after that ratio is taken out."""
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def agreement(log_perplexity: NDArray[np.float64], prediction: Prediction) -> Agreement:
     """Compares one prediction for each model with the perplexity that it reached."""
     apart = log_perplexity - prediction.log_perplexity
-    shift = float(np.median(apart))
+    held, ratio, held_after_shift = _held(apart, prediction.half_width)
     rho = {part.percent: part.spearman for part in slices_of(-log_perplexity, -prediction.log_perplexity)}
     return Agreement(
         models=len(apart),
@@ -84,9 +77,9 @@ def agreement(log_perplexity: NDArray[np.float64], prediction: Prediction) -> Ag
         best_30=rho[30],
         best_tenth=rho[10],
         error=float(np.sqrt(np.mean(apart**2))),
-        held=float(np.mean(np.abs(apart) <= prediction.half_width)),
-        ratio=float(np.exp(shift)),
-        held_after_shift=float(np.mean(np.abs(apart - shift) <= prediction.half_width)),
+        held=held,
+        ratio=ratio,
+        held_after_shift=held_after_shift,
     )
 
 
@@ -109,7 +102,8 @@ def judge(
         }.values()
     )
     architectures = [architecture for architecture, _ in models]
-    truth = np.array([_log(quality, number) for _, number in models])
+    logs = [log_of(quality.column, number) for _, number in models]
+    truth = np.array([np.nan if log is None else log for log in logs])
     chosen = laws_for_table(architectures) if law is None else [law] * len(models)
     scores: dict[str, float] = {}
     judged = []
@@ -128,8 +122,7 @@ def _judged(
 ) -> tuple[dict[str, float], Judged]:
     prediction, is_of_table = law.out_of_sample(Shapes.of(architectures), truth)
     apart = truth - prediction.log_perplexity
-    finite = bool(np.isfinite(apart).all())
-    shift = float(np.median(apart)) if finite else 0.0
+    held = _held(apart, prediction.half_width) if np.isfinite(apart).all() else (None, None, None)
     return (
         {
             architecture.digest: -value
@@ -141,16 +134,18 @@ def _judged(
             models=len(architectures),
             learnt_from=int(is_of_table.sum()),
             extrapolated=int(prediction.extrapolated.sum()),
-            held=float(np.mean(np.abs(apart) <= prediction.half_width)) if finite else None,
-            ratio=float(np.exp(shift)) if finite else None,
-            held_after_shift=float(np.mean(np.abs(apart - shift) <= prediction.half_width)) if finite else None,
+            held=held[0],
+            ratio=held[1],
+            held_after_shift=held[2],
         ),
     )
 
 
-def _log(quality: Quality, number: float) -> float:
-    value = log_of(quality.column, number)
-    return float("nan") if value is None else value
+def _held(apart: Floats, half_width: Floats) -> tuple[float, float, float]:
+    """Share of the intervals that hold, the median ratio, and the share that holds after it is taken out."""
+    shift = float(np.median(apart))
+    shares = (float(np.mean(np.abs(apart - moved) <= half_width)) for moved in (0.0, shift))
+    return next(shares), float(np.exp(shift)), next(shares)
 
 
 Floats = NDArray[np.float64]

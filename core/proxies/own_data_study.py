@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,9 +60,6 @@ class OwnDataStudy:
     half_width_ratios: float | None
     after: tuple[After, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def own_data_study(rows: Sequence[Row], quality: Quality) -> OwnDataStudy | None:
     """Studies the family that most models are of; None where no law is about them, or quality is no perplexity."""
@@ -87,9 +83,9 @@ def own_data_study(rows: Sequence[Row], quality: Quality) -> OwnDataStudy | None
     count = int(model.max()) + 1
     if count < MIN_PAIRS:
         return None
-    alone = _judged(law, models, shifted=True)
+    held, held_ratios, _, half_width_ratios = _judged(law, models, shifted=True)
     after = tuple(_after(law, models, model, trainings) for trainings in TRAININGS if trainings + MIN_PAIRS <= count)
-    return OwnDataStudy(law.origin.name, count, left_out, alone.held, alone.held_ratios, alone.half_width_ratios, after)
+    return OwnDataStudy(law.origin.name, count, left_out, held, held_ratios, half_width_ratios, after)
 
 
 def _family(number: int, row: Row) -> str:
@@ -140,29 +136,16 @@ def _after(law: ScalingLaw, models: Trained, model: NDArray[np.int64], count: in
         trainings = own_trainings(law, own.shapes, own.log_tokens, own.log_perplexity, names)
         refined = law.refined(trainings, law.origin)
         draws.append(_judged(refined, models.take(np.flatnonzero(~is_known)), shifted=False))
-    return After(
-        trainings=count,
-        held=float(np.mean([draw.held for draw in draws])),
-        held_ratios=_mean([draw.held_ratios for draw in draws]),
-        half_width=float(np.mean([draw.half_width for draw in draws])),
-        half_width_ratios=_mean([draw.half_width_ratios for draw in draws]),
-    )
+    columns = ([value for value in column if value is not None] for column in zip(*draws, strict=True))
+    means = (float(np.mean(column)) if column else None for column in columns)
+    return After(count, *means)  # type: ignore[arg-type]
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    numbers = [value for value in values if value is not None]
-    return float(np.mean(numbers)) if numbers else None
+def _judged(law: ScalingLaw, models: Trained, *, shifted: bool) -> tuple[float, float | None, float, float | None]:
+    """The fields of `After` but the first: of each model, and of all pairs after equal tokens.
 
-
-class _Shares(NamedTuple):
-    held: float
-    held_ratios: float | None
-    half_width: float
-    half_width_ratios: float | None
-
-
-def _judged(law: ScalingLaw, models: Trained, *, shifted: bool) -> _Shares:
-    """Judges each model, after the shift that fits all best where `shifted`, and all pairs after equal tokens."""
+    With `shifted`, models are judged after the shift that fits all of them best.
+    """
     assert models.log_tokens is not None
     mean, covariance = law.together(models.shapes, models.log_tokens)
     apart, variance = models.log_perplexity - mean, np.diag(covariance)
@@ -175,7 +158,7 @@ def _judged(law: ScalingLaw, models: Trained, *, shifted: bool) -> _Shares:
         apart = apart - apart.mean()
         variance = np.maximum(variance - 2 * covariance.mean(1) + covariance.mean(), 0.0)
     half_width = Z_95 * np.sqrt(variance)
-    return _Shares(
+    return (
         float(np.mean(np.abs(apart) <= half_width)),
         float(np.mean(pairs_held)) if len(first) else None,
         float(np.median(half_width)),

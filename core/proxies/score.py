@@ -85,7 +85,7 @@ def _value(
 def _over(architecture: Architecture, data: Path) -> Architecture:
     """The model over the data's vocabulary. Imported here: numpy is not everywhere that counts parameters."""
     from edgefront.core.data.prepared.prepared import open_prepared
-    from edgefront.core.training.vocabulary import with_vocabulary
+    from edgefront.core.training.run_folder import with_vocabulary
 
     prepared = open_prepared(data)
     return with_vocabulary(scorable(architecture), prepared.vocab_size, prepared.source_vocab_size)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -47,7 +47,11 @@ def ranks(values: ArrayLike) -> Floats:
 def spearman(first: ArrayLike, second: ArrayLike) -> float:
     """Pearson's correlation of the ranks; NaN below three values and where either side is constant."""
     a, b = ranks(first), ranks(second)
-    return float(_pearson(a, b)) if len(a) >= MIN_PAIRS else float("nan")
+    if len(a) < MIN_PAIRS:
+        return float("nan")
+    a, b = a - a.mean(), b - b.mean()
+    norm = math.sqrt(float(a @ a) * float(b @ b))
+    return float(a @ b) / norm if norm > 0 else float("nan")
 
 
 def kendall(first: ArrayLike, second: ArrayLike) -> float:
@@ -85,14 +89,6 @@ def interval(first: ArrayLike, second: ArrayLike) -> tuple[float, float] | None:
     z = math.atanh(max(-nearest, min(nearest, rho)))
     half_width = Z_95 * math.sqrt((1 + rho**2 / 2) / (number - 3))
     return min(rho, math.tanh(z - half_width)), max(rho, math.tanh(z + half_width))
-
-
-def _pearson(first: Floats, second: Floats) -> Floats:
-    """The correlation of each row of one with that row of the other; NaN where either is constant."""
-    a, b = first - first.mean(-1, keepdims=True), second - second.mean(-1, keepdims=True)
-    norm = np.sqrt((a * a).sum(-1) * (b * b).sum(-1))
-    correlations: Floats = np.divide((a * b).sum(-1), norm, out=np.full_like(norm, np.nan), where=norm > 0)
-    return correlations
 
 
 SHARES = (100, 50, 30, 10)
@@ -143,9 +139,6 @@ class Study:
     repeated: int
     """Rows that give the model and the quality of an earlier one again: such a training counts once."""
     proxies: tuple[ProxyStudy, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def study(
@@ -211,21 +204,17 @@ def slices_of(truth: ArrayLike, values: ArrayLike) -> tuple[Slice, ...]:
     return tuple(_slice(true, proxy, percent) for percent in SHARES)
 
 
-def d_avg(
-    quality: ArrayLike, latency: ArrayLike, proxy: ArrayLike, *, higher_is_better: bool = False, hull: bool = True
-) -> float:
+def d_avg(quality: ArrayLike, latency: ArrayLike, proxy: ArrayLike, *, higher_is_better: bool = False) -> float:
     """(1/N) Σ |p_i − p_gt,i| / p_gt,i over the N points of the proxy's frontier (LTS, Appendix C, eq. 2).
 
     p_i is the quality of a model that nothing else beats in both proxy (higher is better) and latency; p_gt,i that of
     the true frontier's point with the nearest latency. The true frontier is the lower convex hull of quality against
-    latency, as printed, or with `hull` false all models that none beats in both.
+    latency.
     """
     p, t = np.asarray(quality, dtype=np.float64), np.asarray(latency, dtype=np.float64)
     gain = p if higher_is_better else -p
     mine = _frontier(np.asarray(proxy, dtype=np.float64), t)
-    true = _frontier(gain, t)
-    if hull:
-        true = _upper_hull(gain, t, true)
+    true = _upper_hull(gain, t, _frontier(gain, t))
     nearest = true[np.abs(t[mine][:, None] - t[true][None, :]).argmin(1)]
     return float(np.mean(np.abs(p[mine] - p[nearest]) / np.abs(p[nearest])))
 
@@ -358,13 +347,11 @@ def _upper_hull(
     """Those of a frontier (by rising latency) that lie on the convex hull of the set below it."""
     kept: list[Any] = []
     for index in frontier:
-        while len(kept) > 1 and _below(gain, latency, kept[-2], kept[-1], index):
-            kept.pop()
+        while len(kept) > 1:
+            a, b = kept[-2:]
+            rise = (gain[b] - gain[a]) * (latency[index] - latency[a])
+            if rise >= (gain[index] - gain[a]) * (latency[b] - latency[a]):
+                break
+            kept.pop()  # b lies under the line from a to this one
         kept.append(index)
     return np.array(kept, dtype=np.intp)
-
-
-def _below(gain: NDArray[np.float64], latency: NDArray[np.float64], a: Any, b: Any, c: Any) -> bool:
-    """Whether b lies under the line from a to c."""
-    rise = (gain[b] - gain[a]) * (latency[c] - latency[a])
-    return bool(rise < (gain[c] - gain[a]) * (latency[b] - latency[a]))

@@ -129,7 +129,11 @@ def quality_of(rows: Sequence[Row], name: str | None = None, higher_is_better: b
 
 def where(rows: Sequence[Row], conditions: Mapping[str, str]) -> list[Row]:
     """The rows whose columns have these values, compared as text or as numbers."""
-    return [row for row in rows if all(_same(row.get(name), value) for name, value in conditions.items())]
+    return [
+        row
+        for row in rows
+        if all(str(row.get(name)) == value or row.get(name) == _number(value) for name, value in conditions.items())
+    ]
 
 
 def best_of(rows: Sequence[Row], keys: Sequence[str], quality: Quality) -> list[Row]:
@@ -275,7 +279,11 @@ def _gemstones(row: Row) -> Architecture:
 
 def _blocks(row: Row, inner: str, unit: int, **attention: int) -> list[dict[str, Any]]:
     """Attention and feed-forward of each layer; inner widths are the numbers in the column `inner` times `unit`."""
-    layers = _layers(row)
+    layers = _whole(row, "n_layer")
+    if layers > MAX_BLOCKS:
+        raise InvalidInput(
+            f"n_layer is {row['n_layer']!r}", field="n_layer", value=row["n_layer"], allowed=f"at most {MAX_BLOCKS}"
+        )
     return [
         block
         for n_head, width in zip(_per_layer(row, "n_head", layers), _per_layer(row, inner, layers), strict=True)
@@ -305,15 +313,6 @@ def _per_layer(row: Row, name: str, layers: int) -> list[int]:
 
 def _whole(row: Row, name: str) -> int:
     return _integer(row[name], name)
-
-
-def _layers(row: Row) -> int:
-    layers = _whole(row, "n_layer")
-    if layers > MAX_BLOCKS:
-        raise InvalidInput(
-            f"n_layer is {row['n_layer']!r}", field="n_layer", value=row["n_layer"], allowed=f"at most {MAX_BLOCKS}"
-        )
-    return layers
 
 
 def _integer(value: Any, name: str) -> int:
@@ -364,10 +363,6 @@ def _number(text: str | None) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return text
-
-
-def _same(value: Any, text: str) -> bool:
-    return str(value) == text or _number(text) == value
 
 
 def _wrong(path: Path, fault: str, allowed: str) -> InvalidInput:

@@ -26,6 +26,7 @@ from edgefront.core.proxies.batch import batch_of, generator
 from edgefront.core.proxies.registry import ProxySettings, scorable
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Sru, Srupp
+from edgefront.core.training.step import hidden_of, rows_of
 
 STEP = 1e-4
 """Length of GraSP's step along g, relative to the weights', where H·g is a difference of gradients."""
@@ -135,19 +136,14 @@ def grasp(score_input: ScoreInput) -> float:
     # The sum is in float64: its terms are of both signs and cancel.
     model = score_input.model(torch.float64)
     batch = score_input.batch(model)
-    if _differentiable_once(score_input.architecture):
-        products = _by_difference(model, batch)
+    parts = [score_input.architecture, *filter(None, [score_input.architecture.source])]
+    if any(isinstance(block, Sru | Srupp) for part in parts for block in part.blocks):
+        products = _by_difference(model, batch)  # the compiled recurrence has no second derivative
     else:
         with plain_attention():
             products = _exact(model, batch)
     weights = [weight.detach() for _, weight in linear_weights(model)]
     return -sum(float((weight * product).sum()) for weight, product in zip(weights, products, strict=True))
-
-
-def _differentiable_once(architecture: Architecture) -> bool:
-    """The compiled recurrence has no second derivative."""
-    models = [architecture, *([architecture.source] if architecture.source is not None else [])]
-    return any(isinstance(block, Sru | Srupp) for model in models for block in model.blocks)
 
 
 def _exact(model: LanguageModel, batch: Batch) -> list[Tensor]:
@@ -330,20 +326,14 @@ def from_kernel(kernel: Tensor) -> float:
 
 def hidden_states(model: LanguageModel, batch: Batch) -> Tensor:
     """What the output layer reads, [rows, length, d_model]."""
-    states: Tensor = model(
-        _tensor(model, batch.inputs),
-        "none",
-        segments=None if batch.segments is None else _tensor(model, batch.segments),
-        mask=None if batch.mask is None else _tensor(model, batch.mask),
-        source=None if batch.source is None else _tensor(model, batch.source),
-        source_mask=None if batch.source_mask is None else _tensor(model, batch.source_mask),
-    )
+    states: Tensor = hidden_of(model, rows_of(batch, next(model.parameters()).device))
     return states
 
 
 def loss_of(model: LanguageModel, batch: Batch) -> Tensor:
     """Mean negative log likelihood of the batch's targets, nats a token."""
-    losses: Tensor = model.token_losses(hidden_states(model, batch), _tensor(model, batch.targets))
+    rows = rows_of(batch, next(model.parameters()).device)
+    losses: Tensor = model.token_losses(hidden_of(model, rows), rows.targets)
     return losses.sum() / int((batch.targets != IGNORED).sum())
 
 
@@ -374,7 +364,3 @@ def gradients(model: LanguageModel, batch: Batch) -> list[tuple[str, Tensor, Ten
     weights = [weight for _, weight in named]
     weight_gradients = torch.autograd.grad(loss_of(model, batch), weights, materialize_grads=True)
     return [(name, weight.detach(), gradient) for (name, weight), gradient in zip(named, weight_gradients, strict=True)]
-
-
-def _tensor(model: LanguageModel, array: object) -> Tensor:
-    return torch.as_tensor(array, device=next(model.parameters()).device)

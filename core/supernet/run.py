@@ -18,7 +18,7 @@ from typing import Any
 from edgefront.core.data.batches.batches import make_batches
 from edgefront.core.data.prepared.prepared import open_prepared
 from edgefront.core.errors import InvalidInput, Unavailable
-from edgefront.core.recipes.task import check_task
+from edgefront.core.recipes.recipe import check_task
 from edgefront.core.supernet.search import Search, Step
 from edgefront.core.supernet.settings import SearchOutcome, SupernetResult, SupernetSettings
 from edgefront.core.supernet.supernet import Supernet
@@ -31,8 +31,8 @@ from edgefront.core.training.checkpoint import (
     read_progress,
 )
 from edgefront.core.training.distributed import Ranks, joined
-from edgefront.core.training.initialise import initialise
 from edgefront.core.training.optimizers import learning_rate, make_optimizer
+from edgefront.core.training.parametrisation import initialise
 from edgefront.core.training.run_folder import (
     CHECKPOINTS,
     EXIT_DONE,
@@ -40,11 +40,11 @@ from edgefront.core.training.run_folder import (
     RESULT,
     Journal,
     RunSpec,
+    drawn,
     read_limit,
     recipe_of,
     write_limit,
 )
-from edgefront.core.training.tensorboard import drawn
 from edgefront.core.wire.trainings import MetricView
 
 _log = logging.getLogger(__name__)
@@ -96,44 +96,53 @@ class _Run:
         """Steps of the searches that have ended."""
         self._tokens, self._seconds = 0, 0.0
         self._saved = -1
+        self._unreported: list[Step] = []
+        self._since = 0.0
         self._search = self._resumed()
 
     def search(self, stop: Callable[[], bool]) -> bool:
         """False if it was stopped before the end."""
         self.journal.update(state="training", step=self._step, steps=self._steps, micro_rows=self._search.micro_rows)
-        meter = _Meter(self._search)
+        self._since = time.monotonic()
         while True:
             search = self._search
-            spent = self._hours_are_spent()
+            hours = self._spec.budget.hours
+            spent = hours is not None and self._seconds > hours * 3600
             if search.finished or spent:
-                meter.flush(self)
+                self._report()
                 self._end(search)
                 if spent or len(self._outcomes) == self._settings.seeds:
                     return True
                 self._search = self._begin(len(self._outcomes))
-                meter = _Meter(self._search)
+                self._since = time.monotonic()
                 continue
             if stop():
-                meter.flush(self)
+                self._report()
                 self._save()
                 return False
             rows = search.micro_rows
-            meter.add(search.step())
+            self._unreported.append(search.step())
             if search.micro_rows != rows:
                 write_limit(self._folder, search.micro_rows)
                 self.journal.update(micro_rows=search.micro_rows)
                 self.journal.note(f"Out of memory with {rows} rows at a time; now {search.micro_rows}, the same batch.")
             saves = search.steps % self._recipe.checkpoint_every == 0
-            if meter.due(self._recipe.steps) or search.finished or saves:
-                meter.flush(self)
+            is_due = search.steps % max(1, self._recipe.steps // _REPORTS) == 0
+            if is_due or time.monotonic() - self._since > _REPORT_S or search.finished or saves:
+                self._report()
             if saves:
                 self._save()
 
     def result(self) -> SupernetResult:
         return SupernetResult(settings=self._settings, searches=tuple(self._outcomes))
 
-    def report(self, step: Step, loss: float, tokens: int, seconds: float) -> None:
-        """A line of the metrics, of the steps since the last one."""
+    def _report(self) -> None:
+        """A line of the metrics, of the steps since the last one, if there are any."""
+        if not self._unreported:
+            return
+        seconds, steps, step = time.monotonic() - self._since, self._unreported, self._unreported[-1]
+        self._unreported, self._since = [], time.monotonic()
+        loss, tokens = sum(each.loss for each in steps) / len(steps), sum(each.tokens for each in steps)
         self._tokens, self._seconds = self._tokens + tokens, self._seconds + seconds
         search = self._search
         left = (self._steps - self._step) * self._seconds / max(1, self._step)
@@ -202,9 +211,6 @@ class _Run:
         self._outcomes.append(result)
         self._steps_before += search.steps
 
-    def _hours_are_spent(self) -> bool:
-        return self._spec.budget.hours is not None and self._seconds > self._spec.budget.hours * 3600
-
     # Checkpoints ----------------------------------------------------------------------------------------------------
 
     def _save(self) -> None:
@@ -256,32 +262,3 @@ class _Run:
         """Digest of what makes two runs the same."""
         what = [self._settings.model_dump(mode="json"), self._data.digest, self._recipe.learnt(), self._spec.seed]
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
-
-
-class _Meter:
-    """Losses between two reports."""
-
-    def __init__(self, search: Search) -> None:
-        self._search = search
-        self._restart()
-
-    def _restart(self) -> None:
-        self._losses: list[float] = []
-        self._tokens = 0
-        self._last: Step | None = None
-        self._since = time.monotonic()
-
-    def add(self, step: Step) -> None:
-        self._losses.append(step.loss)
-        self._tokens += step.tokens
-        self._last = step
-
-    def due(self, steps: int) -> bool:
-        return self._search.steps % max(1, steps // _REPORTS) == 0 or time.monotonic() - self._since > _REPORT_S
-
-    def flush(self, run: _Run) -> None:
-        """Reports the steps since the last report, if there are any."""
-        if self._last is not None:
-            seconds = time.monotonic() - self._since
-            run.report(self._last, sum(self._losses) / len(self._losses), self._tokens, seconds)
-            self._restart()

@@ -3,80 +3,109 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from edgefront.core.data.batches.batch import IGNORED, Batch, Batches
 from edgefront.core.errors import Diverged, InvalidInput, Unavailable
-from edgefront.core.nn.state import State
-from edgefront.core.recipes.precision import autocast
-from edgefront.core.recipes.recipe import Recipe
-from edgefront.core.recipes.task import carries_state
+from edgefront.core.evaluation.perplexity import autocast
+from edgefront.core.nn.context import State
+from edgefront.core.recipes.recipe import Recipe, carries_state
 from edgefront.core.spaces.pattern import contract
-from edgefront.core.supernet.schedule import Kind, Moment, Parts, Schedule
-from edgefront.core.supernet.settings import CHOICES, LETTERS, Choice, LatencyTerm, Record, SearchOutcome
-from edgefront.core.supernet.supernet import Supernet
-from edgefront.core.training.objective import Objective, rows_of
+from edgefront.core.supernet.settings import (
+    Record,
+    SearchOutcome,
+    SearchSettings,
+)
+from edgefront.core.supernet.supernet import Mixture, Supernet
 from edgefront.core.training.optimizers import set_learning_rate
-from edgefront.core.training.step import is_out_of_memory, seed_device, seed_of
+from edgefront.core.training.step import Objective, is_out_of_memory, rows_of, seed_device, seed_of
 
-# The probabilities of a search: one row of logits a layer, and the Gumbel-softmax that draws mixtures of them.
+Kind = Literal["weights", "architecture"]
 
 
-class Mixture(nn.Module):
-    """`logits` [layers, 3] over `CHOICES`, even at the start (PAR §2.2).
+class Parts:
+    """The data in two parts that never mix: the first steps of an epoch for weights, the others for the architecture.
 
-    They are no parameters of the supernet: weights and architecture have optimisers of their own.
+    Of contiguous text that is the first part of each row, and the rest of it. Every pass over a part has the batches
+    of the first one; memory is cleared with each.
     """
 
-    def __init__(self, layers: int, choices: Sequence[Choice] = CHOICES) -> None:
-        super().__init__()
-        self.logits = nn.Parameter(torch.zeros(layers, len(CHOICES)))
-        closed = torch.tensor([choice not in choices for choice in CHOICES])
-        self.register_buffer("_closed", closed, persistent=False)
+    def __init__(self, batches: Batches, architecture_fraction: float) -> None:
+        self._batches = batches
+        epoch = batches.steps_per_epoch
+        if epoch < 2:
+            raise InvalidInput(
+                f"one pass over this data is {epoch} step: a search needs one for the weights and one for the "
+                "architecture at least",
+                field="recipe.rows",
+                allowed="more data, fewer rows or a shorter segment",
+            )
+        architecture = min(epoch - 1, max(1, round(epoch * architecture_fraction)))
+        self.steps: dict[Kind, int] = {"weights": epoch - architecture, "architecture": architecture}
 
-    def probabilities(self) -> Tensor:
-        """float32 [layers, 3]: the odds that a draw is nearest to each block, whatever the temperature."""
-        return F.softmax(self._open(), -1)
+    def batch(self, kind: Kind, number: int) -> Batch:
+        """The rows of the `number`-th step of this kind, from 0."""
+        within = number % self.steps[kind]
+        batch = self._batches(within if kind == "weights" else self.steps["weights"] + within)
+        return batch if within else replace(batch, starts=True)
 
-    def draw(self, temperature: float, generator: torch.Generator, *, hard: bool = False) -> Tensor:
-        """One mixture m of each layer, [layers, 3], rows of sum 1 (PAR eq. 5; Jang et al. 2017, eq. 2).
 
-        m = softmax((logits + g) / temperature) with Gumbel noise g, drawn on the CPU so that devices agree. Hard: one
-        block a layer, with the gradient of m (straight-through).
-        """
-        uniform = torch.rand(self.logits.shape, generator=generator, dtype=torch.float64)
-        noise = -torch.log(-torch.log(uniform.clamp(1e-12, 1 - 1e-12)))
-        soft = F.softmax((self._open() + noise.to(self.logits)) / temperature, -1)
-        if not hard:
-            return soft
-        chosen = F.one_hot(soft.argmax(-1), len(CHOICES)).to(soft)
-        return chosen + (soft - soft.detach())
+@dataclass(frozen=True)
+class Moment:
+    """What one step is."""
 
-    def letters(self) -> str:
-        """The likeliest block of each layer, as letters of a pattern."""
-        return "".join(LETTERS[index] for index in self._open().argmax(-1).tolist())
+    kind: Kind
+    number: int
+    """How many steps of this kind went before it."""
+    temperature: float
+    tuning: bool
+    """Whether the first phase, of weights alone, is over."""
 
-    def expected_ms(self, term: LatencyTerm) -> Tensor:
-        """E = Σ over layers and blocks of probability · latency, a scalar."""
-        return (self.probabilities() @ self.logits.new_tensor(term.block_ms)).sum()
 
-    def penalty(self, term: LatencyTerm) -> Tensor:
-        """What the latency adds to the loss (see `LatencyTerm`), a scalar in nats."""
-        expected = self.expected_ms(term)
-        if term.target_ms is not None:
-            return term.weight * F.relu(expected / term.target_ms - 1)
-        open_ms = [ms for ms, closed in zip(term.block_ms, self._closed.tolist(), strict=True) if not closed]
-        even = self.logits.shape[0] * sum(open_ms) / len(open_ms)
-        return term.weight * expected / even if even else expected * 0.0
+class Schedule:
+    """`steps` steps: first weights alone, then cycles of weights and architecture (PAR §2.2)."""
 
-    def _open(self) -> Tensor:
-        return self.logits.masked_fill(self._closed, -torch.inf)
+    def __init__(self, steps: int, settings: SearchSettings, epoch: int) -> None:
+        """`epoch`: steps of one pass over all the data. Raises `InvalidInput` where no step is left for phase 2."""
+        self.steps, self._settings = steps, settings
+        self.weight_steps = steps // 5 if settings.weight_steps is None else settings.weight_steps
+        self.tuning_steps = steps - self.weight_steps
+        if self.tuning_steps < 2:
+            raise InvalidInput(
+                f"weight_steps of {self.weight_steps} leave {max(0, self.tuning_steps)} of {steps} steps for the "
+                "architecture",
+                field="supernet.weight_steps",
+                value=self.weight_steps,
+                allowed=f"at most {max(0, steps - 2)}, or more steps",
+            )
+        least = math.ceil(1 / min(settings.architecture_fraction, 1 - settings.architecture_fraction))
+        length = settings.cycle_steps or max(least, min(epoch, self.tuning_steps // 10))
+        self._cycle = min(length, self.tuning_steps)
+        share = round(self._cycle * settings.architecture_fraction)
+        self._architecture = min(self._cycle - 1, max(1, share))
+
+    def at(self, step: int) -> Moment:
+        """What holds at step `step`, counted from 0."""
+        into = step - self.weight_steps
+        settings = self._settings
+        if into < 0:
+            return Moment("weights", step, settings.temperature, False)
+        progress = into / max(1, self.tuning_steps - 1)
+        temperature = settings.temperature * (settings.final_temperature / settings.temperature) ** progress
+        cycles, place = divmod(into, self._cycle)
+        weights = self._cycle - self._architecture
+        if place < weights:
+            return Moment("weights", self.weight_steps + cycles * weights + place, temperature, True)
+        return Moment("architecture", cycles * self._architecture + place - weights, temperature, True)
+
+    def patience(self) -> int:
+        """So many steps without a change of the likeliest blocks end the search."""
+        return max(1, math.ceil(self.tuning_steps * self._settings.patience))
 
 
 _RECENT = 20  # architecture steps in the reported mean loss

@@ -2,7 +2,7 @@
 
     step-000001000/model.safetensors    float32 parameters under the model's names, all ranks' shards together
                    optimizer.pt         the optimiser's state dict
-                   rank-0.pt            the rank's memory (see core.nn.state), and losses that are not reported yet
+                   rank-0.pt            the rank's memory (see core.nn.context), and losses that are not reported yet
                    trainer.json         step, tokens, seconds, micro rows, loss scale, the best evaluation so far
 
 What is random in a training is a function of seed and step, so no generator's state is kept.
@@ -100,7 +100,8 @@ class Checkpoints:
             torch.save(dict(memory), part / f"rank-{ranks.rank}.pt")
             ranks.wait()
             if ranks.is_first:
-                _to_disk(part)
+                for path in (*part.iterdir(), part):
+                    _sync(path)
                 self._remove(final)
                 part.rename(final)
                 _sync(self.folder)
@@ -119,7 +120,7 @@ class Checkpoints:
         for left in self.folder.glob(f"{_PART}*"):  # by a run that was killed
             shutil.rmtree(left, ignore_errors=True)
         for path in self._complete()[: -self._keep]:
-            if _step(path) != progress.best_step:
+            if int(path.name.removeprefix(_PREFIX)) != progress.best_step:
                 self._remove(path)
 
     def _remove(self, checkpoint: Path) -> None:
@@ -170,16 +171,6 @@ def _load(checkpoint: Path, name: str) -> Any:
         ) from None
     except (OSError, RuntimeError, ValueError, EOFError) as error:
         raise _unreadable(checkpoint, error) from error
-
-
-def _step(path: Path) -> int:
-    return int(path.name.removeprefix(_PREFIX))
-
-
-def _to_disk(folder: Path) -> None:
-    for path in folder.iterdir():
-        _sync(path)
-    _sync(folder)
 
 
 def _sync(path: Path) -> None:

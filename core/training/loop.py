@@ -25,12 +25,10 @@ from edgefront.core.data.batches.batch import IGNORED, Batch
 from edgefront.core.data.batches.batches import make_batches
 from edgefront.core.data.prepared.prepared import open_prepared
 from edgefront.core.errors import Diverged, InvalidInput, Unavailable
-from edgefront.core.evaluation.perplexity import Perplexity
+from edgefront.core.evaluation.perplexity import Perplexity, autocast
+from edgefront.core.nn.context import State
 from edgefront.core.nn.model import LanguageModel
-from edgefront.core.nn.state import State
-from edgefront.core.recipes.precision import autocast
-from edgefront.core.recipes.recipe import Recipe
-from edgefront.core.recipes.task import carries_state, check_task
+from edgefront.core.recipes.recipe import carries_state, check_task
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.training.checkpoint import (
     Checkpoints,
@@ -40,15 +38,29 @@ from edgefront.core.training.checkpoint import (
     read_optimizer,
     read_progress,
 )
-from edgefront.core.training.distillation import Teacher
 from edgefront.core.training.distributed import Meter, Ranks, gradients_kept, share
-from edgefront.core.training.initialise import initialise
-from edgefront.core.training.objective import Objective, Validation, rows_of
 from edgefront.core.training.optimizers import learning_rate, make_optimizer, set_learning_rate
-from edgefront.core.training.run_folder import CHECKPOINTS, Journal, RunSpec, read_limit, recipe_of, write_limit
+from edgefront.core.training.parametrisation import initialise
+from edgefront.core.training.run_folder import (
+    CHECKPOINTS,
+    Journal,
+    RunSpec,
+    read_limit,
+    recipe_of,
+    with_vocabulary,
+    write_limit,
+)
 from edgefront.core.training.start import begin_with, load_teacher
-from edgefront.core.training.step import deterministic, is_not_deterministic, is_out_of_memory, seed_device, seed_of
-from edgefront.core.training.vocabulary import with_vocabulary
+from edgefront.core.training.step import (
+    Objective,
+    Validation,
+    deterministic,
+    is_not_deterministic,
+    is_out_of_memory,
+    rows_of,
+    seed_device,
+    seed_of,
+)
 from edgefront.core.wire.trainings import MetricView
 
 _log = logging.getLogger(__name__)
@@ -116,10 +128,12 @@ class Trainer:
         self._scaler = torch.amp.GradScaler(ranks.device.type, enabled=self.recipe.precision == "float16")
         self._state: State | None = None
         rows = self.recipe.rows // ranks.ranks
+        what = [self.architecture.digest, self.data.digest, self.recipe.learnt(), spec.seed]
+        what += [] if self.teacher is None else [self.teacher.sha256]
         self.progress = Progress(
             micro_rows=min(rows, self.recipe.micro_rows or rows, read_limit(folder) or rows),
             ranks=ranks.ranks,
-            spec=_digest(self.architecture, self.data.digest, self.recipe, spec.seed, self.teacher),
+            spec=hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest(),
             start=begun_with,
             cut=cut,
         )
@@ -143,8 +157,9 @@ class Trainer:
         for step in range(self.progress.step, steps):
             batch, done = self.batches(step), step + 1
             counted = int((batch.targets != IGNORED).sum())
+            spent = self.spec.budget.hours is not None and self.progress.seconds > self.spec.budget.hours * 3600
             # One message per step: the ranks agree on whether they continue.
-            targets, stops, over = map(int, self.ranks.totals(counted, self._stop(), self._hours_are_spent()))
+            targets, stops, over = map(int, self.ranks.totals(counted, self._stop(), spent))
             if stops:
                 self._leave()
                 return "stopped"
@@ -185,14 +200,9 @@ class Trainer:
             set_model_state_dict(self.model, dict(parameters), options=options)
         return best
 
-    def whole_model(self) -> LanguageModel | None:
-        """The model; None on every rank but the first."""
-        return self.model if self.ranks.is_first else None
-
     def evaluate(self, split: str, *, whole: bool = True) -> Perplexity | None:
         """On a split, or the part of it that is looked at during the training. None on every rank but the first."""
-        model = self.whole_model()
-        found = None if model is None else self._validation(model, split, whole=whole)
+        found = self._validation(self.model, split, whole=whole) if self.ranks.is_first else None
         self.ranks.wait()
         return found
 
@@ -211,10 +221,14 @@ class Trainer:
                 cannot = "" if is_out_of_memory(error) else str(error)
             # Outside the handler, whose traceback would keep every activation alive.
             if cannot:
-                self._accept_other_results(cannot)
+                torch.use_deterministic_algorithms(True, warn_only=True)
+                why = cannot.partition(". ")[0]
+                self.journal.note(f"On this device it does not resume bit for bit: {why}.")
             else:
                 self._halve(step)
-        norm = self._clipped()
+        self._scaler.unscale_(self.optimizer)
+        limit = math.inf if self.recipe.clip is None else self.recipe.clip
+        norm = torch.nn.utils.clip_grad_norm_(self._parameters, limit)
         self._scaler.step(self.optimizer)
         self._scaler.update()
         self._state = state
@@ -225,7 +239,9 @@ class Trainer:
         seed_device(self.ranks.device, seed_of(self.spec.seed, step, self.ranks.rank))
         self.optimizer.zero_grad(set_to_none=True)
         rows = batch.inputs.shape[0]
-        before = self._before(batch, rows)
+        before = self._state if self._carries else None
+        if self._carries and (before is None or batch.starts):
+            before = self.model.start(rows, "memory")
         size = self.progress.micro_rows or rows
         total = torch.zeros((), device=self.ranks.device)  # of each kind of loss, once they are known
         states = []
@@ -243,18 +259,6 @@ class Trainer:
             if state is not None:
                 states.append(state)
         return total / targets, State.joined(states) if states else None
-
-    def _before(self, batch: Batch, rows: int) -> State | None:
-        if not self._carries:
-            return None
-        if self._state is None or batch.starts:
-            return self.model.start(rows, "memory")
-        return self._state
-
-    def _clipped(self) -> Tensor:
-        self._scaler.unscale_(self.optimizer)
-        limit = self.recipe.clip if self.recipe.clip is not None else math.inf
-        return torch.nn.utils.clip_grad_norm_(self._parameters, limit)
 
     def _halve(self, step: int) -> None:
         """Fewer rows at a time from now on; the batch, and so what is learnt, stays as it was."""
@@ -276,14 +280,6 @@ class Trainer:
         self.journal.note(text)
         if self.ranks.ranks > 1:
             raise SmallerBatch(text)
-
-    def _accept_other_results(self, why: str) -> None:
-        torch.use_deterministic_algorithms(True, warn_only=True)
-        self.journal.note(f"On this device it does not resume bit for bit: {why.partition('. ')[0]}.")
-
-    def _hours_are_spent(self) -> bool:
-        hours = self.spec.budget.hours
-        return hours is not None and self.progress.seconds > hours * 3600
 
     # Between steps --------------------------------------------------------------------------------------------------
 
@@ -388,14 +384,8 @@ class Trainer:
             self._meter.resume(pending)
         if memory:
             self._state = State(self.architecture, "memory")
-            # Counts stay on the CPU, as `core.nn.state` keeps them.
+            # Counts stay on the CPU, as `core.nn.context` keeps them.
             device = self.ranks.device
             self._state.update(
                 {name: tensor.to(device) if tensor.is_floating_point() else tensor for name, tensor in memory.items()}
             )
-
-
-def _digest(architecture: Architecture, data: str, recipe: Recipe, seed: int, teacher: Teacher | None) -> str:
-    """Of what makes two trainings the same."""
-    what = [architecture.digest, data, recipe.learnt(), seed, *([] if teacher is None else [teacher.sha256])]
-    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()

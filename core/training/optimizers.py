@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -89,19 +89,14 @@ class Layerwise(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
         self._parts = parts or {}
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One step for all parameters that have a gradient; returns what `closure` does, which makes gradients."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        with torch.no_grad():
-            divisor = self._divisor()
-            for group in self.param_groups:
-                parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
-                if parameters:
-                    self._step_group(group, parameters, divisor)
-        return loss
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:
+        """One step for all parameters that have a gradient."""
+        divisor = self._divisor()
+        for group in self.param_groups:
+            parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
+            if parameters:
+                self._step_group(group, parameters, divisor)
 
     def _divisor(self) -> Tensor | None:
         """What all gradients are divided by."""
@@ -137,8 +132,15 @@ class Layerwise(torch.optim.Optimizer):
         self, weights: list[Tensor], updates: list[Tensor], parameters: list[Tensor]
     ) -> tuple[list[Tensor], Tensor, Tensor]:
         """Views of the updates of all parts, and the norms, [parts], of their weights and of these."""
-        update_parts = by_part(updates, parameters, self._parts)
-        return update_parts, norms(by_part(weights, parameters, self._parts)), norms(update_parts)
+        weight_parts, update_parts = (
+            [
+                part
+                for value, owner in zip(values, parameters, strict=True)
+                for part in (value.split(list(self._parts[owner])) if owner in self._parts else [value])
+            ]
+            for values in (weights, updates)
+        )
+        return update_parts, norms(weight_parts), norms(update_parts)
 
 
 class Lamb(Layerwise):
@@ -221,15 +223,6 @@ def projection_parts(model: LanguageModel) -> Parts:
     }
 
 
-def by_part(values: Sequence[Tensor], owners: Sequence[Tensor], parts: Parts) -> list[Tensor]:
-    """Views of the parts of each of `values`, which have the shapes of `owners`."""
-    return [
-        part
-        for value, owner in zip(values, owners, strict=True)
-        for part in (value.split(list(parts[owner])) if owner in parts else [value])
-    ]
-
-
 def norms(values: Sequence[Tensor]) -> Tensor:
     """The 2-norm of each tensor, [n]."""
     return torch.stack(torch._foreach_norm(list(values)))
@@ -250,19 +243,14 @@ def learning_rate(schedule: Schedule, lr: float, step: int, steps: int) -> float
         raise InvalidInput(f"step {step} is not one of {steps}", field="step", value=step, allowed=f"0 to {steps - 1}")
     if step < schedule.warmup - (schedule.decay == "power"):
         return lr * (step + 1) / schedule.warmup
-    return schedule.min_lr + (lr - schedule.min_lr) * _share(schedule, step, steps)
-
-
-def _share(schedule: Schedule, step: int, steps: int) -> float:
-    """What is left of `lr`, 1 to 0, after the warm-up."""
-    warmup = schedule.warmup
+    warmup, share = schedule.warmup, 1.0  # what is left of `lr`, to 0
     if schedule.decay == "cosine":
-        return (1 + math.cos(math.pi * (step - warmup) / (steps - warmup))) / 2
-    if schedule.decay == "cosine_whole":
+        share = (1 + math.cos(math.pi * (step - warmup) / (steps - warmup))) / 2
+    elif schedule.decay == "cosine_whole":
         begun = max(warmup - 1, 0)
-        return (1 + math.cos(math.pi * step / steps)) / (1 + math.cos(math.pi * begun / steps))
-    if schedule.decay == "power":
-        return float((1 - (step + 1) / steps) ** schedule.power)
-    if schedule.decay == "inverse_sqrt":
-        return math.sqrt(max(warmup, 1) / (step + 1))
-    return 1.0
+        share = (1 + math.cos(math.pi * step / steps)) / (1 + math.cos(math.pi * begun / steps))
+    elif schedule.decay == "power":
+        share = float((1 - (step + 1) / steps) ** schedule.power)
+    elif schedule.decay == "inverse_sqrt":
+        share = math.sqrt(max(warmup, 1) / (step + 1))
+    return schedule.min_lr + (lr - schedule.min_lr) * share

@@ -4,7 +4,7 @@
     status.json      where it stands (`RunStatus`); replaced whole, at least every few seconds
     metrics.jsonl    one line a report (`MetricView`); after a restart the lines beyond the checkpoint are removed
     micro_rows       how many rows at a time fit into memory, once that is known to be fewer than all
-    tensorboard/     the same as TensorBoard reads it (`core.training.tensorboard`)
+    tensorboard/     the same as TensorBoard reads it; `wandb sync` too
     log.txt          standard output and error of all ranks
     checkpoints/     step-000001000/ …, each complete or not there (`core.training.checkpoint`)
     result/          what is kept when it has ended: model.safetensors, architecture.json, tokenizer files, result.json
@@ -14,9 +14,12 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from edgefront.core.files import refusing_full_disk, whole_file
 from edgefront.core.recipes.recipe import Recipe
+from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.wire.trainings import MetricView, TrainingBudget
 
 EXIT_DONE = 0
@@ -213,3 +217,111 @@ def write_limit(folder: Path, micro_rows: int) -> None:
     """Keeps a smaller batch for the runs to come; any rank may."""
     with whole_file(folder / LIMIT) as file:
         file.write(f"{micro_rows}\n".encode())
+
+
+def with_vocabulary(architecture: Architecture, vocab_size: int, source_vocab_size: int | None = None) -> Architecture:
+    """The architecture over `vocab_size` tokens: its blocks stay, clusters beyond the vocabulary go.
+
+    A candidate is proposed and measured with its space's vocabulary; what is trained has the data set's, and so a
+    digest of its own. `source_vocab_size` is that of a translation model's source, the same if absent.
+    """
+    described = _with(architecture.canonical, vocab_size)
+    if architecture.source is not None:
+        described["source"] = _with(architecture.source.canonical, source_vocab_size or vocab_size)
+    return Architecture.parse(described)
+
+
+def _with(described: dict[str, Any], vocab_size: int) -> dict[str, Any]:
+    embedding = dict(described["embedding"])
+    embedding["vocab_size"] = vocab_size
+    if "cutoffs" in embedding:
+        embedding["cutoffs"] = [cutoff for cutoff in embedding["cutoffs"] if cutoff < vocab_size]
+        if not embedding["cutoffs"]:
+            embedding.pop("div", None)  # one cluster is left, and nothing to narrow
+    return {**described, "embedding": embedding}
+
+
+_TRAIN = ("loss", "lr", "gradient_norm", "tokens_per_s")
+_VALID = ("loss", "perplexity", "bpc")
+
+_log = logging.getLogger(__name__)
+
+
+def figures(metric: MetricView) -> dict[str, float]:
+    """The numbers of a report by name: `train/loss`, `valid/perplexity`, `extra/expected_ms` …"""
+    values = {f"train/{name}": getattr(metric, name) for name in _TRAIN}
+    values |= {f"valid/{name}": getattr(metric, f"valid_{name}") for name in _VALID}
+    values |= {f"extra/{name}": value for name, value in metric.extra.items()}
+    values["train/tokens"] = metric.tokens
+    return {name: float(value) for name, value in values.items() if type(value) in (int, float)}
+
+
+class Curves:
+    """Event files. They are written again from the earlier reports, so steps that are repeated are in them once."""
+
+    def __init__(self, folder: Path, earlier: Sequence[MetricView]) -> None:
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto.event_pb2 import Event, SessionLog
+
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        self._writer = EventsWriter(str(folder / "events"))
+        # A TensorBoard that watches the folder forgets what it has read of the earlier files.
+        self._writer.write_event(Event(wall_time=time.time(), step=0, session_log=SessionLog(status=SessionLog.START)))
+        now, last = time.time(), earlier[-1].seconds if earlier else 0.0
+        for metric in earlier:
+            self._write(metric, now - (last - metric.seconds))
+        self._writer.flush()
+
+    def add(self, metric: MetricView) -> None:
+        self._write(metric, time.time())
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def _write(self, metric: MetricView, moment: float) -> None:
+        from tensorboardX.proto.event_pb2 import Event
+        from tensorboardX.summary import scalar
+
+        for name, value in figures(metric).items():
+            self._writer.write_event(Event(wall_time=moment, step=metric.step, summary=scalar(name, value)))
+
+
+@contextmanager
+def drawn(journal: Journal, folder: Path) -> Iterator[None]:
+    """Within it, TensorBoard's files get what the journal reports. Where they cannot be written, the journal notes it
+    once and the training continues.
+    """
+    if not journal.writes:
+        yield
+        return
+    try:
+        curves: Curves | None = Curves(folder / TENSORBOARD, read_metrics(folder / METRICS))
+    except (OSError, ImportError) as error:
+        journal.note(_failure(error))
+        yield
+        return
+
+    def add(metric: MetricView) -> Iterable[str]:
+        nonlocal curves
+        if curves is not None:
+            try:
+                curves.add(metric)
+            except OSError as error:
+                curves = None
+                yield _failure(error)
+
+    journal.follow(add)
+    try:
+        yield
+    finally:
+        if curves is not None:
+            curves.close()
+
+
+def _failure(error: Exception) -> str:
+    _log.warning("TensorBoard gets no more metrics", exc_info=error)
+    if isinstance(error, ImportError):
+        return "TensorBoard gets no metrics: tensorboardX is not installed (pip install 'edgefront-lm[train]')."
+    return f"TensorBoard gets no more metrics: {error}."

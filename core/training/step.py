@@ -1,4 +1,4 @@
-"""What a step of a training and a step of a supernet's search have in common."""
+"""What a step of a training and a step of a supernet's search have in common, and the validation between steps."""
 
 from __future__ import annotations
 
@@ -6,8 +6,25 @@ import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
+from torch import Tensor, nn
+
+from edgefront.core.data.batches.batch import IGNORED, Batch
+from edgefront.core.data.batches.batches import make_batches
+from edgefront.core.data.prepared.prepared import Prepared
+from edgefront.core.evaluation.perplexity import (
+    Perplexity,
+    evaluating,
+    first_token,
+    perplexity,
+    perplexity_of,
+)
+from edgefront.core.nn.context import State
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.recipes.recipe import Recipe
+from edgefront.core.training.distillation import Teacher, distilled
 
 _RAISES = 2  # torch's number of that mode; in 1 it warns
 _NO_MEMORY = ("DefaultCPUAllocator", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")
@@ -54,3 +71,127 @@ def deterministic(device: torch.device) -> Iterator[None]:
 def is_not_deterministic(error: BaseException) -> bool:
     """Whether an operator has no form that `deterministic` permits."""
     return torch.get_deterministic_debug_mode() == _RAISES and "use_deterministic_algorithms" in str(error)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A `Batch` on a device."""
+
+    inputs: Tensor
+    targets: Tensor
+    mask: Tensor | None
+    source: Tensor | None
+    source_mask: Tensor | None
+    segments: Tensor | None
+
+
+def rows_of(batch: Batch, device: torch.device) -> Rows:
+    """The batch's arrays as tensors; to a GPU they go while it computes."""
+
+    def tensor(array: object) -> Tensor | None:
+        if array is None:
+            return None
+        made = torch.as_tensor(array)
+        return made.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else made
+
+    inputs, targets = tensor(batch.inputs), tensor(batch.targets)
+    assert inputs is not None
+    assert targets is not None
+    extras = (tensor(part) for part in (batch.mask, batch.source, batch.source_mask, batch.segments))
+    return Rows(inputs, targets, *extras)
+
+
+def hidden_of(model: LanguageModel, rows: Rows) -> Tensor:
+    """What the output layer reads of rows that follow nothing, [rows, length, d_model]."""
+    hidden: Tensor = model(
+        rows.inputs,
+        "none",
+        segments=rows.segments,
+        mask=rows.mask,
+        source=rows.source,
+        source_mask=rows.source_mask,
+    )
+    return hidden
+
+
+class Objective(nn.Module):
+    """A model and what its training minimises, as one module: what is compiled, and shared by ranks.
+
+    Tokens to what is minimised, to what is reported of it, and to the state for the next segment.
+
+    The first is the sum of their negative log likelihoods, float32 in nats; with a teacher it is as in
+    `core.training.distillation`. Reported, without gradients, is that sum, [1], and with a teacher cross-entropy and
+    divergence, [2].
+    """
+
+    def __init__(
+        self, model: LanguageModel, memory: int, label_smoothing: float = 0.0, teacher: Teacher | None = None
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.memory = memory
+        self.label_smoothing = label_smoothing
+        self._teacher = teacher
+
+    def forward(self, rows: Rows, state: State | None) -> tuple[Tensor, Tensor, State | None]:
+        """`state` as `LanguageModel.step` takes it, None for rows that follow nothing."""
+        if state is None:
+            hidden = hidden_of(self.model, rows)
+        else:
+            hidden, state = self.model.step(rows.inputs, state, "none")
+            state = state.keep(self.memory).detach()
+        if self._teacher is not None:
+            theirs = self._teacher.states(rows.inputs)
+            loss, parts = distilled(self.model, hidden, rows.targets, self._teacher, theirs, self.label_smoothing)
+            return loss, parts, state
+        loss = self.model.token_losses(hidden, rows.targets, self.label_smoothing).sum()
+        return loss, loss.detach().view(1), state
+
+
+class Validation:
+    """Called with a model: its perplexity on a split, evaluated as in the recipe."""
+
+    def __init__(self, data: Prepared, recipe: Recipe, device: torch.device) -> None:
+        self._data, self._recipe, self._device = data, recipe, device
+
+    def __call__(self, model: LanguageModel, split: str = "valid", *, whole: bool = False) -> Perplexity:
+        """On all of the split if `whole`, else on the part that the recipe looks at during training.
+
+        Raises `Diverged` for a loss that is not a number.
+        """
+        recipe = self._recipe
+        limit = None if whole else recipe.evaluation.tokens
+        if recipe.task == "masked":
+            return self._masked(model, split, limit)
+        validated: Perplexity = perplexity(
+            model,
+            self._data.split(split),
+            recipe.evaluation,
+            device=self._device,
+            precision=recipe.precision,
+            max_tokens=limit,
+            sentences=recipe.task == "sentences",
+            begin=first_token(self._data.tokenizer(), recipe.task),
+        )
+        return validated
+
+    def _masked(self, model: LanguageModel, split: str, limit: int | None) -> Perplexity:
+        """Perplexity of the masked tokens alone; the masks are the same at each evaluation."""
+        recipe = self._recipe
+        batches, at_once = make_batches(self._data, recipe, split=split, seed=0), recipe.evaluation.rows
+        total, count = 0.0, 0
+        with evaluating(model, self._device, recipe.precision):
+            for step in range(batches.steps_per_epoch):
+                batch = batches(step)
+                for start in range(0, len(batch.inputs), at_once):
+                    part = batch.rows(start, start + at_once)
+                    counted = int((part.targets != IGNORED).sum())
+                    if not counted:
+                        continue
+                    rows = rows_of(part, self._device)
+                    losses = model.token_losses(hidden_of(model, rows), rows.targets)
+                    total += float(losses.sum(dtype=torch.float64))
+                    count += counted
+                    if limit is not None and count >= limit:
+                        return perplexity_of(total, count, None)
+        return perplexity_of(total, count, None)

@@ -82,7 +82,7 @@ def evaluate(
     elif package.architecture.source is not None:
         assert data is not None
         from edgefront.core.evaluation.perplexity import first_token
-        from edgefront.core.evaluation.translation import TranslationOptions, translate
+        from edgefront.core.evaluation.translation import translate
 
         prepared = _prepared(package, data)
         chosen, end = prepared.split(split), package.tokenizer.eos
@@ -101,15 +101,13 @@ def evaluate(
                 package.tokenizer,
                 device=machine.device,
                 end=end,
-                options=TranslationOptions(
-                    begin=first_token(package.tokenizer, "pairs"),
-                    precision=precision,
-                    beam=beam,
-                    length_penalty=length_penalty,
-                    rows=rows or 32,
-                    sentences=limit,
-                    tokenize=tokenize,
-                ),
+                begin=first_token(package.tokenizer, "pairs"),
+                precision=precision,
+                beam=beam,
+                length_penalty=length_penalty,
+                rows=rows or 32,
+                sentences=limit,
+                tokenize=tokenize,
                 progress=partial(show, "translating"),
             )
         result |= {"split": split, "bleu": translated.bleu.score, "signature": translated.bleu.signature}
@@ -133,7 +131,7 @@ def _perplexity(
 ) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from edgefront.core.evaluation.perplexity import Reading, evaluation_without_recipe, first_token, perplexity
+    from edgefront.core.evaluation.perplexity import evaluation_without_recipe, first_token, perplexity
     from edgefront.core.recipes.recipe import Recipe
 
     prepared, recipe = _prepared(package, data), package.recipe
@@ -148,7 +146,9 @@ def _perplexity(
             evaluation,
             device=device,
             precision=precision,
-            reading=Reading(max_tokens, recipe.task == "sentences", first_token(package.tokenizer, recipe.task)),
+            max_tokens=max_tokens,
+            sentences=recipe.task == "sentences",
+            begin=first_token(package.tokenizer, recipe.task),
             progress=partial(show, "reading"),
         )
     how = evaluation.model_dump(mode="json", include={"segment", "memory", "clamp", "same_length", "rows"})
@@ -298,7 +298,7 @@ def generate(
     need("generate", "torch")
     package = session.held.enter_context(package_of(model))
     machine.use_threads()
-    from edgefront.core.evaluation.generate import Sampling, TextOptions, generate_text
+    from edgefront.core.evaluation.generate import Sampling, generate_text
 
     text = sys.stdin.read() if prompt == "-" else prompt
     sampling = Sampling(temperature, top_k, top_p, seed)
@@ -320,7 +320,10 @@ def generate(
         text,
         tokens,
         sampling,
-        TextOptions(memory, stop_at_end, chat, special),
+        memory=memory,
+        stop_at_end=stop_at_end,
+        chat=chat,
+        special=special,
         device=machine.device,
         on_text=None if session.json else put,
     )

@@ -206,9 +206,9 @@ def study_table(
 
     results = {
         name: {
-            **result.to_json(),
+            **asdict(result),
             "tokens": budgets[name],
-            "laws": [judged.to_json() for judged in laws.get(name, ())],
+            "laws": [asdict(judged) for judged in laws.get(name, ())],
             **_own_data_json(own_data[name]),
         }
         for name, result in studies.items()
@@ -288,7 +288,7 @@ def _own_data_json(study: OwnDataStudy | None) -> dict[str, Any]:
     """How the law about own data did: `held`, `held_ratios` and `after`, which are empty where there is none."""
     if study is None:
         return {"held": None, "held_ratios": None, "half_width_ratios": None, "after": [], "own_data": None}
-    value = study.to_json()
+    value = asdict(study)
     about = {name: value.pop(name) for name in ("law", "models", "left_out")}
     return {**value, "own_data": about}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -169,7 +170,7 @@ def fit_law(
         session.note(f"law: {out}" if out is not None else "the law was not saved: name a file with --out")
 
     written = None if out is None else str(out)
-    session.put({**summary(law), "folds": folds and folds.to_json(), "note": note, "file": written}, show)
+    session.put({**summary(law), "folds": folds and asdict(folds), "note": note, "file": written}, show)
 
 
 @command(app, "predict", server=False)

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from packages import DESCRIPTIONS, Data, lively, package
+from packages import DESCRIPTIONS, lively, package
 from running_api import Service, problem
 from simulated_pool import DATA, prepare
 from trained_parent import trained_parent
@@ -70,7 +70,7 @@ def folder(tmp_path: Path) -> Path:
         "parent": parent,
         "cut": {"sentence": "d_inner 48 → 24", "d_inner": 24},
     }
-    write_package(tmp_path / "mine", lively(DESCRIPTIONS["gpt2"]), Data(Bytes()), facts)
+    write_package(tmp_path / "mine", lively(DESCRIPTIONS["gpt2"]), Bytes(), facts)
     return tmp_path / "mine"
 
 
@@ -124,7 +124,7 @@ def test_the_same_weights_give_the_same_training(service: Service, folder: Path,
     assert hers.status_code == 201
     problem(eve.get(f"/v1/trainings/{first.json()['id']}"), 404)
     other = tmp_path / "other"
-    write_package(other, lively(DESCRIPTIONS["gpt2"], seed=2), Data(Bytes()), {})
+    write_package(other, lively(DESCRIPTIONS["gpt2"], seed=2), Bytes(), {})
     assert bob.post(PATH, content=body(other)).json()["id"] != first.json()["id"]
     assert len(bob.get("/v1/trainings").json()["items"]) == 2
     stored = service.settings.artifact_folder

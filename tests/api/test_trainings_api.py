@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 from httpx_sse import EventSource
-from packages import Data, lively
+from packages import lively
 from running_api import Service, problem
 from simulated_agent import SimulatedAgent
 from simulated_pool import ARCHITECTURE, DATA, Pool, prepare, settings_for
@@ -244,7 +244,7 @@ def trained_in_earnest(service: Service, made: str, vocabulary: int | None = Non
     write_package(
         service.settings.artifact_folder / "trainings" / made / "result",
         lively(architecture.canonical),
-        Data(tokenizer),
+        tokenizer,
         {"name": "small", "level": "bytes"},
     )
     return tokenizer

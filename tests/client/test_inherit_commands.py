@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from command_line import edgefront
 from inherited_models import ROTARY, write_parent
-from packages import DESCRIPTIONS, Data, lively
+from packages import DESCRIPTIONS, lively
 from running_client import BOARD, Running
 from simulated_agent import by_size
 from trained_parent import ARCHITECTURE
@@ -50,7 +50,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def studied(home: Path) -> tuple[Path, dict[str, Any]]:
     """A model of three layers, and what the study of its cuts says as JSON."""
     folder = home / "counter"
-    write_package(folder, lively(ARCHITECTURE, spread=0.1), Data(Bytes()), {"name": "counter", "licence": "mit"})
+    write_package(folder, lively(ARCHITECTURE, spread=0.1), Bytes(), {"name": "counter", "licence": "mit"})
     told = edgefront("inherit study --data counting --json", str(folder), *FEW, home=home, code=exits.OK)
     return folder, json.loads(told.stdout)
 
@@ -135,7 +135,7 @@ def test_without_weights_or_a_study_the_command_that_makes_them_is_named(
 def test_models_that_cannot_be_cut_are_refused_by_their_part(
     home: Path, tmp_path: Path, description: dict[str, Any], words: str
 ) -> None:
-    write_package(tmp_path / "model", lively({"d_model": 16, **description}), Data(Bytes()), {})
+    write_package(tmp_path / "model", lively({"d_model": 16, **description}), Bytes(), {})
     refused = edgefront("inherit study --data counting", str(tmp_path / "model"), home=home, code=exits.REFUSED)
     assert f"the model has {words}, of which no part can be inherited" in refused.stderr
 

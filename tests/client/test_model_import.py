@@ -44,21 +44,6 @@ LEVELS = {
 }
 
 
-class Data:
-    """What a package needs of the data that a model was trained on."""
-
-    source_vocab_size = None
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
-
-    def tokenizer(self) -> Tokenizer:
-        return self._tokenizer
-
-    def source_tokenizer(self) -> Tokenizer:
-        raise AssertionError("it has no source")
-
-
 def model_of(vocabulary: int) -> LanguageModel:
     layer = [
         {"kind": "attention", "n_head": 2, "n_kv_head": 1, "bias": "none"},
@@ -75,7 +60,7 @@ def model_of(vocabulary: int) -> LanguageModel:
 def test_a_trained_model_brings_its_tokenizer_and_card(tmp_path: Path, level: str) -> None:
     ours: Tokenizer = LEVELS[level]()
     model = model_of(ours.vocab_size)
-    write_package(tmp_path / "trained", model, Data(ours), {"name": "Ada's", "dataset": "sample"})
+    write_package(tmp_path / "trained", model, ours, {"name": "Ada's", "dataset": "sample"})
     done = edgefront(
         "model build --format transformers --json", str(tmp_path / "trained"), "-o", str(tmp_path), code=exits.OK
     )

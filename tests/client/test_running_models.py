@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from command_line import edgefront
-from packages import Data, lively
+from packages import lively
 
 from edgefront import exits
 from edgefront.core.data.tokenizers.bpe import Pieces
@@ -37,7 +37,7 @@ def test_the_page_runs_as_it_is(tmp_path: Path) -> None:
             "blocks": [block, inner] * 2,
         }
     )
-    write_package(tmp_path / "mine", model, Data(tokenizer), {"name": "mine"})
+    write_package(tmp_path / "mine", model, tokenizer, {"name": "mine"})
     shell, python = 0, []
     for kind, text in re.findall(r"^```(sh|python)\n(.*?)^```$", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL):
         if kind == "python":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from packages import Data, lively
+from packages import lively
 
 from edgefront import Client
 from edgefront.core.data.prepared.planning import Preparation
@@ -71,7 +71,7 @@ def test_a_training_starts_from_an_imported_model(tmp_path: Path, monkeypatch: p
     tokenizer = Pieces.train(iter(["the quick brown fox jumps over the lazy dog"]), 270)
     padded = tokenizer.vocab_size + 10  # as published models' embeddings are
     model = lively({**ARCHITECTURE, "embedding": {"vocab_size": padded}}, spread=0.02)
-    write_package(tmp_path / "ours", model, Data(tokenizer), {"name": "fox"})
+    write_package(tmp_path / "ours", model, tokenizer, {"name": "fox"})
     ours = read_package(tmp_path / "ours")
     with as_folder(folder, "transformers", force=False) as place:
         write_model(ours.architecture, "transformers", ours.weights, place, "float32", ours.hugging_face_files())

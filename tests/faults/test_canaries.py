@@ -15,7 +15,7 @@ from typing import Any
 
 import httpx
 import pytest
-from packages import DESCRIPTIONS, Data, lively
+from packages import DESCRIPTIONS, lively
 from running_api import Service
 from simulated_agent import CLASS, SimulatedAgent, by_size
 from sqlalchemy import select
@@ -96,7 +96,7 @@ def trained(service: Service, owner: str, job_id: str, canary: str) -> str:
 
 def imported(client: httpx.Client, folder: Path, canary: str) -> str:
     facts = {"name": f"{canary} model", "licence": canary, "dataset": f"{canary}-data"}
-    write_package(folder, lively(DESCRIPTIONS["gpt2"]), Data(Bytes()), facts)
+    write_package(folder, lively(DESCRIPTIONS["gpt2"]), Bytes(), facts)
     made = client.post(IMPORT, content=packed_model(folder), params={"name": f"{canary} import"})
     assert made.status_code == 201, made.text
     identifier: str = made.json()["id"]

@@ -6,8 +6,7 @@ import pytest
 import torch
 from naive_recurrence import naive, naive_gradients, some_inputs
 
-from edgefront.core.nn.recurrence import sru_recurrence
-from edgefront.core.nn.recurrence.function import backend
+from edgefront.core.nn.recurrence import backend, sru_recurrence
 
 SHAPES = [(1, 1, 1), (2, 7, 40), (3, 33, 300), (2, 192, 1024)]
 TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-5, torch.bfloat16: 0.05, torch.float16: 0.01}

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from prepared_text import prepared_text
+from prepared_text import after, prepared_text
 
 from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.spaces.architecture import Architecture
@@ -66,12 +66,6 @@ def trained(spec: RunSpec, folder: Path, stop: Callable[[], bool] = lambda: Fals
     folder.mkdir(exist_ok=True)
     with joined("cuda") as ranks:
         return str(Trainer(spec, folder, ranks, Journal(folder, writes=True), stop).train())
-
-
-def after(steps: int) -> Callable[[], bool]:
-    """True when asked for the (steps + 1)th time."""
-    left = iter(range(steps))
-    return lambda: next(left, None) is None
 
 
 def losses(folder: Path) -> list[float]:

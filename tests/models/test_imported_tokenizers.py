@@ -25,7 +25,7 @@ from edgefront.core.data.prepared.preparation import prepare
 from edgefront.core.data.tokenizers.bpe import Pieces
 from edgefront.core.data.tokenizers.load import load_tokenizer, same_tokens
 from edgefront.core.errors import InvalidInput
-from edgefront.core.evaluation.generate import Sampling, TextOptions, TextStream, generate, generate_text
+from edgefront.core.evaluation.generate import Sampling, TextStream, generate, generate_text
 from edgefront.core.evaluation.package import Package, import_transformers, read_package
 from edgefront.core.evaluation.scoring import TextScorer
 from edgefront.core.graph.gguf import write_gguf
@@ -203,9 +203,9 @@ def test_rows_that_are_no_token_are_never_drawn(tmp_path: Path) -> None:
     prompt = found.tokenizer.prompt("the end")
     greedy = Sampling(temperature=0)
     assert max(generate(found.model(), prompt, 8, greedy)) >= known  # where nothing excludes them
-    drawn = generate_text(found, "the end", 8, greedy, TextOptions(stop_at_end=False)).tokens
+    drawn = generate_text(found, "the end", 8, greedy, stop_at_end=False).tokens
     assert max(drawn) < known
-    assert max(generate_text(found, "the end", 20, Sampling(seed=1), TextOptions(stop_at_end=False)).tokens) < known
+    assert max(generate_text(found, "the end", 20, Sampling(seed=1), stop_at_end=False).tokens) < known
     assert "UNUSED" not in TextScorer(found).write("the end", 8, [], greedy)
     gguf, folder = shipped(found, tmp_path)
     tokens, _ = generated(gguf, prompt, 8)
@@ -220,7 +220,7 @@ def test_a_generation_ends_at_each_end_and_begins_as_the_original_does(tmp_path:
     found = imported("llama3", tmp_path)
     tokenizer = found.tokenizer
     assert generate_text(found, "", 2).prompt_tokens == 1  # the token that begins a text
-    drawn = generate_text(found, "the end", 4, Sampling(temperature=0), TextOptions(stop_at_end=False))
+    drawn = generate_text(found, "the end", 4, Sampling(temperature=0), stop_at_end=False)
     assert drawn.prompt_tokens == len(tokenizer.encode("the end")) + 1
     scorer = TextScorer(found)
     assert scorer.begin == tokenizer.bos

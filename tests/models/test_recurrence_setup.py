@@ -102,7 +102,7 @@ def test_cuda_without_triton_says_so_once_and_works() -> None:
     code = """
 import sys; sys.modules["triton"] = None
 from edgefront.core.nn.recurrence import plain
-from edgefront.core.nn.recurrence.function import backend
+from edgefront.core.nn.recurrence import backend
 assert backend("cuda") is plain
 assert backend("cuda") is plain
 """

@@ -10,8 +10,7 @@ import torch
 from passes import in_torch, inputs, lively_model
 
 from edgefront.core.errors import InvalidInput
-from edgefront.core.nn.context import Context
-from edgefront.core.nn.state import State
+from edgefront.core.nn.context import Context, State
 from edgefront.core.spaces.architecture import Architecture
 
 SRUPP = {"kind": "srupp", "d_attn": 6}

@@ -19,9 +19,8 @@ from tiny_models import onnx_session
 
 from edgefront.core.graph.build import build
 from edgefront.core.graph.options import GraphOptions
-from edgefront.core.nn.context import Context
+from edgefront.core.nn.context import Context, State
 from edgefront.core.nn.model import LanguageModel
-from edgefront.core.nn.state import State
 from edgefront.core.nn.weights import load
 from edgefront.core.spaces.architecture import Architecture
 

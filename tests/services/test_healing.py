@@ -18,7 +18,7 @@ from edgefront.core.services.trainings.views import about
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Evaluation, Training
-from edgefront.core.training.vocabulary import with_vocabulary
+from edgefront.core.training.run_folder import with_vocabulary
 
 CHILD = ARCHITECTURE | {"blocks": [{"kind": "attention", "n_head": 1, "d_head": 8}]}
 PLAIN: dict[str, Any] = {"overrides": {"steps": 3, "schedule": {"warmup": 0}}}

@@ -32,7 +32,7 @@ from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.states import LIVE_TRAININGS
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Evaluation, Training
-from edgefront.core.training.vocabulary import with_vocabulary
+from edgefront.core.training.run_folder import with_vocabulary
 
 
 @pytest.fixture

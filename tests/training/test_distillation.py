@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from forked_runs import Start, forked_runs
-from prepared_text import prepared_text
+from forked_runs import Start
+from prepared_text import ALONE, after, prepared_text, trainer
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -23,17 +22,13 @@ from edgefront.core.nn.dropout import Dropout
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load_safetensors
 from edgefront.core.recipes.papers import recipe
-from edgefront.core.recipes.recipe import Distil, Recipe
-from edgefront.core.recipes.task import check_task
+from edgefront.core.recipes.recipe import Distil, Recipe, check_task
 from edgefront.core.run import run
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.training import distillation
 from edgefront.core.training.checkpoint import read_model, read_progress
 from edgefront.core.training.distillation import Teacher, distilled
-from edgefront.core.training.distributed import Ranks
-from edgefront.core.training.initialise import initialise
-from edgefront.core.training.loop import Trainer
-from edgefront.core.training.objective import rows_of
+from edgefront.core.training.parametrisation import initialise
 from edgefront.core.training.run_folder import (
     CHECKPOINTS,
     EXIT_DONE,
@@ -41,12 +36,11 @@ from edgefront.core.training.run_folder import (
     METRICS,
     RESULT,
     SPEC,
-    Journal,
     RunSpec,
     read_metrics,
 )
+from edgefront.core.training.step import rows_of
 
-ALONE = Ranks(0, 1, torch.device("cpu"))
 TOKENS = 60
 LAYER = [{"kind": "attention", "n_head": 2}, {"kind": "feed_forward", "d_inner": 32}]
 DECODER: dict[str, Any] = {"d_model": 16, "embedding": {"vocab_size": TOKENS}, "blocks": LAYER * 2}
@@ -184,11 +178,6 @@ def test_models_without_a_divergence_are_refused_by_name(described: dict[str, An
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return prepared_text(tmp_path_factory.mktemp("data"))
-
-
-@pytest.fixture(scope="module")
 def teacher(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The weights of a training that has learnt something."""
     folder = tmp_path_factory.mktemp("teacher")
@@ -196,12 +185,6 @@ def teacher(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / SPEC).write_text(spec.model_dump_json())
     assert run(folder, threading.Event()) == EXIT_DONE
     return folder / RESULT / "model.safetensors"
-
-
-@pytest.fixture(scope="module")
-def start() -> Iterator[Start]:
-    with forked_runs() as started:
-        yield started
 
 
 def spec_of(data: Path, teacher: Path | None, described: dict[str, Any] = DECODER, **changes: Any) -> RunSpec:
@@ -213,16 +196,6 @@ def spec_of(data: Path, teacher: Path | None, described: dict[str, Any] = DECODE
         teacher=None if teacher is None else str(teacher),
         threads=1,
     )
-
-
-def trainer(spec: RunSpec, folder: Path, stop: Callable[[], bool] = lambda: False) -> Trainer:
-    folder.mkdir(exist_ok=True)
-    return Trainer(spec, folder, ALONE, Journal(folder, writes=True), stop)
-
-
-def after(steps: int) -> Callable[[], bool]:
-    left = iter(range(steps))
-    return lambda: next(left, None) is None
 
 
 def lines(folder: Path) -> list[tuple[int, float | None, float | None, float | None]]:

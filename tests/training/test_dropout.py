@@ -13,7 +13,7 @@ from edgefront.core.nn.dropout import Dropout
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import fill
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.training.initialise import initialise
+from edgefront.core.training.parametrisation import initialise
 
 PAIR = [{"kind": "attention", "n_head": 2}, {"kind": "feed_forward", "d_inner": 24}]
 ADAPTIVE = {"vocab_size": 60, "cutoffs": [20, 40], "div": 2}

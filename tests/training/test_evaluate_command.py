@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from packages import DESCRIPTIONS, Data, lively, package
+from packages import DESCRIPTIONS, lively, package
 from translators import translator
 from typer.testing import CliRunner
 
@@ -19,8 +19,8 @@ from edgefront.core.data.prepared.prepared import Prepared
 from edgefront.core.data.tokenizers.bpe import Pieces
 from edgefront.core.errors import EdgefrontError, InvalidInput
 from edgefront.core.evaluation.package import write_package
-from edgefront.core.evaluation.perplexity import Reading, first_token, perplexity
-from edgefront.core.evaluation.translation import TranslationOptions, bleu, translate
+from edgefront.core.evaluation.perplexity import first_token, perplexity
+from edgefront.core.evaluation.translation import bleu, translate
 from edgefront.core.recipes.recipe import Evaluation, Recipe
 
 
@@ -51,7 +51,7 @@ def trained(folder: Path, data: Prepared, **recipe: Any) -> Path:
     model = lively({**DESCRIPTIONS["transformer-xl"], "embedding": {"vocab_size": data.vocab_size}})
     evaluation = {"segment": 8, "memory": 12, "rows": 1, "same_length": True}
     whole = Recipe(name="quick", evaluation=evaluation, **recipe)
-    write_package(folder, model, data, {"dataset": "lines", "recipe": whole.model_dump(mode="json")})
+    write_package(folder, model, data.tokenizer(), {"dataset": "lines", "recipe": whole.model_dump(mode="json")})
     return folder
 
 
@@ -65,7 +65,8 @@ def test_perplexity_is_that_of_the_recipes_evaluation(task: str, data: Prepared,
         data.split("valid"),
         Evaluation(segment=8, memory=12, rows=1, same_length=True),
         device="cpu",
-        reading=Reading(None, task == "sentences", first_token(data.tokenizer(), task)),  # type: ignore[arg-type]
+        sentences=task == "sentences",
+        begin=first_token(data.tokenizer(), task),
     )
     tokens = len(data.split("valid").tokens)
     # A sentence's first word is predicted too, and of running text all but the first word of all.
@@ -90,12 +91,11 @@ def test_translations_are_scored(tmp_path: Path) -> None:
     )
     source = {**translator().architecture.canonical["source"], "embedding": {"vocab_size": data.source_vocab_size}}
     model = translator(vocabulary=data.vocab_size, spread=0.2, source=source)
-    write_package(tmp_path / "model", model, data, {})
+    write_package(tmp_path / "model", model, data.tokenizer(), {}, data.source_tokenizer())
     found = told("evaluate", tmp_path / "model", "--data", data.folder, "--beam", 2, "--limit", 4)
     split, tokenizer = data.split("test"), data.tokenizer()
     assert split.source is not None
-    options = TranslationOptions(beam=2, sentences=4)
-    wanted = translate(model, split.source, split, tokenizer, device="cpu", end=tokenizer.eos, options=options)
+    wanted = translate(model, split.source, split, tokenizer, device="cpu", end=tokenizer.eos, beam=2, sentences=4)
     assert found["sentences"] == len(wanted.hypotheses) == 4
     assert found["bleu"] == pytest.approx(wanted.bleu.score)
     assert bleu(wanted.references, wanted.references).score == pytest.approx(100)
@@ -136,7 +136,7 @@ def test_models_that_cannot_be_evaluated_are_reported(
 def test_an_encoder_is_tuned_on_files(tmp_path: Path) -> None:
     pieces = Pieces.train(iter([lines(20)]), 300)
     embedding = {"vocab_size": pieces.vocab_size, "segments": 2}
-    write_package(tmp_path / "model", lively({**DESCRIPTIONS["bert"], "embedding": embedding}), Data(pieces), {})
+    write_package(tmp_path / "model", lively({**DESCRIPTIONS["bert"], "embedding": embedding}), pieces, {})
     rows = [(f"{'red' if index % 2 else 'old'} house", index % 2) for index in range(12)]
     (tmp_path / "rows.tsv").write_text("sentence\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows))
     squad = {
@@ -171,7 +171,7 @@ def test_a_model_without_a_recipe_is_read_its_context_at_a_time(
 ) -> None:
     described = {**DESCRIPTIONS["gpt2"], "embedding": {"vocab_size": data.vocab_size}}
     model = lively(described | {"positions": positions or {"kind": "rotary"}})
-    write_package(tmp_path / "model", model, data, {})
+    write_package(tmp_path / "model", model, data.tokenizer(), {})
     found = told("evaluate", tmp_path / "model", "--data", data.folder)["evaluation"]
     assert (found["segment"], found["memory"], found["rows"]) == (expected, 0, 1024 // expected)
     less = told("evaluate", tmp_path / "model", "--data", data.folder, "--memory", 8)["evaluation"]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from packages import DESCRIPTIONS, Data, lively, package
+from packages import DESCRIPTIONS, lively, package
 from translators import translator
 from typer.testing import CliRunner
 
@@ -18,7 +18,7 @@ from edgefront.cli import app
 from edgefront.core.data.tokenizers.bpe import Pieces
 from edgefront.core.data.tokenizers.tokenizers import Bytes, Characters, Words
 from edgefront.core.errors import Diverged, InvalidInput, NotFound
-from edgefront.core.evaluation.generate import Sampling, TextOptions, TextStream, generate, generate_text
+from edgefront.core.evaluation.generate import Sampling, TextStream, generate, generate_text
 from edgefront.core.evaluation.package import read_package, write_package
 from edgefront.core.evaluation.translation import beam_search
 from edgefront.core.recipes.recipe import Recipe
@@ -163,27 +163,27 @@ def test_a_package_writes_text(tmp_path: Path) -> None:
 def test_words_begin_and_end_with_the_end_of_a_line(tmp_path: Path) -> None:
     words = Words(["<eos>", "<unk>", *(f"w{number}" for number in range(254))])
     model = lively(DESCRIPTIONS["srupp"], spread=0.1)
-    write_package(tmp_path, model, Data(words), {})
+    write_package(tmp_path, model, words, {})
     found = read_package(tmp_path)
-    begun = generate_text(found, "", 5, GREEDY, TextOptions(stop_at_end=False))
+    begun = generate_text(found, "", 5, GREEDY, stop_at_end=False)
     assert begun.tokens == tuple(generate(model, [0], 5, GREEDY))
     with torch.no_grad():
         model.output.tables[0][0] = 10 * model.output.tables[0][generate(model, [0], 1, GREEDY)[0]]
-    write_package(tmp_path, model, Data(words), {})
+    write_package(tmp_path, model, words, {})
     ended = generate_text(read_package(tmp_path), "", 5, GREEDY)
     assert (ended.text, ended.ended) == ("", "end")
-    on = generate_text(read_package(tmp_path), "", 5, GREEDY, TextOptions(stop_at_end=False))
+    on = generate_text(read_package(tmp_path), "", 5, GREEDY, stop_at_end=False)
     assert (on.text[0], len(on.tokens)) == ("\n", 5)
 
 
 def test_a_translation_model_translates_the_prompt(tmp_path: Path) -> None:
     model = translator(spread=0.3)
-    data = Data(Words(["<eos>", "<unk>", "a", "b", "c", "d"]), Characters("abcdefghi"))
-    write_package(tmp_path, model, data, {})
+    words = Words(["<eos>", "<unk>", "a", "b", "c", "d"])
+    write_package(tmp_path, model, words, {}, Characters("abcdefghi"))
     made = generate_text(read_package(tmp_path), "dbe", 8)
     best = beam_search(model, torch.tensor([[3, 1, 4]]), begin=0, end=0, max_length=8)[0][0]
     assert made.tokens == best.tokens
-    assert made.text == data.text.decode(best.tokens)
+    assert made.text == words.decode(best.tokens)
 
 
 def run(*arguments: str, stdin: str | None = None) -> Any:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-from prepared_text import prepared_text
-from test_loop import ALONE, spec_of, trainer
+from prepared_text import ALONE, trainer
+from test_loop import spec_of
 
 from edgefront.core.training.distributed import Ranks
 from edgefront.core.training.loop import Trainer
@@ -23,11 +23,6 @@ REFUSED = (
     "cumsum_cuda_kernel does not have a deterministic implementation, but you set "
     "'torch.use_deterministic_algorithms(True)'. You can turn off determinism just for this operation"
 )
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return prepared_text(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from packages import DESCRIPTIONS, Data, lively, package
+from packages import DESCRIPTIONS, lively, package
 from translators import translator
 from typer.testing import CliRunner
 
@@ -45,18 +45,18 @@ def test_continuations_are_scored_after_their_contexts(name: str, tmp_path: Path
     pairs = [(rng.integers(0, 256, a).tolist(), rng.integers(0, 256, b).tolist()) for a, b in ((3, 5), (9, 1), (1, 2))]
     greedy = generate(found.model(), pairs[0][0], 4, Sampling(temperature=0))
     pairs.append((pairs[0][0], greedy))
-    for (context, continuation), said in zip(pairs, scorer.score(pairs), strict=True):
+    for (context, continuation), (nats, is_greedy) in zip(pairs, scorer.score(pairs), strict=True):
         wanted = nats(found, context, continuation)
-        assert said.nats == pytest.approx(wanted[0], rel=1e-4)
-        assert said.is_greedy == wanted[1]
-    assert scorer.score(pairs)[3].is_greedy
-    assert scorer.score([([3], [])])[0].nats == 0
+        assert nats == pytest.approx(wanted[0], rel=1e-4)
+        assert is_greedy == wanted[1]
+    assert scorer.score(pairs)[3][1]
+    assert scorer.score([([3], [])])[0][0] == 0
 
 
 def test_text_is_cut_into_tokens_as_a_whole(tmp_path: Path) -> None:
     pieces = Pieces.train(iter(["the cat sat on the mat"] * 4), 290)
     description = {**DESCRIPTIONS["srupp"], "embedding": {"vocab_size": pieces.vocab_size}}
-    write_package(tmp_path, lively(description), Data(pieces), {})
+    write_package(tmp_path, lively(description), pieces, {})
     scorer = TextScorer(read_package(tmp_path))
     # The space belongs to the word after it, wherever the cut between context and continuation was made.
     assert scorer.encoded("the cat", " sat") == scorer.encoded("the cat ", "sat")
@@ -65,7 +65,7 @@ def test_text_is_cut_into_tokens_as_a_whole(tmp_path: Path) -> None:
     assert scorer.encoded("", "mat") == ([pieces.eos], pieces.encode("mat"))
     words = tmp_path / "words"
     vocabulary = Words(["<eos>", "<unk>", *(f"w{number}" for number in range(254))])
-    write_package(words, lively(DESCRIPTIONS["sru"]), Data(vocabulary), {})
+    write_package(words, lively(DESCRIPTIONS["sru"]), vocabulary, {})
     assert TextScorer(read_package(words)).encoded("w1 w2 ", "w3") == ([3, 4], [5])
 
 
@@ -103,7 +103,7 @@ def test_memory_and_clamp_are_those_of_the_evaluation(tmp_path: Path) -> None:
             state = state.keep(5)
             if place >= 8:
                 total += float(torch.log_softmax(scores[0, 0].double(), -1)[continuation[place - 8]])
-    assert TextScorer(found).score([(context, continuation)])[0].nats == pytest.approx(total, rel=1e-4)
+    assert TextScorer(found).score([(context, continuation)])[0][0] == pytest.approx(total, rel=1e-4)
 
 
 def test_writing_stops_at_the_first_of_the_texts_to_stop_at(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_models_that_do_not_predict_the_next_token_are_refused(tmp_path: Path) -
     with pytest.raises(InvalidInput, match="predict the next token"):
         TextScorer(package(tmp_path / "bert", "bert"))
     tokenizer = Words(["<eos>", "<unk>", "a", "b", "c", "d"])
-    write_package(tmp_path / "translator", translator(), Data(tokenizer, Bytes(range(9))), {})
+    write_package(tmp_path / "translator", translator(), tokenizer, {}, Bytes(range(9)))
     with pytest.raises(InvalidInput, match="predict the next token"):
         TextScorer(read_package(tmp_path / "translator"))
 
@@ -133,7 +133,7 @@ def test_models_that_do_not_predict_the_next_token_are_refused(tmp_path: Path) -
 def test_a_vocabulary_without_line_feeds_begins_with_a_space(tmp_path: Path) -> None:
     for characters, begin in (("abc d", 3), ("abcde", 0), ("ab\nc", 2)):
         description = {**DESCRIPTIONS["sru"], "embedding": {"vocab_size": len(characters)}}
-        write_package(tmp_path, lively(description), Data(Characters(characters)), {})
+        write_package(tmp_path, lively(description), Characters(characters), {})
         assert TextScorer(read_package(tmp_path)).begin == begin
 
 
@@ -176,7 +176,7 @@ def tasks_in(folder: Path, found: Package) -> list[dict[str, Any]]:
             {
                 "question": question,
                 "choices": choices,
-                "answer": int(np.argmax([answer.nats for answer in said])),
+                "answer": int(np.argmax([nats for nats, _ in said])),
                 "written": scorer.write(question, 6, ["\n"], Sampling(temperature=0)),
             }
         )

@@ -8,7 +8,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 import torch
-from forked_runs import Start, forked_runs
-from prepared_text import prepared_text
+from forked_runs import Start
+from prepared_text import ALONE, after, prepared_text, trainer
 
 import servers
 from edgefront.core import run
@@ -42,7 +42,6 @@ from edgefront.core.training.run_folder import (
     METRICS,
     RESULT,
     SPEC,
-    Journal,
     RunSpec,
     read_limit,
     read_metrics,
@@ -51,7 +50,6 @@ from edgefront.core.training.run_folder import (
 )
 from edgefront.core.wire.trainings import TrainingBudget
 
-ALONE = Ranks(0, 1, torch.device("cpu"))
 DROPOUT = {"embedding": 0.1, "hidden": 0.1, "attention": 0.1, "highway": 0.1, "output": 0.1}
 EMBEDDING = {"vocab_size": 5000}
 LAYER = [{"kind": "attention", "n_head": 2}, {"kind": "feed_forward", "d_inner": 32}]
@@ -115,26 +113,10 @@ MODERN: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return prepared_text(tmp_path_factory.mktemp("data"))
-
-
 def spec_of(data: Path, model: str = "transformer-xl", **recipe: Any) -> RunSpec:
     whole = Recipe.parse(RECIPE).overridden(recipe)
     architecture = Architecture.parse((MODELS | {"bert": BERT})[model]).canonical
     return RunSpec(architecture=dict(architecture), data=str(data), recipe=whole.model_dump(mode="json"), threads=1)
-
-
-def trainer(spec: RunSpec, folder: Path, stop: Callable[[], bool] = lambda: False) -> Trainer:
-    folder.mkdir(exist_ok=True)
-    return Trainer(spec, folder, ALONE, Journal(folder, writes=True), stop)
-
-
-def after(steps: int) -> Callable[[], bool]:
-    """True when asked for the (steps + 1)th time."""
-    left = iter(range(steps))
-    return lambda: next(left, None) is None
 
 
 def losses(folder: Path) -> list[tuple[int, str, float]]:
@@ -402,12 +384,6 @@ def test_masked_models_are_evaluated_so_many_rows_at_a_time_as_the_recipe_says(t
 
 
 # The process ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def start() -> Iterator[Start]:
-    with forked_runs() as start:
-        yield start
 
 
 def folder_with(spec: RunSpec, folder: Path) -> Path:

@@ -17,7 +17,7 @@ import torch
 import transformers
 import yaml
 from huggingface_hub import ModelCard
-from packages import DESCRIPTIONS, Data, lively, package
+from packages import DESCRIPTIONS, lively, package
 from translators import translator
 from typer.testing import CliRunner
 
@@ -61,7 +61,7 @@ def session(path: Path) -> ort.InferenceSession:
 @pytest.mark.parametrize("name", DESCRIPTIONS)
 def test_what_is_written_is_read_again(name: str, tmp_path: Path) -> None:
     model = lively(DESCRIPTIONS[name])
-    write_package(tmp_path / "model", model, Data(Bytes()), FACTS)
+    write_package(tmp_path / "model", model, Bytes(), FACTS)
     found = read_package(tmp_path / "model")
     assert found.architecture == model.architecture
     assert found.recipe == Recipe(name="quick", source="nowhere")
@@ -87,8 +87,8 @@ def test_the_same_training_leaves_the_same_bytes(tmp_path: Path) -> None:
 
 def test_a_translation_model_has_both_tokenizers(tmp_path: Path) -> None:
     model = translator(vocabulary=6)
-    data = Data(Words(["<eos>", "<unk>", "a", "b", "c", "d"]), Characters("abcdefghi"))
-    write_package(tmp_path, model, data, {})
+    words = Words(["<eos>", "<unk>", "a", "b", "c", "d"])
+    write_package(tmp_path, model, words, {}, Characters("abcdefghi"))
     found = read_package(tmp_path)
     assert found.tokenizer.decode([2, 5]) == "a d"
     assert found.source_tokenizer.decode([2, 5]) == "cf"
@@ -220,7 +220,7 @@ def test_the_card_tells_what_is_known_and_what_is_not(tmp_path: Path) -> None:
 
 def test_the_head_of_the_card_is_what_the_hub_reads(tmp_path: Path) -> None:
     model = lively(DESCRIPTIONS["gpt2"])
-    write_package(tmp_path, model, Data(Bytes()), {**FACTS, "name": 'a "small": one', "licence": "CC-BY-SA-4.0"})
+    write_package(tmp_path, model, Bytes(), {**FACTS, "name": 'a "small": one', "licence": "CC-BY-SA-4.0"})
     card = ModelCard.load(tmp_path / "README.md")
     data = card.data.to_dict()
     assert {name: data[name] for name in ("license", "language", "datasets", "pipeline_tag", "library_name")} == {
@@ -254,7 +254,7 @@ def test_the_head_of_the_card_is_what_the_hub_reads(tmp_path: Path) -> None:
 def test_a_package_has_the_tokenizer_that_transformers_loads(tmp_path: Path) -> None:
     for number, ours in enumerate((Bytes(), Characters("abc \n"), Words(["<eos>", "<unk>", "a", "b"]), _pieces())):
         model = lively({**DESCRIPTIONS["gpt2"], "embedding": {"vocab_size": ours.vocab_size}})
-        write_package(tmp_path / str(number), model, Data(ours), {})
+        write_package(tmp_path / str(number), model, ours, {})
         theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / str(number))
         assert theirs("a b a")["input_ids"] == ours.encode("a b a")
         assert read_package(tmp_path / str(number)).tokenizer.encode("a b") == ours.encode("a b")
@@ -350,11 +350,11 @@ def test_weights_that_are_wrong_are_named(tmp_path: Path) -> None:
 
 def test_a_package_that_could_not_be_written_is_none(tmp_path: Path) -> None:
     model = lively(DESCRIPTIONS["sru"])
-    write_package(tmp_path, model, Data(Bytes()), {})
+    write_package(tmp_path, model, Bytes(), {})
     (tmp_path / "architecture.json").unlink()
     (tmp_path / "architecture.json").mkdir()
     with pytest.raises(OSError, match=r"architecture\.json"):
-        write_package(tmp_path, model, Data(Bytes()), {})
+        write_package(tmp_path, model, Bytes(), {})
     with pytest.raises(NotFound):  # neither the old model's facts nor half a new one
         read_package(tmp_path)
 

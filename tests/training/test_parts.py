@@ -6,13 +6,12 @@ import hashlib
 import json
 import shutil
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from prepared_text import prepared_text
+from prepared_text import prepared_text, trainer
 
 from edgefront.core.data.prepared.prepared import open_prepared
 from edgefront.core.errors import InvalidInput
@@ -24,9 +23,7 @@ from edgefront.core.inherit.study import CUTS, StudySettings, inherited_from, st
 from edgefront.core.recipes.papers import recipe
 from edgefront.core.run import run
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.training.distributed import Ranks
-from edgefront.core.training.loop import Trainer
-from edgefront.core.training.run_folder import EXIT_DONE, RESULT, SPEC, Journal, RunSpec
+from edgefront.core.training.run_folder import EXIT_DONE, RESULT, SPEC, RunSpec
 
 LAYER = [
     {"kind": "attention", "n_head": 4, "n_kv_head": 2, "bias": "none"},
@@ -50,11 +47,6 @@ def child(parent: Architecture, d_model: int = 24) -> Architecture:
     kept[0] = kept[0].model_copy(update={"n_head": 2, "n_kv_head": 1})
     kept[1] = kept[1].model_copy(update={"d_inner": 32})
     return part_of(parent, kept, d_model)
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return prepared_text(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="module")
@@ -86,11 +78,6 @@ def part_spec(data: Path, parent: Path, architecture: Architecture, **changes: A
     about |= {"parent": origin | {"licence": "apache-2.0"}, "teacher": origin}
     given = {"start": str(parent), "teacher": str(parent), "inherit": True, "about": about}
     return spec_of(data, architecture, **changes).model_copy(update=given)
-
-
-def trainer(spec: RunSpec, folder: Path, stop: Callable[[], bool] = lambda: False) -> Trainer:
-    folder.mkdir(exist_ok=True)
-    return Trainer(spec, folder, Ranks(0, 1, torch.device("cpu")), Journal(folder, writes=True), stop)
 
 
 def test_it_begins_with_what_it_inherits_and_says_what_was_cut(data: Path, parent: Path, tmp_path: Path) -> None:

@@ -12,8 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from edgefront.core.errors import Diverged, InvalidInput
-from edgefront.core.evaluation.perplexity import Perplexity, Reading, perplexity, perplexity_of
-from edgefront.core.evaluation.windows import documents, streams
+from edgefront.core.evaluation.perplexity import Perplexity, documents, perplexity, perplexity_of, streams
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load
@@ -77,7 +76,7 @@ def lively(description: dict[str, Any], seed: int = 1) -> LanguageModel:
 def evaluate(model: LanguageModel, split: Parallel, **changes: Any) -> Perplexity:
     arguments = {name: changes.pop(name) for name in ("max_tokens", "sentences", "begin") if name in changes}
     evaluation = Evaluation(**{"rows": 1, **changes})
-    return perplexity(model, split, evaluation, device="cpu", reading=Reading(**arguments))
+    return perplexity(model, split, evaluation, device="cpu", **arguments)
 
 
 @torch.no_grad()

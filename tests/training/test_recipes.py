@@ -10,8 +10,7 @@ import pytest
 
 from edgefront.core.errors import InvalidInput, NotFound, within
 from edgefront.core.recipes.papers import recipe, recipes
-from edgefront.core.recipes.recipe import Recipe
-from edgefront.core.recipes.task import DEFAULTS, check_task, default_recipe
+from edgefront.core.recipes.recipe import DEFAULTS, Recipe, check_task, default_recipe
 from edgefront.core.spaces.models import named_models
 from edgefront.core.training.optimizers import learning_rate
 

@@ -13,7 +13,7 @@ from edgefront.core.errors import InvalidInput
 from edgefront.core.nn.dropout import Dropout
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.training.initialise import initialise
+from edgefront.core.training.parametrisation import initialise
 
 VOCABULARY = 60
 BLOCKS = [{"kind": "attention", "n_head": 2}, {"kind": "feed_forward", "d_inner": 24}]

@@ -15,8 +15,8 @@ from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.agents.measuring.runtimes import Generated
 from edgefront.core.errors import MeasurementError
 from edgefront.core.graph.weights import WeightCache
+from edgefront.core.nn.context import State
 from edgefront.core.nn.model import LanguageModel
-from edgefront.core.nn.state import State
 from edgefront.core.nn.weights import fill
 from edgefront.core.number_formats import NumberFormat
 from edgefront.core.spaces.architecture import Architecture
@@ -99,7 +99,7 @@ class _Loaded:
         state = State(self._architecture, form)
         for name, array in random_state(self._architecture, protocol, self._seed).items():
             tensor: Any = torch.from_numpy(array)
-            # Counts stay on the CPU, as `core.nn.state` keeps them.
+            # Counts stay on the CPU, as `core.nn.context` keeps them.
             state[name] = tensor.to(self._device, _DTYPES[protocol.dtype]) if tensor.is_floating_point() else tensor
         return state
 

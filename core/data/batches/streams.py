@@ -129,15 +129,12 @@ class Streams:
         inputs = np.empty((len(self._mine), width), np.int64)
         targets = np.empty_like(inputs)
         for place, row in enumerate(self._mine):
-            start, stop = self._part((row + epoch) % self._rows)
+            part = (row + epoch) % self._rows
+            start, stop = (number * self._text.size // self._rows for number in (part, part + 1))
             read = self._around(epoch, start + offset - 1, width + 1)
             inputs[place], targets[place] = read[:-1], read[1:]
             targets[place, stop - start - offset :] = IGNORED  # a part that is shorter by one
         return Batch(inputs, targets, starts=within == 0 and (epoch == 0 or self._resets))
-
-    def _part(self, number: int) -> tuple[int, int]:
-        size = self._text.size
-        return number * size // self._rows, (number + 1) * size // self._rows
 
     def _around(self, epoch: int, start: int, count: int) -> Tokens:
         """`count` tokens from `start`, which may lie before the beginning, as their end may lie beyond the end."""

@@ -106,6 +106,13 @@ class PreparationPlan:
     def digest(self, originals: Mapping[Path, OriginalFile]) -> str:
         """Digest of the text, the settings and the format."""
 
+        vocabulary: Any = None
+        if self.vocabulary is not None:
+            vocabulary = originals[self.vocabulary].sha256
+            # What stands beside the file of a tokenizer, such as a token that begins every document.
+            if self.given is not None and self.given.config_fields:
+                vocabulary = [vocabulary, self.given.config_fields]
+
         def hashes(parts: Parts) -> list[Any]:
             return [[originals[part.path].sha256, part.start, part.stop] for part in parts]
 
@@ -114,20 +121,13 @@ class PreparationPlan:
                 "format": FORMAT,
                 "name": self.corpus.name,
                 "settings": self.public(),
-                "vocabulary": self._vocabulary_digest(originals[self.vocabulary].sha256) if self.vocabulary else None,
+                "vocabulary": vocabulary,
                 # What it is compared with: it was found right against these numbers only.
                 "published": asdict(self.catalogued.published) if self.catalogued else None,
                 "splits": {split: hashes(parts) for split, parts in self.corpus.splits.items()},
                 "sources": {split: hashes(parts) for split, parts in self.corpus.sources.items()},
             }
         )
-
-    def _vocabulary_digest(self, sha256: str) -> Any:
-        """Digest of a vocabulary; of a tokenizer also of what stands beside its file, such as a token that begins
-        every document.
-        """
-        fields = self.given.config_fields if self.given is not None else {}
-        return [sha256, fields] if fields else sha256
 
     def public(self) -> dict[str, Any]:
         """The settings as the manifest has them."""

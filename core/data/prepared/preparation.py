@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from edgefront.core.data.sources.data_set import DataSet
 from edgefront.core.data.sources.text import Counts
 from edgefront.core.data.tokenizers.tokenizers import Tokenizer
 from edgefront.core.errors import InvalidInput, NotFound
-from edgefront.core.files import locked, refusing_full_disk, whole_file
+from edgefront.core.files import locked, refusing_full_disk, sha256, whole_file
 
 _CHUNK = 1 << 20
 
@@ -158,7 +158,11 @@ def _write(
         source_vocab_size=source.vocab_size if source else None,
         settings=plan.public(),
         originals=tuple(originals.values()),
-        tokenizer=tuple(_tokenizer_files(folder)),
+        tokenizer=tuple(
+            StoredFile(name=path.relative_to(folder).as_posix(), bytes=path.stat().st_size, sha256=sha256(path))
+            for path in sorted(folder.rglob("*"))
+            if path.suffix in (".json", ".txt")
+        ),
         splits={
             split: writers[split].model_copy(update={"source": writers.get(f"{split}.source")})
             for split in corpus.splits
@@ -219,14 +223,6 @@ def _tokenizer(plan: PreparationPlan, splits: Mapping[str, Parts], folder: Path,
     tokenizer = plan.given or make_tokenizer(plan.level, texts, plan.vocab_size, all_bytes=plan.alphabet == "all")
     tokenizer.save(folder)
     return tokenizer
-
-
-def _tokenizer_files(folder: Path) -> Iterator[StoredFile]:
-    for path in sorted(folder.rglob("*")):
-        if path.suffix in (".json", ".txt"):
-            raw = path.read_bytes()
-            name = path.relative_to(folder).as_posix()
-            yield StoredFile(name=name, bytes=len(raw), sha256=hashlib.sha256(raw).hexdigest())
 
 
 def _sync_folder(folder: Path) -> None:

@@ -51,12 +51,18 @@ FileName = Annotated[str, Field(pattern=r"^(source/)?[a-z][a-z_.]*$", max_length
 Count = Annotated[int, Field(ge=0, lt=1 << 62)]
 
 
-class StoredFile(_Part):
+class OriginalFile(_Part):
+    """A file that the data was made from; its name is within the folder that it was found in."""
+
+    name: str
+    bytes: Count
+    sha256: str
+
+
+class StoredFile(OriginalFile):
     """One file of the folder."""
 
     name: FileName
-    bytes: Count
-    sha256: str
 
 
 class StoredSplit(_Part):
@@ -69,14 +75,6 @@ class StoredSplit(_Part):
     words: Count
     bytes: Count
     source: StoredSplit | None = None
-
-
-class OriginalFile(_Part):
-    """A file that the data was made from; its name is within the folder that it was found in."""
-
-    name: str
-    bytes: Count
-    sha256: str
 
 
 class Manifest(_Part):
@@ -272,14 +270,14 @@ def find_prepared(home: Path, name: str) -> Prepared:
         NotFound: no data set has the name.
         InvalidInput: several data sets have the name, or it is damaged.
     """
-    matching = [
-        folder
+    matching = {
+        folder: "damaged" if isinstance(manifest, InvalidInput) else f"{manifest.level}, {manifest.vocab_size} tokens"
         for folder, manifest in prepared_in(home)
         if (isinstance(manifest, Manifest) and manifest.name == name)
         or (_PREFIX.fullmatch(name) and folder.name.startswith(name))
-    ]
+    }
     if len(matching) > 1:
-        choices = ", ".join(f"{folder.name[:12]} ({_describe(folder)})" for folder in matching)
+        choices = ", ".join(f"{folder.name[:12]} ({what})" for folder, what in matching.items())
         raise InvalidInput(
             f"several prepared data sets are called {name!r}: {choices}; name one by its digest",
             field="data",
@@ -287,17 +285,9 @@ def find_prepared(home: Path, name: str) -> Prepared:
             allowed="the first digits of a digest",
         )
     if matching:
-        return open_prepared(matching[0])
+        return open_prepared(next(iter(matching)))
     if (Path(name) / MANIFEST).is_file():
         return open_prepared(Path(name).absolute())
     raise NotFound(
         f"no data set {name!r} is prepared in {home}; see `edgefront data list` and `edgefront data prepare`"
     )
-
-
-def _describe(folder: Path) -> str:
-    try:
-        manifest = read_manifest(folder)
-    except (NotFound, InvalidInput):
-        return "damaged"
-    return f"{manifest.level}, {manifest.vocab_size} tokens"

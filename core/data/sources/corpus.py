@@ -116,10 +116,14 @@ def at_path(path: Path, shares: Shares) -> Corpus:
     named = _named_splits(path, files)
     if named is not None:
         form = _form(path, [file for paths in named.values() for file in paths])
-        splits = {split: tuple(Part.whole(file) for file in paths) for split, paths in named.items()}
-        return Corpus(name, path, splits, form=form)
+        parts = {split: tuple(Part.whole(file) for file in paths) for split, paths in named.items()}
+        return Corpus(name, path, parts, form=form)
     form = _form(path, files)
-    return Corpus(name, path, by_hash(files, shares) or _each_cut(files, shares), form=form)
+    splits = by_hash(files, shares)
+    if splits is None:
+        pieces = [cut(file, shares) for file in files]
+        splits = {split: tuple(part for piece in pieces for part in piece[split]) for split in SPLITS}
+    return Corpus(name, path, splits, form=form)
 
 
 def parallel(source: Path, target: Path, shares: Shares) -> Corpus:
@@ -170,11 +174,6 @@ def by_hash(files: Sequence[Path], shares: Shares) -> dict[str, Parts] | None:
         split = "test" if chance < shares.test else "valid" if chance < shares.test + shares.valid else "train"
         splits[split].append(Part.whole(path))
     return {split: tuple(parts) for split, parts in splits.items()} if all(splits.values()) else None
-
-
-def _each_cut(files: Sequence[Path], shares: Shares) -> dict[str, Parts]:
-    pieces = [cut(path, shares) for path in files]
-    return {split: tuple(part for piece in pieces for part in piece[split]) for split in SPLITS}
 
 
 def _within(folder: Path) -> list[Path]:

@@ -16,7 +16,6 @@ import zipfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import httpx
 from tenacity import RetryCallState, Retrying, retry_if_exception
@@ -120,7 +119,10 @@ def _may_pass(error: BaseException) -> bool:
 def _read_on(url: str, part: Path, note: Path, progress: Progress) -> None:
     """Adds to the `.part` file what it lacks; the note says of which file it is the start."""
     headers = {"Accept-Encoding": "identity"}
-    noted = _note(note)
+    try:
+        noted = json.loads(note.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        noted = {}
     if part.exists() and noted.get("url") == url and noted.get("version"):
         headers |= {"Range": f"bytes={part.stat().st_size}-", "If-Range": noted["version"]}
     with stream(url, headers=headers, timeout_s=_PATIENCE_S) as response:
@@ -153,14 +155,6 @@ def _name(url: str) -> str:
             allowed=f"at most {_NAME_BYTES} bytes without control characters",
         )
     return name
-
-
-def _note(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
 
 
 def _instead() -> str:

@@ -6,6 +6,7 @@ white space, where byte-pair encoding cuts anyway, so that tokenizing pieces giv
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8, getincrementaldecoder
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +22,6 @@ Tick = Callable[[int], None]
 _BLOCK_CHARACTERS = 1 << 16
 _MAX_WORD = 1 << 20
 """A run of more characters than this without white space is cut."""
-_CONTINUATION = range(0x80, 0xC0)
-"""Continuation bytes of UTF-8: a byte of a character that is not its first."""
 _COMPRESSED = {
     b"\x1f\x8b": "gzip",
     b"PK\x03\x04": "zip",
@@ -72,14 +71,14 @@ class Counts(NamedTuple):
 def documents(parts: Iterable[Part], tick: Tick) -> Iterator[Piece]:
     """Each part as one document."""
     for part in parts:
-        yield from _ended(_pieces(part, tick))
+        yield from _ended(_between_words(decoded(part, tick)))
 
 
 def lines(parts: Iterable[Part], tick: Tick) -> Iterator[Piece]:
     """Each line of the parts, with the line feed that ends it."""
     for part in parts:
         begun = False
-        for text in _pieces(part, tick):
+        for text in _between_words(decoded(part, tick)):
             *whole, rest = text.split("\n")
             for line in whole:
                 yield f"{line}\n", True
@@ -107,11 +106,15 @@ def json_lines(parts: Iterable[Part], field: str, tick: Tick) -> Iterator[Piece]
                 text = _field(part, raw, field, number, at)
                 at += len(raw)
                 tick(len(raw))
-                yield from _ended(_divided(text))
+                blocks = (text[i : i + _BLOCK_CHARACTERS] for i in range(0, len(text), _BLOCK_CHARACTERS))
+                yield from _ended(_between_words(blocks))
 
 
 def _field(part: Part, raw: bytes, field: str, number: int, at: int) -> str:
-    line = _decoded_whole(part.path, raw, at)
+    try:
+        line = raw.decode()
+    except UnicodeDecodeError as error:
+        raise not_utf8(part.path, at + error.start) from None
     if not line.removeprefix("\ufeff").strip():
         return ""
     place = f"line {number} of {part.path}" if part.start == 0 else f"the line at byte {at} of {part.path}"
@@ -136,15 +139,6 @@ def _ended(texts: Iterable[str]) -> Iterator[Piece]:
         before = text
     if before is not None:
         yield before, True
-
-
-def _divided(text: str) -> Iterator[str]:
-    blocks = (text[at : at + _BLOCK_CHARACTERS] for at in range(0, len(text), _BLOCK_CHARACTERS))
-    return _between_words(blocks)
-
-
-def _pieces(part: Part, tick: Tick) -> Iterator[str]:
-    return _between_words(decoded(part, tick))
 
 
 def _between_words(blocks: Iterable[str]) -> Iterator[str]:
@@ -174,47 +168,24 @@ def decoded(part: Part, tick: Tick) -> Iterator[str]:
 
     If the part splits characters, the bytes of the split ones become surrogates (`surrogateescape`).
     """
-    at, rest = part.start, b""
+    at = part.start
+    decoder = getincrementaldecoder("utf-8")("surrogateescape" if part.splits_characters else "strict")
     with part.path.open("rb") as file:
-        file.seek(part.start)
-        while at + len(rest) < part.stop:
-            block = file.read(min(_BLOCK_CHARACTERS, part.stop - at - len(rest)))
+        file.seek(at)
+        while at < part.stop:
+            block = file.read(min(_BLOCK_CHARACTERS, part.stop - at))
             if not block:
                 raise _wrong(part.path, f"{part.path} became shorter while it was read", "a file that stays")
             tick(len(block))
-            raw = rest + block
-            text, rest = _decode(part, raw, at)
-            at += len(raw) - len(rest)
+            at += len(block)
+            if at == len(block):  # the beginning of the file
+                block = block.removeprefix(BOM_UTF8)
+            try:
+                text = decoder.decode(block, final=at == part.stop)
+            except UnicodeDecodeError as error:  # its object ends here, and begins with what the decoder held back
+                raise not_utf8(part.path, at - len(error.object) + error.start) from None
             if text:
                 yield text
-    if rest:
-        if not part.splits_characters:
-            raise not_utf8(part.path, at)
-        yield rest.decode("utf-8", "surrogateescape")
-
-
-def _decode(part: Part, raw: bytes, at: int) -> tuple[str, bytes]:
-    """The text of the bytes that are at `at`, and those that wait for the rest of their character."""
-    head = ""
-    if at == 0:
-        without = raw.removeprefix(b"\xef\xbb\xbf")
-        raw, at = without, len(raw) - len(without)
-    elif at == part.start and part.splits_characters:
-        cut = next((place for place, byte in enumerate(raw[:3]) if byte not in _CONTINUATION), min(3, len(raw)))
-        head, raw = raw[:cut].decode("utf-8", "surrogateescape"), raw[cut:]
-    try:
-        return head + raw.decode(), b""
-    except UnicodeDecodeError as error:
-        if error.reason == "unexpected end of data" and len(raw) - error.start < 4:
-            return head + raw[: error.start].decode(), raw[error.start :]
-        raise not_utf8(part.path, at + len(head) + error.start) from None
-
-
-def _decoded_whole(path: Path, raw: bytes, at: int) -> str:
-    try:
-        return raw.decode()
-    except UnicodeDecodeError as error:
-        raise not_utf8(path, at + error.start) from None
 
 
 def not_utf8(path: Path, at: int) -> InvalidInput:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -121,7 +120,19 @@ def load_tokenizer(folder: Path) -> Tokenizer:
         content = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(content, dict) or content.get("format") != FORMAT:
             raise ValueError(f"it is not a tokenizer of format {FORMAT}")
-        return _loaded(content, folder)
+        match content["level"]:
+            case "bytes":
+                return Bytes(content["bytes"])
+            case "characters":
+                return Characters(content["characters"])
+            case "words":
+                return Words(content["words"])
+            case "bpe":
+                from edgefront.core.data.tokenizers.bpe import Pieces
+
+                return Pieces.read(folder / TOKENIZER, content)
+            case level:
+                raise ValueError(f"its level is {short(level)}")
     except FileNotFoundError as error:
         raise NotFound(f"there is no tokenizer in {folder}: {error.filename} is missing") from None
     except InvalidInput:
@@ -130,18 +141,3 @@ def load_tokenizer(folder: Path) -> Tokenizer:
         raise InvalidInput(
             f"{path} is damaged ({error}); prepare the data again", field="tokenizer", value=str(path)
         ) from None
-
-
-def _loaded(content: Mapping[str, Any], folder: Path) -> Tokenizer:
-    level = content["level"]
-    if level == "bytes":
-        return Bytes(content["bytes"])
-    if level == "characters":
-        return Characters(content["characters"])
-    if level == "words":
-        return Words(content["words"])
-    if level == "bpe":
-        from edgefront.core.data.tokenizers.bpe import Pieces
-
-        return Pieces.read(folder / TOKENIZER, content)
-    raise ValueError(f"its level is {short(level)}")

@@ -137,62 +137,72 @@ class Tokenizer(ABC):
         return list(files)
 
 
-class Bytes(Tokenizer):
+class _Closed(Tokenizer):
+    """A closed vocabulary: the bytes or code points that there are, in the order of their numbers."""
+
+    def __init__(self, values: NDArray[Any], size: int) -> None:
+        self._values, self.vocab_size = values, len(values)
+        self._ids = np.full(size, -1, np.int32)
+        self._ids[values] = np.arange(len(values), dtype=np.int32)
+        if int((self._ids >= 0).sum()) != len(values):
+            raise ValueError("a token occurs twice")
+
+    @abstractmethod
+    def _values_of(self, text: str) -> NDArray[Any]: ...
+
+    def encode_many(self, texts: Sequence[str]) -> list[Ids]:
+        return [self._encode(self._values_of(text)) for text in texts]
+
+    def _encode(self, values: NDArray[Any]) -> Ids:
+        ids: Ids = self._ids[values]
+        if ids.size and ids.min() < 0:
+            wrong = values[ids < 0][0]
+            what = f"byte {wrong}" if self.level == "bytes" else f"character {chr(wrong)!r}"
+            allowed = f"one of the {self.vocab_size} {self.level} of its vocabulary"
+            raise InvalidInput(f"{what} is not in the vocabulary; it must be {allowed}", field="text", allowed=allowed)
+        return ids
+
+
+class Bytes(_Closed):
     """The bytes of UTF-8: all 256, or only those given, in this order (enwik8 has 205)."""
 
     level = "bytes"
 
     def __init__(self, values: Sequence[int] = range(256)) -> None:
-        self._bytes = np.array(values, np.uint8)
-        self.vocab_size = len(self._bytes)
-        self._ids = _table(self._bytes, 256)
+        super().__init__(np.array(values, np.uint8), 256)
 
-    def encode_many(self, texts: Sequence[str]) -> list[Ids]:
-        return [self._encode(text) for text in texts]
-
-    def _encode(self, text: str) -> Ids:
-        raw = np.frombuffer(text.encode("utf-8", "surrogateescape"), np.uint8)
-        ids = self._ids[raw]
-        if self.vocab_size < 256 and raw.size and ids.min() < 0:
-            raise _outside(f"byte {raw[ids < 0][0]}", f"one of the {self.vocab_size} bytes of its vocabulary")
-        return ids
+    def _values_of(self, text: str) -> NDArray[Any]:
+        return np.frombuffer(text.encode("utf-8", "surrogateescape"), np.uint8)
 
     def _decode(self, ids: Ids) -> str:
-        return self._bytes[ids].tobytes().decode("utf-8", "replace")
+        return self._values[ids].tobytes().decode("utf-8", "replace")
 
     def _content(self) -> dict[str, Any]:
-        return {"bytes": self._bytes.tolist()}
+        return {"bytes": self._values.tolist()}
 
     def hugging_face(self) -> dict[str, bytes]:
-        names = _names_of_bytes()
+        # The character that stands for each byte in byte-level vocabularies: itself if printable, else another.
+        printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+        others = [byte for byte in range(256) if byte not in printable]
+        names = [chr(byte if byte in printable else 256 + others.index(byte)) for byte in range(256)]
         level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-        vocabulary = {names[value]: number for number, value in enumerate(self._bytes.tolist())}
+        vocabulary = {names[value]: number for number, value in enumerate(self._values.tolist())}
         return hugging_face_files(_unmerged(vocabulary, pre_tokenizer=level, decoder=level))
 
 
-class Characters(Tokenizer):
+class Characters(_Closed):
     """A closed set of Unicode code points."""
 
     level = "characters"
 
     def __init__(self, characters: str) -> None:
-        self._points = _code_points(characters)
-        self.vocab_size = len(self._points)
-        self._ids = _table(self._points, _CODE_POINTS)
+        super().__init__(self._values_of(characters), _CODE_POINTS)
 
-    def encode_many(self, texts: Sequence[str]) -> list[Ids]:
-        return [self._encode(text) for text in texts]
-
-    def _encode(self, text: str) -> Ids:
-        points = _code_points(text)
-        ids = self._ids[points]
-        if points.size and ids.min() < 0:
-            character = chr(points[ids < 0][0])
-            raise _outside(f"character {character!r}", f"one of the {self.vocab_size} of its vocabulary")
-        return ids
+    def _values_of(self, text: str) -> NDArray[Any]:
+        return np.frombuffer(text.encode("utf-32-le"), "<u4").astype(np.uint32, copy=False)
 
     def _decode(self, ids: Ids) -> str:
-        return self._points[ids].tobytes().decode("utf-32-le")
+        return self._values[ids].tobytes().decode("utf-32-le")
 
     def _content(self) -> dict[str, Any]:
         return {"characters": self._decode(np.arange(self.vocab_size, dtype=np.int32))}
@@ -302,30 +312,6 @@ def _unmerged(vocabulary: Mapping[str, int], *, pre_tokenizer: Any, decoder: Any
         "decoder": decoder,
         "model": {"type": "BPE", "vocab": dict(vocabulary), "merges": []},
     }
-
-
-def _names_of_bytes() -> list[str]:
-    """The character that stands for each byte in byte-level vocabularies (GPT-2): itself if printable, else another."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    return [chr(byte if byte in printable else 256 + others.index(byte)) for byte in range(256)]
-
-
-def _table(values: NDArray[Any], size: int) -> Ids:
-    """The number of each value, -1 for those that have none."""
-    table = np.full(size, -1, np.int32)
-    table[values] = np.arange(len(values), dtype=np.int32)
-    if int((table >= 0).sum()) != len(values):
-        raise ValueError("a token occurs twice")
-    return table
-
-
-def _code_points(text: str) -> NDArray[np.uint32]:
-    return np.frombuffer(text.encode("utf-32-le"), "<u4").astype(np.uint32, copy=False)
-
-
-def _outside(what: str, allowed: str) -> InvalidInput:
-    return InvalidInput(f"{what} is not in the vocabulary; it must be {allowed}", field="text", allowed=allowed)
 
 
 def _wrong_vocabulary(detail: str, allowed: str, value: str | None = None) -> InvalidInput:

@@ -7,15 +7,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from edgefront.core.nn.blocks.attention import AttentionBlock
 from edgefront.core.nn.blocks.feed_forward import FeedForwardBlock
-from edgefront.core.nn.blocks.residual import IdentityBlock
 from edgefront.core.nn.blocks.short_conv import ShortConvBlock
 from edgefront.core.nn.blocks.srupp import SruBlock, SruppBlock
+from edgefront.core.nn.context import Context
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, Block, FeedForward, Identity, ShortConv, Sru, Srupp
+
+
+class IdentityBlock(nn.Module):
+    """y = x."""
+
+    def __init__(self, block: Identity, architecture: Architecture) -> None:
+        super().__init__()
+
+    def forward(self, x: Tensor, name: str, context: Context) -> Tensor:
+        """[batch, sequence, d_model] → the same."""
+        return x
+
 
 _KINDS: dict[type, Any] = {
     Attention: AttentionBlock,

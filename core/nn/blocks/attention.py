@@ -10,9 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from edgefront.core.nn.blocks.residual import Residual
 from edgefront.core.nn.context import Context
-from edgefront.core.nn.layers import Linear, RmsNorm
+from edgefront.core.nn.layers import Linear, Residual, RmsNorm
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention
 from edgefront.core.spaces.embeddings_and_head import AlibiPositions, RelativePositions

@@ -8,9 +8,8 @@ from functools import partial
 import torch.nn.functional as F
 from torch import Tensor
 
-from edgefront.core.nn.blocks.residual import Residual
 from edgefront.core.nn.context import Context
-from edgefront.core.nn.layers import Linear
+from edgefront.core.nn.layers import Linear, Residual
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import FeedForward
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from edgefront.core.nn.blocks.residual import Residual
 from edgefront.core.nn.context import Context
-from edgefront.core.nn.layers import Linear
+from edgefront.core.nn.layers import Linear, Residual
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import ShortConv
 

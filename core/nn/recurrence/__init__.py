@@ -5,6 +5,219 @@ Shapes, in all files here: u [batch, sequence, 3, d] (candidate, forget, reset),
 (forget, reset), cell and mask [batch, d].
 """
 
-from edgefront.core.nn.recurrence.function import prepare, sru_recurrence
+from __future__ import annotations
 
-__all__ = ["prepare", "sru_recurrence"]
+import logging
+from functools import cache
+from importlib import import_module
+from typing import Any, Protocol, cast
+
+import torch
+from torch import Tensor
+
+from edgefront.core.errors import InvalidInput
+
+_log = logging.getLogger(__name__)
+
+_FAST = {"cpu": ("cpu", "Numba", "; pip install 'edgefront-lm[cpu-fast]'"), "cuda": ("gpu", "Triton", "")}
+"""Kind of device → module, the library that it needs, and how to get that."""
+
+Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+"""Of u, x, v, b and cell."""
+
+
+class Backend(Protocol):
+    """An implementation: a module of this package. All tensors that it is given are contiguous."""
+
+    ANY_TYPES: bool
+    """Whether tensors may be of different floating types, half ones too, or must all be float32 or all float64."""
+
+    def prepare(self) -> None: ...
+
+    def forward(
+        self, u: Tensor, x: Tensor, v: Tensor, b: Tensor, cell: Tensor, mask: Tensor | None, keep: bool
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """h, the last cell and, with `keep`, the cells after every step [batch, sequence, d] for `backward`."""
+
+    def backward(
+        self,
+        grad_h: Tensor,
+        grad_last: Tensor,
+        u: Tensor,
+        x: Tensor,
+        v: Tensor,
+        b: Tensor,
+        cell: Tensor,
+        mask: Tensor | None,
+        states: Tensor,
+    ) -> Gradients: ...
+
+
+def prepare(device: str = "cpu") -> None:
+    """Loads or compiles, for inference, what `sru_recurrence` needs on this kind of device, before anything is timed.
+
+    On the CPU it runs no operator and starts no thread, so a process may fork after it.
+    """
+    backend(device).prepare()
+
+
+@cache
+def backend(device: str) -> Backend:
+    """The implementation for a kind of device ("cpu", "cuda", "mps", …). A slow one is logged once."""
+    if device in _FAST:
+        module, library, remedy = _FAST[device]
+        try:
+            fast = _load(module)
+            if device == "cuda":  # Triton compiles at the first step, which takes a C compiler and a GPU that it knows
+                u, row = torch.zeros(1, 1, 3, 1, device="cuda"), torch.zeros(2, 1, device="cuda")
+                fast.forward(u, u[:, :, 0].contiguous(), row, row, row[:1], None, False)
+        except Exception as error:  # not installed, or not able to compile here: the plain operators do the same
+            reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+            _log.warning(
+                "the SRU recurrence runs step by step on %s, which is slow: %s does not work here (%s)%s",
+                *(device, library, reason, remedy),
+            )
+        else:
+            return fast
+    return _load("plain")
+
+
+def _load(module: str) -> Backend:
+    return cast(Backend, import_module(f"edgefront.core.nn.recurrence.{module}"))
+
+
+def sru_recurrence(
+    u: Tensor, x: Tensor, v: Tensor, b: Tensor, cell: Tensor, mask: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The recurrence of SRU and SRU++ over a sequence (Lei 2021, §2).
+
+        f[t] = σ(u₁[t] + v₀⊙c[t−1] + b₀)          c[t] = f[t]⊙c[t−1] + (1 − f[t])⊙u₀[t]
+        r[t] = σ(u₂[t] + v₁⊙c[t−1] + b₁)          h[t] = x[t] + (c[t] − x[t])⊙mask⊙r[t]
+
+    Args:
+        u: [batch, sequence, 3, d], what one linear layer to 3·d puts out: candidate, forget, reset.
+        x: [batch, sequence, d], the input that the highway carries past the recurrence.
+        v, b: [2, d], weights of the state and biases of the forget and the reset gate.
+        cell: [batch, d], c[−1]: zeros, or the last cell of the segment before.
+        mask: [batch, d], the highway's dropout mask, the same at every step; None for none. It gets no gradient.
+
+    Returns h [batch, sequence, d] in x's type, and the last cell [batch, d] in the cell's type.
+
+    Any floating type will do; less than float32 is computed in float32. Differentiable once in all but the mask.
+    Raises `InvalidInput` for shapes that do not fit, an empty sequence, tensors on different devices, or no floats.
+    """
+    _check(u, x, v, b, cell, mask)
+    keep = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (u, x, v, b, cell))
+    if keep or torch.compiler.is_compiling():
+        h, last, _ = recurrence(u, x, v, b, cell, mask, keep)
+        return h, last
+    implementation = backend(x.device.type)
+    h, last, _ = implementation.forward(*_as_taken(implementation, u, x, v, b, cell, mask), False)
+    return h.to(x.dtype), last.to(cell.dtype)
+
+
+_INPUTS = "Tensor u, Tensor x, Tensor v, Tensor b, Tensor cell, Tensor? mask"
+_FORWARD = f"({_INPUTS}, bool keep) -> (Tensor, Tensor, Tensor)"
+_BACKWARD = f"(Tensor grad_h, Tensor grad_last, {_INPUTS}, Tensor states) -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
+
+
+@torch.library.custom_op("edgefront::sru_recurrence", mutates_args=(), schema=_FORWARD)
+def recurrence(
+    u: Tensor, x: Tensor, v: Tensor, b: Tensor, cell: Tensor, mask: Tensor | None, keep: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """h, the last cell and the cells after every step, which are empty without `keep`. See `sru_recurrence`."""
+    implementation = backend(x.device.type)
+    h, last, states = implementation.forward(*_as_taken(implementation, u, x, v, b, cell, mask), keep)
+    return h.to(x.dtype), last.to(cell.dtype), x.new_empty(0) if states is None else states
+
+
+@recurrence.register_fake
+def _(
+    u: Tensor, x: Tensor, v: Tensor, b: Tensor, cell: Tensor, mask: Tensor | None, keep: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    wide = computed_in(u, x, v, b, cell, mask)
+    states = x.new_empty(x.shape, dtype=wide) if keep else x.new_empty(0)
+    return x.new_empty(x.shape), cell.new_empty(cell.shape), states
+
+
+@torch.library.custom_op("edgefront::sru_recurrence_backward", mutates_args=(), schema=_BACKWARD)
+def gradients(
+    grad_h: Tensor,
+    grad_last: Tensor,
+    u: Tensor,
+    x: Tensor,
+    v: Tensor,
+    b: Tensor,
+    cell: Tensor,
+    mask: Tensor | None,
+    states: Tensor,
+) -> Gradients:
+    """The gradients of u, x, v, b and cell, each in its type."""
+    implementation = backend(x.device.type)
+    taken = _as_taken(implementation, u, x, v, b, cell, mask)
+    grad_h, grad_last = grad_h.to(taken[1].dtype), grad_last.to(taken[4].dtype)
+    grad_u, grad_x, grad_v, grad_b, grad_cell = implementation.backward(grad_h, grad_last, *taken, states)
+    # v and b are copied, for these two may be halves of one tensor, which an operator may not return.
+    grad_v, grad_b = grad_v.to(v.dtype, copy=True), grad_b.to(b.dtype, copy=True)
+    return grad_u.to(u.dtype), grad_x.to(x.dtype), grad_v, grad_b, grad_cell.to(cell.dtype)
+
+
+@gradients.register_fake
+def _(*given: Tensor) -> tuple[Tensor, ...]:
+    return tuple(tensor.new_empty(tensor.shape) for tensor in given[2:7])
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    *tensors, _ = inputs
+    ctx.save_for_backward(*tensors, output[2])
+
+
+def _differentiate(ctx: Any, grad_h: Tensor, grad_last: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    return (*gradients(grad_h, grad_last, *ctx.saved_tensors), None, None)
+
+
+recurrence.register_autograd(_differentiate, setup_context=_keep)
+
+
+def _as_taken(
+    implementation: Backend, u: Tensor, x: Tensor, v: Tensor, b: Tensor, cell: Tensor, mask: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None]:
+    """Contiguous, and of one type if the implementation requires that."""
+    if not implementation.ANY_TYPES:
+        wide = computed_in(u, x, v, b, cell, mask)
+        u, x, v, b, cell = u.to(wide), x.to(wide), v.to(wide), b.to(wide), cell.to(wide)
+        mask = None if mask is None else mask.to(wide)
+    mask = None if mask is None else mask.contiguous()
+    return u.contiguous(), x.contiguous(), v.contiguous(), b.contiguous(), cell.contiguous(), mask
+
+
+def computed_in(*tensors: Tensor | None) -> torch.dtype:
+    """float64 where any of them is, else float32."""
+    wide = any(tensor is not None and tensor.dtype == torch.float64 for tensor in tensors)
+    return torch.float64 if wide else torch.float32
+
+
+def _check(u: Tensor, x: Tensor, v: Tensor, b: Tensor, cell: Tensor, mask: Tensor | None) -> None:
+    if x.dim() != 3 or x.shape[1] == 0:
+        raise _wrong("x", x, "[batch, sequence, d] with at least one step")
+    batch, sequence, width = x.shape
+    for name, tensor, shape in (
+        ("u", u, (batch, sequence, 3, width)),
+        ("v", v, (2, width)),
+        ("b", b, (2, width)),
+        ("cell", cell, (batch, width)),
+        ("mask", mask, (batch, width)),
+    ):
+        if tensor is None:
+            continue
+        if tensor.shape != shape:
+            raise _wrong(name, tensor, f"{list(shape)}, by the shape of x")
+        if tensor.device != x.device:
+            raise _wrong(name, tensor.device, f"{x.device}, the device of x")
+        if not tensor.is_floating_point():
+            raise _wrong(name, tensor.dtype, "a floating type")
+
+
+def _wrong(name: str, given: Any, allowed: str) -> InvalidInput:
+    value = list(given.shape) if isinstance(given, Tensor) else str(given)
+    return InvalidInput(f"{name} is {value}; it must be {allowed}", field=name, value=value, allowed=allowed)

@@ -16,6 +16,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from edgefront.core.nn.recurrence import computed_in
+
 ANY_TYPES = True
 
 
@@ -50,7 +52,7 @@ def forward(
     All tensors are contiguous, and of any floating types: what is not float64 is computed in float32.
     """
     h, last = torch.empty_like(x), torch.empty_like(cell)
-    states = torch.empty_like(x, dtype=_computed_in(u, x, v, b, cell)) if keep else None
+    states = torch.empty_like(x, dtype=computed_in(u, x, v, b, cell)) if keep else None
     flags = {"MASKED": mask is not None, "KEEP": keep}
     _start(_forward, launch, [x, u, v, b, cell, mask, states, h, last], flags)
     return h, last, states
@@ -78,10 +80,6 @@ def backward(
     return grad_u, grad_x, grad_v.to(v.dtype), grad_b.to(b.dtype), grad_cell
 
 
-def _computed_in(*tensors: Tensor) -> torch.dtype:
-    return torch.float64 if any(tensor.dtype == torch.float64 for tensor in tensors) else torch.float32
-
-
 def block_size(launch: Launch, number: torch.dtype) -> int:
     """Features of a program. A thread has at least four bytes of each row, or its loads could not be made ahead."""
     return 32 * launch.warps * launch.numbers * max(1, 4 // int(number.itemsize))
@@ -92,7 +90,6 @@ def _start(kernel: Any, launch: Launch, tensors: list[Tensor | None], flags: dic
     assert x is not None
     batch, length, width = x.shape
     block = block_size(launch, x.dtype)
-    wide = any(tensor is not None and tensor.dtype == torch.float64 for tensor in tensors)
     with torch.cuda.device_of(x):
         kernel[(triton.cdiv(width, block), batch)](
             x,
@@ -100,7 +97,7 @@ def _start(kernel: Any, launch: Launch, tensors: list[Tensor | None], flags: dic
             length,
             width,
             **flags,
-            REAL=tl.float64 if wide else tl.float32,
+            REAL=tl.float64 if computed_in(*tensors) == torch.float64 else tl.float32,
             BLOCK=block,
             STAGES=launch.stages,
             num_warps=launch.warps,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import lru_cache
 
 from edgefront.core.errors import NotFound
-from edgefront.core.recipes.papers import bert, lts, quick, srupp, transformer_xl
+from edgefront.core.recipes.papers import lts, par, quick, srupp
 from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.validation import existing
 
 __all__ = ["recipe", "recipes"]
 
-_FAMILIES = (quick, transformer_xl, srupp, lts, bert)
+_FAMILIES = (quick, par, srupp, lts)
 
 
 @lru_cache(maxsize=1)

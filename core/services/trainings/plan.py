@@ -13,8 +13,7 @@ from edgefront.core.data.tokenizers.load import load_tokenizer, same_tokens
 from edgefront.core.errors import InvalidInput, NotFound, within
 from edgefront.core.evaluation.model_card import forbids_derivatives
 from edgefront.core.recipes.papers import recipe as named_recipe
-from edgefront.core.recipes.recipe import Recipe
-from edgefront.core.recipes.task import HEALING, check_task, default_recipe
+from edgefront.core.recipes.recipe import HEALING, Recipe, check_task, default_recipe
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import candidate_of, job_of, target_of, training_of
 from edgefront.core.services.settings import Settings
@@ -29,8 +28,7 @@ from edgefront.core.spaces.models import named_model
 from edgefront.core.states import TrainingKind, TrainingState
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Candidate, Training
-from edgefront.core.training.run_folder import RESULT
-from edgefront.core.training.vocabulary import with_vocabulary
+from edgefront.core.training.run_folder import RESULT, with_vocabulary
 from edgefront.core.units import GIB, MB
 from edgefront.core.wire.trainings import MAX_PICKS, FrontierPick, Requirements, TrainingRequest
 
