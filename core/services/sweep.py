@@ -148,15 +148,6 @@ PARTS: tuple[Callable[[Session, datetime], object], ...] = (
 )
 """Expired leases and unneeded launches, devices in quarantine, anchors that are due, reports and targets whose task was
 lost, ended leases, lost trainings, work that nobody does, unclaimed scores, old sessions. Each has its own transaction,
-so that a failure does not undo the others.
+so that a failure does not undo the others. Any number of sweepers may run at once, beside claims and reports: rows that
+others have locked are left for the next pass.
 """
-
-
-def sweep(session: Session, now: datetime) -> None:
-    """One pass over all parts.
-
-    Any number of sweepers may run at once, beside claims and reports: rows that others have locked are left for the
-    next pass.
-    """
-    for part in PARTS:
-        part(session, now)

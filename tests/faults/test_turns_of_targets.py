@@ -19,6 +19,7 @@ from edgefront.core.states import WorkKind
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import ProxyScore, WorkItem
 from edgefront.core.wire.jobs import JobView
+from edgefront.workers.app import sweep_once
 from edgefront.workers.work import Worker
 
 
@@ -179,8 +180,7 @@ def test_a_sweep_wakes_workers_for_what_nobody_does(eve: Service) -> None:
     with eve.database.write() as session:
         work.request(session, WorkKind.LEARN, {"key eve": "eve"}, eve.database.now(session))
     eve.tasks.others.clear()
-    with eve.database.write() as session:
-        sweep.sweep(session, eve.database.now(session))
+    sweep_once(eve.database)
     assert (tasks.WORK, {"queue": "search", "number": 0}) in eve.tasks.others
 
 
@@ -282,8 +282,7 @@ def test_a_sweep_sends_for_some_of_each_owner(eve: Service, monkeypatch: pytest.
     eve.inbox.clear()
     sent = set()
     for _ in range(2):
-        with eve.database.write() as session:
-            sweep.sweep(session, eve.database.now(session))
+        sweep_once(eve.database)
         assert len(eve.inbox) == 5
         assert bobs in eve.inbox
         sent.update(eve.inbox)

@@ -13,11 +13,11 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LatencySamples, LaunchResult, PeakMemory
-from edgefront.core.services import sweep
 from edgefront.core.services.measuring import leases, reports
 from edgefront.core.services.measuring.leases import GrantedLease, LeasedItem
 from edgefront.core.services.measuring.queries import reported
 from edgefront.core.services.measuring.result_processing import process
+from edgefront.core.services.sweep import PARTS
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Base, Candidate, Device, Job, Launch, Measurement, Target
 from edgefront.core.wire.agent import (
@@ -267,7 +267,8 @@ class World:
 
     def sweep(self) -> None:
         with self.write() as session:
-            sweep.sweep(session, self.now)
+            for part in PARTS:
+                part(session, self.now)
 
     def row(self, table: type[Base], id_: str) -> Any:
         with self.database.read() as session:

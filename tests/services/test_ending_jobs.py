@@ -14,7 +14,6 @@ from sqlalchemy import select
 from edgefront.core.errors import Conflict, NotFound
 from edgefront.core.services.jobs.resolved import BASELINE_LAUNCHES
 from edgefront.core.services.measuring import leases
-from edgefront.core.services.sweep import sweep
 from edgefront.core.store.tables import (
     Candidate,
     Event,
@@ -24,6 +23,7 @@ from edgefront.core.store.tables import (
     Measurement,
     Target,
 )
+from edgefront.workers.app import sweep_once
 
 
 @ON_SQLITE
@@ -186,7 +186,6 @@ def test_deleting_in_the_middle(service: Service, agent: SimulatedAgent) -> None
 @ON_SQLITE
 def test_the_sweep_leaves_a_quiet_service_alone(service: Service, agent: SimulatedAgent) -> None:
     before = service.finish(agent, request())
-    with service.database.write() as session:
-        sweep(session, service.database.now(session))
+    sweep_once(service.database)
     assert service.inbox == []
     assert service.get(before.id) == before

@@ -26,7 +26,6 @@ from edgefront.core.services import work
 from edgefront.core.services.jobs.frontier import frontier_view
 from edgefront.core.services.quality import scoring
 from edgefront.core.services.settings import DatabaseSettings, ScoringSettings, Settings
-from edgefront.core.services.sweep import sweep
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.tables import Candidate, Generation, ProxyScore, ProxyWait, WorkItem
 from edgefront.core.wire.jobs import JobRequest, JobView, ProxyName, ProxyTrust
@@ -283,16 +282,14 @@ def test_the_sweep_finds_scores_whose_message_was_lost(sqlite_service: Service) 
     SimulatedAgent(service.database, by_size())
     job = service.submit(asking("snip", proxy_settings=TINY))
     service.tasks.others.clear()
-    with service.database.write() as session:
-        sweep(session, service.database.now(session))
+    sweep_once(service.database)
     assert service.scores_asked == 1
     # A worker that settled scores, and died before it told anybody.
     with service.database.write() as session:
         session.execute(update(ProxyScore).values(state="done", value=3.0))
         session.flush()
     service.inbox.clear()
-    with service.database.write() as session:
-        sweep(session, service.database.now(session))
+    sweep_once(service.database)
     service.work()
     assert service.get(job.id).targets[0].candidates == 2
 

@@ -16,7 +16,6 @@ from sqlalchemy import select
 from edgefront.core.data.prepared.preparation import Preparation, prepare
 from edgefront.core.errors import Conflict, InvalidInput
 from edgefront.core.services.settings import Settings
-from edgefront.core.services.sweep import sweep
 from edgefront.core.services.tasks import TRAIN
 from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.services.trainings import lifecycle as trainings
@@ -29,6 +28,7 @@ from edgefront.core.supernet.run import run
 from edgefront.core.supernet.settings import SUMMARY
 from edgefront.core.training.run_folder import EXIT_DONE, RESULT, RunSpec
 from edgefront.core.wire.jobs import JobRequest, JobView
+from edgefront.workers.app import sweep_once
 
 DATA = "text.txt"
 MACHINE = Machine("tester", slots=1, memory_bytes=1 << 40)
@@ -175,8 +175,7 @@ def test_one_supernet_is_trained_however_often_the_target_is_moved_on_and_not_de
     job, _ = waiting(pool, asked())
     first = pool.supernet(job)
     for _ in range(3):
-        with pool.database.write() as session:
-            sweep(session, pool.database.now(session))
+        sweep_once(pool.database)
         pool.work()
     assert first is not None
     assert pool.asked == ["cpu"]
@@ -214,8 +213,7 @@ def test_a_supernet_that_was_cancelled_ends_the_search(pool: Pool) -> None:
     assert supernet is not None
     with pool.database.write() as session:
         trainings.cancel_training(session, pool.user, supernet.id, pool.database.now(session))
-    with pool.database.write() as session:
-        sweep(session, pool.database.now(session))
+    sweep_once(pool.database)
     pool.work()
     assert f"training {supernet.id}, cancelled" in pool.get(job.id).targets[0].note
 

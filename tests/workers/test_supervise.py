@@ -16,12 +16,12 @@ from simulated_pool import VOCABULARY, Pool, alive, prepare, settings_for
 from sqlalchemy.orm import Session
 
 from edgefront.core.errors import Unavailable
-from edgefront.core.services import sweep
 from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.services.trainings.claims import TrainingClaim
 from edgefront.core.services.trainings.files.folder import tail
 from edgefront.core.store.database import Database
 from edgefront.core.training.run_folder import SPEC, RunSpec
+from edgefront.workers.app import sweep_once
 from edgefront.workers.training.launch import stop_all
 from edgefront.workers.training.run_process import FolderHeld, FolderLock
 from edgefront.workers.training.supervisor import Supervisor
@@ -39,11 +39,6 @@ def supervise(pool: Pool, claim: TrainingClaim | None = None) -> None:
     claim = claim or pool.claim()
     assert claim is not None
     Supervisor(pool.database, pool.settings, claim.training_id, claim.fence).run()
-
-
-def sweep_now(pool: Pool) -> None:
-    with pool.database.write() as session:
-        sweep.sweep(session, pool.database.now(session))
 
 
 def only(values: dict[str, int]) -> int:
@@ -401,7 +396,7 @@ def test_kill_nine_of_the_supervisor_takes_its_run_along(pool: Pool) -> None:
     pool.until(lambda: not pool.supervisors())
     assert pool.get(training).state == "training"
     pool.change(training, lease_expires_at=pool.row(training).created_at)
-    sweep_now(pool)
+    sweep_once(pool.database)
     view = pool.get(training)
     assert (view.state, view.attempts) == ("queued", 1)
     assert "the worker was lost" in view.note

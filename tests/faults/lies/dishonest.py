@@ -10,9 +10,9 @@ from running_api import Service, job
 from simulated_agent import CLASS
 
 from edgefront.core.measurement.passes import protocol_costs
-from edgefront.core.services import sweep
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.wire.agent import LeaseItem, LeaseResponse
+from edgefront.workers.app import sweep_once
 
 Report = Callable[[LeaseItem], dict[str, Any]]
 
@@ -112,8 +112,7 @@ class Fleet:
         return total
 
     def sweep(self) -> None:
-        with self.service.database.write() as session:
-            sweep.sweep(session, self.service.database.now(session))
+        sweep_once(self.service.database)
 
     def candidates(self, job_id: str, client: httpx.Client | None = None, **filters: Any) -> list[dict[str, Any]]:
         answer = (client or self.user).get(f"/v1/jobs/{job_id}/candidates", params={"limit": 500, **filters})
