@@ -337,6 +337,8 @@ class _Weights(Mapping[str, NDArray[np.float32]]):
                 if stored.shape != tensor.shape:
                     raise file._fault(f"has {tensor.name} of shape {stored.shape}, not {tensor.shape}", "weights")
                 self._parts[tensor.spec.name].append(tensor)
+            elif tensor.name in file.names and not np.any(tensor.constant) and file.tensor(tensor.name).any():
+                read.remove(tensor.name)  # of a part that the layer does not have the file may hold zeros
         for name in sorted(file.names - read):
             raise file._fault(f"has {name}, which is not a parameter of its architecture", "weights")
 

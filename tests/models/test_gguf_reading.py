@@ -128,6 +128,15 @@ def test_what_is_not_known_is_refused_by_name(tmp_path: Path, changed: dict[str,
         GgufFile(rewritten(tmp_path / "model.gguf", changed)).weights()
 
 
+@pytest.mark.parametrize("widths", [None, [96, 0, 32]])
+def test_weights_of_a_part_that_is_not_declared_are_refused(tmp_path: Path, widths: list[int] | None) -> None:
+    write_gguf(STACKS["deci"], 1, tmp_path / "model.gguf")
+    name = "deci.feed_forward_length"
+    changed, left_out = ({}, (name,)) if widths is None else ({name: widths}, ())
+    with pytest.raises(InvalidInput, match=r"has blk\.\d\.ffn_\w+\.weight, which is not a parameter"):
+        GgufFile(rewritten(tmp_path / "model.gguf", changed, ("edgefront.", *left_out))).weights()
+
+
 @pytest.mark.parametrize("name", FOREIGN)
 def test_a_tensor_that_is_missing_is_named(tmp_path: Path, name: str) -> None:
     """Whichever it is; llama.cpp takes the embedding where there is no output, and StableLM's norm says how it is."""
