@@ -21,7 +21,7 @@ from edgefront.core.spaces.embeddings_and_head import (
 from edgefront.core.spaces.gene import Gene, steps
 from edgefront.core.spaces.gguf import EXPRESSIBLE
 from edgefront.core.spaces.kinds import MIN_ATTENTION, MIN_MIXING
-from edgefront.core.spaces.layer_genes import ATTENTION, PER_LAYER, PROPORTIONAL, SHORT_CONV, TIED, UNIFORM, UNTIED
+from edgefront.core.spaces.layer_genes import ATTENTION, PER_LAYER, SHORT_CONV, TIED, UNIFORM, UNTIED
 from edgefront.core.spaces.layers import LayeredSpace
 from edgefront.core.spaces.lts import LtsSpace
 from edgefront.core.spaces.space import SearchSpace
@@ -235,7 +235,7 @@ LLAMA = LayeredSpace(
         Gene("d_head", (64,), options=(32, 64, 128)),
         # PAR found one block of five enough, which is two layers of five.
         Gene(MIN_ATTENTION, (40,), options=_PERCENT),
-        Gene("layers", (PER_LAYER,), options=(PER_LAYER, UNIFORM, PROPORTIONAL)),
+        Gene("layers", (PER_LAYER,), options=(PER_LAYER, UNIFORM)),
         Gene("n_head", (0, 2, 3, 4, 6, 8, 9, 12, 16), options=(0, *_HEADS), per_layer=True),
         Gene("n_kv_head", (1, 2, 3, 4), options=(1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 32), per_layer=True),
         Gene("d_inner", (0, *steps(256, 4096, 128)), options=(0, *steps(128, 8192, 64)), per_layer=True),

@@ -18,12 +18,9 @@ from edgefront.core.spaces.kinds import MIN_ATTENTION, MinimumShare
 from edgefront.core.spaces.layer_genes import (
     ENDS,
     PER_LAYER,
-    PROPORTIONAL,
     SHORT_CONV,
     UNIFORM,
     UNIFORM_GENES,
-    Widths,
-    proportional_widths,
 )
 from edgefront.core.spaces.space import Genome
 
@@ -111,11 +108,6 @@ class LayerStacks(FramedSpace, ABC):
             every_heads = self._whole_heads(width)
             for chosen, n_layer, heads in product(product(*ends), map(int, self.gene("n_layer").values), every_heads):
                 whole = {"n_layer": n_layer, "d_model": width, **dict(chosen), **heads, **floor, **layers}
-                if self.all_proportional:
-                    widths = self.proportional[width, heads["d_head"]]
-                    genome = whole | {name: [value] * self.depth for name, value in widths.items()}
-                    yield {name: genome[name] for name in self._genes}
-                    continue
                 for mixers in self._mixers(n_layer, ()):
                     # Heads that no layer uses give one genome, not one for each of their values.
                     if heads == every_heads[0] or any(value in self.can_attend for value in mixers):
@@ -174,9 +166,6 @@ class LayerStacks(FramedSpace, ABC):
         ends = prod(len(self._genes[name].values) for name in ENDS if name in self._genes)
         depths = [int(n) for n in self.gene("n_layer").values]
         for width in self._widths:
-            if self.all_proportional:
-                total += ends * len(depths) * len(self._whole_heads(width))
-                continue
             attentions = [self._attentions(heads) for heads in self._whole_heads(width)]
             for n_layer, least in ((n, self.floor(n, self._least_percent)) for n in depths):
                 pointwise = choices.count(n_layer, 0, least)
@@ -217,11 +206,6 @@ class LayerStacks(FramedSpace, ABC):
     @property
     def _fitted(self) -> tuple[str, ...]:
         return () if self._genes["n_head"].per_layer else ("n_head",)
-
-    def values_with(self, name: str, d_model: int) -> tuple[Value, ...]:
-        if name == "d_head" and self.all_proportional:
-            return tuple(value for value in self.gene(name).values if (d_model, value) in self.proportional)
-        return super().values_with(name, d_model)
 
     def _fitting(self, name: str, values: Sequence[Value], width: int) -> tuple[int, ...]:
         """Heads divide d_model into even widths: rotary positions turn pairs."""
@@ -266,12 +250,4 @@ class LayerStacks(FramedSpace, ABC):
     def _layers_value(self) -> str:
         """The value of `layers` whose architectures include those of the others."""
         values = self._genes["layers"].values if "layers" in self._genes else (PER_LAYER,)
-        return next(value for value in (PER_LAYER, UNIFORM, PROPORTIONAL) if value in values)
-
-    @property
-    def all_proportional(self) -> bool:
-        return self._layers_value == PROPORTIONAL
-
-    @cached_property
-    def proportional(self) -> Widths:
-        return proportional_widths(self._genes)
+        return PER_LAYER if PER_LAYER in values else UNIFORM

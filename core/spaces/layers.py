@@ -25,13 +25,10 @@ from edgefront.core.spaces.layer_genes import (
     ATTENTION,
     ENDS,
     PER_LAYER,
-    PROPORTIONAL,
     SHORT_CONV,
     TIED,
     UNIFORM,
-    UNIFORM_GENES,
     UNTIED,
-    not_proportional,
 )
 from edgefront.core.spaces.layer_stacks import LayerStacks
 from edgefront.core.spaces.space import Genome, Loader
@@ -47,8 +44,7 @@ class LayeredSpace(LayerStacks):
     Genes, in this order and as far as a space has them: n_layer, d_model, vocab_size, output, d_head,
     min_attention_percent (of the layers), layers; and per layer mixer, n_head, n_kv_head, window, d_inner. With d_head
     the number of heads is per layer, and 0 leaves attention out; without it n_head is of the whole model and divides
-    d_model, and `mixer` says which layers attend. d_inner 0 leaves feed-forward out, window 0 sees all tokens. Where
-    layers are proportional, n_head, n_kv_head and d_inner follow from d_model and d_head.
+    d_model, and `mixer` says which layers attend. d_inner 0 leaves feed-forward out, window 0 sees all tokens.
     """
 
     loads_in_part: ClassVar[bool] = True
@@ -109,8 +105,7 @@ class LayeredSpace(LayerStacks):
 
     def baselines(self, layers: Sequence[int] | None = None) -> tuple[Architecture, ...]:
         """The model that the search looks around; else the stock model, or the nearest shape that this space permits,
-        at each depth. Depths need not be permitted, nor need parts be left out, nor widths be proportional: people take
-        the stock model as it is.
+        at each depth. Depths need not be permitted, nor need parts be left out: people take the stock model as it is.
         """
         if self.model is not None:
             return (self.model,)
@@ -129,9 +124,6 @@ class LayeredSpace(LayerStacks):
                 values = self._genes[name].values
                 ideal = fixed.get(name, stock.d_model // stock.n_head)
                 genome[name] = ideal if ideal in values else values[0]
-        if self.all_proportional:
-            own = {"d_model": stock.d_model, "d_head": stock.d_model // stock.n_head}
-            return genome | own | {name: getattr(stock, name) for name in UNIFORM_GENES}
         by_heads = "d_head" in self._genes
         heads = max(1, width // genome["d_head"]) if by_heads else stock.n_head
         able = [n for n in self.gene("n_head").values if n] if by_heads else list(self._widths[width]["n_head"])
@@ -236,7 +228,7 @@ class LayeredSpace(LayerStacks):
     # Narrowing ---------------------------------------------------------------------------------------------------
 
     def _consistent(self) -> LayeredSpace:
-        space = self._proportioned()._with_groups()
+        space = self._with_groups()
         if space.deciding == "n_head" and not space.inner_values_left:
             # Without feed-forward blocks every layer attends.
             space = space._keeping({"n_head": {int(n) for n in space.gene("n_head").values if n}})
@@ -259,24 +251,6 @@ class LayeredSpace(LayerStacks):
                 )
             space = space._keeping({MIN_ATTENTION: {0}})
         return super(LayeredSpace, space)._consistent()._with_groups()
-
-    def _proportioned(self) -> LayeredSpace:
-        """Where all layers are proportional, with the widths that they have and no others, those that nobody narrowed
-        being freed; else without proportional layers if none fits the other genes.
-        """
-        if not self.all_proportional:
-            chosen = self._genes["layers"].values if "layers" in self._genes else ()
-            if PROPORTIONAL not in chosen or self.proportional:
-                return self
-            return self._keeping({"layers": set(chosen) - {PROPORTIONAL}})
-        space = self._keeping({name: self.gene(name).options for name in UNIFORM_GENES})
-        if not space.proportional:
-            raise not_proportional(self.name, space._genes)
-        kept: dict[str, set[Value]] = {name: set() for name in ("d_model", "d_head", *UNIFORM_GENES)}
-        for (d_model, d_head), widths in space.proportional.items():
-            for name, value in {"d_model": d_model, "d_head": d_head, **widths}.items():
-                kept[name].add(value)
-        return space._keeping(kept)
 
     def _with_groups(self) -> LayeredSpace:
         """Without heads that no number of key and value heads divides, and the other way round."""

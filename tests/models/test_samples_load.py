@@ -47,7 +47,6 @@ def small(name: str, **narrow: Any) -> SearchSpace:
     ("name", "narrow", "types"),
     [
         ("llama", {"output": ["tied", "untied"], "d_head": [32, 64, 128]}, {"llama", "mistral"}),
-        ("llama", {"layers": "proportional", "d_head": [32, 64, 128]}, {"llama"}),
         ("lfm", {"min_attention_percent": [5, 100]}, {"lfm2", "qwen3"}),
         ("lts-opt", {}, {"opt"}),
     ],
@@ -67,7 +66,6 @@ def test_transformers_loads_every_sample(name: str, narrow: dict[str, Any], type
     ("name", "narrow"),
     [
         ("llama", {"d_inner": {"min": 0, "max": 512}}),
-        ("llama", {"layers": "proportional", "d_head": [32, 64, 128]}),
         ("lfm", {"d_inner": {"min": 0, "max": 512}}),
     ],
 )

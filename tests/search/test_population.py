@@ -28,15 +28,10 @@ SPACES = [
     HYBRID.narrow({"kind": ["srupp", "identity"], "min_attention_percent": 40, "attends": ["none", "self"]}),
     HYBRID.narrow({**FREE, "min_mixing_percent": [0, 80], "attends": "none", "n_block": {"max": 8}}),
     LLAMA.narrow({"layers": ["own", "alike"], "min_attention_percent": [0, 40, 100], "d_head": [32, 64]}),
-    LLAMA.narrow({"layers": ["own", "alike", "proportional"], "d_head": [32, 64, 128], "min_attention_percent": 0}),
-    LLAMA.narrow(
-        {"layers": "proportional", "d_head": [32, 64, 128], "d_model": {"max": 2048}, "output": ["tied", "untied"]}
-    ),
     LLAMA.narrow({"output": ["tied", "untied"], "vocab_size": [8192, 49_152], "n_head": 0, "min_attention_percent": 0}),
     LLAMA.narrow({"d_inner": [0, 256], "n_head": [0, 2, 3], "n_kv_head": [1, 2], "n_layer": [1, 5]}),
     LFM.narrow({"layers": "alike", "min_attention_percent": [0, 60], "n_layer": [1, 3]}),
     space_around(named_model("smollm2-135m").architecture, "llama"),
-    space_around(named_model("smollm2-135m").architecture, "llama").narrow({"layers": "proportional"}),
     space_around(named_model("lfm2-350m").architecture, "lfm").narrow({"n_layer": {"max": 10}}),
 ]
 ENDING = [
@@ -44,7 +39,6 @@ ENDING = [
     PAR_32.narrow({"n_block": 4}),
     HYBRID.narrow({"d_model": 128, "n_head": 4, "d_inner": 512, "n_block": 2, "attn_ratio": 4}),
     LLAMA.narrow({"d_model": 128, "n_layer": [1, 2], "n_head": [0, 2], "n_kv_head": [1, 2], "d_inner": [0, 256]}),
-    LLAMA.narrow({"layers": "proportional", "d_head": [32, 64, 128], "n_layer": [1, 3]}),
     LFM.narrow({"d_model": 128, "n_layer": [2], "n_head": [4], "n_kv_head": [2, 4], "d_inner": [256, 512]}),
 ]
 

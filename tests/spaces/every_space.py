@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from edgefront.core.errors import SpaceError
 from edgefront.core.spaces.catalogue import spaces
-from edgefront.core.spaces.layer_genes import ENDS, PROPORTIONAL, UNIFORM_GENES
+from edgefront.core.spaces.layer_genes import ENDS
 from edgefront.core.spaces.layers import LayeredSpace
 from edgefront.core.spaces.space import Genome, SearchSpace
 
@@ -59,10 +59,6 @@ def tiny_spaces(draw: st.DrawFn, most: int) -> SearchSpace:
             values = gene.options[:2] if gene.name in ENDS or gene.name == "n_layer" else gene.options[:5]
         size = 3 if gene.name == "kind" else 2
         changes[gene.name] = draw(st.lists(st.sampled_from(values), min_size=1, max_size=size, unique=True))
-    if PROPORTIONAL in changes.get("layers", ()) and draw(st.booleans()):
-        # Widths that proportional layers have: those drawn above seldom are.
-        kept = {} if changes["layers"] == [PROPORTIONAL] else {"n_head": [2, 4], "n_kv_head": [1, 2], "d_inner": [512]}
-        changes = {name: values for name, values in changes.items() if name not in UNIFORM_GENES} | kept
     tiny = narrowed_or_rejected(space, changes)
     return tiny if tiny.size() <= most else reject()
 

@@ -137,14 +137,11 @@ SMALL = [
         {"d_model": 128, "n_layer": 2, "n_head": [0, 2, 3], "n_kv_head": [1, 3], "d_inner": [0, 256], "layers": "alike"}
     ),
     space("llama").narrow(
-        {"d_model": [128, 192, 256], "d_head": [32, 64], "n_layer": [1, 2], "layers": "proportional"}
-    ),
-    space("llama").narrow(
         {
             "d_model": [128, 192],
             "d_head": [32, 64],
             "n_layer": 2,
-            "layers": ["alike", "proportional"],
+            "layers": ["own", "alike"],
             "min_attention_percent": 0,
             "n_head": [0, 2, 4],
             "n_kv_head": [1, 2],
@@ -253,11 +250,8 @@ def test_every_space_has_baselines_that_are_stock_models(narrowed: SearchSpace) 
     layer = lengths[0]
     assert lengths == [layer * (index + 1) for index in range(len(scaled))]
     mixed = narrowed.name == "lfm"  # whose layers are of two kinds, the first ones of convolutions
-    # The stock model has no proportional layers, and is taken as it is.
-    is_proportional = narrowed.genes().get("layers", {}).get("values") == ["proportional"]
-    widths = {narrowed.stock.d_model} if is_proportional else set(narrowed.gene("d_model").values)
     assert {len(set(model.blocks)) for model in scaled} <= ({2, 3} if mixed else {layer})
-    assert {model.d_model for model in scaled} <= widths
+    assert {model.d_model for model in scaled} <= set(narrowed.gene("d_model").values)
     assert [len(baseline.blocks) for baseline in narrowed.baselines([3, 1, 3])] == [layer, 3 * layer]
 
 

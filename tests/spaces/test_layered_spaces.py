@@ -58,58 +58,6 @@ def test_layers_alike_have_the_widths_of_the_first() -> None:
             assert all(len({b for b in blocks if b.kind == kind}) <= 1 for kind in ("attention", "feed_forward"))
 
 
-def test_proportional_layers_have_the_widths_of_their_d_model() -> None:
-    """Also those that nobody narrowed and that layers of their own have on request only (6 and 8 n_kv_head)."""
-    space = LLAMA.narrow({"layers": "proportional"})
-    assert space.gene("d_model").values == (128, 256, 384, 512, 768, 1024)
-    assert space.gene("n_kv_head").values == (1, 2, 3, 4, 6, 8)
-    assert space.size() == 6 * 15
-    for genome in space.samples(50, np.random.default_rng(1)):
-        attention, fed, *others = space.architecture(genome).blocks
-        assert isinstance(attention, Attention)
-        assert isinstance(fed, FeedForward)
-        assert others == [attention, fed] * (genome["n_layer"] - 1)
-        widths = attention.n_head * attention.d_head, attention.n_kv_head * 2 * attention.d_head, fed.d_inner / 4
-        assert widths == (genome["d_model"],) * 3
-
-
-def test_proportional_layers_beside_others_are_those_that_the_genes_have() -> None:
-    """576 has nine heads of 64, which have no half, and 768 has six n_kv_head, which the genes have on request only."""
-    space = LLAMA.narrow({"layers": ["alike", "proportional"], "d_model": [512, 576, 768], "n_layer": [2, 3]})
-    drawn = space.samples(400, np.random.default_rng(2))
-    assert {genome["d_model"] for genome in drawn if genome["layers"] == "proportional"} == {512}
-    assert space.repair({**drawn[0], "d_model": 576, "layers": "proportional"})["layers"] == "alike"
-    (fitting,) = LLAMA.narrow({"layers": "proportional", "d_inner": 1536}).gene("d_model").values
-    assert fitting == 384
-    # Where no d_model has such layers, they are no value any more.
-    assert LLAMA.narrow({"layers": ["own", "proportional"], "d_model": 576}).gene("layers").values == ("own",)
-
-
-@pytest.mark.parametrize(
-    ("narrow", "field", "said"),
-    [
-        ({"d_model": [192, 576]}, "d_model", "so d_model is a multiple of 2·d_head, and not 192, 576"),
-        ({"n_head": 9}, "n_head", "so n_head is d_model / d_head, and not 9"),
-        ({"d_model": 256, "n_kv_head": [1, 4]}, "n_kv_head", "so n_kv_head is n_head / 2, and not 1, 4"),
-        ({"d_model": 256, "d_inner": [0, 768]}, "d_inner", "so d_inner is 4·d_model, and not 0, 768; allowed: 1024"),
-    ],
-)
-def test_narrowings_that_proportional_layers_cannot_have_are_refused(
-    narrow: dict[str, object], field: str, said: str
-) -> None:
-    with pytest.raises(SpaceError, match=said.split("; ")[0]) as raised:
-        LLAMA.narrow({"layers": "proportional", **narrow})
-    assert raised.value.field == field
-    assert said.partition("allowed: ")[2] in str(raised.value.allowed)
-
-
-def test_the_baselines_of_proportional_layers_are_the_stock_model() -> None:
-    space = LLAMA.narrow({"layers": "proportional", "d_head": 128, "n_layer": 30})
-    assert space.baselines()[-1] == named_model("smollm2-135m").architecture
-    around = space_around(named_model("smollm2-135m").architecture, "llama").narrow({"layers": "proportional"})
-    assert around.baselines() == (named_model("smollm2-135m").architecture,)
-
-
 def test_a_narrowing_that_leaves_no_layer_is_refused() -> None:
     with pytest.raises(SpaceError, match="neither attention nor feed-forward"):
         LLAMA.narrow({"n_head": 0, "d_inner": 0, "min_attention_percent": 0})
@@ -124,7 +72,6 @@ def test_a_narrowing_that_leaves_no_layer_is_refused() -> None:
 def test_what_llama_cpp_runs_of_them() -> None:
     """Widths by layer and parts left out in `deci`; in `lfm2` one width, and no windows; in `qwen3` every part."""
     assert LLAMA.limited_to("llamacpp") == {}
-    assert LLAMA.narrow({"layers": "proportional"}).limited_to("llamacpp") == {}
     qwen = space_around(named_model("qwen3-0.6b").architecture, "llama").limited_to("llamacpp")
     assert qwen["layers"] == ("alike",)
     assert 0 not in (*qwen["d_inner"], *qwen["n_head"])

@@ -30,7 +30,6 @@ def test_every_space_says_what_loads_it() -> None:
     ("loadable", "loader"),
     [
         *((space(name), loader) for name, loaders in LOADABLE.items() for loader in loaders),
-        *((space("llama").narrow({"layers": "proportional", "d_head": [32, 64, 128]}), loader) for loader in WRITERS),
         *((space_around(named_model(name).architecture, "auto"), loader) for name in AROUND for loader in WRITERS),
     ],
     ids=lambda value: value if isinstance(value, str) else value.name,
@@ -50,9 +49,6 @@ def test_it_goes_with_other_narrowings() -> None:
     assert both.gene("layers").values == ("alike",)
     assert both.gene("n_head").values == (9,)
     assert 0 not in both.gene("d_inner").values
-    for layers, left in ((["own", "alike"], "alike"), (["own", "proportional"], "proportional")):
-        loading = space("llama").narrow({LOADS_IN: "transformers", "layers": layers})
-        assert loading.gene("layers").values == (left,)
     assert space("lfm").narrow({LOADS_IN: "transformers", "min_attention_percent": [0, 30]}).gene(
         "min_attention_percent"
     ).values == (30,)

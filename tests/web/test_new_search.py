@@ -222,31 +222,6 @@ def test_a_space_is_narrowed_gene_by_gene(
     api.delete(f"/v1/jobs/{job['id']}").raise_for_status()
 
 
-def test_layers_are_narrowed_to_what_the_law_knows(
-    watch: Watch, member: BrowserContext, agent: RemoteAgent, api: httpx.Client
-) -> None:
-    seen = watch(member, "/new")
-    seen.page.get_by_label("Search space").select_option("llama")
-    seen.page.locator("#narrowing-title").click()
-    expect(seen.page.locator("#gene-layers-says")).to_have_text("may be own, alike, proportional")
-    seen.page.get_by_label("layers", exact=True).fill("proportional")
-    heads = seen.page.get_by_label("n_head (each layer)")
-    heads.fill("9")
-    problem = seen.page.locator("#gene-n_head-problem")
-    expect(problem).to_contain_text("layers are proportional, so n_head is d_model / d_head, and not 9")
-    submit = seen.page.get_by_role("button", name="Start the search")
-    expect(submit).to_be_disabled()
-    heads.fill("")
-    expect(problem).to_have_text("")
-    expect(submit).to_be_enabled()
-    submit.click()
-    seen.page.wait_for_url(re.compile("/jobs/job_"))
-    job = api.get(f"/v1/jobs/{seen.page.url.rpartition('/')[2]}").json()
-    assert job["request"]["space"]["narrow"] == {"layers": ["proportional"]}
-    seen.page.close()
-    api.delete(f"/v1/jobs/{job['id']}").raise_for_status()
-
-
 def test_the_cache_of_llama_cpp_is_chosen_where_it_is_measured(
     watch: Watch, member: BrowserContext, agent: RemoteAgent, service: EmbeddedService, api: httpx.Client
 ) -> None:

@@ -13,14 +13,12 @@ from numpy.typing import NDArray
 from edgefront.core.spaces.block import Block
 from edgefront.core.spaces.gene import Gene, Value
 from edgefront.core.spaces.kinds import MIN_ATTENTION, MinimumShare
-from edgefront.core.spaces.layer_genes import ATTENTION, PROPORTIONAL, SHORT_CONV, UNIFORM, UNIFORM_GENES
+from edgefront.core.spaces.layer_genes import ATTENTION, SHORT_CONV, UNIFORM, UNIFORM_GENES
 from edgefront.core.spaces.rules.base import NO_BLOCK, Genes, NumberedBlock, Rules, gathered
 from edgefront.core.spaces.rules.table import Codes, Floats, Mask, Table
 
 MAX_MUTATION_RATE = 0.5
 """Largest probability with which a neighbour of a model differs from it in a place; the least is one place in all."""
-_NONE = -1
-"""Stands where a gene has no value."""
 
 
 class LayerGenes(Genes, Protocol):
@@ -34,16 +32,13 @@ class LayerGenes(Genes, Protocol):
     def inner_values(self) -> tuple[Value, ...]: ...
     @property
     def seed(self) -> dict[str, Any] | None: ...
-    @property
-    def proportional(self) -> Mapping[tuple[int, int], Mapping[str, int]]: ...
     def groups_of(self, n_head: int) -> tuple[int, ...]: ...
     def block(self, kind: str, values: Mapping[str, Any]) -> Block: ...
 
 
 class LayerRules(Rules):
     """A layer may do without attention as long as the least share of attention can still be met, and without
-    feed-forward if it and the layer after it have a mixer. Proportional layers have the widths of their d_model and
-    d_head, where the genes have these.
+    feed-forward if it and the layer after it have a mixer.
     """
 
     def __init__(self, space: LayerGenes, foreign: Mapping[str, Sequence[Value]] | None = None) -> None:
@@ -59,10 +54,6 @@ class LayerRules(Rules):
 
     def assign(self, gene: Gene, codes: Codes, proposed: Codes, draws: Floats) -> None:
         name, columns = gene.name, self.columns[gene.name]
-        if name == "layers" and PROPORTIONAL in gene.values:
-            fits = self._proportional("n_head", codes) != _NONE
-            codes[:, columns] = self._ways.assigned(fits.astype(np.int16), proposed, draws)
-            return
         if not gene.per_layer:
             super().assign(gene, codes, proposed, draws)
             return
@@ -76,9 +67,6 @@ class LayerRules(Rules):
             super().assign(gene, codes, proposed, draws)
         if name in UNIFORM_GENES:
             codes[:, columns] = np.where(self._uniform(codes), codes[:, columns][:, :1], codes[:, columns])
-            proportional = self._layers_are((PROPORTIONAL,), codes)
-            if proportional.any():
-                codes[:, columns] = np.where(proportional, self._proportional(name, codes), codes[:, columns])
 
     def _decided(self, codes: Codes, proposed: Codes, draws: Floats) -> Codes:
         """(n, depth) whether layers attend, and how, in their order."""
@@ -113,36 +101,9 @@ class LayerRules(Rules):
 
     def _uniform(self, codes: Codes) -> Mask:
         """(n, 1) whether all layers have the widths of the first."""
-        return self._layers_are((UNIFORM, PROPORTIONAL), codes)
-
-    def _layers_are(self, ways: Sequence[Value], codes: Codes) -> Mask:
-        """(n, 1) whether the gene `layers` has one of these values."""
         if "layers" not in self.columns:
             return np.zeros((len(codes), 1), dtype=bool)
-        is_one = np.array([value in ways for value in self.genes["layers"].values])
-        return is_one[codes[:, self.columns["layers"]]]
-
-    def _proportional(self, name: str, codes: Codes) -> Codes:
-        """(n, 1) the code of a width in proportional layers; `_NONE` where they do not go with d_model and d_head."""
-        d_model, d_head = (codes[:, self.columns[other]] for other in ("d_model", "d_head"))
-        return self._proportional_codes[name][d_model, d_head]
-
-    @cached_property
-    def _proportional_codes(self) -> dict[str, Codes]:
-        """Gene → the code of its value in proportional layers, by the codes of d_model and d_head."""
-        d_model, d_head = ([int(value) for value in self.genes[name].values] for name in ("d_model", "d_head"))
-        tables = {name: np.full((len(d_model), len(d_head)), _NONE, dtype=np.int16) for name in UNIFORM_GENES}
-        for (width, heads), widths in self._layers.proportional.items():
-            for name, value in widths.items():
-                code = self.genes[name].values.index(value)
-                tables[name][d_model.index(width), d_head.index(heads)] = code
-        return tables
-
-    @cached_property
-    def _ways(self) -> Table:
-        """`layers`, where proportional ones do not go with d_model and d_head (0) and where they do (1)."""
-        values = self.genes["layers"].values
-        return self.table("layers", [[value for value in values if value != PROPORTIONAL] or values, values])
+        return np.array([value == UNIFORM for value in self.genes["layers"].values])[codes[:, self.columns["layers"]]]
 
     @cached_property
     def _shares(self) -> NDArray[np.int64]:
