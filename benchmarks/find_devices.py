@@ -34,11 +34,10 @@ from edgefront.core.search.population_shapes import PopulationShapes, identity
 from edgefront.core.search.problem import Problem
 from edgefront.core.search.surrogate import Evolution
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.base_space import Frame, Stock
+from edgefront.core.spaces.base_space import Frame, LtsSpace, Stock
 from edgefront.core.spaces.catalogue import LTS_GPT2
 from edgefront.core.spaces.embeddings_and_head import Embedding, LearnedPositions
 from edgefront.core.spaces.gene import Gene, Value
-from edgefront.core.spaces.lts import LtsSpace
 
 hwgpt = from_tests("hwgpt")
 

@@ -222,7 +222,14 @@ def published_models() -> Mapping[str, PublishedModel]:
 
     Raises `NotFound` and `InvalidInput` about the file that `EDGEFRONT_CATALOGUE` names.
     """
-    return _with_own(os.environ.get("EDGEFRONT_CATALOGUE", ""))
+    path = os.environ.get(CATALOGUE, "")
+    return _with_own(path) if path else shipped_models()
+
+
+@lru_cache(maxsize=1)
+def shipped_models() -> Mapping[str, PublishedModel]:
+    """The published models of this release alone."""
+    return MappingProxyType(_rows(PublishedModel, _text("models.jsonl"), "models.jsonl"))
 
 
 @lru_cache(maxsize=1)
@@ -261,8 +268,7 @@ def read_catalogue(path: Path) -> dict[str, PublishedModel]:
 
 @lru_cache(maxsize=8)
 def _with_own(path: str) -> Mapping[str, PublishedModel]:
-    models = _rows(PublishedModel, _text("models.jsonl"), "models.jsonl")
-    return MappingProxyType({**models, **read_catalogue(Path(path))} if path else models)
+    return MappingProxyType({**shipped_models(), **read_catalogue(Path(path))})
 
 
 def _text(name: str) -> str:

@@ -1,21 +1,27 @@
-"""Base of most spaces: a frame of parts that are not searched, and genes whose values must fit d_model."""
+"""Base of most spaces: a frame of parts that are not searched, and genes whose values must fit d_model; and the spaces
+of LTS.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache
+from itertools import product
 from math import gcd
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from edgefront.core.errors import SpaceError
 from edgefront.core.spaces.architecture import Activation, Architecture, NormKind, NormPlace
-from edgefront.core.spaces.block import Block
+from edgefront.core.spaces.block import Attention, Block, FeedForward
 from edgefront.core.spaces.embeddings_and_head import Embedding, Output, Positions
 from edgefront.core.spaces.gene import Gene, Value, in_words
 from edgefront.core.spaces.kinds import WIDTHS, block_of
-from edgefront.core.spaces.space import Genome, SearchSpace
+from edgefront.core.spaces.space import Genome, Loader, SearchSpace
+
+if TYPE_CHECKING:
+    from edgefront.core.spaces.rules.base import LtsRules
 
 LIKE_D_MODEL = "d_model"
 """The value of gene d_embed that stands for d_model, whatever it is."""
@@ -228,3 +234,66 @@ class FramedSpace(SearchSpace, ABC):
             values = self._widths[width].get(name, (own,))
             genome[name] = min(values, key=lambda value: (abs(value - ideal), value))
         return genome
+
+
+@dataclass(frozen=True)
+class LtsSpace(FramedSpace):
+    """The decoder spaces of Lightweight Transformer Search (LTS, arXiv 2203.02094): §3 and Appendix H.
+
+    Genes n_layer, d_model, div, d_embed and, in each layer, n_head and d_inner. Every layer is an attention and a
+    feed-forward block. Ranges include both ends, as the paper prints them. The heads of a layer divide d_model.
+    """
+
+    def make_rules(self) -> LtsRules:
+        from edgefront.core.spaces.rules.base import LtsRules
+
+        return LtsRules(self)
+
+    def architecture(self, genome: Genome) -> Architecture:
+        layers = zip(genome["n_head"], genome["d_inner"], strict=True)
+        shown = list(layers)[: genome["n_layer"]]
+        blocks = [(Attention(n_head=n_head), FeedForward(d_inner=d_inner)) for n_head, d_inner in shown]
+        return self.build(genome, [block for layer in blocks for block in layer])
+
+    def genome_of(self, architecture: Architecture) -> Genome | None:
+        ends, blocks = self._ends_of(architecture), architecture.blocks
+        heads = [block.n_head for block in blocks if isinstance(block, Attention)]
+        inners = [block.d_inner for block in blocks if isinstance(block, FeedForward)]
+        if ends is None or not 0 < len(heads) == len(inners) <= self.depth:
+            return None
+        room = self.depth - len(heads)
+        layers = {"n_head": heads + heads[-1:] * room, "d_inner": inners + inners[-1:] * room}
+        return {"n_layer": len(heads), **ends, **layers}
+
+    def size(self) -> int:
+        """Sum over d_model and n_layer of (heads · inner widths)^n_layer · d_embed choices · div choices.
+
+        Only the layers that are there count, not the hidden genes. This is 3.7·10^36 for lts-gpt2; the paper's
+        "more than 10^54" is reached if d_model counts as free in every layer, which a residual stack does not allow.
+        """
+        total = 0
+        for width, fitting in self._widths.items():
+            per_layer = len(fitting["n_head"]) * len(fitting["d_inner"])
+            stacks = sum(per_layer ** int(depth) for depth in self.gene("n_layer").values)
+            total += len(self._embeddings(width)) * stacks
+        return total
+
+    def enumerate(self) -> Iterator[Genome]:
+        for width, fitting in self._widths.items():
+            heads, inners = fitting["n_head"], fitting["d_inner"]
+            hidden = (heads[0], inners[0])
+            for depth, embedding in product(self.gene("n_layer").values, self._embeddings(width)):
+                for layers in product(product(heads, inners), repeat=int(depth)):
+                    stack = layers + (hidden,) * (self.depth - len(layers))
+                    yield {
+                        "n_layer": depth,
+                        "d_model": width,
+                        **embedding,
+                        "n_head": [n_head for n_head, _ in stack],
+                        "d_inner": [d_inner for _, d_inner in stack],
+                    }
+
+    def loadable(self, loader: Loader) -> Mapping[str, Sequence[Value]]:
+        """Loaders have one width in all layers: the stock's, or the nearest that is left."""
+        stock = self._stock()
+        return {name: (stock[name],) for name in ("n_head", "d_inner") if len(self.gene(name).values) > 1}

@@ -8,25 +8,45 @@ from dataclasses import replace
 from functools import cache
 
 from edgefront.core.errors import SpaceError
-from edgefront.core.spaces.base_space import LIKE_D_MODEL, Frame, Stock
+from edgefront.core.spaces.base_space import LIKE_D_MODEL, Frame, LtsSpace, Stock
 from edgefront.core.spaces.block import Attention
 from edgefront.core.spaces.block_stack import StackSpace
 from edgefront.core.spaces.embeddings_and_head import (
+    UNSCALED_WIKITEXT_103,
+    WIKITEXT_103,
     Embedding,
     LearnedPositions,
     NoPositions,
     Output,
+    RelativePositions,
     RotaryPositions,
 )
 from edgefront.core.spaces.gene import Gene, steps
 from edgefront.core.spaces.gguf import EXPRESSIBLE
-from edgefront.core.spaces.kinds import MIN_ATTENTION, MIN_MIXING
-from edgefront.core.spaces.layer_genes import ATTENTION, PER_LAYER, SHORT_CONV, TIED, UNIFORM, UNTIED
+from edgefront.core.spaces.kinds import (
+    ATTENTION,
+    MIN_ATTENTION,
+    MIN_MIXING,
+    PER_LAYER,
+    SHORT_CONV,
+    TIED,
+    UNIFORM,
+    UNTIED,
+)
 from edgefront.core.spaces.layers import LayeredSpace
-from edgefront.core.spaces.lts import LtsSpace
 from edgefront.core.spaces.space import SearchSpace
-from edgefront.core.spaces.transformer_xl import BASE, OWN_BIASES, SHARED_BIASES, UNSCALED_WIKITEXT_103
 from edgefront.core.validation import existing
+
+# The frames of Transformer-XL (Dai et al. 2019).
+
+SHARED_BIASES = Frame(
+    embedding=WIKITEXT_103, positions=RelativePositions(shared=True, clamp=400), activation="relu", norm="post"
+)
+"""The Base model as PAR timed it: one pair of biases u, v for all layers, which needs the same heads in all of them."""
+OWN_BIASES = Frame(embedding=WIKITEXT_103, positions=RelativePositions(shared=False), activation="relu", norm="post")
+"""The frame as LTS built it: u and v in each layer, so that the heads may differ."""
+BASE = Stock(d_model=512, n_head=8, d_inner=2048)
+"""Transformer-XL Base as PAR and LTS (Table 4) trained it: 16 layers of this make the published one."""
 
 _DEPTHS_AND_WIDTHS = (Gene("n_layer", steps(2, 16, 1)), Gene("d_model", steps(128, 1024, 64)))
 _EMBEDDINGS = (

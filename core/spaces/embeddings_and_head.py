@@ -168,6 +168,14 @@ class Embedding(Part):
         return self
 
 
+WIKITEXT_103 = Embedding(vocab_size=267_735, cutoffs=(19_997, 39_997, 199_997))
+"""Word level, with the cut-offs of NVIDIA's code, which PAR, LTS and SRU++ use: the first cluster and its three rows
+for the tails make 20,000. Whether `div` narrows the tails (1 in the Base models, 4 in the Large and in LTS) is said
+by who uses it."""
+UNSCALED_WIKITEXT_103 = WIKITEXT_103.model_copy(update={"scaled": False})
+"""Not multiplied by √d_model, as in SRU++'s scripts."""
+
+
 class Output(Part):
     """The output layer.
 

@@ -1,4 +1,4 @@
-"""What a block of a stack may be, and the least share of blocks that must see other tokens."""
+"""Names and values of genes, what a block of a stack may be, and the least share of blocks that see other tokens."""
 
 from __future__ import annotations
 
@@ -13,6 +13,18 @@ from edgefront.core.spaces.gene import Value
 IDENTITY = "identity"
 MIN_ATTENTION, MIN_MIXING = "min_attention_percent", "min_mixing_percent"
 """The genes of the least shares; a space without one of them asks for nothing there."""
+
+# Of the spaces of layers (`core.spaces.layers`).
+ATTENTION, SHORT_CONV = "attention", "short_conv"
+"""Values of the gene `mixer`."""
+PER_LAYER, UNIFORM = "own", "alike"
+"""Values of the gene `layers`: each layer has its own widths, or all have those of the first."""
+TIED, UNTIED = "tied", "untied"
+"""Values of the gene `output`."""
+ENDS = ("vocab_size", "output")
+"""Genes of what is no block, beside d_model."""
+UNIFORM_GENES = ("n_head", "n_kv_head", "d_inner")
+"""Genes that are the same in all layers unless `layers` says that each has its own."""
 
 GENES: Mapping[str, tuple[str, ...]] = {
     "attention": ("n_head",),

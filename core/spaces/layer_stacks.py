@@ -14,13 +14,14 @@ from math import comb, prod
 
 from edgefront.core.spaces.base_space import FramedSpace
 from edgefront.core.spaces.gene import Value
-from edgefront.core.spaces.kinds import MIN_ATTENTION, MinimumShare
-from edgefront.core.spaces.layer_genes import (
+from edgefront.core.spaces.kinds import (
     ENDS,
+    MIN_ATTENTION,
     PER_LAYER,
     SHORT_CONV,
     UNIFORM,
     UNIFORM_GENES,
+    MinimumShare,
 )
 from edgefront.core.spaces.space import Genome
 

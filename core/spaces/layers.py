@@ -20,10 +20,10 @@ from edgefront.core.spaces.base_space import Frame
 from edgefront.core.spaces.block import Attention, Block, FeedForward, ShortConv
 from edgefront.core.spaces.embeddings_and_head import LearnedPositions
 from edgefront.core.spaces.gene import Value, in_words
-from edgefront.core.spaces.kinds import MIN_ATTENTION
-from edgefront.core.spaces.layer_genes import (
+from edgefront.core.spaces.kinds import (
     ATTENTION,
     ENDS,
+    MIN_ATTENTION,
     PER_LAYER,
     SHORT_CONV,
     TIED,

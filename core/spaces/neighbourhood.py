@@ -21,8 +21,7 @@ from edgefront.core.spaces.embeddings_and_head import AlibiPositions, RelativePo
 from edgefront.core.spaces.faults import Fault, listed, of_kind, uneven
 from edgefront.core.spaces.formatting import layer_count
 from edgefront.core.spaces.gene import Gene, Value, steps
-from edgefront.core.spaces.kinds import MIN_ATTENTION
-from edgefront.core.spaces.layer_genes import ENDS, TIED, UNTIED
+from edgefront.core.spaces.kinds import ENDS, MIN_ATTENTION, TIED, UNTIED
 from edgefront.core.spaces.layers import LayeredSpace
 
 BASES = (LLAMA, LFM)

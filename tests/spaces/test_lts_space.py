@@ -12,10 +12,10 @@ import pytest
 from edgefront.core.cost.parameters import count
 from edgefront.core.errors import SpaceError
 from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.spaces.base_space import LtsSpace
 from edgefront.core.spaces.block import Attention, FeedForward
 from edgefront.core.spaces.catalogue import LTS_GPT2, LTS_OPT, LTS_TRANSFORMER_XL
 from edgefront.core.spaces.embeddings_and_head import Embedding, LearnedPositions, RelativePositions
-from edgefront.core.spaces.lts import LtsSpace
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 

@@ -3,11 +3,12 @@ published on the Hugging Face Hub, by id."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 
 from edgefront.core.errors import NotFound
 from edgefront.core.published import published_models
-from edgefront.core.spaces.models import bert, gpt, llama, srupp, transformer_xl, translation
+from edgefront.core.spaces.models import bert, decoders, srupp, transformer_xl, translation
 from edgefront.core.spaces.models.named import NamedModel
 from edgefront.core.spaces.models.published import published_architecture
 from edgefront.core.validation import existing, short
@@ -16,17 +17,13 @@ __all__ = ["NamedModel", "named_model", "named_models", "nearest_models"]
 
 _LIST = "edgefront model list"
 
-_FAMILIES = (gpt, llama, transformer_xl, srupp, translation, bert)
+_FAMILIES = (decoders, transformer_xl, srupp, translation, bert)
 
 
 @lru_cache(maxsize=1)
-def _by_name() -> dict[str, NamedModel]:
-    return {model.name: model for family in _FAMILIES for model in family.models()}
-
-
-def named_models() -> dict[str, NamedModel]:
+def named_models() -> Mapping[str, NamedModel]:
     """Every named model by name, without the published ones."""
-    return dict(_by_name())
+    return {model.name: model for family in _FAMILIES for model in family.models()}
 
 
 def named_model(name: str) -> NamedModel:
@@ -34,7 +31,7 @@ def named_model(name: str) -> NamedModel:
 
     Raises `NotFound` that names the nearest ones, and `InvalidInput` for a published model that no description has.
     """
-    if (model := _by_name().get(name)) is not None:
+    if (model := named_models().get(name)) is not None:
         return model
     if (row := published_models().get(name)) is not None:
         return NamedModel(name, row.sources.get("config", "Hugging Face Hub"), published_architecture(row))
@@ -45,4 +42,4 @@ def nearest_models(name: str) -> str:
     """What there is instead of a model that there is not, to follow `no model named 'gtp2'; `."""
     if "/" in name:
         return existing(name, published_models(), f"{_LIST} --published")
-    return existing(name, _by_name(), _LIST)
+    return existing(name, named_models(), _LIST)

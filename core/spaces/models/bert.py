@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import Attention, Block, FeedForward
 from edgefront.core.spaces.embeddings_and_head import Embedding, LearnedPositions, Output
-from edgefront.core.spaces.models.named import NamedModel
-from edgefront.core.spaces.pattern import expand
+from edgefront.core.spaces.models.named import NamedModel, blocks_of
 
 _BERT = "BERT (arXiv 1810.04805)"
 _DISTILBERT = "DistilBERT (arXiv 1910.01108)"
@@ -41,7 +39,6 @@ def _base(pattern: str, output: Output, segments: int = 2) -> Architecture:
 
 
 def _encoder(pattern: str, d_model: int, n_head: int, d_inner: int, output: Output, segments: int = 2) -> Architecture:
-    letters: dict[str, Block] = {"s": Attention(n_head=n_head), "f": FeedForward(d_inner=d_inner)}
     return Architecture(
         d_model=d_model,
         causal=False,
@@ -50,6 +47,6 @@ def _encoder(pattern: str, d_model: int, n_head: int, d_inner: int, output: Outp
         norm_eps="1e-12",
         activation="gelu",
         embedding=Embedding(vocab_size=30_522, segments=segments, norm=True),
-        blocks=tuple(letters[letter] for letter in expand(pattern)),
+        blocks=blocks_of(pattern, n_head, d_inner),
         output=output,
     )

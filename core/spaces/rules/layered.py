@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from edgefront.core.spaces.block import Block
 from edgefront.core.spaces.gene import Gene, Value
-from edgefront.core.spaces.kinds import MIN_ATTENTION, MinimumShare
-from edgefront.core.spaces.layer_genes import ATTENTION, SHORT_CONV, UNIFORM, UNIFORM_GENES
+from edgefront.core.spaces.kinds import ATTENTION, MIN_ATTENTION, SHORT_CONV, UNIFORM, UNIFORM_GENES, MinimumShare
 from edgefront.core.spaces.rules.base import NO_BLOCK, Genes, NumberedBlock, Rules, gathered
 from edgefront.core.spaces.rules.table import Codes, Floats, Mask, Table
 
