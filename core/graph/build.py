@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, helper, numpy_helper
 
 from edgefront.core.errors import InvalidInput
-from edgefront.core.graph.blocks import block_graph
+from edgefront.core.graph.blocks import write_block
 from edgefront.core.graph.context import GraphContext
 from edgefront.core.graph.formats import (
     RANDOM_SCALE,
@@ -255,7 +255,7 @@ def _write_blocks(context: GraphContext, segments: str | None) -> str:
     for index, block in enumerate(architecture.blocks):
         name = f"{prefix}blocks.{index}"
         with graph.within(name):
-            hidden = block_graph(block).write(context, block, name, hidden)
+            hidden = write_block(context, block, name, hidden)
     return hidden
 
 

@@ -276,6 +276,22 @@ class GraphContext:
         )
         return graph.op("Gather", rows, index, axis=axis)
 
+    def normed(self, prefix: str, hidden: str) -> str:
+        """What the block of these parameters reads: norm(x) under norm pre and both, else x itself."""
+        return self.graph.norm(hidden, f"{prefix}.norm") if self.architecture.norms_input else hidden
+
+    def added(self, prefix: str, hidden: str, update: str) -> str:
+        """What it leaves: x + update, norm(x + update) under norm post, x + norm(update) under branch and both; what
+        is added is multiplied with the residual multiplier.
+        """
+        graph, architecture = self.graph, self.architecture
+        if architecture.norms_update:
+            update = graph.norm(update, f"{prefix}.{'norm' if architecture.norm == 'branch' else 'after_norm'}")
+        if float(architecture.residual_multiplier) != 1:
+            update = graph.op("Mul", update, graph.number(float(architecture.residual_multiplier)))
+        total = graph.op("Add", hidden, update)
+        return graph.norm(total, f"{prefix}.norm") if architecture.norm == "post" else total
+
     def cell(self, name: str) -> str:
         """The recurrence's state before the segment, [batch, d_model]; zeros at the beginning."""
         return self._carried(f"{name}.cell", self.architecture.d_model)

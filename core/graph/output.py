@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgefront.core.graph.activation import activate
 from edgefront.core.graph.parameters import own_projection, table_specs
 from edgefront.core.graph.state import Logits
 from edgefront.core.spaces.architecture import Architecture
@@ -57,7 +56,7 @@ def write_output(graph: GraphWriter, architecture: Architecture, hidden: str) ->
         if output.kind == "spans":
             return graph.linear(hidden, "output.spans"), 2
         if output.kind == "masked_tokens":
-            active = activate(graph, architecture.activation, graph.linear(hidden, "output.transform"))
+            active = graph.activate(architecture.activation, graph.linear(hidden, "output.transform"))
             hidden = graph.norm(active, "output.transform_norm")
         if float(output.logits_scaling) != 1:
             hidden = graph.op("Div", hidden, graph.number(float(output.logits_scaling)))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from edgefront.core.spaces.architecture import NormKind
+from edgefront.core.spaces.architecture import Architecture, NormKind
 
 Fill = Literal["random", "ones", "zeros", "int4_scale"]
 Group = Literal["decoder", "position", "embedding"]
@@ -58,3 +58,14 @@ def norm(name: str, width: int, kind: NormKind = "layer") -> Iterator[ParameterS
     yield ParameterSpec(f"{name}.weight", (width,), "ones")
     if kind == "layer":
         yield ParameterSpec(f"{name}.bias", (width,), "zeros")
+
+
+def norms(architecture: Architecture, *, shares: bool = False) -> Iterator[ParameterSpec]:
+    """The norms of attention and feed-forward blocks: of what a block reads (unless it `shares` what another has
+    normed), and of what it adds.
+    """
+    d = architecture.d_model
+    if not shares:
+        yield from norm("norm", d, architecture.norm_kind)
+    if architecture.norm == "both":
+        yield from norm("after_norm", d, architecture.norm_kind)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from edgefront.core.graph.blocks import block_graph
+from edgefront.core.graph.blocks import block_parameters
 from edgefront.core.graph.parameter import ParameterSpec, linear, norm
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention
@@ -94,7 +94,7 @@ def _parameters(architecture: Architecture) -> Iterator[ParameterSpec]:
     for index, block in enumerate(architecture.blocks):
         if architecture.owner(index) != index:
             continue
-        for spec in block_graph(block).parameters(block, architecture):
+        for spec in block_parameters(block, architecture):
             yield spec.under(f"blocks.{index}")
     if architecture.has_final_norm:
         yield from norm("final_norm", d_model, architecture.norm_kind)

@@ -1,14 +1,14 @@
-"""The blocks of a model, one file a kind: its parameters and its part of the ONNX graph.
+"""The blocks of a model: the parameters of each kind, and its part of the ONNX graph.
 
-A new kind is a new file here, its twin in `core/nn/blocks`, and one line in each of the two tables.
+A new kind is two functions here, its twin in `core/nn/blocks`, and one line in each of the two tables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
-from edgefront.core.graph.blocks import attention, feed_forward, identity, short_conv, sru, srupp
+from edgefront.core.graph.blocks import attention, feed_forward, recurrent, short_conv
 from edgefront.core.graph.parameter import ParameterSpec
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, Block, FeedForward, Identity, ShortConv, Sru, Srupp
@@ -16,30 +16,21 @@ from edgefront.core.spaces.block import Attention, Block, FeedForward, Identity,
 if TYPE_CHECKING:
     from edgefront.core.graph.context import GraphContext
 
-
-class BlockGraph(Protocol):
-    """What a block's module offers to the builders."""
-
-    @staticmethod
-    def parameters(block: Any, architecture: Architecture) -> Iterator[ParameterSpec]:
-        """Names (without the `blocks.{i}.` prefix), shapes and fills, in the order of the computation."""
-
-    @staticmethod
-    def write(context: GraphContext, block: Any, prefix: str, hidden: str) -> str:
-        """Add the block's nodes; takes and returns the name of the residual stream, [batch·sequence, d_model]."""
-
-
-_KINDS: dict[type, Any] = {
-    Attention: attention,
-    FeedForward: feed_forward,
-    Sru: sru,
-    Srupp: srupp,
-    Identity: identity,
-    ShortConv: short_conv,
+_KINDS: dict[type, tuple[Callable[..., Iterator[ParameterSpec]], Callable[..., str]]] = {
+    Attention: (attention.parameters, attention.write),
+    FeedForward: (feed_forward.parameters, feed_forward.write),
+    Sru: (recurrent.sru_parameters, recurrent.write_sru),
+    Srupp: (recurrent.srupp_parameters, recurrent.write_srupp),
+    ShortConv: (short_conv.parameters, short_conv.write),
+    Identity: (lambda *_: iter(()), lambda _context, _block, _prefix, hidden: hidden),
 }
 
 
-def block_graph(block: Block) -> BlockGraph:
-    """The module that knows this kind of block."""
-    kind: BlockGraph = _KINDS[type(block)]
-    return kind
+def block_parameters(block: Block, architecture: Architecture) -> Iterator[ParameterSpec]:
+    """Names (without the `blocks.{i}.` prefix), shapes and fills, in the order of the computation."""
+    return _KINDS[type(block)][0](block, architecture)
+
+
+def write_block(context: GraphContext, block: Any, prefix: str, hidden: str) -> str:
+    """Adds the block's nodes; takes and returns the name of the residual stream, [batch·sequence, d_model]."""
+    return _KINDS[type(block)][1](context, block, prefix, hidden)

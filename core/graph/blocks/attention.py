@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from edgefront.core.graph.parameter import ParameterSpec, linear, norm
-from edgefront.core.graph.residual import added, normed, norms
+from edgefront.core.graph.parameter import ParameterSpec, linear, norm, norms
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention
-from edgefront.core.spaces.embeddings_and_head import AlibiPositions, RelativePositions
+from edgefront.core.spaces.embeddings_and_head import AlibiPositions, RelativePositions, RotaryPositions
 
 if TYPE_CHECKING:
     from edgefront.core.graph.context import GraphContext
@@ -60,11 +60,10 @@ def parameters(block: Attention, architecture: Architecture) -> Iterator[Paramet
 
 
 def write(context: GraphContext, block: Attention, prefix: str, hidden: str) -> str:
-    """x + W·(softmax(q·kᵀ·scale + mask)·v) + b, [batch·sequence, d_model] both ways; its norms are those of
-    `core.graph.residual`.
+    """x + W·(softmax(q·kᵀ·scale + mask)·v) + b, [batch·sequence, d_model] both ways; with the norms of
+    `GraphContext.added`.
     """
     # Here, because who only counts parameters does without.
-    from edgefront.core.graph.blocks.fused_attention import is_fused, write_fused
     from edgefront.core.graph.positions import write_rotary
 
     graph, architecture, name, prefix = context.graph, context.architecture, prefix, context.weights_of(prefix)
@@ -100,17 +99,17 @@ def write(context: GraphContext, block: Attention, prefix: str, hidden: str) -> 
         return placed(k, heads.keys, query=False), by_head(v, heads.keys)
 
     def project(inputs: str) -> tuple[str, str]:
-        read = normed(graph, architecture, prefix, inputs)
+        read = context.normed(prefix, inputs)
         kv = graph.linear(read, f"{prefix}.qkv", bias=bias != "none", rows=(width, width + 2 * kv_width))
         k, v = graph.ops("Split", kv, outputs=2, axis=-1, num_outputs=2)
         return keys_values(k, v)
 
-    read, own = normed(graph, architecture, prefix, hidden), None
+    read, own = context.normed(prefix, hidden), None
     context.beside = {"own_norm": hidden, "shared_norm": read}
-    if is_fused(context, block, name):
-        mixed = write_fused(context, block, name, graph.linear(read, f"{prefix}.qkv", bias=bias != "none"))
+    if _is_fused(context, block, name):
+        mixed = _write_fused(context, block, name, graph.linear(read, f"{prefix}.qkv", bias=bias != "none"))
         update = graph.linear(mixed, f"{prefix}.out", bias=bias == "all")
-        return added(graph, architecture, prefix, hidden, update)
+        return context.added(prefix, hidden, update)
     if block.attends == "source" or context.projects_earlier(block.attends):
         q = graph.linear(read, f"{prefix}.qkv", bias=bias != "none", rows=(0, width))
     else:
@@ -142,7 +141,7 @@ def write(context: GraphContext, block: Attention, prefix: str, hidden: str) -> 
     mixed = _grouped(context, block, shares, values, lambda: context.keys(block.attends, window))
     mixed = graph.op("Transpose", mixed, perm=[0, 2, 1, 3])
     update = graph.linear(graph.flatten(mixed, width), f"{prefix}.out", bias=bias == "all")
-    return added(graph, architecture, prefix, hidden, update)
+    return context.added(prefix, hidden, update)
 
 
 def _grouped(context: GraphContext, block: Attention, rows: str, matrices: str, last: Callable[[], str]) -> str:
@@ -208,3 +207,91 @@ def _shifted(graph: GraphWriter, scores: str) -> str:
         return graph.op("Concat", graph.integers(0, 0), graph.sequence(), graph.integers(-1), axis=0)
 
     return graph.op("Reshape", rest, graph.memoized("scores shape", shape))
+
+
+# One operator --------------------------------------------------------------------------------------------------------
+#
+# Attention of a decode graph as ONNX Runtime's own `GroupQueryAttention` (com.microsoft). It turns queries and keys,
+# writes keys and values in place, and attends: about thirty nodes of the standard domain. docs/decisions/0010-state.md
+# says what that gains.
+
+_WIDTHS, _TURNED = 8, 16
+"""Of which the width of a head, and that of its turned features, are multiples."""
+
+
+def _is_fused(context: GraphContext, block: Attention, prefix: str) -> bool:
+    """Whether the block is written so: float32, in place, and without the biases of ALiBi, which it cannot add."""
+    architecture, d_head = context.architecture, context.architecture.d_head(block)
+    rotary = architecture.rotary(block)
+    turned = 0 if rotary is None else rotary.width(d_head)
+    return (
+        context.fused is not None
+        and context.graph.dtype == "float32"
+        and context.in_place(prefix)
+        and not isinstance(architecture.positions, AlibiPositions)
+        and d_head % _WIDTHS == 0
+        and turned % _TURNED == 0
+    )
+
+
+def _write_fused(context: GraphContext, block: Attention, prefix: str, qkv: str) -> str:
+    """softmax(q·kᵀ·scale + mask)·v of queries, keys and values [batch·sequence, all their rows], which `prefix`
+    leaves to the next pass: [batch·sequence, n_head·d_head].
+    """
+    graph, architecture = context.graph, context.architecture
+    d_head = architecture.d_head(block)
+    rows = (block.n_head * d_head, block.kv_heads * d_head, block.kv_heads * d_head)
+    if block.qk_norm:  # those of the operator itself are for GPUs alone
+        q, k, v = graph.ops("Split", qkv, graph.integers(*rows), outputs=3, axis=-1)
+        whole = block.qk_norm == "whole"
+        q, k = (
+            graph.rms_norm(
+                x if whole else graph.unflatten(x, count, d_head), f"{context.weights_of(prefix)}.{name}_norm"
+            )
+            for x, count, name in ((q, block.n_head, "q"), (k, block.kv_heads, "k"))
+        )
+        parts = [graph.unflatten(x, width) for x, width in zip((q, k, v), rows, strict=True)]
+    else:
+        parts = [graph.unflatten(qkv, sum(rows)), "", ""]
+    inputs = [*parts, f"{prefix}.keys", f"{prefix}.values", *_lengths(context)]
+    attributes: dict[str, int | float] = {"num_heads": block.n_head, "kv_num_heads": block.kv_heads}
+    if block.scale is not None:
+        attributes["scale"] = architecture.attention_scale(block)
+    rotary = architecture.rotary(block)
+    if rotary is not None:
+        inputs += _rotations(context, rotary, d_head)
+        attributes["do_rotary"] = 1
+    mixed, keys, values = graph.ops("GroupQueryAttention", *inputs, outputs=3, domain="com.microsoft", **attributes)
+    context.carry(f"{prefix}.keys", keys)
+    context.carry(f"{prefix}.values", values)
+    return graph.flatten(mixed, block.n_head * d_head)
+
+
+def _lengths(context: GraphContext) -> tuple[str, str]:
+    """Tokens after this pass less one, of each row of the batch; and tokens after it. Both int32."""
+    import numpy as np
+    from onnx import TensorProto
+
+    graph = context.graph
+
+    def total() -> str:
+        after = graph.op("Add", "position", graph.op("Squeeze", graph.sequence()))
+        return graph.op("Cast", after, to=TensorProto.INT32)
+
+    def less_one() -> str:
+        one = graph.op("Sub", graph.memoized("tokens after", total), graph.constant(np.array(1, np.int32)))
+        return graph.op("Expand", one, graph.batch())
+
+    return graph.memoized("tokens after, less one", less_one), graph.memoized("tokens after", total)
+
+
+def _rotations(context: GraphContext, by: RotaryPositions, d_head: int) -> Iterator[str]:
+    """Cosines and sines of every place, [places, turned features / 2]."""
+    import numpy as np
+
+    from edgefront.core.graph.positions import rotary_frequencies
+
+    assert context.fused is not None
+    angles = np.arange(context.fused)[:, None] * rotary_frequencies(by, d_head)
+    for of in (np.cos, np.sin):
+        yield context.graph.memoized(f"{of.__name__} {by} {d_head}", partial(context.graph.numbers, of(angles)))

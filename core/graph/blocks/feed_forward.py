@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from edgefront.core.graph.activation import activate
-from edgefront.core.graph.parameter import ParameterSpec, linear
-from edgefront.core.graph.residual import added, normed, norms
+from edgefront.core.graph.parameter import ParameterSpec, linear, norms
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import FeedForward
 
@@ -27,20 +25,20 @@ def parameters(block: FeedForward, architecture: Architecture) -> Iterator[Param
 
 
 def write(context: GraphContext, block: FeedForward, prefix: str, hidden: str) -> str:
-    """x + W₂·act(W₁·norm(x) + b₁) + b₂, [batch·sequence, d_model] both ways; or with the norms elsewhere, as
-    `core.graph.residual` has them.
+    """x + W₂·act(W₁·norm(x) + b₁) + b₂, [batch·sequence, d_model] both ways; or with the norms elsewhere
+    (`GraphContext.added`).
 
     Gated: x + W₂·(act(W_g·norm(x) + b_g) ⊙ (W_u·norm(x) + b_u)) + b₂. Parallel, norm(x) is of the attention's input.
     """
     graph, architecture, prefix = context.graph, context.architecture, context.weights_of(prefix)
     read = hidden if block.parallel is None else context.beside[block.parallel]
     if block.parallel != "shared_norm":
-        read = normed(graph, architecture, prefix, read)
+        read = context.normed(prefix, read)
     inner = graph.linear(read, f"{prefix}.up", bias=block.bias)
     if block.gated:
         gate, inner = graph.ops("Split", inner, outputs=2, axis=-1, num_outputs=2)
-        inner = graph.op("Mul", activate(graph, architecture.activation, gate), inner)
+        inner = graph.op("Mul", graph.activate(architecture.activation, gate), inner)
     else:
-        inner = activate(graph, architecture.activation, inner)
+        inner = graph.activate(architecture.activation, inner)
     update = graph.linear(inner, f"{prefix}.down", bias=block.bias)
-    return added(graph, architecture, prefix, hidden, update)
+    return context.added(prefix, hidden, update)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from edgefront.core.graph.parameter import ParameterSpec, linear
-from edgefront.core.graph.residual import added, normed, norms
+from edgefront.core.graph.parameter import ParameterSpec, linear, norms
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import ShortConv
 
@@ -36,7 +35,7 @@ def write(context: GraphContext, block: ShortConv, prefix: str, hidden: str) -> 
     """
     graph, architecture = context.graph, context.architecture
     d, kernel = architecture.d_model, block.kernel
-    read = normed(graph, architecture, prefix, hidden)
+    read = context.normed(prefix, hidden)
     made = graph.ops("Split", graph.linear(read, f"{prefix}.up", bias=block.bias), outputs=3, axis=-1, num_outputs=3)
     gate_in, gate_out, passed = (graph.unflatten(part, d) for part in made)
     inputs = graph.op("Mul", gate_in, passed)
@@ -49,7 +48,7 @@ def write(context: GraphContext, block: ShortConv, prefix: str, hidden: str) -> 
         parts.append(f"{prefix}.conv.bias")
     mixed = graph.op("Mul", gate_out, graph.op("Sum", *parts))
     update = graph.linear(graph.flatten(mixed, d), f"{prefix}.out", bias=block.bias)
-    return added(graph, architecture, prefix, hidden, update)
+    return context.added(prefix, hidden, update)
 
 
 def _shifted(context: GraphContext, inputs: str, place: int) -> str:

@@ -6,8 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from edgefront.core.graph.blocks.srupp import NORM_EPS
-from edgefront.core.graph.recurrence import STAYS
+from edgefront.core.graph.blocks.recurrent import NORM_EPS
 from edgefront.core.nn.context import Context
 from edgefront.core.nn.layers import LayerNorm, Linear
 from edgefront.core.nn.recurrence import sru_recurrence
@@ -27,8 +26,9 @@ class Recurrence(nn.Module):
         """u [batch, sequence, 3·d_model] and x [batch, sequence, d_model] → h like x; the cell is the context's."""
         u = u.unflatten(-1, (3, -1))
         if context.padding is not None:
-            # A padded place leaves the cell as it was: candidate 0, forget gate 1.
-            u = torch.where(context.padding[:, :, None, None], u, u.new_tensor([[0.0], [STAYS], [0.0]]))
+            # A padded place leaves the cell as it was, whatever weight and bias add: candidate 0, and 10,000 before the
+            # forget gate's sigmoid, which float16 holds.
+            u = torch.where(context.padding[:, :, None, None], u, u.new_tensor([[0.0], [1e4], [0.0]]))
         mask = context.highway_mask(name, x)
         h, last = sru_recurrence(u, x, self.weight, self.bias, context.cell(name, x), mask)
         context.carry(f"{name}.cell", last)
