@@ -43,10 +43,6 @@ def descriptions(
     for before, block in pairwise(blocks):
         if norms["norm"] in ("pre", "both") and (before["kind"], block["kind"]) == ("attention", "feed_forward"):
             block["parallel"] = draw(st.sampled_from([None, "own_norm", "shared_norm"]))
-    shared = blocks[-draw(st.sampled_from([1, 2])) :]
-    can_share = all(block["kind"] in ("attention", "feed_forward") for block in shared)
-    if can_share and shared[0].get("parallel") is None and draw(st.booleans()):
-        blocks += [{**block, "shares": len(shared)} for block in shared]
     if source and not any(block.get("attends") in ("source", "both") for block in blocks):
         reader = draw(st.sampled_from(["source", "both"]))
         blocks.append({"kind": "srupp", "d_attn": 4, "n_head": 2, "attends": reader})
@@ -111,7 +107,7 @@ def _positions(*, relative: bool) -> st.SearchStrategy[Part]:
     )
     clamp = st.sampled_from([None, 1, 4, 100])
     distances = st.fixed_dictionaries({"kind": st.just("relative"), "shared": st.booleans(), "clamp": clamp})
-    return learned | plain | rotary | (distances | st.just({"kind": "alibi"}) if relative else rotary)
+    return learned | plain | rotary | (distances if relative else rotary)
 
 
 @st.composite
@@ -133,7 +129,7 @@ def _attention(
     def block(draw: st.DrawFn) -> Part:
         described = {"kind": "attention", **draw(heads if rotary else _heads(d_model))}
         described["n_kv_head"] = draw(st.sampled_from([None, *(n for n in (1, 2) if described["n_head"] % n == 0)]))
-        described["attends"] = draw(st.sampled_from(["self"] if rotary or positions["kind"] == "alibi" else attends))
+        described["attends"] = draw(st.sampled_from(["self"] if rotary else attends))
         if described["attends"] == "self":
             described["window"] = draw(_windows(causal))
         described["qk_norm"] = draw(st.sampled_from([False, True, "whole"]))

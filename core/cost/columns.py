@@ -65,7 +65,6 @@ class BlockRow(NamedTuple):
     source_keys: bool = False
     of_source: bool = False
     twice_normed: bool = False
-    shared: bool = False
 
 
 class EndsRow(NamedTuple):
@@ -146,7 +145,6 @@ def _block_row(block: Block, architecture: Architecture) -> BlockRow:
             gated=block.gated,
             biased=block.bias,
             twice_normed=twice_normed,
-            shared=block.shares is not None,
         )
     if isinstance(block, Sru):
         return BlockRow(d, kind, 4 * d, width=block.d_proj or 0)
@@ -198,7 +196,6 @@ def _attention_row(block: Attention, architecture: Architecture) -> BlockRow:
         relative=relative,
         clamp=(positions.clamp or 0) if isinstance(positions, RelativePositions) else 0,
         twice_normed=architecture.norm == "both",
-        shared=block.shares is not None,
     )
 
 

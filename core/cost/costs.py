@@ -75,8 +75,6 @@ class CostOptions:
     """Weights in a block of the format int4."""
     kv_cache: KvCache | None = None
     """Format of llama.cpp's keys and values; None: that of the other state."""
-    repeated: bool = False
-    """Shared weights are counted as often as they are used, as llama.cpp holds them."""
 
 
 def costs(architecture: Architecture, options: CostOptions = CostOptions()) -> Costs:
@@ -104,7 +102,7 @@ def costs(architecture: Architecture, options: CostOptions = CostOptions()) -> C
         embedding_parameters=counted.embedding,
         total_parameters=counted.total,
         flops=2 * int(products(shapes, run)[0]),
-        weight_bytes=int(weight_bytes(shapes, width, quantisation, options.block_size, repeated=options.repeated)[0]),
+        weight_bytes=int(weight_bytes(shapes, width, quantisation, options.block_size)[0]),
         state_bytes=int(kept_bytes(state, width, options.kv_cache)[0]),
         sequence_length=run.tokens,
         batch=options.batch,

@@ -12,7 +12,7 @@ V the vocabulary, E = d_embed. A layer norm over w features has 2·w, an RMS nor
 - SRU: 3·D² + 4·D, or through a projection 4·D·p + 4·D.
 - SRU++: 4·D·p + 2·p + 4·D, and 2·p² + 1 with attention.
 - short convolution: 4·D² + kernel·D, biases of 5·D, and a norm over D.
-- identity: nothing; nor has a block that shares the weights of another.
+- identity: nothing.
 
 Products of two widths are the weights of linear layers (`Shapes.linear_layers`), all others `core.cost.columns` counts.
 
@@ -62,15 +62,11 @@ def count_of(shapes: Shapes) -> Parameters:
 
 def linear_layers(shapes: Shapes) -> Numbers:
     """(n,) number of the linear layers of all blocks that have weights: each has a scale in int8."""
-    own = ~shapes.shared
-    return np.asarray(np.add.reduce([((out > 0) & own).sum(axis=1) for out, _ in shapes.linear_layers]))
+    return np.asarray(np.add.reduce([(out > 0).sum(axis=1) for out, _ in shapes.linear_layers]))
 
 
-def weight_bytes(
-    shapes: Shapes, width: int, quantisation: Quantisation, block_size: int, *, repeated: bool = False
-) -> Numbers:
-    """(n,) bytes of all weights, of `width` bytes each where they are not quantised. `repeated`: shared
-    weights as often as they are used, as in files without sharing: GGUF (its quantised formats always), transformers.
+def weight_bytes(shapes: Shapes, width: int, quantisation: Quantisation, block_size: int) -> Numbers:
+    """(n,) bytes of all weights, of `width` bytes each where they are not quantised.
 
     int8: of linear layers one byte for each weight, and a scale for each layer. int4: of them 4 bits a weight and a
     scale for each block of `block_size` weights of a row, the last block padded. Formats of GGUF files: those of the
@@ -78,27 +74,21 @@ def weight_bytes(
     """
     if quantisation in GGUF_QUANTISED:
         return _gguf_bytes(shapes, cast(GgufQuantisation, quantisation))
-    total, own = shapes.total_parameters, ~shapes.shared
-    if repeated:
-        total, own = _with_repeated(shapes), np.ones_like(own)
+    total = shapes.total_parameters
     if quantisation == "full":
         return np.asarray(width * total)
-    weights: Numbers = (shapes.linear_weights * own).sum(axis=1)
+    weights: Numbers = shapes.linear_weights.sum(axis=1)
     if quantisation == "int4":
-        blocks = [(own * out * -(-inputs // block_size)).sum(axis=1) for out, inputs in shapes.linear_layers]
+        blocks = [(out * -(-inputs // block_size)).sum(axis=1) for out, inputs in shapes.linear_layers]
         return np.asarray((total - weights) * width + np.add.reduce(blocks) * (block_size // 2 + 4))
     return np.asarray((total - weights + linear_layers(shapes)) * width + weights)
-
-
-def _with_repeated(shapes: Shapes) -> Numbers:
-    return np.asarray(shapes.total_parameters + shapes.repeated.sum(axis=1))
 
 
 def _gguf_bytes(shapes: Shapes, numbers: GgufQuantisation) -> Numbers:
     """(n,) bytes of the tensors of GGUF files, without the zeros that stand for a part which a layer lacks."""
     d, table = shapes.d_model, shapes.vocab_size * shapes.d_model
     tied = shapes.embedding_parameters < 2 * table
-    total = (_with_repeated(shapes) - table * np.where(tied, 1, 2) - shapes.linear_weights.sum(axis=1)) * 4
+    total = (shapes.total_parameters - table * np.where(tied, 1, 2) - shapes.linear_weights.sum(axis=1)) * 4
     total = total + _bytes_of_rows(table, d, formats_of(numbers, "output"))
     total = total + _bytes_of_rows(table * ~tied, d, formats_of(numbers, "other"))
 

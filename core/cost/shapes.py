@@ -70,9 +70,7 @@ class Shapes:
     own_keys: Flags
     """(n, L) whether the block attends to its own sequence: attention and SRU++, unless to the source or none."""
     parameters: Numbers
-    """(n, L) decoder parameters of each block; 0 where its weights are another's."""
-    repeated: Numbers
-    """(n, L) where its weights are another's, how many they are, else 0: what files without sharing hold again."""
+    """(n, L) decoder parameters of each block."""
     linear_weights: Numbers
     """(n, L) weights of the linear layers of each block, projections of distances apart."""
     kv_width: Numbers
@@ -98,8 +96,6 @@ class Shapes:
     """(n, L) whether it is a block of the source."""
     twice_normed: Flags
     """(n, L) whether there is a norm of what the block reads, and another of what it adds."""
-    shared: Flags
-    """(n, L) whether its weights are another block's."""
 
     @classmethod
     def of(cls, architectures: Sequence[Architecture], dtype: Any = np.int64) -> Shapes:
@@ -170,9 +166,9 @@ class Shapes:
 _NAMES = tuple(field.name for field in fields(Shapes))
 GRIDS = _NAMES[_NAMES.index("kind") :]
 """The fields that have a number for each block."""
-DERIVED = ("parameters", "repeated", "linear_weights")
+DERIVED = ("parameters", "linear_weights")
 """Those that follow from the others."""
-_FLAGS = ("own_keys", "gated", "qk_norm", "biased", "relative", "source_keys", "of_source", "twice_normed", "shared")
+_FLAGS = ("own_keys", "gated", "qk_norm", "biased", "relative", "source_keys", "of_source", "twice_normed")
 _FLAGS_OF_ENDS = ("pooled", "causal")
 _NUMBERS = tuple(name for name in _NAMES if name not in ("kind", *_FLAGS, *_FLAGS_OF_ENDS))
 
@@ -185,8 +181,7 @@ def block_columns(*, d_model: Numbers, other_parameters: Numbers, **columns: Num
     blocks |= {name: blocks[name].astype(np.bool_) for name in _FLAGS}
     first, second, third = _linear_layers(d_model, **{name: blocks[name] for name in _OF_LAYERS})
     weights = first[0] * first[1] + second[0] * second[1] + third[0] * third[1]
-    counted, shared = other_parameters + weights, blocks["shared"]
-    return blocks | {"linear_weights": weights, "parameters": counted * ~shared, "repeated": counted * shared}
+    return blocks | {"linear_weights": weights, "parameters": other_parameters + weights}
 
 
 def _columns(rows: Sequence[tuple[int, ...]], form: Any, dtype: Any) -> dict[str, Numbers]:

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable
 from functools import partial
 
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from edgefront.core.graph.options import GraphOptions
-from edgefront.core.graph.positions import alibi_slopes, rotary_frequencies, write_rotations, write_sinusoids
+from edgefront.core.graph.positions import rotary_frequencies, write_rotations, write_sinusoids
 from edgefront.core.graph.state import (
     CAPACITY,
     Attends,
@@ -72,10 +72,6 @@ class GraphContext:
         """What a feed_forward reads that is parallel to the last attention."""
         for spec in self._incoming.values():
             graph.input(spec.name, self._axes(spec), TensorProto.INT64 if spec.integer else None)
-
-    def weights_of(self, name: str) -> str:
-        """Name of the block that has the weights of the block `name`."""
-        return f"{self.prefix}blocks.{self.architecture.owner(int(name.rpartition('.')[2]))}"
 
     def keys_values(
         self,
@@ -167,22 +163,6 @@ class GraphContext:
             return graph.op("Where", visible, graph.number(0.0), graph.number(-math.inf))
 
         return graph.memoized(f"causal mask {attends} {window}", make)
-
-    def alibi(self, n_head: int, window: int | None = None) -> str:
-        """What ALiBi adds to the scores of so many heads, the mask included: [head, sequence, keys], or with a batch
-        before.
-        """
-        graph = self.graph
-
-        def make() -> str:
-            last, keys = self._places("self", window)
-            distance = graph.op("Cast", graph.op("Sub", keys, last), to=helper.np_dtype_to_tensor_dtype(graph.dtype))
-            slopes = graph.numbers(alibi_slopes(n_head).reshape(-1, 1, 1))
-            # What comes after a query is masked; without a mask there is none of it.
-            bias, mask = graph.op("Mul", distance, slopes), self.mask("self", window)
-            return bias if mask is None else graph.op("Add", bias, mask)
-
-        return graph.memoized(f"alibi {n_head} {window}", make)
 
     def keys(self, attends: Attends, window: int | None = None) -> str:
         """Number of keys of a block with this window, a vector of one."""

@@ -101,11 +101,7 @@ class GgufFile:
             "norm": rules.norm,
             "norm_kind": rules.norm_kind,
             "activation": rules.activations[0],
-            "embedding": {
-                "vocab_size": self._vocab_size(own, kind),
-                "scaled": rules.scaled,
-                "norm": rules.embedding_norm,
-            },
+            "embedding": {"vocab_size": self._vocab_size(own, kind), "scaled": rules.scaled},
             "blocks": [block for layer in range(layers) for block in self._layer(own, kind, layer, layers, width)],
             "output": {
                 "kind": "tokens",
@@ -122,16 +118,11 @@ class GgufFile:
         if rules.positions == "learned":
             description |= {"positions": {"kind": "learned", "length": length}}
             return description
-        description |= {"positions": {"kind": rules.positions}, "context_length": length}
-        if rules.positions == "rotary":
-            base = float(self._positive(kind, "rope.freq_base", own.get("rope.freq_base", 10_000.0)))
-            theta: Any = int(base) if base == int(base) else base
-            description["positions"] = {
-                "kind": "rotary",
-                "theta": theta,
-                "percent": self._percent(own, kind, description),
-            }
-            self._stretch(description)
+        base = float(self._positive(kind, "rope.freq_base", own.get("rope.freq_base", 10_000.0)))
+        theta: Any = int(base) if base == int(base) else base
+        positions = {"kind": "rotary", "theta": theta, "percent": self._percent(own, kind, description)}
+        description |= {"positions": positions, "context_length": length}
+        self._stretch(description)
         return description
 
     def _vocab_size(self, own: Mapping[str, Any], kind: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, cast
 
 import gguf
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from edgefront.core.graph.formats import OF_DTYPE, Format, bytes_of
 from edgefront.core.graph.parameter import ParameterSpec
-from edgefront.core.graph.parameters import owning, parameters
+from edgefront.core.graph.parameters import parameters
 from edgefront.core.graph.positions import rotary_frequencies
 from edgefront.core.number_formats import GGUF_BLOCK, GGUF_QUANTISED, GgufFormat, GgufQuantisation
 from edgefront.core.spaces.architecture import Architecture
@@ -55,11 +55,6 @@ _OF_KIND: Mapping[str, Mapping[str, tuple[gguf.MODEL_TENSOR, ...]]] = {
     "olmo2": {"attention.norm": (_T.ATTN_POST_NORM,), "feed_forward.norm": (_T.FFN_POST_NORM,)},
     "gemma3": {"attention.after_norm": (_T.ATTN_POST_NORM,), "feed_forward.after_norm": (_T.FFN_POST_NORM,)},
     "lfm2": {"final_norm": (_T.TOKEN_EMBD_NORM,)},
-    "bloom": {
-        "attention.qkv": (_T.ATTN_QKV,),
-        "feed_forward.up": (_T.FFN_UP,),
-        "embedding.norm": (_T.TOKEN_EMBD_NORM,),
-    },
 }
 _NEIGHBOURS = ("llama", "smollm3", "granite", "deci")
 """Where neighbouring features of a head turn together, instead of a feature of the first half and one of the second."""
@@ -113,14 +108,8 @@ def tensors(
 ) -> list[tuple[GgufTensor, Format]]:
     """All tensors of a file, each with its format, those of one parameter of a block one after the other. `room`:
     learned positions more, of zeros.
-
-    A format without sharing: shared weights are there once for each block that has them.
     """
-    specs = {spec.name: spec for spec in parameters(architecture)}
-    every = []
-    for tensor in _unshared(architecture.unshared, form, room):
-        spec = tensor.spec and specs[owning(architecture, tensor.spec.name)]
-        every.append(tensor if spec == tensor.spec else replace(tensor, spec=spec))
+    every = list(_tensors(architecture, form, room))
     if numbers not in GGUF_QUANTISED:
         return [(tensor, tensor.kind or OF_DTYPE[numbers]) for tensor in every]
     formats = _quantised(architecture, form, every, cast(GgufQuantisation, numbers))
@@ -149,7 +138,7 @@ def _quantised(
         yield format_of_rows(formats_of(numbers, part, raised), tensor.shape[-1])
 
 
-def _unshared(architecture: Architecture, form: GgufForm, room: int) -> Iterator[GgufTensor]:
+def _tensors(architecture: Architecture, form: GgufForm, room: int) -> Iterator[GgufTensor]:
     names = {**_PARTS, **_OF_KIND.get(form.kind, {})}
     places = {index: place for place, layer in enumerate(form.layers) for index in (layer.mixer, layer.feed_forward)}
     for spec in parameters(architecture):

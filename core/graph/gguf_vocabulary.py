@@ -24,14 +24,13 @@ _LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|"
     r"\s+(?!\S)|\s+"
 )
-_BLOOM = " ?[^(\\s|[.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c])]+"
-_BY_REGEX = {_GPT2: "gpt-2", _LLAMA3: "llama-bpe", _LLAMA3.replace("{1,3}", ""): "qwen2", _BLOOM: "bloom"}
+_BY_REGEX = {_GPT2: "gpt-2", _LLAMA3: "llama-bpe", _LLAMA3.replace("{1,3}", ""): "qwen2"}
 _LLAMA3_NAMES = ("llama-bpe", "llama3", "llama-v3", "lfm2", "falcon3", "falcon-h1", "pixtral", "midm-2.0")
 _IGNORES_MERGES = BEGUN = _LLAMA3_NAMES
 """Ways to split text with which llama.cpp takes a part that is a token as it is, without merges, and puts `bos` before
 a text where a file does not say."""
 _EXPRESSIBLE = (
-    "a tokenizer of bytes, of characters, byte-level bpe split as GPT-2's, Llama 3's, Qwen2's, SmolLM's or BLOOM's, "
+    "a tokenizer of bytes, of characters, byte-level bpe split as GPT-2's, Llama 3's, Qwen2's or SmolLM's, "
     "or SentencePiece's bpe with byte fallback as Llama 2's; --format transformers takes any"
 )
 

@@ -24,7 +24,7 @@ from edgefront.core.graph.export import metadata, safetensors_head
 from edgefront.core.graph.folder_tensors import WEIGHTS, FolderTensors, unfit
 from edgefront.core.graph.parameter import ParameterSpec
 from edgefront.core.graph.parameter_values import ParameterValues, SeededValues
-from edgefront.core.graph.parameters import owning, parameters
+from edgefront.core.graph.parameters import parameters
 from edgefront.core.hugging_face import GENERATION_CONFIG
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, FeedForward, ShortConv
@@ -91,17 +91,6 @@ _NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "embedding.tables.0": ("gpt_neox.embed_in.weight",),
         "final_norm": ("gpt_neox.final_layer_norm",),
     },
-    "bloom": {
-        "attention.norm": ("input_layernorm",),
-        "attention.qkv": ("self_attention.query_key_value",),
-        "attention.out": ("self_attention.dense",),
-        "feed_forward.norm": ("post_attention_layernorm",),
-        "feed_forward.up": ("mlp.dense_h_to_4h",),
-        "feed_forward.down": ("mlp.dense_4h_to_h",),
-        "embedding.tables.0": ("transformer.word_embeddings.weight",),
-        "embedding.norm": ("transformer.word_embeddings_layernorm",),
-        "final_norm": ("transformer.ln_f",),
-    },
     "phi": {
         "attention.norm": ("input_layernorm",),
         "attention.qkv": _LLAMA["attention.qkv"],
@@ -136,9 +125,8 @@ _LAYERS = {
     "gpt2": "transformer.h",
     "opt": "model.decoder.layers",
     "gpt_neox": "gpt_neox.layers",
-    "bloom": "transformer.h",
 }
-_PREFIX, _PREFIXES = "model.", {"gpt2": "transformer.", "bloom": "transformer.", "gpt_neox": "gpt_neox."}
+_PREFIX, _PREFIXES = "model.", {"gpt2": "transformer.", "gpt_neox": "gpt_neox."}
 """What the names of all but the output begin with."""
 _OUTPUT, _HEAD, _HEADS = "output.tables.0", "lm_head.weight", {"gpt_neox": "embed_out.weight"}
 """That of GPT-NeoX is what files have, and version 5 of transformers reads both."""
@@ -147,7 +135,6 @@ _OF_ROTARY_POSITIONS = r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq"
 _BUFFERS = {
     "gpt2": r"h\.\d+\.attn\.(masked_)?bias",
     "opt": r"(?!)",
-    "bloom": r"(?!)",
     "gpt_neox": r"layers\.\d+\.attention\.((masked_)?bias|rotary_emb\.inv_freq)",
 }
 """What older versions stored besides parameters, after the prefix: masks, frequencies."""
@@ -193,7 +180,7 @@ def write_transformers(
     """
     config = {**to_config(architecture), "dtype": "float32"}
     values = SeededValues(weights) if isinstance(weights, int) else weights
-    tensors = list(twins(architecture.unshared, config["model_type"]))
+    tensors = list(twins(architecture, config["model_type"]))
     specs = {spec.name: spec for spec in parameters(architecture)}
     # transformers takes only files whose format is pt.
     about = {**metadata(architecture, values), "format": "pt"}
@@ -216,7 +203,7 @@ def write_transformers(
         whole: dict[str, NDArray[Any]] = {}
         for twin in tensors:
             if twin.ours not in whole:  # those of one parameter of a block follow each other
-                spec = specs[owning(architecture, twin.ours)]
+                spec = specs[twin.ours]
                 whole = {twin.ours: np.concatenate(list(values.chunks(spec))).reshape(spec.shape)}
             file.write(twin.of(whole[twin.ours]).astype("<f4", copy=False).data)
         _end(file, size)
@@ -325,8 +312,7 @@ def twins(architecture: Architecture, model_type: str) -> Iterator[Twin]:
             if owner.startswith("blocks."):
                 index = int(owner.split(".")[1])
                 key = f"{architecture.blocks[index].kind}.{owner.split('.')[2]}"
-                own = sum(architecture.owner(before) == before for before in range(index))
-                prefix = f"{layers}.{own // 2}."
+                prefix = f"{layers}.{index // 2}."
             theirs = tuple(f"{prefix}{name}.{last}" for name in names[key])
         yield from _split(architecture, spec, theirs, model_type)
 
@@ -343,7 +329,7 @@ def _split(architecture: Architecture, spec: ParameterSpec, names: tuple[str, ..
         counts = [block.n_head * d_head, block.kv_heads * d_head, block.kv_heads * d_head]
     elif len(names) > 1 and isinstance(block, FeedForward):
         counts = [block.d_inner, block.d_inner]
-    if model_type in ("gpt_neox", "bloom") and part == "qkv" and isinstance(block, Attention):
+    if model_type == "gpt_neox" and part == "qkv" and isinstance(block, Attention):
         # Queries, keys and values of one head after the other.
         order = np.arange(spec.shape[0]).reshape(3, block.n_head, -1).swapaxes(0, 1).reshape(-1)
         yield Twin(names[0], spec.name, order, spec.shape, False)

@@ -63,17 +63,9 @@ def parameters(architecture: Architecture) -> tuple[ParameterSpec, ...]:
     own, the embedding's or, as in Transformer-XL's adaptive softmax, its own for the head and the embedding's for the
     tails (`output.tied_projections`). With cut-offs it also has a row and a bias for each tail's cluster.
 
-    The parameters of a `source` come first and carry the prefix "source.". A block that shares another's has none.
+    The parameters of a `source` come first and carry the prefix "source.".
     """
     return tuple(_parameters(architecture))
-
-
-def owning(architecture: Architecture, name: str) -> str:
-    """Name of the parameter in `parameters` that is this one of `architecture.unshared`."""
-    if not name.startswith("blocks."):
-        return name
-    _, index, rest = name.split(".", 2)
-    return f"blocks.{architecture.owner(int(index))}.{rest}"
 
 
 def _parameters(architecture: Architecture) -> Iterator[ParameterSpec]:
@@ -92,8 +84,6 @@ def _parameters(architecture: Architecture) -> Iterator[ParameterSpec]:
     if architecture.embedding.norm:
         yield from norm("embedding.norm", d_model, architecture.norm_kind)
     for index, block in enumerate(architecture.blocks):
-        if architecture.owner(index) != index:
-            continue
         for spec in block_parameters(block, architecture):
             yield spec.under(f"blocks.{index}")
     if architecture.has_final_norm:

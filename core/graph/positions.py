@@ -41,19 +41,6 @@ def rotary_frequencies(positions: RotaryPositions, d_head: int) -> Frequencies:
     return plain * (stays + (1 - stays) / float(scaling.factor))
 
 
-def alibi_slopes(n_head: int) -> Frequencies:
-    """What ALiBi takes off a score for each token of distance, by head: float64 [n_head].
-
-    2^(-8/n), 2^(-16/n), … for n heads (Press et al. 2022, arXiv 2108.12409, §3). Where n is no power of two, those of
-    the power below, then every second one of twice as many heads, as in the authors' code and transformers' BLOOM.
-    """
-    power = 1 << (n_head.bit_length() - 1)
-    plain = 2.0 ** (-8 * np.arange(1, power + 1) / power)
-    between = 2.0 ** (-4 * np.arange(1, 2 * (n_head - power), 2) / power)
-    slopes: Frequencies = np.concatenate([plain, between])
-    return slopes
-
-
 def write_positions(
     graph: GraphWriter, architecture: Architecture, place: Callable[[], str], prefix: str = ""
 ) -> str | None:

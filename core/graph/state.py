@@ -7,8 +7,8 @@ The names are the same in torch and in ONNX. There are two forms, which hold the
   (Dai et al. 2019, §3.2) and SRU++, through whose projections gradients flow.
 
 Either also has each recurrence's cell, the last inputs of each short convolution, and the number of tokens seen where
-it counts: with absolute positions, and with rotary ones and ALiBi in a cache, whose keys are turned already or whose
-distances go by it where keys are written in place. (In a memory only distances count.)
+it counts: with absolute positions, and with rotary ones in a cache, whose keys are turned already. (In a memory only
+distances count.)
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from edgefront.core.errors import InvalidInput
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, ShortConv, Sru, Srupp
 from edgefront.core.spaces.embeddings_and_head import (
-    AlibiPositions,
     LearnedPositions,
     RelativePositions,
     RotaryPositions,
@@ -100,7 +99,7 @@ def state_specs(architecture: Architecture, form: Form) -> tuple[StateSpec, ...]
 
 def counts_tokens(architecture: Architecture, form: Form) -> bool:
     """Whether a state of this form has the number of tokens seen."""
-    if isinstance(architecture.positions, RotaryPositions | AlibiPositions):
+    if isinstance(architecture.positions, RotaryPositions):
         return form == "cache" and any(isinstance(block, Attention) for block in architecture.blocks)
     return isinstance(architecture.positions, LearnedPositions | SinusoidalPositions)
 
@@ -130,7 +129,7 @@ def check_in_place(architecture: Architecture) -> None:
     raise InvalidInput(
         reason,
         field="architecture",
-        allowed="learned, sinusoidal, rotary or alibi positions, and attention without a window",
+        allowed="learned, sinusoidal or rotary positions, and attention without a window",
     )
 
 

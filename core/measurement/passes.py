@@ -57,7 +57,6 @@ def _pass_costs(architecture: Architecture, protocol: MeasurementProtocol, mode:
             weights=protocol.weights,
             block_size=protocol.block_size,
             kv_cache=protocol.kv_cache,
-            repeated=protocol.runtime == "llamacpp",
         ),
     )
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from edgefront.core.errors import InvalidInput
-from edgefront.core.graph.positions import alibi_slopes
 from edgefront.core.graph.state import Attends, Form, StateSpec, state_specs
 from edgefront.core.nn.dropout import NO_DROPOUT, Dropout
 from edgefront.core.nn.embedding import RelativePositions, RotaryPositions
@@ -146,7 +144,6 @@ class Context:
         self._visible: dict[tuple[int, Attends, int | None], Tensor | None] = {}
         self._distances: dict[int, Tensor] = {}
         self._sinusoids: dict[int, Tensor] = {}
-        self._alibi: dict[tuple[int, int, int | None], Tensor] = {}
         self._for_parallel: dict[Parallel, Tensor] | None = None
         self.dropout = dropout
         self.attention_dropout = dropout.attention
@@ -234,19 +231,6 @@ class Context:
         """Whether the mask is the ordinary causal square, for which kernels have a path of their own."""
         square = keys == self.sequence and attends == "self" and self.architecture.causal
         return square and self.padding is None and self._least(window, keys) is None
-
-    def alibi(self, keys: int, n_head: int, like: Tensor, window: int | None = None) -> Tensor:
-        """What ALiBi adds to the scores of so many heads, -∞ where a query may not see: [head, sequence, keys], or with
-        a batch before; type and device of `like`.
-        """
-        key = keys, n_head, self._least(window, keys)
-        if key not in self._alibi:
-            last = torch.arange(keys - self.sequence, keys, device=like.device).unsqueeze(1)
-            distance = torch.arange(keys, device=like.device) - last
-            slopes = torch.from_numpy(alibi_slopes(n_head)).to(like.device, like.dtype)
-            bias, visible = slopes[:, None, None] * distance, self.visible(keys, "self", window)
-            self._alibi[key] = bias if visible is None else torch.where(visible, bias, -math.inf)
-        return self._alibi[key]
 
     def past(self, name: str) -> int:
         """Place of the segment's first token, as the block `name` counts: from the beginning of its memory, or of all.

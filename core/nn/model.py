@@ -37,12 +37,7 @@ class LanguageModel(nn.Module):
         self.source = None if architecture.source is None else LanguageModel(architecture.source)
         self.embedding = TokenEmbedding(architecture)
         self.positions = make_positions(architecture)
-        # A block that shares the weights of another is that one, run once more.
-        self._owners = [architecture.owner(index) for index in range(len(architecture.blocks))]
-        self.blocks = nn.ModuleList(
-            make_block(block, architecture) if owner == index else nn.Module()
-            for index, (block, owner) in enumerate(zip(architecture.blocks, self._owners, strict=True))
-        )
+        self.blocks = nn.ModuleList(make_block(block, architecture) for block in architecture.blocks)
         self.final_norm = None
         if architecture.has_final_norm:
             self.final_norm = make_norm(architecture, architecture.d_model)
@@ -179,8 +174,8 @@ class LanguageModel(nn.Module):
 
     def _through_blocks(self, hidden: Tensor, context: Context, first: int = 0) -> Tensor:
         """[batch, sequence, d_model] → the same, one block after the other. A supernet mixes them instead."""
-        for index, owner in enumerate(self._owners[first:], first):
-            hidden = self.blocks[owner](hidden, f"blocks.{index}", context)
+        for index in range(first, len(self.blocks)):
+            hidden = self.blocks[index](hidden, f"blocks.{index}", context)
         return hidden
 
     def _positions(self, tokens: Tensor, context: Context) -> Tensor | None:

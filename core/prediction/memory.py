@@ -107,8 +107,7 @@ class MemoryPredictor:
 def weight_bytes(shapes: Shapes, protocol: MeasurementProtocol) -> NDArray[np.int64]:
     """(n,) bytes of all weights in the protocol's number type."""
     width, block_size = BYTES[protocol.dtype], protocol.block_size
-    repeated = protocol.runtime == "llamacpp"  # whose files have no sharing
-    return parameters.weight_bytes(shapes, width, protocol.weights, block_size, repeated=repeated)
+    return parameters.weight_bytes(shapes, width, protocol.weights, block_size)
 
 
 def memory_features(shapes: Shapes, protocol: MeasurementProtocol) -> Floats:

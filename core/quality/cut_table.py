@@ -240,9 +240,8 @@ def cannot_be_cut(parent: Architecture) -> str | None:
         (parent.source is not None, "a source"),
         (not parent.causal or parent.output.kind != "tokens", f"output {parent.output.kind}"),
         (bool(parent.embedding.cutoffs), "an adaptive embedding"),
-        (parent.positions.kind in ("relative", "alibi"), f"positions {parent.positions.kind}"),
+        (parent.positions.kind == "relative", "positions relative"),
         (parent.has_parallel_blocks, "parallel feed-forward blocks"),
-        (parent.has_shared_blocks, "blocks that share weights"),
         (_has_confusable_attention(parent), "attention blocks that differ in theta, scale, biases or norms alone"),
     )
     return next((what for is_fault, what in faults if is_fault), None)

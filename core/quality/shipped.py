@@ -23,7 +23,6 @@ from edgefront.core.quality.study import study
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, FeedForward
 from edgefront.core.spaces.embeddings_and_head import (
-    AlibiPositions,
     LearnedPositions,
     RelativePositions,
     RotaryPositions,
@@ -160,14 +159,10 @@ def unstudied(architecture: Architecture) -> str | None:
     """What a decoder has that no model of a table behind the laws has, in words; None where that is nothing."""
     if architecture.norms_update:
         return f"norm {architecture.norm}"
-    if isinstance(architecture.positions, AlibiPositions):
-        return "positions alibi"
     if any(isinstance(block, Attention) and block.qk_norm == "whole" for block in architecture.blocks):
         return "qk_norm whole"
     if any(isinstance(block, Attention) and block.theta is not None for block in architecture.blocks):
         return "theta of attention"
-    if architecture.has_shared_blocks:
-        return "blocks that share weights"
     multipliers = (
         ("residual_multiplier", architecture.residual_multiplier),
         ("embedding.multiplier", architecture.embedding.multiplier),

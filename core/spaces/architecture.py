@@ -256,31 +256,10 @@ class Architecture(Part):
     def _default_bias(self) -> Biases:
         return "none" if isinstance(self.positions, RelativePositions) else "all"
 
-    def owner(self, index: int) -> int:
-        """Number of the block whose weights the block of this number has: its own unless it shares."""
-        return index - (getattr(self.blocks[index], "shares", None) or 0)
-
-    @property
-    def has_shared_blocks(self) -> bool:
-        """Whether a block has the weights of another."""
-        return any(self.owner(index) != index for index in range(len(self.blocks)))
-
     @property
     def has_parallel_blocks(self) -> bool:
         """Whether a feed_forward reads what the attention before it read."""
         return any(isinstance(block, FeedForward) and block.parallel is not None for block in self.blocks)
-
-    @cached_property
-    def unshared(self) -> Architecture:
-        """The model that computes the same with weights of its own in every block: what formats without sharing hold.
-
-        Itself where no block shares.
-        """
-        if not self.has_shared_blocks:
-            return self
-        canonical = self.canonical
-        blocks = [{name: block[name] for name in block if name != "shares"} for block in canonical["blocks"]]
-        return Architecture.parse({**canonical, "blocks": blocks})
 
     @cached_property
     def canonical(self) -> dict[str, Any]:

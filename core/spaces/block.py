@@ -30,9 +30,6 @@ Biases = Literal["all", "qkv", "none"]
 """The linear layers of an attention that have a bias."""
 QkNorm = Annotated[Literal[False, True, "whole"], BeforeValidator(_exact)]
 """Norms of queries and keys: none, one of each head, or one of all heads of a token together."""
-Shares = Annotated[int, Field(ge=1, lt=MAX_BLOCKS)]
-"""Its weights are those of the block so many before it: the same block, with weights of its own. What it keeps of the
-past is its own (MobileLLM-LS, Liu et al. 2024, arXiv 2402.14905, §2.3)."""
 Parallel = Literal["own_norm", "shared_norm"]
 """How a feed_forward beside an attention reads the stream: through a norm of its own, or as the attention read it."""
 
@@ -73,7 +70,6 @@ class Attention(Part):
     """What the products of queries and keys are multiplied with; 1/√d_head if absent."""
     bias: Biases | None = None
     """Linear layers with biases; if absent, all of them (GPT-2, BERT), and none with relative positions."""
-    shares: Shares | None = None
 
     @property
     def kv_heads(self) -> int:
@@ -115,7 +111,6 @@ class FeedForward(Part):
     """Whether its linear layers have a bias."""
     parallel: Parallel | None = None
     """Beside the attention before it, and not after it, with a norm of its own or without."""
-    shares: Shares | None = None
 
 
 class Sru(Part):

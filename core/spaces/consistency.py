@@ -12,7 +12,6 @@ from typing import Any, Protocol
 from edgefront.core.errors import ArchitectureError
 from edgefront.core.spaces.block import Attention, Biases, Block, FeedForward, Srupp
 from edgefront.core.spaces.embeddings_and_head import (
-    AlibiPositions,
     Embedding,
     Output,
     Positions,
@@ -52,14 +51,12 @@ class Parts(Protocol):
     def d_head(self, block: Attention) -> int: ...
     def rotary(self, block: Attention) -> RotaryPositions | None: ...
     def attention_bias(self, block: Attention) -> Biases: ...
-    def owner(self, index: int) -> int: ...
 
 
 def faults(model: Parts) -> Iterator[ArchitectureError]:
     """What does not go together in an architecture whose parts are each valid: of each rule the first fault first."""
     yield from _head_faults(model)
     yield from _parallel_faults(model)
-    yield from _shared_faults(model)
     if model.context_length is not None and model.max_length is not None:
         yield ArchitectureError(
             f"context_length {model.context_length} does not go with learned positions: their length is theirs",
@@ -69,7 +66,6 @@ def faults(model: Parts) -> Iterator[ArchitectureError]:
         )
     yield from _relative_faults(model)
     yield from _rotary_faults(model)
-    yield from _alibi_faults(model)
     yield from _source_faults(model)
     embedding = model.embedding
     if model.d_embed // embedding.div ** len(embedding.cutoffs) < 1:
@@ -137,22 +133,6 @@ def _parallel_faults(model: Parts) -> Iterator[ArchitectureError]:
                     allowed=f"omit it, or {needs}",
                 )
         before = block
-
-
-def _shared_faults(model: Parts) -> Iterator[ArchitectureError]:
-    for index, block in enumerate(model.blocks):
-        if not isinstance(block, Attention | FeedForward) or block.shares is None:
-            continue
-        owner = model.owner(index)
-        if owner < 0 or model.blocks[owner] != block.model_copy(update={"shares": None}):
-            where = "there is none" if owner < 0 else f"blocks.{owner} is another"
-            yield ArchitectureError(
-                f"blocks.{index}.shares {block.shares} needs the same block, without shares, so many before it: "
-                f"{where}",
-                field=f"blocks.{index}.shares",
-                value=block.shares,
-                allowed="omit it, or how many blocks before it the same block stands that has weights of its own",
-            )
 
 
 def _relative_faults(model: Parts) -> Iterator[ArchitectureError]:
@@ -236,16 +216,6 @@ def _rotary_faults(model: Parts) -> Iterator[ArchitectureError]:
             )
 
 
-def _alibi_faults(model: Parts) -> Iterator[ArchitectureError]:
-    if isinstance(model.positions, AlibiPositions) and not model.causal:
-        yield ArchitectureError(
-            "positions.kind alibi needs causal true: distances only point back",
-            field="positions.kind",
-            value="alibi",
-            allowed="learned, sinusoidal, rotary or none",
-        )
-
-
 def _source_faults(model: Parts) -> Iterator[ArchitectureError]:
     readers = [
         index
@@ -281,7 +251,7 @@ def _source_faults(model: Parts) -> Iterator[ArchitectureError]:
                 value=value,
                 allowed=str(allowed),
             )
-    if isinstance(model.positions, RelativePositions | RotaryPositions | AlibiPositions):
+    if isinstance(model.positions, RelativePositions | RotaryPositions):
         for index in readers:
             if isinstance(model.blocks[index], Attention):
                 yield ArchitectureError(

@@ -105,14 +105,6 @@ class RotaryPositions(Part):
         return d_head * self.percent // 100
 
 
-class AlibiPositions(Part):
-    """Attention with linear biases (ALiBi; Press et al. 2022, arXiv 2108.12409, §3): every attention adds to the score
-    of a key its distance times a slope, which each head has of its own (`core.graph.positions.alibi_slopes`).
-    """
-
-    kind: Literal["alibi"] = "alibi"
-
-
 class NoPositions(Part):
     """No positions, as for SRU and SRU++, whose recurrence knows the order."""
 
@@ -120,10 +112,10 @@ class NoPositions(Part):
 
 
 Positions = Annotated[
-    LearnedPositions | RelativePositions | RotaryPositions | SinusoidalPositions | AlibiPositions | NoPositions,
+    LearnedPositions | RelativePositions | RotaryPositions | SinusoidalPositions | NoPositions,
     Field(discriminator="kind"),
 ]
-POSITION_KINDS = ("learned", "relative", "rotary", "sinusoidal", "alibi", "none")
+POSITION_KINDS = ("learned", "relative", "rotary", "sinusoidal", "none")
 
 
 class Embedding(Part):
@@ -146,7 +138,7 @@ class Embedding(Part):
     segments: Annotated[int, Field(ge=0, le=16)] = 0
     """Number of segment types, whose embeddings are added to those of tokens: 2 in BERT."""
     norm: bool = False
-    """Whether a norm follows the sum of token, position and segment embeddings, as in BERT and BLOOM."""
+    """Whether a norm follows the sum of token, position and segment embeddings, as in BERT."""
 
     @model_validator(mode="after")
     def _clusters_hold_tokens(self) -> Embedding:

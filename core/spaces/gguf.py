@@ -32,7 +32,6 @@ GgufKind = Literal[
     "olmo2",
     "granite",
     "gemma3",
-    "bloom",
     "deci",
 ]
 _MAX_IN_MESSAGE = 3
@@ -63,7 +62,7 @@ class GgufForm:
 class KindRules:
     """What one of llama.cpp's architectures computes."""
 
-    positions: Literal["learned", "rotary", "alibi"] = "rotary"
+    positions: Literal["learned", "rotary"] = "rotary"
     norm: NormPlace = "pre"
     norm_kind: NormKind = "rms"
     activations: tuple[Activation, ...] = ("silu",)
@@ -83,7 +82,6 @@ class KindRules:
     """How all feed_forwards may be placed."""
     local: bool = False
     """Layers are local, with one window, and global as in Gemma 3 (`LOCAL_LAYERS`)."""
-    embedding_norm: bool = False
     scaled: bool = False
     """The embedding is multiplied by √d_model."""
     without_positions: int | None = None
@@ -145,7 +143,6 @@ KIND_RULES: Mapping[GgufKind, KindRules] = {
     "olmo2": KindRules(norm="branch", qk_norm="whole", square=True, tied=(False,)),
     "granite": KindRules(multipliers=True),
     "gemma3": KindRules(norm="both", activations=("gelu_tanh",), qk_norm=True, local=True, scaled=True),
-    "bloom": replace(_GPT2, positions="alibi", embedding_norm=True),
     "deci": KindRules(scaling=True, free=frozenset({"n_head", "n_kv_head", "d_inner"}), parts=True),
 }
 """Rules by kind, in the order in which they are tried."""
@@ -181,7 +178,7 @@ def gguf_fault(architecture: Architecture, numbers: str = "float32") -> str | No
 
 
 EXPRESSIBLE = (
-    "GPT-2, Llama, SmolLM3, Qwen2, Qwen3, OLMo 2, Granite, Gemma 3, GPT-NeoX, StableLM, Phi, BLOOM with the same "
+    "GPT-2, Llama, SmolLM3, Qwen2, Qwen3, OLMo 2, Granite, Gemma 3, GPT-NeoX, StableLM, Phi with the same "
     "layer throughout; Llama with widths by layer and parts left out, without biases; LFM2, which mixes in short_conv. "
     "In a search: a space narrowed to loads_in=llamacpp"
 )
@@ -276,7 +273,7 @@ def _frame_faults(architecture: Architecture, kind: GgufKind, rules: KindRules) 
         ("embedding.cutoffs", list(embedding.cutoffs), []),
         ("embedding.scaled", architecture.scaled_embedding, rules.scaled),
         ("embedding.segments", embedding.segments, 0),
-        ("embedding.norm", embedding.norm, rules.embedding_norm),
+        ("embedding.norm", embedding.norm, False),
         ("output.kind", output.kind, "tokens"),
         ("output.bias", architecture.output_bias, rules.output_bias),
     ):

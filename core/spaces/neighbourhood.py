@@ -17,7 +17,7 @@ from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.base_space import Frame
 from edgefront.core.spaces.block import Attention, FeedForward, ShortConv
 from edgefront.core.spaces.catalogue import LFM, LLAMA
-from edgefront.core.spaces.embeddings_and_head import AlibiPositions, RelativePositions
+from edgefront.core.spaces.embeddings_and_head import RelativePositions
 from edgefront.core.spaces.faults import Fault, listed, of_kind, uneven
 from edgefront.core.spaces.formatting import layer_count
 from edgefront.core.spaces.gene import Gene, Value, steps
@@ -94,8 +94,6 @@ def _faults(base: LayeredSpace, model: Architecture) -> Iterator[Fault]:
         yield Fault("blocks", len(model.blocks), f"they are {layers} layers, and the space has at most {MAX_LAYERS}")
     if isinstance(model.positions, RelativePositions):
         yield Fault("positions.kind", "relative", "its attention has no projection of distances")
-    if isinstance(model.positions, AlibiPositions):
-        yield Fault("positions.kind", "alibi", "its attention has no biases of distances")
     has_mixers = base.deciding == "mixer"
     kinds = (Attention, FeedForward, ShortConv) if has_mixers else (Attention, FeedForward)
     allowed = " or ".join(kind.model_fields["kind"].default for kind in kinds)
@@ -114,9 +112,6 @@ def _faults(base: LayeredSpace, model: Architecture) -> Iterator[Fault]:
     for index, fed in of_kind(model, FeedForward):
         if fed.parallel is not None:
             yield Fault(f"blocks.{index}.parallel", fed.parallel, "its blocks follow each other")
-    for index, block in enumerate(model.blocks):
-        if model.owner(index) != index:
-            yield Fault(f"blocks.{index}.shares", getattr(block, "shares"), "its blocks have weights of their own")  # noqa: B009
     attentions, who = of_kind(model, Attention), "the space has"
     for name in ("rope", "qk_norm", "theta", "scale", *(["n_head"] if has_mixers else ["window"])):
         yield from uneven(attentions, who, **{name: attrgetter(name)})

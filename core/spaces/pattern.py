@@ -1,8 +1,7 @@
 """The block patterns of PAR Transformer and Sandwich Transformer: `(sfff)x6(f)x8`.
 
 A pattern is a sequence of groups: letters in brackets, and how often they come (`x6`; once if left out). Spaces may
-stand between. Customary letters are s (attention), f (feed-forward) and i (identity). Or it names the rule that makes
-it: `par(32)`, `par(24, 3)`, `sandwich(16, 6)`.
+stand between. Customary letters are s (attention), f (feed-forward) and i (identity).
 """
 
 from __future__ import annotations
@@ -16,19 +15,15 @@ from edgefront.core.validation import short
 MAX_LETTERS = 1024
 _GROUP = 32  # letters of a group that a pattern is contracted to
 _BLOCKS = re.compile(r"\s*\(([^()]*)\)(?:\s*x\s*([0-9]+))?\s*")
-_RULE = re.compile(r"\s*(par|sandwich)\b\s*")
-_NUMBERS = re.compile(r"\(\s*([0-9]{1,5})\s*(?:,\s*([0-9]{1,5})\s*)?\)\s*$")
 
 
 def expand(pattern: str, letters: str = "sfi") -> str:
     """`(sf)x2 (f)` → `sfsff`. Raises `ArchitectureError` that says where the pattern is wrong."""
-    rule = _RULE.match(pattern)
-    groups = pattern if rule is None else _by_rule(pattern, rule)
     blocks, at = "", 0
-    while at < len(groups) or not blocks:
-        match = _BLOCKS.match(groups, at)
+    while at < len(pattern) or not blocks:
+        match = _BLOCKS.match(pattern, at)
         if match is None:
-            rest = repr(groups[at : at + 20]) if groups[at:].strip() else "nothing"
+            rest = repr(pattern[at : at + 20]) if pattern[at:].strip() else "nothing"
             raise _wrong(pattern, f"a group is letters in brackets, but at character {at + 1} there is {rest}")
         group = "".join(match[1].split())
         # Five digits are beyond any bound, and Python reads no number of thousands of them.
@@ -84,41 +79,10 @@ def par_pattern(layers: int, p: int = 5) -> str:
     return group + (f"(f)x{rest}" if rest else "")
 
 
-def sandwich_pattern(pairs: int, coefficient: int) -> str:
-    """Sandwich Transformer (Press et al. 2020): `coefficient` attentions first and as many feed-forwards last."""
-    if not 0 <= coefficient < pairs:
-        raise ArchitectureError(
-            f"the sandwich coefficient of {pairs} pairs is 0 to {pairs - 1}, not {coefficient}",
-            field="coefficient",
-            value=coefficient,
-            allowed=f"0 to {pairs - 1}",
-        )
-    if coefficient == 0:
-        return f"(sf)x{pairs}"
-    return f"(s)x{coefficient}(sf)x{pairs - coefficient}(f)x{coefficient}"
-
-
-def _by_rule(pattern: str, rule: re.Match[str]) -> str:
-    """The groups that `par(layers, p)` or `sandwich(pairs, coefficient)` stands for."""
-    name, numbers = rule.group(1), _NUMBERS.match(pattern, rule.end())
-    form = "par(layers) or par(layers, p)" if name == "par" else "sandwich(pairs, coefficient)"
-    if numbers is None or (name == "sandwich" and numbers[2] is None):
-        raise _wrong(pattern, f"the rule is {form} in whole numbers")
-    first = int(numbers[1])
-    if first > MAX_LETTERS:
-        raise _wrong(pattern, f"this is more than {MAX_LETTERS} blocks")
-    try:
-        if name == "sandwich":
-            return sandwich_pattern(first, int(numbers[2]))
-        return par_pattern(first) if numbers[2] is None else par_pattern(first, int(numbers[2]))
-    except ArchitectureError as error:
-        raise _wrong(pattern, error.detail) from None
-
-
 def _wrong(pattern: str, reason: str) -> ArchitectureError:
     return ArchitectureError(
         f"pattern: {reason}",
         field="pattern",
         value=pattern,
-        allowed="groups such as (sfff)x6(f)x8, par(layers, p) or sandwich(pairs, coefficient)",
+        allowed="groups such as (sfff)x6(f)x8",
     )

@@ -146,7 +146,7 @@ class Rules:
         self._last_norm: str | None = None
         if architecture.has_final_norm:
             self._last_norm = "final_norm"
-        elif architecture.norm == "post" and blocks and architecture.owner(blocks[-1]) == blocks[-1]:
+        elif architecture.norm == "post" and blocks:
             self._last_norm = f"blocks.{blocks[-1]}.norm"
 
     def __call__(self, parameter: Parameter) -> Rule:

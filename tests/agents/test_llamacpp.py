@@ -62,17 +62,10 @@ FAMILIES: dict[str, list[dict[str, Any]]] = {
     "qwen3": [{**GROUPED, "qk_norm": True}, GATED] * 2,
     "lfm2": [{"kind": "short_conv"}, GATED, {**GROUPED, "qk_norm": True}, GATED],
     "granite": [{**GROUPED, "scale": "0.1"}, GATED] * 2,
-    "bloom": [{"kind": "attention", "n_head": 4}, {"kind": "feed_forward", "d_inner": 96}] * 2,
     "gemma3": [*[LOCAL, GATED] * 5, {**GROUPED, "qk_norm": True, "theta": 10_000}, GATED],
 }
 FRAMES: dict[str, dict[str, Any]] = {
     "granite": {"residual_multiplier": "0.22", "embedding": {"vocab_size": 300, "multiplier": 12}},
-    "bloom": {
-        "positions": {"kind": "alibi"},
-        "norm_kind": "layer",
-        "activation": "gelu_tanh",
-        "embedding": {"vocab_size": 300, "norm": True},
-    },
     "gemma3": {"norm": "both", "activation": "gelu_tanh", "embedding": {"vocab_size": 300, "scaled": True}},
 }
 """What they have beside their blocks."""

@@ -24,21 +24,6 @@ def example(**changes: Any) -> Architecture:
     return Architecture.parse({**value, **changes})
 
 
-def test_shared_blocks_count_once_as_parameters_and_as_often_as_they_run_otherwise() -> None:
-    layer = [{"kind": "attention", "n_head": 4}, {"kind": "feed_forward", "d_inner": 256}]
-    given = {"d_model": 64, "embedding": {"vocab_size": 100}}
-    once = Architecture.parse({**given, "blocks": layer})
-    shared = Architecture.parse({**given, "blocks": [*layer, *({**block, "shares": 2} for block in layer)]})
-    twice, counted = costs(shared.unshared), costs(shared)
-    assert counted.total_parameters == costs(once).total_parameters
-    assert counted.weight_bytes == costs(once).weight_bytes
-    assert (counted.flops, counted.state_bytes) == (twice.flops, twice.state_bytes)
-    assert costs(shared, CostOptions(repeated=True)).weight_bytes == twice.weight_bytes
-    for weights, as_stored in (("int8", once), ("int4", once), ("q8_0", shared.unshared)):
-        options = CostOptions(weights=weights)
-        assert costs(shared, options).weight_bytes == costs(as_stored, options).weight_bytes
-
-
 def test_heads_and_activation_cost_nothing() -> None:
     one = costs(example(), CostOptions(sequence_length=8))
     two = costs(

@@ -171,7 +171,6 @@ def test_what_is_no_part_is_refused_by_its_field(name: str, changes: dict[str, A
         (0, {"window": 8}),
         (0, {"qk_norm": True}),
         (0, {"rope": False}),
-        (2, {"shares": 2}),
     ],
 )
 def test_a_block_that_is_no_part_is_refused_by_its_number(index: int, changes: dict[str, Any]) -> None:

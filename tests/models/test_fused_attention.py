@@ -63,14 +63,6 @@ MODELS: dict[str, dict[str, Any]] = {
 PLAIN: dict[str, dict[str, Any]] = {
     "narrow heads": {**ROTARY, "blocks": [{**GROUPED, "d_head": 8}]},
     "odd heads": {"positions": {"kind": "sinusoidal"}, "blocks": [{"kind": "attention", "n_head": 4, "d_head": 6}]},
-    "alibi": {
-        "positions": {"kind": "alibi"},
-        "blocks": [
-            {"kind": "attention", "n_head": 6, "d_head": 16},
-            {**GROUPED, "d_head": 16},
-            {**GROUPED, "window": 4},
-        ],
-    },
     "only a window": {**ROTARY, "blocks": [{**GROUPED, "d_head": 16, "window": 4}]},
     "no positions": {"positions": {"kind": "none"}, "blocks": [{"kind": "attention", "n_head": 4, "d_head": 16}]},
 }

@@ -63,20 +63,6 @@ def partly(attending: dict[str, Any], fed: dict[str, Any], activation: str, **ou
     return stack(*layer * 3, positions=positions, norm_kind="layer", activation=activation, output=output)
 
 
-ALIBI: dict[str, Any] = {
-    "positions": {"kind": "alibi"},
-    "norm_kind": "layer",
-    "activation": "gelu_tanh",
-    "embedding": {"vocab_size": 331, "norm": True},
-}
-
-
-def biased_by_distance(n_head: int, **output: Any) -> Architecture:
-    """Positions alibi, and a norm of the embedding."""
-    layer = [{"kind": "attention", "n_head": n_head}, {"kind": "feed_forward", "d_inner": 96}]
-    return stack(*layer * 3, **{**ALIBI, "d_model": 16 * n_head, "output": {"kind": "tokens", **output}})
-
-
 def gpt2(**fields: Any) -> Architecture:
     """Positions that are learned, layer norms and biases."""
     layer = [{"kind": "attention", "n_head": 4}, {"kind": "feed_forward", "d_inner": 160}]
@@ -101,9 +87,6 @@ STACKS = {
     "gpt2 untied": gpt2(output={"tied": False}),
     "llama": stack(*[attention(), inner()] * 3),
     "llama of one head of keys, untied": stack(*[attention(n_kv_head=1), inner()] * 2, output={"tied": False}),
-    "llama without shared layers": stack(
-        *[attention(), inner(), attention(shares=2), inner(shares=2)] * 2, output={"tied": False}
-    ),
     "llama with biases": stack(*[attention(bias="all"), inner(bias=True)] * 2, theta=500_000),
     "llama of wide heads": stack(*[attention(d_head=32, bias="qkv"), inner()] * 2, norm_eps="1e-6"),
     "llama stretched": stack(*[attention(), inner()] * 2, scaling={"factor": 8, "length": 16}),
@@ -130,8 +113,6 @@ STACKS = {
     "stablelm": partly({"bias": "qkv"}, {"gated": True, "bias": False}, "silu"),
     "stablelm in parallel": partly({}, {"gated": True, "bias": False, "parallel": "shared_norm"}, "silu"),
     "phi2": partly({"bias": "all"}, {"parallel": "shared_norm"}, "gelu_tanh", bias=True),
-    "bloom": biased_by_distance(4),
-    "bloom of six heads, untied": biased_by_distance(6, tied=False),
     "lfm2": stack(CONV, inner(), normed(), inner(), CONV, inner(), normed(n_kv_head=1), inner(), norm_eps="1e-6"),
     "lfm2 with a window": stack(CONV, inner(), normed(window=8), inner(), CONV, inner(), theta=1_000_000),
     "lfm2 of kernel 4": stack(normed(), inner(), {**CONV, "kernel": 4}, inner(), output={"tied": False}),
@@ -232,11 +213,6 @@ def test_the_cache_writes_the_same_weights_of_a_size_that_is_counted(
             ["blocks.0.scale 1", "blocks.2.window 9"],
         ),
         ([attention(), inner(parallel="own_norm")], {}, ["blocks.1.parallel own_norm"]),
-        (
-            [attention(n_head=2, n_kv_head=1, d_head=32, bias="all"), {"kind": "feed_forward", "d_inner": 96}],
-            ALIBI | {"embedding": {"vocab_size": 331}},
-            ["embedding.norm False", "blocks.0.n_kv_head 1"],
-        ),
         ([{"kind": "identity"}], {}, ["blocks 1"]),
         ([CONV, inner()], {}, ["blocks 2"]),
     ],

@@ -27,7 +27,7 @@ with warnings.catch_warnings():
 
 CLASSES = (
     "GPT2", "OPT", "Llama", "Mistral", "Qwen2", "Qwen3", "Lfm2", "GPTNeoX", "StableLm", "Phi", "SmolLM3", "Olmo2",
-    "Granite", "Gemma3Text", "Bloom",
+    "Granite", "Gemma3Text",
 )  # fmt: skip
 LLAMA3 = {
     "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,

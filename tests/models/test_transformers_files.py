@@ -19,7 +19,7 @@ from edgefront.core.errors import InvalidInput, NotFound
 from edgefront.core.graph.huggingface import TransformersWeights, write_transformers
 from edgefront.core.graph.model_file import check_format
 from edgefront.core.graph.parameter_values import GivenValues
-from edgefront.core.graph.parameters import owning, parameters
+from edgefront.core.graph.parameters import parameters
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import space
 from edgefront.core.spaces.huggingface import from_config, read_config, to_config
@@ -55,16 +55,6 @@ def partly(attention: dict[str, Any], fed: dict[str, Any], **changes: Any) -> Ar
         "positions": {"kind": "rotary", "percent": 25},
         "embedding": {"vocab_size": 97},
         "output": {"kind": "tokens", "tied": False},
-    }
-    return Architecture.parse({**description, "blocks": layer * 2, **changes})
-
-
-def bloom(n_head: int = 4, **changes: Any) -> Architecture:
-    layer = [{"kind": "attention", "n_head": n_head}, {"kind": "feed_forward", "d_inner": 4 * 8 * n_head}]
-    description = {
-        "d_model": 8 * n_head,
-        "positions": {"kind": "alibi"},
-        "embedding": {"vocab_size": 97, "norm": True},
     }
     return Architecture.parse({**description, "blocks": layer * 2, **changes})
 
@@ -124,8 +114,6 @@ MODELS = {
     "phi": partly(
         {"n_kv_head": 2}, {"parallel": "shared_norm"}, output={"kind": "tokens", "tied": False, "bias": True}
     ),
-    "bloom": bloom(),
-    "bloom of six heads, untied": bloom(6, context_length=64, output={"kind": "tokens", "tied": False}),
     "lfm2": rotary(CONV, GATED, {**ATTENTION, "qk_norm": True}, GATED, {**CONV, "bias": False}, GATED),
 }
 
@@ -159,41 +147,19 @@ def test_transformers_loads_it_with_the_same_logits(tmp_path: Path, name: str) -
     assert all(np.allclose(back[key], weights[key], rtol=0, atol=within) for key in weights)
 
 
-def test_shared_layers_have_weights_of_their_own_there(tmp_path: Path) -> None:
-    layer = [ATTENTION, GATED]
-    model = rotary(*[*layer, *({**block, "shares": 2} for block in layer)] * 2)
-    weights, tokens = lively_weights(model, 5), random_tokens(model, 2, 20)
-    folder = written(model, tmp_path, GivenValues(weights, {"weights": "trained"}))
-    assert difference(their_logits(folder, tokens), our_logits(model, weights, tokens)) < 1e-5
-    assert read_config(folder) == model.unshared == rotary(*layer * 4)
-    back = TransformersWeights(folder, model.unshared)
-    assert all(np.array_equal(back[key], weights[owning(model, key)]) for key in back)
-
-
 def test_a_folder_of_mobilellm_is_read(tmp_path: Path) -> None:
-    """Its own code, which transformers does not have, keeps the names of Llama's tensors, each layer's once."""
+    """Its own code, which transformers does not have, keeps the names of Llama's tensors."""
     theirs = small("llama")
     theirs.save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     config |= {"model_type": "mobilellm", "architectures": ["MobileLLMForCausalLM"], "auto_map": {"AutoConfig": "a.B"}}
     plain, tied = read_config(tmp_path), config.pop("tie_word_embeddings")
-    for shared in (False, True):
-        config |= {"share_embedding": tied, "layer_sharing": shared}
-        (tmp_path / "config.json").write_text(json.dumps(config))
-        model = read_config(tmp_path)
-        assert model.has_shared_blocks is shared
-        assert sum(spec.size for spec in parameters(model)) == theirs.num_parameters()
-        assert len(model.blocks) == len(plain.blocks) * (1 + shared)
-        if not shared:
-            assert model == plain
-        arrays = TransformersWeights(tmp_path, model)
-        assert len(arrays) == len(parameters(model))
-        by_hand = {name: arrays[owning(model, name)] for name in (s.name for s in parameters(model.unshared))}
-        tokens = random_tokens(model, 2, 20)
-        assert difference(our_logits(model, arrays, tokens), our_logits(model.unshared, by_hand, tokens)) < 1e-6
-    del config["layer_sharing"]
-    with pytest.raises(InvalidInput, match="layer_sharing: it is missing"):
-        from_config(config)
+    config |= {"share_embedding": tied, "layer_sharing": False}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert read_config(tmp_path) == plain
+    assert len(TransformersWeights(tmp_path, plain)) == len(parameters(plain))
+    with pytest.raises(InvalidInput, match="layers that share weights cannot be expressed"):
+        from_config({**config, "layer_sharing": True})
 
 
 @pytest.mark.parametrize(

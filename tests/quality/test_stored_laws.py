@@ -78,11 +78,6 @@ def test_laws_by_family() -> None:
     granite = named_model("ibm-granite/granite-4.0-350m").architecture
     with pytest.raises(InvalidInput, match="no quality law is about models with residual_multiplier"):
         law_about(granite)
-    with pytest.raises(InvalidInput, match="no quality law is about models with positions alibi"):
-        law_about(named_model("bigscience/bloom-560m").architecture)
-    shared = named_model("facebook/MobileLLM-125M-layer-share").architecture
-    with pytest.raises(InvalidInput, match="no quality law is about models with blocks that share weights"):
-        law_about(shared)
 
 
 def test_a_table_gets_the_law_that_covers_it(gpt2: Trained, txl: Trained, hwgpt: Trained) -> None:

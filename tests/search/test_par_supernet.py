@@ -15,7 +15,7 @@ from edgefront.core.search.par_supernet import ParSupernet, ParSupernetSettings,
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention
 from edgefront.core.spaces.catalogue import PAR_32, spaces
-from edgefront.core.spaces.pattern import expand
+from edgefront.core.spaces.pattern import expand, par_pattern
 from edgefront.core.spaces.space import SearchSpace
 from edgefront.core.supernet.settings import CHOICES, SupernetSettings
 
@@ -46,7 +46,7 @@ def test_it_proposes_the_result_of_each_seed_then_the_rule_then_samples() -> Non
     proposals = ask(algorithm(seeds=2, samples=5), probabilities, 3)
     assert [letters(proposal.architecture) for proposal in proposals[:2]] == ["sffsff", "ssffffff"]
     assert [proposal.operator for proposal in proposals] == ["supernet"] * 2 + ["par_rule"] + ["supernet_sample"] * 5
-    assert letters(proposals[2].architecture) == expand("par(8)")
+    assert letters(proposals[2].architecture) == expand(par_pattern(8))
     assert len({proposal.architecture.digest for proposal in proposals}) == 8
     for proposal in proposals:
         assert EIGHT.contains(proposal.architecture)

@@ -88,8 +88,6 @@ def test_what_keeps_a_model_out_is_named_field_by_field() -> None:
 @pytest.mark.parametrize(
     ("name", "field"),
     [
-        ("bigscience/bloom-560m", "positions.kind"),
-        ("facebook/MobileLLM-125M-layer-share", "blocks.2.shares"),
         ("bert-base", "causal"),
         ("transformer-xl-base", "positions.kind"),
         ("srupp-base", "blocks.0.kind"),

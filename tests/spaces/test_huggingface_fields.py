@@ -33,12 +33,10 @@ GRANITE = {
     "logits_scaling": 8, "residual_multiplier": 0.22,
 }  # fmt: skip
 GEMMA3 = {**LLAMA, "model_type": "gemma3_text", "head_dim": 16}
-BLOOM: dict[str, Any] = {"model_type": "bloom", "hidden_size": 64, "n_head": 4, "n_layer": 2, "vocab_size": 300}
 LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 
 # What published files have besides: facebook/opt, openai-community/gpt2, HuggingFaceTB/SmolLM2, meta-llama/Llama-3.2,
-# mistralai/Mistral, Qwen/Qwen2.5, Qwen/Qwen3, LiquidAI/LFM2, openlm-research/open_llama, tiiuae/Falcon3,
-# bigscience/bloom.
+# mistralai/Mistral, Qwen/Qwen2.5, Qwen/Qwen3, LiquidAI/LFM2, openlm-research/open_llama, tiiuae/Falcon3.
 PUBLISHED: dict[str, dict[str, Any]] = {
     "granite": {**GRANITE, "architectures": ["GraniteForCausalLM"], "rope_theta": 10000000.0, "mlp_bias": False},
     "gemma3_text": {
@@ -100,14 +98,6 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "hidden_dropout": 0.0, "layer_norm_eps": 1e-05, "partial_rotary_factor": 0.25, "qk_layernorm": False,
         "rope_scaling": None, "rope_theta": 10000, "use_parallel_residual": False, "use_qkv_bias": True,
     },
-    "bloom": {
-        "model_type": "bloom", "n_embed": 64, "num_attention_heads": 4, "n_layer": 2, "vocab_size": 300,
-        "apply_residual_connection_post_layernorm": False, "architectures": ["BloomForCausalLM"],
-        "attention_dropout": 0.0, "attention_softmax_in_fp32": True, "bias_dropout_fusion": True, "bos_token_id": 1,
-        "eos_token_id": 2, "hidden_dropout": 0.0, "initializer_range": 0.02, "layer_norm_epsilon": 1e-05,
-        "masked_softmax_fusion": True, "n_inner": None, "offset_alibi": 100, "pad_token_id": 3, "pretraining_tp": 2,
-        "seq_length": 2048, "skip_bias_add": True, "skip_bias_add_qkv": False, "unk_token_id": 0, "use_cache": True,
-    },
     "phi": {
         **LLAMA, "model_type": "phi", "architectures": ["PhiForCausalLM"], "embd_pdrop": 0.0, "resid_pdrop": 0.0,
         "hidden_act": "gelu_new", "layer_norm_eps": 1e-05, "num_key_value_heads": None, "partial_rotary_factor": 0.5,
@@ -164,9 +154,6 @@ def test_published_files_are_read(name: str) -> None:
         ({**MISTRAL, "attention_bias": True}, ["attention_bias"]),
         ({**QWEN2, "use_mrope": True}, ["use_mrope"]),
         ({**GRANITE, "logits_scaling": 0}, ["logits_scaling"]),
-        ({**BLOOM, "n_embed": 32}, ["n_embed"]),
-        ({**BLOOM, "n_inner": 128}, ["n_inner"]),
-        ({**BLOOM, "apply_residual_connection_post_layernorm": True}, ["apply_residual_connection_post_layernorm"]),
         ({**GEMMA3, "final_logit_softcapping": 30.0}, ["final_logit_softcapping"]),
         ({**GEMMA3, "attn_logit_softcapping": 50.0}, ["attn_logit_softcapping"]),
         ({**GEMMA3, "use_bidirectional_attention": True}, ["use_bidirectional_attention"]),

@@ -1,4 +1,4 @@
-"""Block patterns: every published one, wrong ones, and PAR's and Sandwich's rules."""
+"""Block patterns: every published one, wrong ones, and PAR's rules."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from edgefront.core.spaces.pattern import (
     contract,
     expand,
     par_pattern,
-    sandwich_pattern,
 )
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "patterns.jsonl"
@@ -44,8 +43,6 @@ def test_the_patterns_of_the_papers_in_the_papers_words() -> None:
     assert par_pattern(32) == "(sfff)x6(f)x8"
     assert par_pattern(24) == "(sff)x5(f)x9"
     assert par_pattern(36) == "(sfff)x7(f)x8"
-    assert sandwich_pattern(16, 6) == "(s)x6(sf)x10(f)x6"
-    assert sandwich_pattern(12, 0) == "(sf)x12"
 
 
 @pytest.mark.parametrize(
@@ -79,15 +76,7 @@ def test_valid_patterns(pattern: str, blocks: str) -> None:
         ("(sf)x0", "the group 'sf' is repeated at least once"),
         (f"(f) (s)x{MAX_LETTERS}", f"more than {MAX_LETTERS}"),
         ("(sf)x999999999999999999", f"more than {MAX_LETTERS}"),
-        ("par", "the rule is par(layers) or par(layers, p)"),
-        ("par(3.5)", "in whole numbers"),
-        ("par(12)x2", "the rule is par(layers)"),
-        ("par(1)", "at least 2 layers"),
-        ("par(12, 0)", "p at least 1"),
-        ("par(99999)", f"more than {MAX_LETTERS}"),
-        ("sandwich(4)", "the rule is sandwich(pairs, coefficient)"),
-        ("sandwich(4, 4)", "is 0 to 3, not 4"),
-        ("parts(3)", "at character 1"),
+        ("par(32)", "at character 1"),
     ],
 )
 def test_a_wrong_pattern_is_said(pattern: str, words: str) -> None:
@@ -95,19 +84,6 @@ def test_a_wrong_pattern_is_said(pattern: str, words: str) -> None:
         expand(pattern)
     assert words in caught.value.detail
     assert (caught.value.field, caught.value.value) == ("pattern", pattern)
-
-
-@pytest.mark.parametrize(
-    ("rule", "groups"),
-    [
-        ("par(32)", par_pattern(32)),
-        (" par ( 24 , 3 ) ", par_pattern(24, 3)),
-        ("sandwich(16, 6)", sandwich_pattern(16, 6)),
-        ("sandwich(4,0)", "(sf)x4"),
-    ],
-)
-def test_a_rule_may_stand_for_its_pattern(rule: str, groups: str) -> None:
-    assert expand(rule) == expand(groups)
 
 
 def test_an_architecture_with_a_wrong_pattern_says_where() -> None:
@@ -150,27 +126,10 @@ def test_pars_rules_hold(layers: int, p: int) -> None:
     assert p == 1 or places[-1] + 1 <= round(2 * layers / 3) + 1
 
 
-@given(st.integers(1, 100), st.data())
-def test_sandwiches_keep_their_pairs(pairs: int, data: st.DataObject) -> None:
-    coefficient = data.draw(st.integers(0, pairs - 1))
-    blocks = expand(sandwich_pattern(pairs, coefficient))
-    assert blocks.count("s") == blocks.count("f") == pairs
-    assert blocks.startswith("s" * (coefficient + 1) + "f")
-    assert blocks.endswith("s" + "f" * (coefficient + 1))
-
-
-@pytest.mark.parametrize(
-    ("wrong", "field"),
-    [
-        (lambda: par_pattern(1), "layers"),
-        (lambda: par_pattern(32, 0), "p"),
-        (lambda: sandwich_pattern(6, 6), "coefficient"),
-        (lambda: sandwich_pattern(6, -1), "coefficient"),
-    ],
-)
-def test_rules_refuse_what_they_cannot_mean(wrong: object, field: str) -> None:
+@pytest.mark.parametrize(("layers", "p", "field"), [(1, 5, "layers"), (32, 0, "p")])
+def test_rules_refuse_what_they_cannot_mean(layers: int, p: int, field: str) -> None:
     with pytest.raises(ArchitectureError) as caught:
-        wrong()  # type: ignore[operator]
+        par_pattern(layers, p)
     assert caught.value.field == field
 
 

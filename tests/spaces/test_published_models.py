@@ -66,7 +66,6 @@ def test_families_that_a_description_has_are_described() -> None:
         "meta-llama/Llama-3.2-1B",
         "LiquidAI/LFM2-350M",
         "facebook/MobileLLM-125M",
-        "facebook/MobileLLM-125M-layer-share",
         "openai-community/gpt2",
         "facebook/opt-350m",
         "h2oai/h2o-danube-1.8b-base",
@@ -75,11 +74,10 @@ def test_families_that_a_description_has_are_described() -> None:
         "stabilityai/stablelm-2-1_6b",
         "allenai/OLMo-2-0425-1B",
         "ibm-granite/granite-4.0-350m",
-        "bigscience/bloom-560m",
         "google/gemma-3-270m",
     ):
         assert name in DESCRIBED
-    assert len(DESCRIBED) >= 86
+    assert len(DESCRIBED) >= 82
 
 
 def test_nothing_that_a_description_has_is_said_to_be_lacking() -> None:
@@ -103,6 +101,8 @@ def test_what_cannot_be_described_says_why(name: str) -> None:
         ("Qwen/Qwen3.5-0.8B-Base", "gated DeltaNet"),
         ("facebook/MobileLLM-R1-140M-base", "no source states rope_theta, rms_norm_eps"),
         ("bigcode/starcoderbase-1b", "its config.json was not read"),
+        ("bigscience/bloom-560m", "attention with linear biases"),
+        ("facebook/MobileLLM-125M-layer-share", "layers that share weights"),
     ],
 )
 def test_reasons_name_what_is_missing(name: str, reason: str) -> None:

@@ -1,5 +1,5 @@
 """Multi-head attention (Vaswani et al. 2017, eq. 1) with grouped queries (Ainslie et al. 2023) and rotary positions (Su
-et al. 2021) or linear biases (ALiBi; Press et al. 2022), or with relative positions Transformer-XL's (Dai et al. 2019).
+et al. 2021), or with relative positions Transformer-XL's (Dai et al. 2019).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from edgefront.core.graph.parameter import ParameterSpec, linear, norm, norms
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention
-from edgefront.core.spaces.embeddings_and_head import AlibiPositions, RelativePositions, RotaryPositions
+from edgefront.core.spaces.embeddings_and_head import RelativePositions, RotaryPositions
 
 if TYPE_CHECKING:
     from edgefront.core.graph.context import GraphContext
@@ -66,7 +66,7 @@ def write(context: GraphContext, block: Attention, prefix: str, hidden: str) -> 
     # Here, because who only counts parameters does without.
     from edgefront.core.graph.positions import write_rotary
 
-    graph, architecture, name, prefix = context.graph, context.architecture, prefix, context.weights_of(prefix)
+    graph, architecture = context.graph, context.architecture
     positions, rotary, window = architecture.positions, architecture.rotary(block), block.window
     heads, bias = _Heads.of(block, architecture), architecture.attention_bias(block)
     n_head, d_head, (width, kv_width, _) = heads.queries, heads.width, heads.rows
@@ -106,8 +106,8 @@ def write(context: GraphContext, block: Attention, prefix: str, hidden: str) -> 
 
     read, own = context.normed(prefix, hidden), None
     context.beside = {"own_norm": hidden, "shared_norm": read}
-    if _is_fused(context, block, name):
-        mixed = _write_fused(context, block, name, graph.linear(read, f"{prefix}.qkv", bias=bias != "none"))
+    if _is_fused(context, block, prefix):
+        mixed = _write_fused(context, block, prefix, graph.linear(read, f"{prefix}.qkv", bias=bias != "none"))
         update = graph.linear(mixed, f"{prefix}.out", bias=bias == "all")
         return context.added(prefix, hidden, update)
     if block.attends == "source" or context.projects_earlier(block.attends):
@@ -119,7 +119,7 @@ def write(context: GraphContext, block: Attention, prefix: str, hidden: str) -> 
         else:
             q, k, v = graph.ops("Split", qkv, graph.integers(*heads.rows), outputs=3, axis=-1)
         own = keys_values(k, v)
-    keys, values = context.keys_values(name, block.attends, hidden, own, project, window)
+    keys, values = context.keys_values(prefix, block.attends, hidden, own, project, window)
     keys = graph.op("Transpose", keys, perm=[0, 1, 3, 2])
     if isinstance(positions, RelativePositions):
         scale = graph.number(1 / math.sqrt(d_head))
@@ -131,10 +131,7 @@ def write(context: GraphContext, block: Attention, prefix: str, hidden: str) -> 
     else:
         queries = placed(q, n_head, query=True)
         scores = _grouped(context, block, queries, keys, lambda: graph.integers(d_head))
-    if isinstance(positions, AlibiPositions):
-        mask: str | None = context.alibi(n_head, window)
-    else:
-        mask = context.mask(block.attends, window)
+    mask = context.mask(block.attends, window)
     if mask is not None:
         scores = graph.op("Add", scores, mask)
     shares = graph.op("Softmax", scores, axis=-1)
@@ -220,7 +217,7 @@ _WIDTHS, _TURNED = 8, 16
 
 
 def _is_fused(context: GraphContext, block: Attention, prefix: str) -> bool:
-    """Whether the block is written so: float32, in place, and without the biases of ALiBi, which it cannot add."""
+    """Whether the block is written so: float32 and in place."""
     architecture, d_head = context.architecture, context.architecture.d_head(block)
     rotary = architecture.rotary(block)
     turned = 0 if rotary is None else rotary.width(d_head)
@@ -228,7 +225,6 @@ def _is_fused(context: GraphContext, block: Attention, prefix: str) -> bool:
         context.fused is not None
         and context.graph.dtype == "float32"
         and context.in_place(prefix)
-        and not isinstance(architecture.positions, AlibiPositions)
         and d_head % _WIDTHS == 0
         and turned % _TURNED == 0
     )
@@ -245,9 +241,7 @@ def _write_fused(context: GraphContext, block: Attention, prefix: str, qkv: str)
         q, k, v = graph.ops("Split", qkv, graph.integers(*rows), outputs=3, axis=-1)
         whole = block.qk_norm == "whole"
         q, k = (
-            graph.rms_norm(
-                x if whole else graph.unflatten(x, count, d_head), f"{context.weights_of(prefix)}.{name}_norm"
-            )
+            graph.rms_norm(x if whole else graph.unflatten(x, count, d_head), f"{prefix}.{name}_norm")
             for x, count, name in ((q, block.n_head, "q"), (k, block.kv_heads, "k"))
         )
         parts = [graph.unflatten(x, width) for x, width in zip((q, k, v), rows, strict=True)]

@@ -30,7 +30,7 @@ def write(context: GraphContext, block: FeedForward, prefix: str, hidden: str) -
 
     Gated: x + W₂·(act(W_g·norm(x) + b_g) ⊙ (W_u·norm(x) + b_u)) + b₂. Parallel, norm(x) is of the attention's input.
     """
-    graph, architecture, prefix = context.graph, context.architecture, context.weights_of(prefix)
+    graph, architecture = context.graph, context.architecture
     read = hidden if block.parallel is None else context.beside[block.parallel]
     if block.parallel != "shared_norm":
         read = context.normed(prefix, read)

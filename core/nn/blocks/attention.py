@@ -1,5 +1,5 @@
 """Multi-head attention (Vaswani et al. 2017, eq. 1) with grouped queries (Ainslie et al. 2023) and rotary positions (Su
-et al. 2021) or linear biases (ALiBi; Press et al. 2022), or with relative positions Transformer-XL's (Dai et al. 2019).
+et al. 2021), or with relative positions Transformer-XL's (Dai et al. 2019).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from edgefront.core.nn.context import Context
 from edgefront.core.nn.layers import Linear, Residual, RmsNorm
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention
-from edgefront.core.spaces.embeddings_and_head import AlibiPositions, RelativePositions
+from edgefront.core.spaces.embeddings_and_head import RelativePositions
 
 
 class AttentionBlock(Residual):
@@ -32,7 +32,6 @@ class AttentionBlock(Residual):
         self.width, self.kv_width = self.n_head * self.d_head, self.kv_heads * self.d_head
         self.rotary, self.scale = architecture.rotary(block), architecture.attention_scale(block)
         self.is_relative = isinstance(positions, RelativePositions)
-        self.has_alibi = isinstance(positions, AlibiPositions)
         self.qkv = Linear(d, self.width + 2 * self.kv_width, bias=bias != "none")
         self.out = Linear(self.width, d, bias=bias == "all")
         eps = float(architecture.norm_eps)
@@ -87,10 +86,8 @@ class AttentionBlock(Residual):
     def _plain(self, q: Tensor, keys: Tensor, values: Tensor, context: Context) -> Tensor:
         """[batch, head, sequence, d_head]."""
         count, mask = keys.shape[2], None
-        plain = not self.has_alibi and context.is_plain_causal(count, self.attends, self.window)
-        if self.has_alibi:
-            mask = context.alibi(count, self.n_head, q, self.window)
-        elif not plain:
+        plain = context.is_plain_causal(count, self.attends, self.window)
+        if not plain:
             mask = context.visible(count, self.attends, self.window)
         return F.scaled_dot_product_attention(
             q,

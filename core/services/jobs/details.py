@@ -129,7 +129,5 @@ def _notes(block: Block) -> Iterator[str]:
             yield "gated"
         if block.parallel is not None:
             yield "beside the attention before it"
-    if isinstance(block, Attention | FeedForward) and block.shares is not None:
-        yield f"weights of the block {block.shares} before it"
     if isinstance(block, ShortConv):
         yield f"kernel of {block.kernel}"

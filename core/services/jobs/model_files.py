@@ -105,8 +105,7 @@ def artifact_for(
         if file is not None:
             return file
         if format_ != "architecture":
-            repeated = format_ in ("gguf", "transformers")
-            counted = costs(architecture, CostOptions(sequence_length=1, repeated=repeated))
+            counted = costs(architecture, CostOptions(sequence_length=1))
             _check_room(folder, counted.weight_bytes, number_format, most)
         hashed, size = _build(architecture, seed, format_, path, number_format)
         relative = str(path.relative_to(folder))

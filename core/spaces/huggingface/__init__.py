@@ -56,10 +56,6 @@ _OF_TYPE: Mapping[str, frozenset[str]] = {
     "smollm3": _names("max_window_layers pretraining_tp"),
     "gpt_neox": _names("classifier_dropout hidden_dropout"),
     "stablelm": _names("hidden_dropout"),
-    "bloom": _names("""
-        attention_softmax_in_fp32 bias_dropout_fusion hidden_dropout masked_softmax_fusion offset_alibi pretraining_tp
-        skip_bias_add skip_bias_add_qkv slow_but_exact
-    """),
     "phi": _names("embd_pdrop resid_pdrop"),
     "granite": _names("pretraining_tp"),
     "gemma3_text": _names("_sliding_window_pattern cache_implementation"),
@@ -79,7 +75,7 @@ _CLASSES = ("ForCausalLM", "LMHeadModel")
 """Ends of the names of the classes that can be expressed."""
 _BARE = (
     "GPT2", "OPT", "Llama", "Mistral", "Qwen2", "Qwen3", "Lfm2", "GPTNeoX", "StableLm", "Phi", "SmolLM3", "Olmo2",
-    "Granite", "Gemma3Text", "Bloom",
+    "Granite", "Gemma3Text",
 )  # fmt: skip
 _WITHOUT_OUTPUT = frozenset(f"{name}Model" for name in _BARE)
 """And those that are saved without their output."""
@@ -170,11 +166,10 @@ def _check_classes(fields: Fields) -> None:
 
 
 def to_config(architecture: Architecture) -> dict[str, Any]:
-    """The `config.json` with which transformers makes this model; of blocks that share weights each has its own there.
+    """The `config.json` with which transformers makes this model.
 
     Raises `InvalidInput` naming the fields by which the model differs from the nearest that transformers has.
     """
-    architecture = architecture.unshared
     nearest: tuple[str, list[tuple[str, Any, Any]]] | None = None
     refused: list[str] = []
     for kind, config in nearest_configurations(architecture):
@@ -208,7 +203,7 @@ def to_config(architecture: Architecture) -> dict[str, Any]:
 _EXPRESSIBLE = (
     "the same layer throughout and an embedding without cutoffs: gpt2 and opt with learned positions; llama, mistral, "
     "qwen2, qwen3, smollm3, olmo2, granite, gemma3_text with rotary positions, RMS norms and gated feed_forward; "
-    "gpt_neox, stablelm, phi with layer norms; bloom with positions alibi; lfm2, which mixes in "
+    "gpt_neox, stablelm, phi with layer norms; lfm2, which mixes in "
     "short_conv. In a search: llama, lfm and lts-opt narrowed to loads_in=transformers"
 )
 

@@ -358,11 +358,9 @@ def read_lfm2(fields: Fields) -> Config:
 
 def read_mobilellm(fields: Fields) -> Config:
     """Llama as facebook/MobileLLM's own code has it (Liu et al. 2024, arXiv 2402.14905): `share_embedding` ties the
-    output, and `layer_sharing` computes each layer twice, one time after the other, with the same weights."""
-    tied, shared = (fields.flag(name, REQUIRED) is True for name in ("share_embedding", "layer_sharing"))
+    output."""
+    fields.fixed("layer_sharing", False, "layers that share weights cannot be expressed")
+    tied = fields.flag("share_embedding", REQUIRED) is True
     model = RotaryType("MobileLLM", eps=1e-5, mlp_bias=True).read(fields)
     model["output"]["tied"] |= tied
-    if shared:
-        pairs = [model["blocks"][at : at + 2] for at in range(0, len(model["blocks"]), 2)]
-        model["blocks"] = [block for pair in pairs for block in (*pair, *({**block, "shares": 2} for block in pair))]
     return model

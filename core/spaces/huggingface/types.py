@@ -7,7 +7,7 @@ from typing import Any
 
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, FeedForward, ShortConv
-from edgefront.core.spaces.embeddings_and_head import AlibiPositions, RotaryPositions
+from edgefront.core.spaces.embeddings_and_head import RotaryPositions
 from edgefront.core.spaces.huggingface.fields import WRITTEN, Fields
 from edgefront.core.spaces.huggingface.rotary_types import (
     TYPES,
@@ -93,47 +93,12 @@ def _write_opt(parts: Parts) -> Config:
     }
 
 
-def _read_bloom(fields: Fields) -> Config:
-    width = fields.count(fields.either("hidden_size", "n_embed"))
-    fields.fixed("apply_residual_connection_post_layernorm", False)
-    fields.fixed("n_inner", 4 * width, "inner widths of this type are 4 times hidden_size")
-    layer = [
-        {"kind": "attention", "n_head": fields.count(fields.either("n_head", "num_attention_heads")), "bias": "all"},
-        {"kind": "feed_forward", "d_inner": 4 * width},
-    ]
-    return {
-        "d_model": width,
-        "positions": {"kind": "alibi"},
-        "context_length": fields.count("seq_length", 2048),
-        "norm_eps": fields.epsilon("layer_norm_epsilon", 1e-5),
-        "activation": "gelu_tanh",
-        "embedding": {"vocab_size": fields.count("vocab_size"), "norm": True},
-        "blocks": layer * bounded(fields, fields.either("n_layer", "num_hidden_layers")),
-        "output": {"kind": "tokens", "tied": fields.flag("tie_word_embeddings", True)},
-    }
-
-
-def _write_bloom(parts: Parts) -> Config:
-    """Its inner width is 4 times d_model, whatever a file says."""
-    architecture = parts.architecture
-    return {
-        "architectures": ["BloomForCausalLM"],
-        "hidden_size": architecture.d_model,
-        "n_head": parts.attention.n_head,
-        "n_layer": parts.layers,
-        "seq_length": architecture.stated_length,
-        "layer_norm_epsilon": float(architecture.norm_eps),
-        **tokens(architecture),
-    }
-
-
 READERS: Mapping[str, Callable[[Fields], Config]] = {
     "gpt2": _read_gpt2,
     "opt": _read_opt,
     **{kind: declared.read for kind, declared in TYPES.items()},
     "mobilellm": read_mobilellm,
     "lfm2": read_lfm2,
-    "bloom": _read_bloom,
 }
 
 
@@ -149,8 +114,6 @@ def nearest_configurations(architecture: Architecture) -> Iterator[tuple[str, Co
     writers: dict[str, Callable[[Parts], Config]] = {"gpt2": _write_gpt2, "opt": _write_opt}
     if isinstance(architecture.positions, RotaryPositions):
         writers = {kind: declared.write for kind, declared in TYPES.items() if kind != "lfm2" or conv is not None}
-    elif isinstance(architecture.positions, AlibiPositions):
-        writers = {"bloom": _write_bloom}
     for kind, write in writers.items():
         if attention is not None or kind == "lfm2":  # without attention no heads are made
             yield kind, write(Parts(architecture, attention or Attention(n_head=1), feed_forward))

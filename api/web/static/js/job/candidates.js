@@ -149,7 +149,7 @@ function generates(architecture) {
 /** Whether it has the file that generates with its cache in place (`core.graph.state.check_in_place`). */
 function writesInPlace({ positions, source, blocks = [] }) {
   const keeps = ({ kind, attends = "self", window }) => ["attention", "srupp"].includes(kind) && attends === "self" && !window;
-  return !source && ["learned", "sinusoidal", "rotary", "alibi"].includes(positions?.kind ?? "learned") && blocks.some(keeps);
+  return !source && ["learned", "sinusoidal", "rotary"].includes(positions?.kind ?? "learned") && blocks.some(keeps);
 }
 
 const isPooled = (architecture) => ["pooled", "classes"].includes(architecture?.output?.kind);
