@@ -27,7 +27,7 @@ from passes import in_onnx, in_torch, inputs, onnx_pieces  # noqa: E402
 from tiny_models import onnx_session  # noqa: E402
 
 from edgefront.core.graph.build import build  # noqa: E402
-from edgefront.core.graph.options import GraphOptions  # noqa: E402
+from edgefront.core.graph.state import GraphOptions  # noqa: E402
 from edgefront.core.graph.weights import WeightCache  # noqa: E402
 from edgefront.core.nn.model import LanguageModel  # noqa: E402
 from edgefront.core.nn.weights import fill  # noqa: E402

@@ -8,12 +8,12 @@ from functools import partial
 
 from onnx import TensorProto
 
-from edgefront.core.graph.options import GraphOptions
 from edgefront.core.graph.positions import rotary_frequencies, write_rotations, write_sinusoids
 from edgefront.core.graph.state import (
     CAPACITY,
     Attends,
     Form,
+    GraphOptions,
     Mode,
     StateSpec,
     axis_of,

@@ -27,10 +27,10 @@ from edgefront.core.graph.build import (
     used_parameters,
 )
 from edgefront.core.graph.formats import Format, bytes_of, encode, format_of, int4_scales, int4_shape, quantise_int4
-from edgefront.core.graph.options import GraphOptions
 from edgefront.core.graph.parameter import ParameterSpec
 from edgefront.core.graph.parameter_values import FORMAT, ParameterValues, SeededValues
 from edgefront.core.graph.parameters import parameters
+from edgefront.core.graph.state import GraphOptions
 from edgefront.core.number_formats import BLOCK_SIZE
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import MAX_LENGTH

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, cast, get_args
 
 from edgefront.core.errors import Conflict, InvalidInput
 from edgefront.core.files import refusing_full_disk, whole_file
-from edgefront.core.graph.state import Logits, Mode, check_in_place, check_pass
+from edgefront.core.graph.state import Dtype, GraphOptions, Logits, Mode, check_in_place, check_pass
 from edgefront.core.number_formats import QUANTISED, GgufFormat, NumberFormat, Quantisation
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.gguf import check_gguf
@@ -25,7 +25,6 @@ from edgefront.core.validation import one_of
 
 if TYPE_CHECKING:
     from edgefront.core.graph.parameter_values import ParameterValues
-    from edgefront.core.graph.writer import Dtype
 
 ModelFormat = Literal[
     "onnx",
@@ -132,7 +131,6 @@ def write_model(
             file.write((json.dumps(architecture.canonical, indent=2, sort_keys=True) + "\n").encode())
         return
     from edgefront.core.graph.export import write_onnx, write_safetensors
-    from edgefront.core.graph.options import GraphOptions
 
     if format_ == "gguf":
         from edgefront.core.graph.gguf import write_gguf
@@ -151,7 +149,7 @@ def write_model(
         if number_format in QUANTISED:
             options = replace(options, quantisation=cast(Quantisation, number_format))
         else:
-            options = replace(options, dtype=cast("Dtype", number_format))
+            options = replace(options, dtype=cast(Dtype, number_format))
         write_onnx(architecture, weights, path, options)
 
 

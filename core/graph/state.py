@@ -1,4 +1,5 @@
-"""State that a model carries from one pass to the next: a flat set of named tensors with declared axes.
+"""What a graph is built for, and the state that a model carries from one pass to the next: a flat set of named tensors
+with declared axes.
 
 The names are the same in torch and in ONNX. There are two forms, which hold the same past:
 
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from edgefront.core.errors import InvalidInput
+from edgefront.core.number_formats import BLOCK_SIZE, Quantisation
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, ShortConv, Sru, Srupp
 from edgefront.core.spaces.embeddings_and_head import (
@@ -34,6 +36,9 @@ Logits = Literal["all", "last", "none"]
 """The positions of which a pass returns scores; "none": the hidden states instead."""
 Mode = Literal["forward", "segment", "prefill", "decode"]
 """What a pass does with state: nothing; memory in and out; cache out; cache in and out."""
+
+Dtype = Literal["float32", "float64", "float16", "bfloat16"]
+"""The numbers that a graph computes in."""
 
 CAPACITY = "capacity"
 """Name of the growing axis of an entry that a graph writes in place: as many tokens as its buffer has room for."""
@@ -166,3 +171,25 @@ def check_pass(
             value=window,
             allowed="a number of keys from 1, in a causal model without a source",
         )
+
+
+@dataclass(frozen=True)
+class GraphOptions:
+    """Mode, outputs and number formats of a graph."""
+
+    mode: Mode = "forward"
+    logits: Logits = "all"
+    dtype: Dtype = "float32"
+    quantisation: Quantisation = "full"
+    """int8 and int4 quantise linear layers (`core.graph.formats`), given weights too; with dtype float32."""
+    block_size: int = BLOCK_SIZE
+    """Weights of int4 that share a scale."""
+    window: int | None = None
+    """Each token sees at most this number of keys, itself included (Transformer-XL's same-length evaluation)."""
+    in_place: bool = False
+    """A decode graph takes keys and values in buffers with room for what it writes, where that can be
+    (`writes_in_place`), and puts them out at the same length: with one buffer bound as both, ONNX
+    Runtime copies none of them. What lies beyond the tokens so far has to be finite."""
+    fused: int | None = None
+    """Attention that writes in place is one operator of ONNX Runtime's own (com.microsoft), where it has one for it
+    (`core.graph.blocks.attention`), for sequences of at most so many tokens."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from edgefront.core.graph.formats import is_linear_map
+from edgefront.core.graph.state import Dtype
 from edgefront.core.number_formats import BLOCK_SIZE, Quantisation
 from edgefront.core.spaces.architecture import NormKind
 
@@ -25,8 +26,6 @@ CONTRIBUTED = "com.microsoft"
 _INT8_INPUTS = 4
 """Value of MatMulNBits' `accuracy_level`: inputs are quantised to eight bits, a scale each block, as its users have
 it."""
-
-Dtype = Literal["float32", "float64", "float16", "bfloat16"]
 
 
 class GraphWriter:

@@ -7,162 +7,132 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from edgefront.core.errors import ArchitectureError
-from edgefront.core.spaces.block import Attention, Biases, Block, FeedForward, Srupp
+from edgefront.core.spaces.block import Attention, Block, FeedForward, Srupp
 from edgefront.core.spaces.embeddings_and_head import (
-    Embedding,
-    Output,
-    Positions,
     RelativePositions,
     RotaryPositions,
     SinusoidalPositions,
 )
 
-
-class Parts(Protocol):
-    """What the rules ask of an architecture: see `core.spaces.architecture`."""
-
-    @property
-    def d_model(self) -> int: ...
-    @property
-    def causal(self) -> bool: ...
-    @property
-    def positions(self) -> Positions: ...
-    @property
-    def context_length(self) -> int | None: ...
-    @property
-    def embedding(self) -> Embedding: ...
-    @property
-    def blocks(self) -> tuple[Block, ...]: ...
-    @property
-    def output(self) -> Output: ...
-    @property
-    def source(self) -> Parts | None: ...
-    @property
-    def d_embed(self) -> int: ...
-    @property
-    def max_length(self) -> int | None: ...
-    @property
-    def norms_input(self) -> bool: ...
-    @property
-    def output_bias(self) -> bool: ...
-    def d_head(self, block: Attention) -> int: ...
-    def rotary(self, block: Attention) -> RotaryPositions | None: ...
-    def attention_bias(self, block: Attention) -> Biases: ...
+if TYPE_CHECKING:
+    from edgefront.core.spaces.architecture import Architecture
 
 
-def faults(model: Parts) -> Iterator[ArchitectureError]:
+def _fault(field: str, reason: str, value: object, allowed: str) -> ArchitectureError:
+    return ArchitectureError(f"{field} {reason}", field=field, value=value, allowed=allowed)
+
+
+def faults(model: Architecture) -> Iterator[ArchitectureError]:
     """What does not go together in an architecture whose parts are each valid: of each rule the first fault first."""
     yield from _head_faults(model)
     yield from _parallel_faults(model)
     if model.context_length is not None and model.max_length is not None:
-        yield ArchitectureError(
-            f"context_length {model.context_length} does not go with learned positions: their length is theirs",
-            field="context_length",
-            value=model.context_length,
-            allowed="omit it, or other positions",
+        yield _fault(
+            "context_length",
+            f"{model.context_length} does not go with learned positions: their length is theirs",
+            model.context_length,
+            "omit it, or other positions",
         )
     yield from _relative_faults(model)
     yield from _rotary_faults(model)
     yield from _source_faults(model)
     embedding = model.embedding
     if model.d_embed // embedding.div ** len(embedding.cutoffs) < 1:
-        yield ArchitectureError(
-            f"embedding.div {embedding.div} leaves no width for the last of {len(embedding.cutoffs) + 1} clusters "
+        yield _fault(
+            "embedding.div",
+            f"{embedding.div} leaves no width for the last of {len(embedding.cutoffs) + 1} clusters "
             f"of d_embed {model.d_embed}",
-            field="embedding.div",
-            value=embedding.div,
-            allowed="a factor whose power by the number of cutoffs is at most d_embed",
+            embedding.div,
+            "a factor whose power by the number of cutoffs is at most d_embed",
         )
     if model.output.kind in ("pooled", "classes") and model.causal:
-        yield ArchitectureError(
-            f"output.kind {model.output.kind} needs causal false: it reads the first position, which "
-            "would see itself alone",
-            field="output.kind",
-            value=model.output.kind,
-            allowed="an output over tokens or none, or causal false",
+        yield _fault(
+            "output.kind",
+            f"{model.output.kind} needs causal false: it reads the first position, which would see itself alone",
+            model.output.kind,
+            "an output over tokens or none, or causal false",
         )
     if float(model.output.logits_scaling) != 1 and (embedding.cutoffs or model.output_bias):
-        yield ArchitectureError(
-            f"output.logits_scaling {model.output.logits_scaling} needs scores that are products alone, without "
+        yield _fault(
+            "output.logits_scaling",
+            f"{model.output.logits_scaling} needs scores that are products alone, without "
             "output.bias and embedding.cutoffs",
-            field="output.logits_scaling",
-            value=model.output.logits_scaling,
-            allowed="omit it, or an output without bias and cutoffs",
+            model.output.logits_scaling,
+            "omit it, or an output without bias and cutoffs",
         )
     if model.output.kind == "masked_tokens" and embedding.cutoffs:
-        yield ArchitectureError(
-            "output.kind masked_tokens goes with a plain embedding, without cutoffs",
-            field="output.kind",
-            value=model.output.kind,
-            allowed="tokens, or no embedding.cutoffs",
+        yield _fault(
+            "output.kind",
+            "masked_tokens goes with a plain embedding, without cutoffs",
+            model.output.kind,
+            "tokens, or no embedding.cutoffs",
         )
 
 
-def _head_faults(model: Parts) -> Iterator[ArchitectureError]:
+def _head_faults(model: Architecture) -> Iterator[ArchitectureError]:
     for index, block in enumerate(model.blocks):
         if isinstance(block, Attention) and block.d_head is None and model.d_model % block.n_head:
-            yield ArchitectureError(
-                f"blocks.{index}.n_head must divide d_model {model.d_model}, but {block.n_head} does not",
-                field=f"blocks.{index}.n_head",
-                value=block.n_head,
-                allowed=f"a divisor of {model.d_model}, or any with d_head",
+            yield _fault(
+                f"blocks.{index}.n_head",
+                f"must divide d_model {model.d_model}, but {block.n_head} does not",
+                block.n_head,
+                f"a divisor of {model.d_model}, or any with d_head",
             )
         if isinstance(block, Attention) and block.window is not None and not model.causal:
-            yield ArchitectureError(
-                f"blocks.{index}.window needs causal true: it counts the keys before a token",
-                field=f"blocks.{index}.window",
-                value=block.window,
-                allowed="omit it, or causal true",
+            yield _fault(
+                f"blocks.{index}.window",
+                "needs causal true: it counts the keys before a token",
+                block.window,
+                "omit it, or causal true",
             )
 
 
-def _parallel_faults(model: Parts) -> Iterator[ArchitectureError]:
+def _parallel_faults(model: Architecture) -> Iterator[ArchitectureError]:
     before: Block | None = None
     for index, block in enumerate(model.blocks):
         if isinstance(block, FeedForward) and block.parallel is not None:
             needs = "" if isinstance(before, Attention) else "an attention as the block before"
             needs = needs or ("" if model.norms_input else "norm pre or both")
             if needs:
-                yield ArchitectureError(
-                    f"blocks.{index}.parallel {block.parallel} needs {needs}: it reads what an attention read",
-                    field=f"blocks.{index}.parallel",
-                    value=block.parallel,
-                    allowed=f"omit it, or {needs}",
+                yield _fault(
+                    f"blocks.{index}.parallel",
+                    f"{block.parallel} needs {needs}: it reads what an attention read",
+                    block.parallel,
+                    f"omit it, or {needs}",
                 )
         before = block
 
 
-def _relative_faults(model: Parts) -> Iterator[ArchitectureError]:
+def _relative_faults(model: Architecture) -> Iterator[ArchitectureError]:
     if isinstance(model.positions, RelativePositions | SinusoidalPositions) and model.d_model % 2:
-        yield ArchitectureError(
-            f"d_model must be even with {model.positions.kind} positions, not {model.d_model}: "
-            "half are sines, half cosines",
-            field="d_model",
-            value=model.d_model,
-            allowed="an even number",
+        yield _fault(
+            "d_model",
+            f"must be even with {model.positions.kind} positions, not {model.d_model}: half are sines, half cosines",
+            model.d_model,
+            "an even number",
         )
     if not isinstance(model.positions, RelativePositions):
         return
     if not model.causal:
-        yield ArchitectureError(
-            "positions.kind relative needs causal true: distances only point back",
-            field="positions.kind",
-            value="relative",
-            allowed="learned, sinusoidal or none",
+        yield _fault(
+            "positions.kind",
+            "relative needs causal true: distances only point back",
+            "relative",
+            "learned, sinusoidal or none",
         )
     attention = [(index, block) for index, block in enumerate(model.blocks) if isinstance(block, Attention)]
     for index, block in attention:
         first = attention[0][1]
         if model.positions.shared and (block.n_head, model.d_head(block)) != (first.n_head, model.d_head(first)):
-            yield ArchitectureError(
-                f"blocks.{index}.n_head and d_head must be {first.n_head} and {model.d_head(first)} as in the first "
+            yield _fault(
+                f"blocks.{index}.n_head",
+                f"and d_head must be {first.n_head} and {model.d_head(first)} as in the first "
                 "attention block, because positions.shared gives all blocks one u and v",
-                field=f"blocks.{index}.n_head",
-                value=block.n_head,
-                allowed=f"{first.n_head} heads of {model.d_head(first)}, or positions.shared false",
+                block.n_head,
+                f"{first.n_head} heads of {model.d_head(first)}, or positions.shared false",
             )
         for field, value, default in (
             ("n_kv_head", block.kv_heads, block.n_head),
@@ -171,34 +141,33 @@ def _relative_faults(model: Parts) -> Iterator[ArchitectureError]:
             ("bias", model.attention_bias(block), "none"),
         ):
             if value != default:
-                yield ArchitectureError(
-                    f"blocks.{index}.{field} does not go with positions.kind relative: Transformer-XL's attention "
+                yield _fault(
+                    f"blocks.{index}.{field}",
+                    "does not go with positions.kind relative: Transformer-XL's attention "
                     "has neither grouped queries, nor norms of them, nor a scale of its own, nor biases",
-                    field=f"blocks.{index}.{field}",
-                    value=value,
-                    allowed="omit it, or other positions",
+                    value,
+                    "omit it, or other positions",
                 )
 
 
-def _rotary_faults(model: Parts) -> Iterator[ArchitectureError]:
+def _rotary_faults(model: Architecture) -> Iterator[ArchitectureError]:
     for index, block in enumerate(model.blocks):
         if not isinstance(block, Attention):
             continue
         if block.theta is not None and model.rotary(block) is None:
-            yield ArchitectureError(
-                f"blocks.{index}.theta needs rotary positions that turn this block: positions.kind rotary, and not "
-                "rope false",
-                field=f"blocks.{index}.theta",
-                value=block.theta,
-                allowed="omit it, or rotary positions",
+            yield _fault(
+                f"blocks.{index}.theta",
+                "needs rotary positions that turn this block: positions.kind rotary, and not rope false",
+                block.theta,
+                "omit it, or rotary positions",
             )
         if not isinstance(model.positions, RotaryPositions):
             if not block.rope:
-                yield ArchitectureError(
-                    f"blocks.{index}.rope false needs positions.kind rotary, not {model.positions.kind}",
-                    field=f"blocks.{index}.rope",
-                    value=False,
-                    allowed="omit it, or rotary positions",
+                yield _fault(
+                    f"blocks.{index}.rope",
+                    f"false needs positions.kind rotary, not {model.positions.kind}",
+                    False,
+                    "omit it, or rotary positions",
                 )
             continue
         rotary = model.rotary(block)
@@ -207,28 +176,28 @@ def _rotary_faults(model: Parts) -> Iterator[ArchitectureError]:
         d_head, width = model.d_head(block), rotary.width(model.d_head(block))
         if width < 2 or width % 2:
             field = "d_head" if block.d_head else "n_head"
-            yield ArchitectureError(
-                f"blocks.{index}.{field} gives heads of {d_head} features, of which positions.percent "
+            yield _fault(
+                f"blocks.{index}.{field}",
+                f"gives heads of {d_head} features, of which positions.percent "
                 f"{rotary.percent} turns {width}: they turn in pairs",
-                field=f"blocks.{index}.{field}",
-                value=block.d_head or block.n_head,
-                allowed="heads with an even number of turned features, 2 at least",
+                block.d_head or block.n_head,
+                "heads with an even number of turned features, 2 at least",
             )
 
 
-def _source_faults(model: Parts) -> Iterator[ArchitectureError]:
+def _source_faults(model: Architecture) -> Iterator[ArchitectureError]:
     readers = [
-        index
+        (index, block)
         for index, block in enumerate(model.blocks)
         if isinstance(block, Attention | Srupp) and block.attends in ("source", "both")
     ]
     if model.source is None:
-        for index in readers:
-            yield ArchitectureError(
-                f"blocks.{index}.attends needs a source: this model has none",
-                field=f"blocks.{index}.attends",
-                value=getattr(model.blocks[index], "attends"),  # noqa: B009
-                allowed="self, or a source architecture",
+        for index, block in readers:
+            yield _fault(
+                f"blocks.{index}.attends",
+                "needs a source: this model has none",
+                block.attends,
+                "self, or a source architecture",
             )
         return
     rules: tuple[tuple[str, Any, Any, bool], ...] = (
@@ -245,19 +214,14 @@ def _source_faults(model: Parts) -> Iterator[ArchitectureError]:
         )
     for field, value, allowed, holds in rules:
         if not holds:
-            yield ArchitectureError(
-                f"{field} must be {allowed} in a model with a source, not {value}",
-                field=field,
-                value=value,
-                allowed=str(allowed),
-            )
+            yield _fault(field, f"must be {allowed} in a model with a source, not {value}", value, str(allowed))
     if isinstance(model.positions, RelativePositions | RotaryPositions):
-        for index in readers:
-            if isinstance(model.blocks[index], Attention):
-                yield ArchitectureError(
-                    f"blocks.{index}.attends to a source, whose tokens have no distance: positions.kind "
+        for index, block in readers:
+            if isinstance(block, Attention):
+                yield _fault(
+                    f"blocks.{index}.attends",
+                    "to a source, whose tokens have no distance: positions.kind "
                     f"{model.positions.kind} does not go with it",
-                    field=f"blocks.{index}.attends",
-                    value=getattr(model.blocks[index], "attends"),  # noqa: B009
-                    allowed="self, or other positions",
+                    block.attends,
+                    "self, or other positions",
                 )

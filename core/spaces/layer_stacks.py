@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise, product
 from math import comb, prod
@@ -24,72 +24,6 @@ from edgefront.core.spaces.kinds import (
     MinimumShare,
 )
 from edgefront.core.spaces.space import Genome
-
-
-@dataclass(frozen=True)
-class LayerChoices:
-    """What a layer may be, in numbers."""
-
-    depth: int
-    """Most layers of a stack."""
-    inner: int
-    """Widths of feed-forward."""
-    lacking: bool
-    """Whether a layer may have no feed-forward."""
-    windows: int
-    """Windows that attention may have."""
-    attention: bool
-    convolution: bool
-    neither: bool
-    """Whether a layer may have attention, a short convolution, no mixer."""
-    alike: bool
-    """Whether all layers have the widths of the first."""
-    by_mixer: bool
-    """Whether each layer chooses its mixer also where they are alike."""
-    _tables: dict[int, list[tuple[dict[int, int], dict[int, int]]]] = field(default_factory=dict, compare=False)
-
-    def count(self, n_layer: int, attentions: int, least: int) -> int:
-        """Stacks of so many layers, of which at least `least` attend, each in one of `attentions` ways (times its
-        windows).
-        """
-        attention = self.attention and attentions > 0
-        if not self.alike:
-            mixed, plain = self._stacks(attentions * self.windows * attention)[n_layer]
-            return sum(number for part in (mixed, plain) for count, number in part.items() if count >= least)
-        if not self.by_mixer:
-            # All attend, or none does.
-            all_attend = attentions * self.windows**n_layer * (self.inner + self.lacking) if attention else 0
-            return all_attend + (self.inner if self.neither and not least else 0)
-        total = 0
-        for count in range(least, n_layer + 1):
-            if (count and not attention) or (count < n_layer and not self.convolution):
-                continue
-            total += comb(n_layer, count) * self.windows**count * (attentions if count else 1)
-        return total * (self.inner + self.lacking)
-
-    def _stacks(self, ways: int) -> list[tuple[dict[int, int], dict[int, int]]]:
-        """For each number of layers, by how many of them attend (each in so many ways), the number of stacks whose
-        first layer has a mixer, and of those whose first has none."""
-        if ways in self._tables:
-            return self._tables[ways]
-        tables: list[tuple[dict[int, int], dict[int, int]]] = [({0: 1}, {0: 0})]
-        for _ in range(self.depth):
-            mixed, plain = tables[-1]
-            new_mixed: dict[int, int] = {}
-            new_plain: dict[int, int] = {}
-            for count in {*mixed, *plain}:
-                begun, lonely = mixed.get(count, 0), plain.get(count, 0)
-                # After a layer without feed-forward stands one with a mixer, or nothing.
-                whole = self.inner * (begun + lonely) + self.lacking * begun
-                if ways:
-                    new_mixed[count + 1] = new_mixed.get(count + 1, 0) + ways * whole
-                if self.convolution:
-                    new_mixed[count] = new_mixed.get(count, 0) + whole
-                if self.neither:
-                    new_plain[count] = new_plain.get(count, 0) + self.inner * (begun + lonely)
-            tables.append((new_mixed, new_plain))
-        self._tables[ways] = tables
-        return tables
 
 
 @dataclass(frozen=True)
@@ -163,37 +97,84 @@ class LayerStacks(FramedSpace, ABC):
 
     @cached_property
     def _size(self) -> int:
-        total, choices = 0, self._choices
+        total = 0
         ends = prod(len(self._genes[name].values) for name in ENDS if name in self._genes)
         depths = [int(n) for n in self.gene("n_layer").values]
         for width in self._widths:
             attentions = [self._attentions(heads) for heads in self._whole_heads(width)]
-            for n_layer, least in ((n, self.floor(n, self._least_percent)) for n in depths):
-                pointwise = choices.count(n_layer, 0, least)
-                total += ends * (
-                    pointwise + sum(choices.count(n_layer, ways, least) - pointwise for ways in attentions)
-                )
+            for n_layer in depths:
+                pointwise = self._count(n_layer, 0)
+                total += ends * (pointwise + sum(self._count(n_layer, ways) - pointwise for ways in attentions))
         return total
+
+    def _count(self, n_layer: int, attentions: int) -> int:
+        """Stacks of so many layers that attend often enough, each in one of `attentions` ways (times its windows)."""
+        least, inner, may_lack = self.floor(n_layer, self._least_percent), len(self.inner_values_left), self._may_lack
+        attentions *= bool(self.can_attend)
+        if self._layers_value != UNIFORM:
+            mixed, plain = self._stacks(attentions * self._windows)[n_layer]
+            return sum(number for part in (mixed, plain) for count, number in part.items() if count >= least)
+        if self.deciding != "mixer":
+            # All attend, or none does.
+            all_attend = attentions * self._windows**n_layer * (inner + may_lack)
+            return all_attend + (inner if 0 in self.gene("n_head").values and not least else 0)
+        total = 0
+        for count in range(least, n_layer + 1):
+            if (attentions or not count) and (count == n_layer or self._has_convolution):
+                total += comb(n_layer, count) * self._windows**count * (attentions if count else 1)
+        return total * (inner + may_lack)
+
+    def _stacks(self, ways: int) -> list[tuple[dict[int, int], dict[int, int]]]:
+        """For each number of layers, by how many of them attend (each in so many ways), the number of stacks whose
+        first layer has a mixer, and of those whose first has none."""
+        if ways in self._tables:
+            return self._tables[ways]
+        inner, may_do_without = (
+            len(self.inner_values_left),
+            self.deciding != "mixer" and 0 in self.gene("n_head").values,
+        )
+        tables: list[tuple[dict[int, int], dict[int, int]]] = [({0: 1}, {0: 0})]
+        for _ in range(self.depth):
+            mixed, plain = tables[-1]
+            new_mixed: dict[int, int] = {}
+            new_plain: dict[int, int] = {}
+            for count in {*mixed, *plain}:
+                begun, lonely = mixed.get(count, 0), plain.get(count, 0)
+                # After a layer without feed-forward stands one with a mixer, or nothing.
+                whole = inner * (begun + lonely) + self._may_lack * begun
+                if ways:
+                    new_mixed[count + 1] = new_mixed.get(count + 1, 0) + ways * whole
+                if self._has_convolution:
+                    new_mixed[count] = new_mixed.get(count, 0) + whole
+                if may_do_without:
+                    new_plain[count] = new_plain.get(count, 0) + inner * (begun + lonely)
+            tables.append((new_mixed, new_plain))
+        self._tables[ways] = tables
+        return tables
+
+    @cached_property
+    def _tables(self) -> dict[int, list[tuple[dict[int, int], dict[int, int]]]]:
+        """What `_stacks` found."""
+        return {}
+
+    @property
+    def _windows(self) -> int:
+        """Number of windows that attention may have."""
+        return len(self._genes["window"].values) if "window" in self._genes else 1
+
+    @property
+    def _may_lack(self) -> bool:
+        """Whether a layer may have no feed-forward."""
+        return 0 in self.gene("d_inner").values
+
+    @property
+    def _has_convolution(self) -> bool:
+        return self.deciding == "mixer" and SHORT_CONV in self.gene("mixer").values
 
     def _attentions(self, heads: Mapping[str, int]) -> int:
         """Number of ways in which a layer may attend, its window apart."""
         numbers = [heads["n_head"]] if "n_head" in heads else [int(n) for n in self.gene("n_head").values if n]
         return sum(len(self.groups_of(number)) for number in numbers)
-
-    @cached_property
-    def _choices(self) -> LayerChoices:
-        mixer = self.deciding == "mixer"
-        return LayerChoices(
-            depth=self.depth,
-            inner=len(self.inner_values_left),
-            lacking=0 in self.gene("d_inner").values,
-            windows=len(self._genes["window"].values) if "window" in self._genes else 1,
-            attention=bool(self.can_attend),
-            convolution=mixer and SHORT_CONV in self.gene("mixer").values,
-            neither=not mixer and 0 in self.gene("n_head").values,
-            alike=self._layers_value == UNIFORM,
-            by_mixer=mixer,
-        )
 
     def groups_of(self, n_head: int) -> tuple[int, ...]:
         """The heads of keys and values that go with so many heads of queries; all of them where there is none."""

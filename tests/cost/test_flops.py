@@ -21,9 +21,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from edgefront.core.cost.columns import Logits, Mode
 from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.graph.build import build
-from edgefront.core.graph.options import GraphOptions
 from edgefront.core.graph.parameters import parameters
-from edgefront.core.graph.state import state_specs
+from edgefront.core.graph.state import GraphOptions, state_specs
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention

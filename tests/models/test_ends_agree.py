@@ -12,7 +12,7 @@ from tiny_models import LENGTH, adaptive, architecture, as_tensors, lively_weigh
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.build import build
-from edgefront.core.graph.options import GraphOptions
+from edgefront.core.graph.state import GraphOptions
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load
 from edgefront.core.spaces.architecture import Architecture

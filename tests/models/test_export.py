@@ -21,7 +21,7 @@ from edgefront.core.errors import InvalidInput, TooLarge
 from edgefront.core.graph import export, parameter_values
 from edgefront.core.graph.build import build
 from edgefront.core.graph.export import metadata, write_onnx, write_safetensors
-from edgefront.core.graph.options import GraphOptions
+from edgefront.core.graph.state import GraphOptions
 from edgefront.core.nn.weights import load_safetensors
 from edgefront.core.spaces.architecture import Architecture
 

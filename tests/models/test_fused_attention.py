@@ -12,8 +12,7 @@ from passes import Arrays, empty_state, in_torch, inputs, lively_model
 from tiny_models import lively_weights, onnx_session
 
 from edgefront.core.graph.build import build
-from edgefront.core.graph.options import GraphOptions
-from edgefront.core.graph.state import state_specs, writes_in_place
+from edgefront.core.graph.state import GraphOptions, state_specs, writes_in_place
 from edgefront.core.spaces.architecture import Architecture
 
 LENGTH = 11

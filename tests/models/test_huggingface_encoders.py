@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tiny_models import onnx_session, random_tokens
 
 from edgefront.core.graph.build import build
-from edgefront.core.graph.options import GraphOptions
+from edgefront.core.graph.state import GraphOptions
 from edgefront.core.spaces.architecture import Architecture
 
 LAYERS, HEADS, WIDTH, INNER, VOCABULARY, LENGTH, CLASSES = 3, 4, 48, 100, 211, 40, 5

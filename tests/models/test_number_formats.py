@@ -28,10 +28,10 @@ from edgefront.core.graph.formats import (
     is_linear_map,
     quantise,
 )
-from edgefront.core.graph.options import GraphOptions
 from edgefront.core.graph.parameter import ParameterSpec
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.graph.random_values import CHUNK
+from edgefront.core.graph.state import GraphOptions
 from edgefront.core.graph.weights import WeightCache, values
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import Int8Linear, fill

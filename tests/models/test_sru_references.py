@@ -18,7 +18,7 @@ from loaders import from_sru
 from tiny_models import onnx_session
 
 from edgefront.core.graph.build import build
-from edgefront.core.graph.options import GraphOptions
+from edgefront.core.graph.state import GraphOptions
 from edgefront.core.nn.context import Context, State
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load

@@ -14,8 +14,7 @@ from passes import cuts, in_torch, inputs, lively_model, torch_pieces
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.build import build
-from edgefront.core.graph.options import GraphOptions
-from edgefront.core.graph.state import state_specs
+from edgefront.core.graph.state import GraphOptions, state_specs
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.spaces.architecture import Architecture
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from tiny_models import onnx_session
 
 from edgefront.core.graph.build import build
-from edgefront.core.graph.options import GraphOptions
+from edgefront.core.graph.state import GraphOptions
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load
 from edgefront.core.spaces.architecture import Architecture

@@ -19,10 +19,10 @@ from tiny_models import adaptive
 from edgefront.core.errors import InvalidInput, Unavailable
 from edgefront.core.graph import weights
 from edgefront.core.graph.build import build
-from edgefront.core.graph.options import GraphOptions
 from edgefront.core.graph.parameter import ParameterSpec
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.graph.random_values import CHUNK
+from edgefront.core.graph.state import GraphOptions
 from edgefront.core.graph.weights import WeightCache, values
 
 SMALL = ParameterSpec("blocks.0.up.weight", (7, 3))

@@ -24,7 +24,7 @@ from edgefront.core.errors import InvalidInput, NotFound, TooLarge, Unavailable
 from edgefront.core.files import whole_file
 from edgefront.core.graph import export
 from edgefront.core.graph.model_file import MODES, NUMBERS, ModelFormat
-from edgefront.core.graph.options import GraphOptions
+from edgefront.core.graph.state import GraphOptions
 from edgefront.core.services.jobs import model_files as artifacts
 from edgefront.core.services.jobs.candidates import list_candidates
 from edgefront.core.services.jobs.model_files import artifact_for

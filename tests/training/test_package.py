@@ -29,8 +29,8 @@ from edgefront.core.evaluation.model_card import front_matter, licence_in, model
 from edgefront.core.evaluation.package import read_package, write_package
 from edgefront.core.graph.build import build
 from edgefront.core.graph.model_file import MODES, file_name, formats_of, write_model
-from edgefront.core.graph.options import GraphOptions
 from edgefront.core.graph.parameter_values import StoredValues
+from edgefront.core.graph.state import GraphOptions
 from edgefront.core.nn.weights import load_safetensors
 from edgefront.core.number_formats import NumberFormat
 from edgefront.core.recipes.papers import recipe

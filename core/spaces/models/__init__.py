@@ -9,8 +9,7 @@ from functools import lru_cache
 from edgefront.core.errors import NotFound
 from edgefront.core.published import published_models
 from edgefront.core.spaces.models import bert, decoders, srupp, transformer_xl, translation
-from edgefront.core.spaces.models.named import NamedModel
-from edgefront.core.spaces.models.published import published_architecture
+from edgefront.core.spaces.models.published import NamedModel, published_architecture
 from edgefront.core.validation import existing, short
 
 __all__ = ["NamedModel", "named_model", "named_models", "nearest_models"]

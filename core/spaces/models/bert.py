@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.embeddings_and_head import Embedding, LearnedPositions, Output
-from edgefront.core.spaces.models.named import NamedModel, blocks_of
+from edgefront.core.spaces.models.published import NamedModel, blocks_of
 
 _BERT = "BERT (arXiv 1810.04805)"
 _DISTILBERT = "DistilBERT (arXiv 1910.01108)"

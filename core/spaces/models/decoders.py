@@ -10,8 +10,7 @@ from edgefront.core.published import shipped_models
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, FeedForward
 from edgefront.core.spaces.embeddings_and_head import Embedding, LearnedPositions
-from edgefront.core.spaces.models.named import NamedModel
-from edgefront.core.spaces.models.published import published_architecture
+from edgefront.core.spaces.models.published import NamedModel, published_architecture
 
 _GPT2 = "GPT-2 (Radford et al. 2019)"
 _OPT = "OPT (arXiv 2205.01068)"

@@ -1,17 +1,34 @@
-"""The architectures of published models, as far as a description has them."""
+"""What a named model is, and the architectures of published models, as far as a description has them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import NamedTuple
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.published import PublishedModel, published_models
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.huggingface import from_config
+from edgefront.core.spaces.block import Attention, Block, FeedForward
+from edgefront.core.spaces.huggingface import CONFIG, from_config
+from edgefront.core.spaces.pattern import expand
 
-_CONFIG = "config.json"
 _LENGTHS = ("max_position_embeddings", "n_positions", "max_sequence_length")
+
+
+class NamedModel(NamedTuple):
+    """A published model under a name that people know."""
+
+    name: str
+    source: str
+    """Paper and table that it comes from."""
+    architecture: Architecture
+
+
+def blocks_of(pattern: str, n_head: int, d_inner: int) -> tuple[Block, ...]:
+    """The blocks of a pattern: s is an attention of so many heads, f a feed-forward block of this width."""
+    letters: dict[str, Block] = {"s": Attention(n_head=n_head), "f": FeedForward(d_inner=d_inner)}
+    return tuple(letters[letter] for letter in expand(pattern))
 
 
 @lru_cache(maxsize=1)
@@ -52,6 +69,6 @@ def _lacking(model: PublishedModel) -> str:
 
 
 def _not_stated(model: PublishedModel) -> str:
-    if model.unknown and _CONFIG not in model.unknown:
+    if model.unknown and CONFIG not in model.unknown:
         return f"no source states {', '.join(model.unknown)}"
     return "" if model.needs else "its config.json was not read"

@@ -13,7 +13,7 @@ from typing import Literal
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Block, Sru, Srupp
 from edgefront.core.spaces.embeddings_and_head import UNSCALED_WIKITEXT_103, Embedding, NoPositions, Output
-from edgefront.core.spaces.models.named import NamedModel
+from edgefront.core.spaces.models.published import NamedModel
 
 _SRUPP = "SRU++ (arXiv 2102.12459)"
 _SRU = "SRU (arXiv 1709.02755), projected as in Figure 2 (b) of SRU++, at the widths of"

@@ -11,7 +11,7 @@ from functools import partial
 
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.embeddings_and_head import WIKITEXT_103, Embedding, Output, RelativePositions
-from edgefront.core.spaces.models.named import NamedModel, blocks_of
+from edgefront.core.spaces.models.published import NamedModel, blocks_of
 
 _XL = "Transformer-XL (arXiv 1901.02860)"
 _PAR = "PAR Transformer (arXiv 2009.04534v3)"

@@ -19,7 +19,7 @@ from edgefront.core.spaces.embeddings_and_head import (
     Positions,
     SinusoidalPositions,
 )
-from edgefront.core.spaces.models.named import NamedModel
+from edgefront.core.spaces.models.published import NamedModel
 
 _TABLE = "SRU++ (arXiv 2102.12459) Table 8"
 _VOCABULARY, _WIDTH = 20_914 // 2, 256
