@@ -17,8 +17,7 @@ from find_devices import Task
 from edgefront.core.prediction.features import features
 from edgefront.core.search.population_shapes import PopulationShapes, identity
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.rules.base import NO_BLOCK
-from edgefront.core.spaces.rules.table import Codes
+from edgefront.core.spaces.rules.base import NO_BLOCK, Codes
 
 INITIAL = 10
 """Launches, baselines included, before a model of the device decides: Optuna's default of both samplers."""

@@ -19,7 +19,7 @@ from edgefront.core.errors import InvalidInput
 from edgefront.core.number_formats import BLOCK_SIZE, GGUF_QUANTISED, KvCache, Quantisation
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import MAX_LENGTH
-from edgefront.core.spaces.gguf import check_gguf
+from edgefront.core.spaces.gguf import gguf_form
 from edgefront.core.validation import one_of
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def _shapes(architecture: Architecture) -> Shapes:
 def _quantisation(architecture: Architecture, dtype: str, weights: str) -> Quantisation:
     kind: Quantisation = one_of("weights", weights, get_args(Quantisation))
     if kind in GGUF_QUANTISED:
-        check_gguf(architecture, kind)
+        gguf_form(architecture, kind)
     elif kind != "full" and dtype != "float32":
         raise InvalidInput(
             f"weights {kind} needs dtype float32, not {dtype}",

@@ -54,11 +54,11 @@ from edgefront.core.graph.output import write_end
 from edgefront.core.graph.parameter import ParameterSpec
 from edgefront.core.graph.parameters import parameters, table_specs
 from edgefront.core.graph.positions import write_positions
-from edgefront.core.graph.random_values import INT4_SCALE
+from edgefront.core.graph.random_values import INT4_SCALE, values
 from edgefront.core.graph.state import Dtype, GraphOptions, check_pass
 from edgefront.core.graph.state import Logits as Logits
 from edgefront.core.graph.state import Mode as Mode
-from edgefront.core.graph.weights import WeightCache, values
+from edgefront.core.graph.weights import WeightCache
 from edgefront.core.graph.writer import CONTRIBUTED, IR_VERSION, OPSET, GraphWriter
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.validation import one_of

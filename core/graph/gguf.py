@@ -242,7 +242,9 @@ def _write(
         writer.add_license(licence)
     writer.add_file_type(getattr(gguf.LlamaFileType, _FILE_TYPES[numbers]))
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
-    _describe(writer, architecture, form, _length(architecture, measured))
+    stated = MAX_LENGTH if measured else architecture.stated_length
+    longest = stated if architecture.max_length is None else architecture.max_length + int(measured)
+    _describe(writer, architecture, form, longest)
     for key, value in about.items():
         writer.add_string(f"edgefront.{key}", value)
     _add_vocabulary(writer, vocabulary)
@@ -273,13 +275,6 @@ def _copied(tensor: GgufTensor, kind: Format) -> int:
     if tensor.name == _EMBEDDING or tensor.shape[0] % _REPACKED_ROWS:
         return 0
     return 2 if kind in _COPIED_BY_ALL else int(kind in _COPIED_BY_SOME)
-
-
-def _length(architecture: Architecture, measured: bool) -> int:
-    """The context that the file states."""
-    if architecture.max_length is not None:
-        return architecture.max_length + int(measured)
-    return MAX_LENGTH if measured else architecture.stated_length
 
 
 def _describe(writer: Any, architecture: Architecture, form: GgufForm, length: int) -> None:

@@ -157,7 +157,7 @@ class _Part:
             raise fault(path, f"cannot be read: {error.strerror}", "path") from None
         except (ValueError, struct.error):  # an empty file cannot be mapped
             raise fault(
-                path, f"was cut short, or is damaged: its {_size(path)} bytes end within its header", "path"
+                path, f"was cut short, or is damaged: its {path.stat().st_size} bytes end within its header", "path"
             ) from None
 
     def _read(self) -> None:
@@ -235,7 +235,3 @@ class _Part:
 def fault(path: Path, what: str, field: str) -> InvalidInput:
     """What is wrong with a GGUF file."""
     return InvalidInput(f"{path} {what}", field=field, value=str(path), allowed="another GGUF file")
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size

@@ -63,7 +63,11 @@ class GgufFile:
         self.path = path
         self.header = GgufHeader(path)
         self._fields, self._tensors = self.header.fields, self.header.tensors
-        self.architecture = self._architecture()
+        own = self._fields.get("edgefront.architecture")
+        try:
+            self.architecture = Architecture.parse(own if isinstance(own, str) else self._description())
+        except ArchitectureError as error:
+            raise self._fault(f"describes no model: {error.detail}", "path") from None
 
     def weights(self) -> Mapping[str, NDArray[np.float32]]:
         """The parameters under edgefront's names; every tensor of the file is one, or part of one."""
@@ -71,20 +75,17 @@ class GgufFile:
 
     # The description -----------------------------------------------------------------------------------------------
 
-    def _architecture(self) -> Architecture:
-        own = self._field("edgefront.architecture")
-        try:
-            return Architecture.parse(own if isinstance(own, str) else self._description())
-        except ArchitectureError as error:
-            raise self._fault(f"describes no model: {error.detail}", "path") from None
-
     def _description(self) -> dict[str, Any]:
-        kind = self._field("general.architecture")
+        kind = self._fields.get("general.architecture")
         if kind not in _KINDS:
             raise self._fault(
                 f"is of architecture {kind}, which is not known; there are {', '.join(_KINDS)}", "general.architecture"
             )
-        own = {name.removeprefix(f"{kind}."): self._field(name) for name in self._fields if name.startswith(f"{kind}.")}
+        own = {
+            name.removeprefix(f"{kind}."): self._fields.get(name)
+            for name in self._fields
+            if name.startswith(f"{kind}.")
+        }
         if own.get("rope.scaling.type") == "none":
             del own["rope.scaling.type"]
         for name in own:
@@ -127,7 +128,7 @@ class GgufFile:
 
     def _vocab_size(self, own: Mapping[str, Any], kind: str) -> int:
         """Of the tokens that the file lists; without a tokenizer it is declared, or that of the embedding."""
-        tokens = self._field("tokenizer.ggml.tokens")
+        tokens = self._fields.get("tokenizer.ggml.tokens")
         if isinstance(tokens, list) and tokens:
             return len(tokens)
         return self._count({"vocab_size": self._tensor("token_embd.weight").shape[0], **own}, kind, "vocab_size")
@@ -177,13 +178,18 @@ class GgufFile:
                 **self._local(own, kind, layer),
             }
         if inner or not rules.parts:
+            parallel = rules.parallel[0]
+            if kind == "gptneox":
+                parallel = "own_norm" if self._required(own, kind, "use_parallel_residual") is True else None
+            if kind == "stablelm":  # of which llama.cpp takes it from the norm, whatever the field says
+                parallel = None if self._has(layers, "ffn_norm.weight") else "shared_norm"
             yield {
                 "kind": "feed_forward",
                 "d_inner": self._count({"feed_forward_length": inner}, kind, "feed_forward_length"),
                 "gated": rules.gated,
                 "bias": rules.feed_forward_biases[0]
                 or (True in rules.feed_forward_biases and self._has(layers, "ffn_down.bias")),
-                "parallel": self._parallel(own, kind, rules, layers),
+                "parallel": parallel,
             }
 
     def _local(self, own: Mapping[str, Any], kind: str, layer: int) -> dict[str, Any]:
@@ -223,13 +229,6 @@ class GgufFile:
         if expected.shape != slower.shape or not np.allclose(slower, expected, rtol=1e-5):
             raise self._fault(f"has {_STRETCHED}, which does not stretch positions as Llama 3.1 does", "positions")
         description["positions"]["scaling"] = scaling
-
-    def _parallel(self, own: Mapping[str, Any], kind: str, rules: KindRules, layers: int) -> str | None:
-        if kind == "gptneox":
-            return "own_norm" if self._required(own, kind, "use_parallel_residual") is True else None
-        if kind == "stablelm":  # of which llama.cpp takes it from the norm, whatever the field says
-            return None if self._has(layers, "ffn_norm.weight") else "shared_norm"
-        return rules.parallel[0]
 
     def _bias(self, rules: KindRules, layers: int) -> str:
         if "none" not in rules.biases:
@@ -272,15 +271,8 @@ class GgufFile:
     @property
     def name(self) -> str | None:
         """The model's; files of ours without one have their digest there."""
-        name = self._field("general.name")
+        name = self._fields.get("general.name")
         return name if isinstance(name, str) and name.strip() and not name.startswith("edgefront-") else None
-
-    @property
-    def names(self) -> set[str]:
-        return set(self._tensors)
-
-    def _field(self, name: str, default: Any = None) -> Any:
-        return self._fields.get(name, default)
 
     def _tensor(self, name: str) -> StoredTensor:
         if name not in self._tensors:
@@ -328,9 +320,9 @@ class _Weights(Mapping[str, NDArray[np.float32]]):
                 if stored.shape != tensor.shape:
                     raise file._fault(f"has {tensor.name} of shape {stored.shape}, not {tensor.shape}", "weights")
                 self._parts[tensor.spec.name].append(tensor)
-            elif tensor.name in file.names and not np.any(tensor.constant) and file.tensor(tensor.name).any():
+            elif tensor.name in file.header.tensors and not np.any(tensor.constant) and file.tensor(tensor.name).any():
                 read.remove(tensor.name)  # of a part that the layer does not have the file may hold zeros
-        for name in sorted(file.names - read):
+        for name in sorted(file.header.tensors.keys() - read):
             raise file._fault(f"has {name}, which is not a parameter of its architecture", "weights")
 
     def __getitem__(self, name: str) -> NDArray[np.float32]:

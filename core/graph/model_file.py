@@ -19,7 +19,7 @@ from edgefront.core.files import refusing_full_disk, whole_file
 from edgefront.core.graph.state import Dtype, GraphOptions, Logits, Mode, check_in_place, check_pass
 from edgefront.core.number_formats import QUANTISED, GgufFormat, NumberFormat, Quantisation
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.gguf import check_gguf
+from edgefront.core.spaces.gguf import gguf_form
 from edgefront.core.spaces.huggingface import CONFIG, to_config
 from edgefront.core.validation import one_of
 
@@ -191,7 +191,7 @@ def _fault(
 ) -> InvalidInput | None:
     try:
         if format_ == "gguf":
-            check_gguf(architecture, number_format)
+            gguf_form(architecture, number_format)
         elif format_ == "transformers":
             to_config(architecture)
         check_pass(architecture, MODES.get(format_, "forward"))

@@ -1,4 +1,4 @@
-"""Random weights, and a cache of them that measuring processes memory-map instead of generating them again."""
+"""A cache of random weights that measuring processes memory-map instead of generating them again."""
 
 from __future__ import annotations
 
@@ -16,10 +16,8 @@ from edgefront.core.errors import InvalidInput
 from edgefront.core.files import locked, refusing_full_disk
 from edgefront.core.graph.formats import Format, bytes_of, encode, values_in
 from edgefront.core.graph.parameter import ParameterSpec
-from edgefront.core.graph.random_values import chunks, values
+from edgefront.core.graph.random_values import chunks
 from edgefront.core.number_formats import GGUF_BLOCKS
-
-__all__ = ["WeightCache", "values"]
 
 _IN_USE_S = 60.0
 _NUMPY: dict[Format, str] = {

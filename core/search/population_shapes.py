@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from edgefront.core.cost.shapes import DERIVED, GRIDS, Shapes
 from edgefront.core.spaces.block import Attention, Block, FeedForward
-from edgefront.core.spaces.rules.base import NO_BLOCK
-from edgefront.core.spaces.rules.table import Codes
+from edgefront.core.spaces.rules.base import NO_BLOCK, Codes
 from edgefront.core.spaces.space import Genome, SearchSpace
 
 _FACTORS = np.random.Generator(np.random.PCG64(0)).integers(

@@ -31,8 +31,7 @@ from edgefront.core.search.predictive_search import (
 from edgefront.core.search.problem import Problem
 from edgefront.core.search.proposals import MAX_ENUMERATED, Proposals
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.rules.base import Rules
-from edgefront.core.spaces.rules.table import Codes
+from edgefront.core.spaces.rules.base import Codes, Rules
 from edgefront.core.spaces.space import SearchSpace
 from edgefront.core.states import Goal
 

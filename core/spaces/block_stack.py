@@ -121,7 +121,7 @@ class StackSpace(FramedSpace):
         kinds = frozenset(choice.kind for choice in self._choices)
         if not shared:
             return self._count_of(kinds, width)
-        subsets = _subsets(kinds)
+        subsets = [frozenset(some) for size in range(len(kinds) + 1) for some in combinations(sorted(kinds), size)]
         within = {some: self._count_of(some, width) for some in subsets}
         total = 0
         for held in subsets:
@@ -196,7 +196,8 @@ class StackSpace(FramedSpace):
                 allowed="at least one kind other than identity",
             )
         left: dict[str, set[int]] = {}
-        for name, able in ((MIN_ATTENTION, self._can_attend), (MIN_MIXING, _MIXING.intersection(self._kinds))):
+        can_attend = {choice.kind for choice in self._choices if choice.sees == "attention"}
+        for name, able in ((MIN_ATTENTION, can_attend), (MIN_MIXING, _MIXING.intersection(self._kinds))):
             if name not in self._genes or able:
                 continue
             if 0 not in self._genes[name].values:
@@ -223,10 +224,6 @@ class StackSpace(FramedSpace):
         return choices(self._kinds, attends.values if attends else ())
 
     @cached_property
-    def _can_attend(self) -> frozenset[str]:
-        return frozenset(choice.kind for choice in self._choices if choice.sees == "attention")
-
-    @cached_property
     def _fitted(self) -> tuple[str, ...]:
         return tuple(name for name in self._genes if any(name in WIDTHS[str(kind)] for kind in self._kinds))
 
@@ -239,7 +236,3 @@ class StackSpace(FramedSpace):
 
 _MIXING = frozenset({"attention", "srupp"})
 """Kinds of blocks that see other tokens, whatever their genes say."""
-
-
-def _subsets(kinds: frozenset[str]) -> list[frozenset[str]]:
-    return [frozenset(some) for size in range(len(kinds) + 1) for some in combinations(sorted(kinds), size)]

@@ -18,7 +18,7 @@ Blocks = Sequence[Mapping[str, Any]]
 
 def stack_in_words(blocks: Blocks) -> str:
     """The number of layers where each is attention and feed-forward, else how many blocks of each kind there are."""
-    if _alternate(blocks):
+    if [block.get("kind") for block in blocks] == ["attention", "feed_forward"] * (len(blocks) // 2):
         return layers_in_words(blocks)
     counts: dict[str, int] = {}
     for block in blocks:
@@ -76,7 +76,3 @@ def spread(values: Sequence[int]) -> str:
         return "–"
     low, high = min(values), max(values)
     return str(low) if low == high else f"{low}–{high}"
-
-
-def _alternate(blocks: Blocks) -> bool:
-    return [block.get("kind") for block in blocks] == ["attention", "feed_forward"] * (len(blocks) // 2)

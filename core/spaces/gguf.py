@@ -166,11 +166,6 @@ def gguf_form(architecture: Architecture, numbers: str = "float32") -> GgufForm:
     return GgufForm(kind, _layers(architecture))
 
 
-def check_gguf(architecture: Architecture, numbers: str = "float32") -> None:
-    """Raises as `gguf_form` does."""
-    gguf_form(architecture, numbers)
-
-
 def gguf_fault(architecture: Architecture, numbers: str = "float32") -> str | None:
     """The fields that GGUF cannot express, with the reasons; None if it can express all."""
     _, faults = _nearest(architecture, numbers)

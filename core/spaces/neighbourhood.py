@@ -60,8 +60,8 @@ def _around(name: str, text: str, parts: bool) -> LayeredSpace:
     space = None if faults else _space(base, model, parts)
     if space is None:
         faults = faults or [Fault("blocks", len(model.blocks), "its widths are not those of such layers")]
-        nearest = _nearest(model).name
-        other = "" if nearest == name or list(_faults(_named(nearest), model)) else f"; the space {nearest} has it"
+        nearest = _nearest(model)
+        other = "" if nearest is base or list(_faults(nearest, model)) else f"; the space {nearest.name} has it"
         raise SpaceError(
             f"model: no architecture of {name} is this one: {'; '.join(map(str, faults[:_MAX_FAULTS]))}{other}",
             field="model",
@@ -76,10 +76,6 @@ def _nearest(model: Architecture) -> LayeredSpace:
     return min(BASES, key=lambda base: len(list(_faults(base, model))))
 
 
-def _named(name: str) -> LayeredSpace:
-    return next(base for base in BASES if base.name == name)
-
-
 # What keeps a model out -----------------------------------------------------------------------------------------------
 
 
@@ -90,7 +86,7 @@ def _faults(base: LayeredSpace, model: Architecture) -> Iterator[Fault]:
         yield Fault("causal", False, "the space has decoders")
     if model.output.kind != "tokens":
         yield Fault("output.kind", model.output.kind, "its models score tokens")
-    if (layers := _layers_of(model)) > MAX_LAYERS:
+    if (layers := layer_count(block.kind for block in model.blocks)) > MAX_LAYERS:
         yield Fault("blocks", len(model.blocks), f"they are {layers} layers, and the space has at most {MAX_LAYERS}")
     if isinstance(model.positions, RelativePositions):
         yield Fault("positions.kind", "relative", "its attention has no projection of distances")
@@ -140,13 +136,15 @@ def _space(base: LayeredSpace, model: Architecture, parts: bool) -> LayeredSpace
     attention, feed_forward, convolution = (
         next((block for _, block in of_kind(model, kind)), None) for kind in (Attention, FeedForward, ShortConv)
     )
-    bias = None if attention is None else model.attention_bias(attention)
+    if attention is not None:
+        unstated = {"n_kv_head": None, "d_head": None, "bias": model.attention_bias(attention)}
+        attention = attention.model_copy(update=unstated)
     made = replace(
         base,
         title=f"{base.title}, {'parts of' if parts else 'around'} a model",
         gene_list=tuple(_genes(base, model, parts)),
         frame=Frame.of(model),
-        attention=_plain(attention, base.attention, bias=bias),
+        attention=base.attention if attention is None else attention,
         feed_forward=base.feed_forward if feed_forward is None else feed_forward,
         short_conv=base.short_conv if convolution is None else convolution,
         model=model,
@@ -161,17 +159,11 @@ def _space(base: LayeredSpace, model: Architecture, parts: bool) -> LayeredSpace
     return None if origin is None else replace(space, origin=origin)
 
 
-def _plain(block: Attention | None, default: Attention, **changes: Any) -> Attention:
-    if block is None:
-        return default
-    return block.model_copy(update={"n_kv_head": None, "d_head": None, **changes})
-
-
 def _genes(base: LayeredSpace, model: Architecture, parts: bool) -> Iterator[Gene]:
     """The base's genes with the model's values and values near them; of parts only lower ones."""
     attentions = [block for _, block in of_kind(model, Attention)]
     genome = {
-        "n_layer": [_layers_of(model)],
+        "n_layer": [layer_count(block.kind for block in model.blocks)],
         "d_model": [model.d_model],
         "d_head": sorted({model.d_head(block) for block in attentions}),
         "n_head": sorted({block.n_head for block in attentions}),
@@ -191,7 +183,7 @@ def _genes(base: LayeredSpace, model: Architecture, parts: bool) -> Iterator[Gen
         if gene.name == "layers" or gene.name == "mixer":
             yield gene
         elif gene.name == MIN_ATTENTION:
-            count, of = len(attentions), _layers_of(model)
+            count, (of,) = len(attentions), genome["n_layer"]
             kept = [int(option) for option in gene.options if base.floor(of, int(option)) <= count]
             value = min(int(gene.values[0]), max(kept))
             yield Gene(gene.name, (value,), options=gene.options)
@@ -204,10 +196,6 @@ def _genes(base: LayeredSpace, model: Architecture, parts: bool) -> Iterator[Gen
             yield Gene(gene.name, tuple(own), options=_joined(gene.options, own))
         else:
             yield _around_values(gene, genome[gene.name], model, parts)
-
-
-def _layers_of(model: Architecture) -> int:
-    return layer_count(block.kind for block in model.blocks)
 
 
 def _around_values(gene: Gene, own: Sequence[int], model: Architecture, parts: bool) -> Gene:

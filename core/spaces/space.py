@@ -17,7 +17,7 @@ from edgefront.core.errors import InvalidInput, SpaceError
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Block
 from edgefront.core.spaces.gene import Gene, Value, in_words
-from edgefront.core.spaces.gguf import check_gguf
+from edgefront.core.spaces.gguf import gguf_form
 from edgefront.core.spaces.huggingface import to_config
 from edgefront.core.validation import short
 
@@ -31,7 +31,7 @@ Genome = dict[str, Any]
 Loader = Literal["transformers", "llamacpp"]
 LOADS_IN = "loads_in"
 """Beside the genes a narrowing may name this: what is to load every architecture that is left."""
-_CHECKS: Mapping[Loader, Callable[[Architecture], Any]] = {"transformers": to_config, "llamacpp": check_gguf}
+_CHECKS: Mapping[Loader, Callable[[Architecture], Any]] = {"transformers": to_config, "llamacpp": gguf_form}
 _TITLES: Mapping[Loader, str] = {"transformers": "transformers", "llamacpp": "llama.cpp"}
 _Space = TypeVar("_Space", bound="SearchSpace")
 

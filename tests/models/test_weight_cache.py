@@ -21,9 +21,9 @@ from edgefront.core.graph import weights
 from edgefront.core.graph.build import build
 from edgefront.core.graph.parameter import ParameterSpec
 from edgefront.core.graph.parameters import parameters
-from edgefront.core.graph.random_values import CHUNK
+from edgefront.core.graph.random_values import CHUNK, values
 from edgefront.core.graph.state import GraphOptions
-from edgefront.core.graph.weights import WeightCache, values
+from edgefront.core.graph.weights import WeightCache
 
 SMALL = ParameterSpec("blocks.0.up.weight", (7, 3))
 LARGE = ParameterSpec("blocks.0.up.weight", (CHUNK // 8 + 1, 17))
@@ -64,7 +64,8 @@ def test_processes_that_grow_the_same_file_at_once_all_read_right_values(tmp_pat
         import sys
         import numpy as np
         from edgefront.core.graph.parameter import ParameterSpec
-        from edgefront.core.graph.weights import WeightCache, values
+        from edgefront.core.graph.random_values import values
+        from edgefront.core.graph.weights import WeightCache
         cache, turn = WeightCache(sys.argv[1]), int(sys.argv[2])
         sys.stdin.read()  # all start together
         for step in range(1, 40):

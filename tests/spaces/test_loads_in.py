@@ -10,13 +10,13 @@ import pytest
 
 from edgefront.core.errors import SpaceError
 from edgefront.core.spaces.catalogue import space, spaces
-from edgefront.core.spaces.gguf import check_gguf
+from edgefront.core.spaces.gguf import gguf_form
 from edgefront.core.spaces.huggingface import to_config
 from edgefront.core.spaces.models import named_model
 from edgefront.core.spaces.neighbourhood import space_around
 from edgefront.core.spaces.space import LOADS_IN, SearchSpace
 
-WRITERS = {"transformers": to_config, "llamacpp": check_gguf}
+WRITERS = {"transformers": to_config, "llamacpp": gguf_form}
 LOADABLE = {"lts-opt": ["transformers"], "llama": ["transformers", "llamacpp"], "lfm": ["transformers", "llamacpp"]}
 AROUND = ("gpt2-small", "smollm2-135m", "qwen2.5-0.5b", "qwen3-0.6b", "lfm2-350m")
 

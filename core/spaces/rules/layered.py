@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from edgefront.core.spaces.block import Block
 from edgefront.core.spaces.gene import Gene, Value
 from edgefront.core.spaces.kinds import ATTENTION, MIN_ATTENTION, SHORT_CONV, UNIFORM, UNIFORM_GENES, MinimumShare
-from edgefront.core.spaces.rules.base import NO_BLOCK, NumberedBlock, Rules, gathered
-from edgefront.core.spaces.rules.table import Codes, Floats, Mask, Table
+from edgefront.core.spaces.rules.base import NO_BLOCK, Codes, Floats, Mask, NumberedBlock, Rules, Table, gathered
 
 if TYPE_CHECKING:
     from edgefront.core.spaces.layers import LayeredSpace

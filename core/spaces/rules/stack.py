@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from edgefront.core.spaces.gene import Gene, Value
 from edgefront.core.spaces.kinds import GENES, IDENTITY, MIN_ATTENTION, MIN_MIXING, MinimumShare, choices
-from edgefront.core.spaces.rules.base import NO_BLOCK, NumberedBlock, Rules, gathered
-from edgefront.core.spaces.rules.table import Codes, Floats, Mask, Table
+from edgefront.core.spaces.rules.base import NO_BLOCK, Codes, Floats, Mask, NumberedBlock, Rules, Table, gathered
 
 if TYPE_CHECKING:
     from edgefront.core.spaces.block_stack import StackSpace
