@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from command_line import edgefront
 from inherited_models import ROTARY, write_parent
-from packages import DESCRIPTIONS, lively
+from packages import lively
 from running_client import BOARD, Running
 from simulated_agent import by_size
 from trained_parent import ARCHITECTURE
@@ -121,25 +121,6 @@ def test_without_weights_or_a_study_the_command_that_makes_them_is_named(
         assert "edgefront inherit study FOLDER --data DATA" in refused.stderr
 
 
-@pytest.mark.parametrize(
-    ("description", "words"),
-    [
-        (DESCRIPTIONS["srupp"], "blocks of srupp"),
-        (DESCRIPTIONS["sru"], "blocks of sru"),
-        (DESCRIPTIONS["transformer-xl"], "positions relative"),
-        (DESCRIPTIONS["bert"], "output masked_tokens"),
-        (DESCRIPTIONS["adaptive"], "an adaptive embedding"),
-        ({**ROTARY, "blocks": [LAYER[0], {**LAYER[1], "parallel": "own_norm"}]}, "parallel feed-forward blocks"),
-    ],
-)
-def test_models_that_cannot_be_cut_are_refused_by_their_part(
-    home: Path, tmp_path: Path, description: dict[str, Any], words: str
-) -> None:
-    write_package(tmp_path / "model", lively({"d_model": 16, **description}), Bytes(), {})
-    refused = edgefront("inherit study --data counting", str(tmp_path / "model"), home=home, code=exits.REFUSED)
-    assert f"the model has {words}, of which no part can be inherited" in refused.stderr
-
-
 @pytest.fixture(scope="module")
 def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model with parts in the space of Llama's blocks, and the study of its cuts."""
@@ -223,9 +204,4 @@ def test_what_cannot_be_inherited_is_refused_before_anything_is_submitted(
         refused = service.command(*asked)
         assert refused.returncode in (exits.REFUSED, exits.NOT_FOUND), refused.stdout
         assert words in refused.stderr
-    imported = service.client.trainings.import_model(str(unstudied))
-    asked = ("find", "--device", f"class={BOARD}", "--max-latency-ms", "5", "--inherit", "--model", imported.id)
-    refused = service.command(*asked, code=exits.REFUSED)
-    assert "nothing is known of the cuts of parent" in refused.stderr
-    assert "edgefront inherit study" in refused.stderr
     assert [job.id for job in service.client.jobs.list()] == before

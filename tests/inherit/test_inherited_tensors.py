@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from inherited_models import PARENTS, child_of, cut_table, cutter, importance, parent, tokens, weights_of
+from packages import DESCRIPTIONS
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.inherit.parts import narrowed, part_of, random_part, stated
@@ -217,6 +218,20 @@ def test_attention_that_no_width_tells_apart_is_said_before_anything_is_studied(
     assert "theta, scale, biases or norms" in (cannot_be_cut(of) or "")
     windowed = {**attention, **changes, "window": 6}
     assert cannot_be_cut(Architecture.parse({**canonical, "blocks": [attention, fed, windowed, fed]})) is None
+
+
+@pytest.mark.parametrize(
+    ("description", "words"),
+    [
+        (DESCRIPTIONS["srupp"], "blocks of srupp"),
+        (DESCRIPTIONS["sru"], "blocks of sru"),
+        (DESCRIPTIONS["transformer-xl"], "positions relative"),
+        (DESCRIPTIONS["bert"], "output masked_tokens"),
+        (DESCRIPTIONS["adaptive"], "an adaptive embedding"),
+    ],
+)
+def test_models_that_cannot_be_cut_are_refused_by_their_part(description: dict[str, Any], words: str) -> None:
+    assert cannot_be_cut(Architecture.parse({"d_model": 16, **description})) == words
 
 
 def test_a_narrower_model_is_no_part_of_one_whose_embedding_is_scaled_by_its_width() -> None:

@@ -1,22 +1,16 @@
-"""Parts of today's decoders against their equations, one token at a time in numpy: grouped queries, rotary positions,
-windows, norms of queries and keys, RMS norms, gates, short convolutions.
-"""
+"""Stretched positions of today's decoders, and what their windows and convolutions keep (numbers: `test_state`)."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-import numpy as np
 import pytest
-from passes import in_torch, inputs, lively_model, torch_pieces
 
 from edgefront.core.graph.positions import rotary_frequencies
 from edgefront.core.graph.state import state_specs
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.embeddings_and_head import RotaryPositions
-
-SEQUENCE = 7
 
 
 def decoder(**changes: Any) -> Architecture:
@@ -61,12 +55,7 @@ def test_frequencies_are_stretched_as_by_llama() -> None:
 
 @pytest.mark.parametrize("form", ["cache", "memory"])
 def test_a_window_bounds_what_is_kept(form: Any) -> None:
-    model = decoder()
-    twin, given = lively_model(model), inputs(model, 2, SEQUENCE)
-    expected = in_torch(twin, given)
-    for cuts in ([1, 2, 3, 4, 5, 6], [5], []):
-        np.testing.assert_allclose(torch_pieces(twin, given, form, cuts), expected, rtol=1e-10, atol=1e-10)
-    sizes = {spec.name: spec.sizes(2, 1000) for spec in state_specs(model, form)}
+    sizes = {spec.name: spec.sizes(2, 1000) for spec in state_specs(decoder(), form)}
     if form == "memory":
         assert sizes == {"blocks.0.memory": (2, 2, 12), "blocks.2.memory": (2, 1000, 12)}
     else:
@@ -84,7 +73,3 @@ def test_a_convolution_keeps_its_last_inputs(form: Any) -> None:
         ("blocks.0.inputs", (2, 3, 12)),
         ("blocks.1.inputs", (2, 1, 12)),
     ]
-    twin, given = lively_model(model), inputs(model, 2, SEQUENCE)
-    expected = in_torch(twin, given)
-    for cuts in ([1, 2, 3, 4, 5, 6], [5], []):
-        np.testing.assert_allclose(torch_pieces(twin, given, form, cuts), expected, rtol=1e-10, atol=1e-10)

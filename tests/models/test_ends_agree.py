@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
+from passes import in_torch, inputs
 from tiny_models import LENGTH, adaptive, architecture, as_tensors, lively_weights, onnx_session, random_tokens
 
 from edgefront.core.errors import InvalidInput
@@ -84,24 +84,6 @@ MODELS = {
 SHAPES = [(1, LENGTH), (3, 7)]
 
 
-def inputs(model: Architecture, batch: int, sequence: int) -> dict[str, NDArray[Any]]:
-    """By the names of the graph's inputs; segments of every kind."""
-    given = {"tokens": random_tokens(model, batch, sequence)}
-    if model.embedding.segments:
-        draw = np.random.default_rng(1).integers
-        given["segments"] = draw(0, model.embedding.segments, (batch, sequence))
-    if model.source is not None:
-        given["source_tokens"] = random_tokens(model.source, batch, sequence + 2, seed=2)
-    return given
-
-
-def in_torch(twin: LanguageModel, given: dict[str, NDArray[Any]], logits: str = "all") -> NDArray[Any]:
-    with torch.inference_mode():
-        tensors = {name.removesuffix("_tokens"): torch.from_numpy(value) for name, value in given.items()}
-        outputs: NDArray[Any] = twin(**tensors, logits=logits).numpy()
-    return outputs
-
-
 def expected_shape(model: Architecture, logits: str, batch: int, sequence: int) -> tuple[int, ...]:
     kind = model.output.kind
     if kind == "none" or logits == "none":
@@ -121,8 +103,8 @@ def test_torch_and_onnx_agree_at_two_shapes(name: str, logits: str, dtype: str, 
     twin = load(LanguageModel(model), as_tensors(weights))
     session = onnx_session(build(model, GraphOptions(logits=logits, dtype=dtype), weights=weights))
     for batch, sequence in SHAPES:
-        given = inputs(model, batch, sequence)
-        expected = in_torch(twin, given, logits)
+        given = inputs(model, batch, sequence, source=sequence + 2)
+        expected = in_torch(twin, given, logits=logits)
         (outputs,) = session.run(None, given)
         assert outputs.dtype == expected.dtype == np.dtype(dtype)
         assert outputs.shape == expected.shape == expected_shape(model, logits, batch, sequence)

@@ -14,7 +14,8 @@ import torch
 from foreign_models import difference, gradient_differences, randomised, transformers, twin_of
 from loaders import from_bert, from_distilbert
 from numpy.typing import NDArray
-from tiny_models import onnx_session, random_tokens
+from passes import inputs
+from tiny_models import onnx_session
 
 from edgefront.core.graph.build import build
 from edgefront.core.graph.state import GraphOptions
@@ -94,11 +95,8 @@ MODELS: dict[str, Case] = {
 
 def _inputs(ours: Architecture, batch: int, sequence: int) -> dict[str, NDArray[Any]]:
     """Tokens, segments where there are any, and a mask with padding at the end, all in our names."""
-    inputs: dict[str, NDArray[Any]] = {"tokens": random_tokens(ours, batch, sequence)}
-    if ours.embedding.segments:
-        inputs["segments"] = np.random.default_rng(1).integers(0, ours.embedding.segments, (batch, sequence))
-    inputs["mask"] = np.arange(sequence) < np.array([[sequence - 3 * row] for row in range(batch)])
-    return inputs
+    mask = np.arange(sequence) < np.array([[sequence - 3 * row] for row in range(batch)])
+    return {**inputs(ours, batch, sequence), "mask": mask}
 
 
 def _tensors(inputs: dict[str, NDArray[Any]]) -> dict[str, torch.Tensor]:
@@ -119,14 +117,14 @@ def test_outputs_are_theirs(name: str, dtype: str, within: float) -> None:
     weights = {key: value.numpy() for key, value in rename(theirs.state_dict(), ours).items()}
     session = onnx_session(build(ours, GraphOptions(dtype=dtype), weights=weights))
     for batch, sequence in ((1, LENGTH), (3, 11)):
-        inputs = _inputs(ours, batch, sequence)
+        given = _inputs(ours, batch, sequence)
         with torch.inference_mode():
-            expected = read(_theirs(theirs, _tensors(inputs))).numpy()
-            outputs = twin(**_tensors(inputs)).numpy()
+            expected = read(_theirs(theirs, _tensors(given))).numpy()
+            outputs = twin(**_tensors(given)).numpy()
             assert difference(outputs, expected) < within
-            del inputs["mask"]  # files take whole batches
-            expected = read(_theirs(theirs, _tensors(inputs))).numpy()
-        (in_onnx,) = session.run(None, inputs)
+            del given["mask"]  # files take whole batches
+            expected = read(_theirs(theirs, _tensors(given))).numpy()
+        (in_onnx,) = session.run(None, given)
         assert difference(in_onnx, expected) < within
 
 
@@ -135,8 +133,8 @@ def test_gradients_are_theirs(name: str) -> None:
     make, ours, rename, read = MODELS[name]
     theirs = randomised(make())
     twin = twin_of(theirs, ours, rename)
-    inputs = _tensors(_inputs(ours, 2, 9))
-    expected, outputs = read(_theirs(theirs, inputs)), twin(**inputs)
+    tensors = _tensors(_inputs(ours, 2, 9))
+    expected, outputs = read(_theirs(theirs, tensors)), twin(**tensors)
     direction = torch.randn(expected.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
     (expected * direction).sum().backward()
     (outputs * direction).sum().backward()
@@ -146,8 +144,8 @@ def test_gradients_are_theirs(name: str) -> None:
 def test_the_pooled_model_has_their_hidden_states_too() -> None:
     make, ours, rename, _ = MODELS["bert pooled"]
     theirs = randomised(make())
-    inputs = _tensors(_inputs(ours, 2, 9))
+    tensors = _tensors(_inputs(ours, 2, 9))
     with torch.inference_mode():
-        expected = _theirs(theirs, inputs).last_hidden_state.numpy()
-        hidden = twin_of(theirs, ours, rename)(**inputs, logits="none").numpy()
+        expected = _theirs(theirs, tensors).last_hidden_state.numpy()
+        hidden = twin_of(theirs, ours, rename)(**tensors, logits="none").numpy()
     assert difference(hidden, expected) < 1e-9

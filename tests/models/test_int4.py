@@ -12,7 +12,7 @@ import onnxruntime as ort
 import pytest
 from numpy.typing import NDArray
 from passes import inputs
-from tiny_models import architecture, lively_weights, onnx_session
+from tiny_models import apart, architecture, lively_weights, onnx_session
 
 from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.cost.shapes import Shapes
@@ -25,7 +25,6 @@ from edgefront.core.graph.state import GraphOptions
 from edgefront.core.graph.weights import WeightCache
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.prediction.memory import weight_bytes
-from edgefront.core.spaces.architecture import Architecture
 
 # How far int4 may be from float32, relative to its norm; docs/concepts.md says so too.
 OF_FLOAT32 = 0.25
@@ -48,10 +47,6 @@ MODELS = {
         ],
     ),
 }
-
-
-def apart(actual: NDArray[Any], expected: NDArray[Any]) -> float:
-    return float(np.linalg.norm(actual - expected) / np.linalg.norm(expected))
 
 
 @pytest.mark.parametrize("block_size", [16, 32, 64])
@@ -126,14 +121,3 @@ def test_an_exported_file_is_the_same_model(tmp_path: Path, name: str) -> None:
         outputs = session.run(None, passed)[0]
         expected = onnx_session(build(model, options, **twin)).run(None, passed)[0]  # type: ignore[arg-type]
         assert np.array_equal(outputs, expected)
-
-
-def test_bytes_of_a_stock_model_in_four_bits() -> None:
-    """GPT-2 small: 85 M weights in 12 layers, of 4 bits and a 32nd of a float32 each."""
-    model = Architecture.parse({"d_model": 768, "embedding": {"vocab_size": 50257}, "blocks": GPT2_SMALL})
-    small = 12 * (4 * 768 * 768 + 8 * 768 * 768)
-    saved = costs(model).weight_bytes - costs(model, CostOptions(weights="int4")).weight_bytes
-    assert saved == small * 4 - small // 2 - small // 32 * 4
-
-
-GPT2_SMALL = [{"kind": "attention", "n_head": 12}, {"kind": "feed_forward", "d_inner": 3072}] * 12

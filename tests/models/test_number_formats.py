@@ -12,9 +12,8 @@ import pytest
 import torch
 from descriptions import descriptions
 from hypothesis import HealthCheck, given, settings
-from numpy.typing import NDArray
 from passes import in_torch, inputs
-from tiny_models import LENGTH, architecture, lively_weights, onnx_session, random_tokens
+from tiny_models import LENGTH, apart, architecture, lively_weights, onnx_session, random_tokens
 
 from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.errors import InvalidInput
@@ -87,11 +86,6 @@ TRANSLATION = architecture(
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> WeightCache:
     return WeightCache(tmp_path_factory.mktemp("weights"))
-
-
-def apart(actual: NDArray[Any], expected: NDArray[Any]) -> float:
-    """Norm of the difference, relative to the expected."""
-    return float(np.linalg.norm(actual - expected) / np.linalg.norm(expected))
 
 
 def test_halves_are_rounded_as_their_makers_round() -> None:

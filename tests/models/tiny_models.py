@@ -79,3 +79,8 @@ def onnx_session(model: ModelProto | str, cache: WeightCache | None = None) -> o
 def run_onnx(session: ort.InferenceSession, tokens: NDArray[np.int64]) -> NDArray[Any]:
     (output,) = session.run(None, {"tokens": tokens})
     return np.asarray(output)
+
+
+def apart(actual: NDArray[Any], expected: NDArray[Any]) -> float:
+    """Norm of the difference, relative to the expected."""
+    return float(np.linalg.norm(actual - expected) / np.linalg.norm(expected))

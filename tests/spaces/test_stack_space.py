@@ -79,19 +79,6 @@ def test_par_32_counts_its_stacks(percent: int, counted: Any) -> None:
     assert (percent != 0) or exact == 2**33 - 2
 
 
-def test_sizes_by_hand() -> None:
-    """Two lengths of SRU++, two widths, two ratios: stacks of 2 and 3 layers that attend at least once."""
-    narrowed = SRUPP.narrow({"n_layer": [2, 3], "d_model": [256, 512], "attn_ratio": [4, 8]})
-    assert narrowed.size() == 2 * 2 * ((2**2 - 1) + (2**3 - 1))
-    # 6 does not divide 256, nor 10 either of them.
-    assert SRUPP.narrow({"n_layer": 2, "d_model": [256, 384], "attn_ratio": [6, 10]}).size() == 3
-    # Heads of the whole model tell no stack apart that has no attention: 6 with some (f s, s f, s s; 2 heads), and f f.
-    pair = {"n_block": 2, "kind": ["attention", "feed_forward"], "n_head": [4, 8]}
-    assert PAR_32.narrow({**pair, MIN_ATTENTION: 0}).size() == 3 * 2 + 1
-    # And the inner width of the whole model none without feed-forward: (f s, s f) · 2 · 2, s s · 2, f f · 2.
-    assert PAR_32.narrow({**pair, MIN_ATTENTION: 0, "d_inner": [1024, 2048]}).size() == 2 * 4 + 2 + 2
-
-
 @given(
     st.integers(1, 5), st.integers(0, 2), st.integers(0, 2), st.integers(0, 2), st.integers(0, 100), st.integers(0, 100)
 )
