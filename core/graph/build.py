@@ -29,7 +29,7 @@ softmax is the distribution over the vocabulary in token order.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,15 +56,10 @@ from edgefront.core.graph.parameters import parameters, table_specs
 from edgefront.core.graph.positions import write_positions
 from edgefront.core.graph.random_values import INT4_SCALE, values
 from edgefront.core.graph.state import Dtype, GraphOptions, check_pass
-from edgefront.core.graph.state import Logits as Logits
-from edgefront.core.graph.state import Mode as Mode
 from edgefront.core.graph.weights import WeightCache
 from edgefront.core.graph.writer import CONTRIBUTED, IR_VERSION, OPSET, GraphWriter
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.validation import one_of
-
-if TYPE_CHECKING:
-    from edgefront.core.graph.writer import GraphWriter
 
 
 def write_embedding(
@@ -82,8 +77,12 @@ def write_embedding(
     """
     with graph.within(f"{prefix}embedding"):
         d_model, name = architecture.d_model, f"{prefix}embedding"
-        many = len(table_specs(architecture)) > 1
-        hidden = _clustered(graph, architecture, name) if many else _single(graph, architecture, name)
+        if len(table_specs(architecture)) > 1:
+            hidden = _clustered(graph, architecture, name)
+        else:
+            hidden = graph.op("Gather", f"{name}.tables.0", graph.op("Reshape", graph.tokens, graph.integers(-1)))
+            if architecture.projected:
+                hidden = graph.op("Gemm", hidden, f"{name}.projections.0", transB=1)
         if architecture.embedding_factor != 1:
             hidden = graph.op("Mul", hidden, graph.number(architecture.embedding_factor))
         if architecture.embedding.segments:
@@ -94,13 +93,6 @@ def write_embedding(
         if architecture.embedding.norm:
             hidden = graph.norm(hidden, f"{name}.norm")
         return hidden
-
-
-def _single(graph: GraphWriter, architecture: Architecture, name: str) -> str:
-    """Rows of one embedding matrix, projected to d_model if its width differs; [batch·sequence, d_model]."""
-    tokens = graph.op("Reshape", graph.tokens, graph.integers(-1))
-    rows = graph.op("Gather", f"{name}.tables.0", tokens)
-    return graph.op("Gemm", rows, f"{name}.projections.0", transB=1) if architecture.projected else rows
 
 
 def _clustered(graph: GraphWriter, architecture: Architecture, name: str) -> str:

@@ -28,7 +28,7 @@ from edgefront.core.graph.build import (
 )
 from edgefront.core.graph.formats import Format, bytes_of, encode, format_of, int4_scales, int4_shape, quantise_int4
 from edgefront.core.graph.parameter import ParameterSpec
-from edgefront.core.graph.parameter_values import FORMAT, ParameterValues, SeededValues
+from edgefront.core.graph.parameter_values import FORMAT, ParameterValues, values_of
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.graph.state import GraphOptions
 from edgefront.core.number_formats import BLOCK_SIZE
@@ -51,13 +51,9 @@ def metadata(architecture: Architecture, weights: int | ParameterValues) -> dict
     return {
         "format": FORMAT,
         "digest": architecture.digest,
-        **_values(weights).about,
+        **values_of(weights).about,
         "architecture": architecture.canonical_json,
     }
-
-
-def _values(weights: int | ParameterValues) -> ParameterValues:
-    return SeededValues(weights) if isinstance(weights, int) else weights
 
 
 def write_onnx(
@@ -76,7 +72,7 @@ def write_onnx(
     Raises `InvalidInput` for a mode or window that the architecture does not have, `TooLarge` above protobuf's
     2 GiB (safetensors has no such bound), `Unavailable` where the disk is full.
     """
-    path, values = Path(path), _values(weights)
+    path, values = Path(path), values_of(weights)
     dtype, quantisation, in_place = options.dtype, options.quantisation, options.in_place
     model = unfilled_model(architecture, replace(options, fused=longest_generated(architecture) if in_place else None))
     specs = used_parameters(model, architecture)
@@ -129,7 +125,7 @@ def write_safetensors(architecture: Architecture, weights: int | ParameterValues
 
     `weights` as in `write_onnx`. Raises `Unavailable` where the disk is full.
     """
-    specs, values = parameters(architecture), _values(weights)
+    specs, values = parameters(architecture), values_of(weights)
     with whole_file(Path(path)) as file:
         file.write(safetensors_head(metadata(architecture, values), {spec.name: spec.shape for spec in specs}))
         for spec in specs:

@@ -23,7 +23,7 @@ from edgefront.core.graph.export import metadata
 from edgefront.core.graph.formats import Format, encode
 from edgefront.core.graph.gguf_vocabulary import GgufVocabulary, numbered, vocabulary_of
 from edgefront.core.graph.parameter import ParameterSpec
-from edgefront.core.graph.parameter_values import ParameterValues, SeededValues
+from edgefront.core.graph.parameter_values import ParameterValues, values_of
 from edgefront.core.graph.weights import WeightCache
 from edgefront.core.number_formats import GGUF_BLOCKS, GgufFormat
 from edgefront.core.spaces.architecture import Architecture
@@ -122,7 +122,7 @@ def write_gguf(
     form = gguf_form(architecture, numbers)
     size = architecture.embedding.vocab_size
     vocabulary = vocabulary_of(files or {}, size) or numbered(size)
-    values = SeededValues(weights) if isinstance(weights, int) else weights
+    values = values_of(weights)
 
     last: tuple[tuple[str, Format], NDArray[Any]] | None = None  # tensors of one parameter follow each other
 

@@ -148,21 +148,19 @@ def _tensors(architecture: Architecture, form: GgufForm, room: int) -> Iterator[
                 last = "weight"
             if spec.name == "output.bias":
                 owner = "output.tables"
-            yield _around(architecture, spec, f"{gguf.TENSOR_NAMES[names[owner][0]]}.{last}", room)
+            name = f"{gguf.TENSOR_NAMES[names[owner][0]]}.{last}"
+            positions = architecture.positions
+            if isinstance(positions, LearnedPositions) and owner == "positions":  # OPT's begin at a later row
+                shape, rows = (positions.length + room, architecture.d_model), slice(positions.offset, None)
+                yield GgufTensor(name, shape, spec, rows, kind="f32", room=room)
+            else:
+                yield GgufTensor(name, spec.shape, spec, kind="f32" if len(spec.shape) == 1 else None)
             continue
         index, part = int(owner.split(".")[1]), owner.split(".")[2]
         block = architecture.blocks[index]
         theirs = [gguf.TENSOR_NAMES[name].format(bid=places[index]) for name in names[f"{block.kind}.{part}"]]
         yield from _split(architecture, spec, [f"{name}.{last}" for name in theirs], index, form.kind in _NEIGHBOURS)
     yield from _made(architecture, form)
-
-
-def _around(architecture: Architecture, spec: ParameterSpec, name: str, room: int) -> GgufTensor:
-    positions = architecture.positions
-    if spec.name == "positions.weight" and isinstance(positions, LearnedPositions):  # OPT's begin at a later row
-        shape = (positions.length + room, architecture.d_model)
-        return GgufTensor(name, shape, spec, slice(positions.offset, None), kind="f32", room=room)
-    return GgufTensor(name, spec.shape, spec, kind="f32" if len(spec.shape) == 1 else None)
 
 
 def _split(
@@ -179,19 +177,15 @@ def _split(
         d_head = architecture.d_head(block)
         queries, keys = block.n_head * d_head, block.kv_heads * d_head
         counts = [queries, keys, keys]
-        order = [_neighbouring(count, d_head) if neighbours else np.arange(count) for count in counts[:2]]
+        order = [np.arange(count) for count in counts[:2]]
+        if neighbours:  # each feature of a head's first half is followed by its pair in the second
+            order = [rows.reshape(-1, 2, d_head // 2).swapaxes(1, 2).reshape(-1) for rows in order]
         rows = [order[0], queries + order[1], slice(queries + keys, None)]
     elif len(names) > 1 and isinstance(block, FeedForward):
         counts = [block.d_inner, block.d_inner]
         rows = [slice(block.d_inner), slice(block.d_inner, None)]
     for name, count, part in zip(names, counts, rows, strict=True):
         yield GgufTensor(name, (count, *spec.shape[1:]), spec, part, kind=kind)
-
-
-def _neighbouring(rows: int, d_head: int) -> NDArray[np.intp]:
-    """The rows of heads such that each feature of a first half is followed by its pair in the second half."""
-    order: NDArray[np.intp] = np.arange(rows).reshape(-1, 2, d_head // 2).swapaxes(1, 2).reshape(-1)
-    return order
 
 
 def _made(architecture: Architecture, form: GgufForm) -> Iterator[GgufTensor]:

@@ -124,9 +124,11 @@ def _of_bytes(described: Mapping[str, Any], tokens: list[str], types: list[int])
         pre = _split_as(described, merged=bool(merges))
         _check_whole(model, pre, {token["content"] for token in described.get("added_tokens") or []})
     else:  # of characters: each becomes the bytes that it has, which are joined first of all
-        for token, number in model["vocab"].items():
-            tokens[number] = _spelt(token)
-        merges = list(dict.fromkeys(_joined([tokens[number] for number in model["vocab"].values()])))
+        spelt = ["".join(_CHARACTERS[byte] for byte in token.encode()) for token in model["vocab"]]
+        for number, token in zip(model["vocab"].values(), spelt, strict=True):
+            tokens[number] = token
+        # They start with a byte that only starts a character.
+        merges = list(dict.fromkeys(f"{token[:end]} {token[end]}" for token in spelt for end in range(1, len(token))))
     return GgufVocabulary(tuple(tokens), tuple(types), tuple(merges) or NO_MERGES, pre)
 
 
@@ -289,24 +291,12 @@ def _check_whole(model: Mapping[str, Any], pre: str, added: Set[str]) -> None:
             raise _fault(f"model.ignore_merges {bool(model.get('ignore_merges'))}: no merges make {token!r}", token)
 
 
-def _spelt(text: str) -> str:
-    """A text as GPT-2 writes its bytes: itself where a byte is printable, else another character."""
-    return "".join(_CHARACTERS[byte] for byte in text.encode())
-
-
 def text_of(token: str) -> str:
     """The text that is written so; the token as it is where it is none."""
     try:
         return bytes(map(_CHARACTERS.index, token)).decode()
     except ValueError:  # a token beside those of bytes, such as a role's
         return token
-
-
-def _joined(characters: Sequence[str]) -> Iterator[str]:
-    """Merges that make characters of several bytes whole. They start with a byte that only starts a character."""
-    for character in characters:
-        for end in range(1, len(character)):
-            yield f"{character[:end]} {character[end]}"
 
 
 def _characters() -> Iterator[str]:

@@ -23,7 +23,7 @@ from edgefront.core.files import whole_file
 from edgefront.core.graph.export import metadata, safetensors_head
 from edgefront.core.graph.folder_tensors import WEIGHTS, FolderTensors, unfit
 from edgefront.core.graph.parameter import ParameterSpec
-from edgefront.core.graph.parameter_values import ParameterValues, SeededValues
+from edgefront.core.graph.parameter_values import ParameterValues, values_of
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.hugging_face import GENERATION_CONFIG
 from edgefront.core.spaces.architecture import Architecture
@@ -179,7 +179,7 @@ def write_transformers(
     express, `Unavailable` where the disk is full.
     """
     config = {**to_config(architecture), "dtype": "float32"}
-    values = SeededValues(weights) if isinstance(weights, int) else weights
+    values = values_of(weights)
     tensors = list(twins(architecture, config["model_type"]))
     specs = {spec.name: spec for spec in parameters(architecture)}
     # transformers takes only files whose format is pt.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,28 +20,6 @@ from edgefront.core.spaces.architecture import Architecture
 
 FORMAT = "edgefront"
 _LARGEST_HEADER = 100_000_000
-
-
-class ParameterValues(Protocol):
-    """The values of every parameter of one model."""
-
-    @property
-    def about(self) -> Mapping[str, str]:
-        """Entries for a file's metadata, besides the architecture."""
-        ...
-
-    @property
-    def int4_scale(self) -> float | None:
-        """The scale of every block in int4 (`core.graph.formats`); None: each has its own."""
-        ...
-
-    def chunks(self, spec: ParameterSpec) -> Iterator[NDArray[np.float32]]:
-        """All values in the order of the shape, flat, some at a time."""
-        ...
-
-    def scale(self, spec: ParameterSpec) -> float:
-        """What an int8 value of this parameter stands for (`core.graph.formats`)."""
-        ...
 
 
 def safetensors_header(path: Path) -> tuple[dict[str, Any], int]:
@@ -83,15 +61,19 @@ class SeededValues:
     """Untrained: random by seed."""
 
     int4_scale: float | None = INT4_SCALE
+    """The scale of every block in int4 (`core.graph.formats`); None: each has its own."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.about: Mapping[str, str] = {"seed": str(seed), "weights": "untrained, random by seed"}
+        """Entries for a file's metadata, besides the architecture."""
 
     def chunks(self, spec: ParameterSpec) -> Iterator[NDArray[np.float32]]:
+        """All values in the order of the shape, flat, some at a time."""
         return chunks(spec, self.seed)
 
     def scale(self, spec: ParameterSpec) -> float:
+        """What an int8 value of this parameter stands for (`core.graph.formats`)."""
         return RANDOM_SCALE
 
 
@@ -128,7 +110,10 @@ class StoredValues(GivenValues):
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-        metadata, entries, start = self._header()
+        entries, start = safetensors_header(self.path)
+        metadata = entries.pop("__metadata__", None)
+        if not isinstance(metadata, dict) or metadata.get("format") != FORMAT or "architecture" not in metadata:
+            raise self._wrong("does not describe its architecture")
         self.architecture = Architecture.parse(metadata["architecture"])
         if metadata.get("digest") != self.architecture.digest:
             raise self._wrong(
@@ -142,14 +127,6 @@ class StoredValues(GivenValues):
         )
         if entries:
             raise self._wrong(f"holds {min(entries)}, which is not a parameter of its architecture")
-
-    def _header(self) -> tuple[dict[str, str], dict[str, Any], int]:
-        """Metadata, entries by parameter, and where the data begins."""
-        entries, start = safetensors_header(self.path)
-        metadata = entries.pop("__metadata__", None)
-        if not isinstance(metadata, dict) or metadata.get("format") != FORMAT or "architecture" not in metadata:
-            raise self._wrong("does not describe its architecture")
-        return metadata, entries, start
 
     def _mapped(self, spec: ParameterSpec, entries: dict[str, Any], data: NDArray[np.uint8]) -> NDArray[np.float32]:
         entry = entries.pop(spec.name, None)
@@ -168,3 +145,12 @@ class StoredValues(GivenValues):
         return InvalidInput(
             f"{self.path} {what}", field="path", value=str(self.path), allowed="a safetensors file written by edgefront"
         )
+
+
+ParameterValues = SeededValues | GivenValues
+"""The values of every parameter of one model."""
+
+
+def values_of(weights: int | ParameterValues) -> ParameterValues:
+    """Those given, or the untrained ones of a seed."""
+    return SeededValues(weights) if isinstance(weights, int) else weights

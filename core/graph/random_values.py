@@ -51,15 +51,10 @@ def chunks(spec: ParameterSpec, seed: int, start: int = 0) -> Iterator[NDArray[n
         for at in range(start, spec.size, CHUNK):
             yield constant[: min(CHUNK, spec.size - at)]
         return
-    key = _key(spec.name, seed)
+    # 128 bits of SHA-256 over "seed:name", as two little-endian words.
+    key = np.frombuffer(hashlib.sha256(f"{seed}:{spec.name}".encode()).digest()[:16], "<u8").astype(np.uint64)
     for at in range(start, spec.size, CHUNK):
         yield _random(key, at, min(CHUNK, spec.size - at))
-
-
-def _key(name: str, seed: int) -> NDArray[np.uint64]:
-    """128 bits of SHA-256 over "seed:name", as two little-endian words."""
-    hashed = hashlib.sha256(f"{seed}:{name}".encode()).digest()
-    return np.frombuffer(hashed[:16], "<u8").astype(np.uint64)
 
 
 def _random(key: NDArray[np.uint64], start: int, count: int) -> NDArray[np.float32]:

@@ -8,12 +8,10 @@ divides by the root mean square of those: its gain makes up for that, so channel
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from edgefront.core.graph.parameter import ParameterSpec
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.inherit.importance import Importance
 from edgefront.core.quality.cut_table import CutTable, no_part
@@ -26,51 +24,42 @@ Places = tuple[Tensor | None, ...]
 """For each axis of a tensor, int64 indices of what is kept; None keeps all."""
 
 
-@dataclass(frozen=True, eq=False)
-class Kept:
-    """What of a parent a child keeps."""
-
-    blocks: tuple[int, ...]
-    """Of each block of the child, the number of the parent's block that it is a part of."""
-    channels: Tensor
-    """int64 [child's d_model], rising."""
-    units: tuple[Tensor, ...]
-    """Of each block of the child, int64, rising: heads of queries, inner units, or features of a short convolution;
-    empty of other kinds."""
-
-
 def inherited(weights: Weights, child: Architecture, table: CutTable, importance: Importance) -> dict[str, Tensor]:
     """The child's tensors by name, copied from the parent's.
 
     `InvalidInput` names the first field or tensor in which the child is no part of the parent.
     """
     parent = table.parent
-    kept = kept_in(child, table, importance)
-    places = dict(_places(parent, child, kept))
+    blocks = [int(place) for place in table.align_part(child).blocks[0]]
+    channels = _best(importance.channels, child.d_model)
+    places = dict(_ends(parent, child, channels))
+    for index, place in enumerate(blocks):
+        part, whole = child.blocks[index], parent.blocks[place]
+        units = units_of(part, whole, importance.units[place], child.d_model)
+        for name, where in _block(parent, part, whole, units, channels):
+            places[f"blocks.{index}.{name}"] = (f"blocks.{place}.{name}", where)
     tensors = {}
     for spec in parameters(child):
-        name, where = places[spec.name] if spec.name in places else _unknown(spec)
+        if spec.name not in places:
+            raise no_part(f"{spec.name} is inherited from no tensor", spec.name, list(spec.shape))
+        name, where = places[spec.name]
         if name not in weights:
             raise no_part(f"{spec.name} is of no tensor of the parent", spec.name, name)
-        tensor = _taken(weights[name], where)
-        if (energy := importance.energies.get(name.removesuffix(".weight"))) is not None:
-            tensor = tensor * _gain(energy, kept.channels)
+        tensor = weights[name]
+        for axis, rows in enumerate(where):
+            if rows is not None:
+                tensor = tensor.index_select(axis, rows)
+        tensor = tensor.clone()
+        energy = importance.energies.get(name.removesuffix(".weight"))
+        if energy is not None and energy.any():
+            # Root mean square of the norm's input over the channels that are kept, by that over all of them.
+            left, whole = energy[channels].double().mean(), energy.double().mean()
+            tensor = tensor * float((left / whole).sqrt())
         if tuple(tensor.shape) != spec.shape:
             what = f"{spec.name} of {list(spec.shape)} is no part of the parent's {list(weights[name].shape)}"
             raise no_part(what, spec.name, list(spec.shape))
         tensors[spec.name] = tensor
     return tensors
-
-
-def kept_in(child: Architecture, table: CutTable, importance: Importance) -> Kept:
-    """Blocks, channels and units of the parent that the child keeps. `InvalidInput` where it is no part of it."""
-    parent = table.parent
-    blocks = tuple(int(place) for place in table.align_part(child).blocks[0])
-    units = tuple(
-        units_of(child.blocks[index], parent.blocks[place], importance.units[place], child.d_model)
-        for index, place in enumerate(blocks)
-    )
-    return Kept(blocks, _best(importance.channels, child.d_model), units)
 
 
 def _best(importance: Tensor, count: int) -> Tensor:
@@ -87,13 +76,9 @@ def units_of(part: Block, whole: Block, importance: Tensor, d_model: int) -> Ten
         return _best(importance, d_model)
     if isinstance(part, FeedForward):
         return _best(importance, part.d_inner)
-    if isinstance(part, Attention) and isinstance(whole, Attention):
-        return _heads(part, whole, importance)
-    return torch.empty(0, dtype=torch.int64)
-
-
-def _heads(part: Attention, whole: Attention, importance: Tensor) -> Tensor:
-    """Heads of queries: of each key/value head's group the best, of the groups those whose best heads are."""
+    if not isinstance(part, Attention) or not isinstance(whole, Attention):
+        return torch.empty(0, dtype=torch.int64)
+    # Heads of queries: of each key/value head's group the best, of the groups those whose best heads are.
     each, of = part.n_head // part.kv_heads, whole.n_head // whole.kv_heads
     grouped = importance.view(whole.kv_heads, of)
     heads = torch.stack([_best(group, each) for group in grouped])  # within their groups
@@ -103,15 +88,6 @@ def _heads(part: Attention, whole: Attention, importance: Tensor) -> Tensor:
 
 
 # Indices of each tensor -------------------------------------------------------------------------------------------
-
-
-def _places(parent: Architecture, child: Architecture, kept: Kept) -> Iterator[tuple[str, tuple[str, Places]]]:
-    """Name in the child → name in the parent, and what of it is kept."""
-    yield from _ends(parent, child, kept.channels)
-    for index, (place, units) in enumerate(zip(kept.blocks, kept.units, strict=True)):
-        part, whole = child.blocks[index], parent.blocks[place]
-        for name, where in _block(parent, part, whole, units, kept.channels):
-            yield f"blocks.{index}.{name}", (f"blocks.{place}.{name}", where)
 
 
 def _ends(parent: Architecture, child: Architecture, channels: Tensor) -> Iterator[tuple[str, tuple[str, Places]]]:
@@ -186,20 +162,3 @@ def _short_conv(d_model: int, features: Tensor, channels: Tensor) -> Iterator[tu
 
 def _rows(heads: Tensor, d_head: int) -> Tensor:
     return (heads[:, None] * d_head + torch.arange(d_head)).flatten()
-
-
-def _taken(tensor: Tensor, where: Places) -> Tensor:
-    for axis, places in enumerate(where):
-        if places is not None:
-            tensor = tensor.index_select(axis, places)
-    return tensor.clone()
-
-
-def _gain(energy: Tensor, channels: Tensor) -> float:
-    """Root mean square of a norm's input over the channels that are kept, by that over all of them."""
-    kept, whole = energy[channels].double().mean(), energy.double().mean()
-    return float((kept / whole).sqrt()) if whole > 0 else 1.0
-
-
-def _unknown(spec: ParameterSpec) -> tuple[str, Places]:
-    raise no_part(f"{spec.name} is inherited from no tensor", spec.name, list(spec.shape))

@@ -157,10 +157,6 @@ class FramedSpace(SearchSpace, ABC):
     def _genes(self) -> dict[str, Gene]:
         return {gene.name: gene for gene in self.gene_list}
 
-    def _divs(self) -> tuple[int, ...]:
-        gene = self._genes.get("div")
-        return (self.frame.embedding.div,) if gene is None else tuple(map(int, gene.values))
-
     def _d_embeds(self, width: int) -> dict[int, Value]:
         """Width of the embedding → the first value of gene d_embed that means it, in the gene's order."""
         gene = self._genes.get("d_embed")
@@ -176,8 +172,8 @@ class FramedSpace(SearchSpace, ABC):
 
     def _embeddings(self, width: int) -> list[Genome]:
         """The genes of each permitted embedding of a model of this width, in the order of their values."""
-        chosen = list(self._d_embeds(width).values())
-        every = [{"div": div, "d_embed": value} for div in self._divs() for value in chosen]
+        divs = self._genes["div"].values if "div" in self._genes else (self.frame.embedding.div,)
+        every = [{"div": div, "d_embed": value} for div in divs for value in self._d_embeds(width).values()]
         return [{name: value for name, value in genes.items() if name in self._genes} for genes in every]
 
     def build(self, genome: Genome, blocks: Sequence[Block]) -> Architecture:

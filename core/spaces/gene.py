@@ -36,7 +36,13 @@ class Gene:
 
         Raises `SpaceError` if a value is not among `options`, or if none is left.
         """
-        values = self._range(narrowing) if isinstance(narrowing, Mapping) else self._list(narrowing)
+        if isinstance(narrowing, Mapping):
+            values = self._range(narrowing)
+        else:
+            values = tuple(narrowing) if isinstance(narrowing, list | tuple) else (narrowing,)
+            for value in values:
+                if isinstance(value, bool) or not isinstance(value, int | str) or value not in self.options:
+                    raise self._error(f"{self.name} cannot be {short(value)} in this space", value)
         if not values:
             raise self._error(f"narrowing {self.name} to {short(narrowing)} leaves no value", narrowing)
         return self.keeping(values)
@@ -53,13 +59,6 @@ class Gene:
         if self.options != self.values:
             described["options"] = list(self.options)
         return {**described, "per_layer": self.per_layer}
-
-    def _list(self, narrowing: Any) -> tuple[Value, ...]:
-        chosen = narrowing if isinstance(narrowing, list | tuple) else [narrowing]
-        for value in chosen:
-            if isinstance(value, bool) or not isinstance(value, int | str) or value not in self.options:
-                raise self._error(f"{self.name} cannot be {short(value)} in this space", value)
-        return tuple(chosen)
 
     def _range(self, bounds: Mapping[str, Any]) -> tuple[Value, ...]:
         unknown = sorted(str(key) for key in set(bounds) - _RANGE_KEYS)

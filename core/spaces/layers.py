@@ -76,7 +76,8 @@ class LayeredSpace(LayerStacks):
         if layers is None or len(layers) not in self.gene("n_layer").values:
             return None
         genome: Genome = {"n_layer": len(layers), "d_model": architecture.d_model}
-        genome |= {name: self._end_of(architecture, name) for name in ENDS if name in self._genes}
+        ends = (architecture.embedding.vocab_size, self._output_of(architecture.output.tied))
+        genome |= {name: value for name, value in zip(ENDS, ends, strict=True) if name in self._genes}
         genome |= {name: self.gene(name).values[0] for name in (MIN_ATTENTION, "layers") if name in self._genes}
         first = next((mixer for mixer, _ in layers if isinstance(mixer, Attention)), None)
         heads = {} if first is None else {"d_head": architecture.d_head(first), "n_head": first.n_head}
@@ -87,8 +88,9 @@ class LayeredSpace(LayerStacks):
                 continue
             said = next((values[name] for values in shown if name in values), self._genes[name].values[0])
             genome[name] = [values.get(name, said) for values in shown] + [said] * (self.depth - len(layers))
-        if any(value not in self._genes[name].values for name, held in genome.items() for value in _listed(held)):
-            return None
+        for name, held in genome.items():
+            if not set(held if isinstance(held, list) else [held]) <= set(self._genes[name].values):
+                return None
         repaired = self.repair(genome)
         return repaired if self.architecture(repaired) == architecture else None
 
@@ -212,18 +214,13 @@ class LayeredSpace(LayerStacks):
 
     def _blocks(self, genome: Genome) -> Iterator[Block]:
         for layer in range(genome["n_layer"]):
-            values = {name: _at(genome[name], layer) for name in self._genes}
-            if self.attends(genome, layer):
+            values = {name: held[layer] if isinstance(held, list) else held for name, held in genome.items()}
+            if values[self.deciding] in self.can_attend:
                 yield self.block(ATTENTION, values)
             elif self.deciding == "mixer":
                 yield self.short_conv
             if values["d_inner"]:
                 yield self.block("feed_forward", values)
-
-    def attends(self, genome: Genome, layer: int) -> bool:
-        """Whether this layer has attention."""
-        attends: bool = _at(genome[self.deciding], layer) in self.can_attend
-        return attends
 
     # Narrowing ---------------------------------------------------------------------------------------------------
 
@@ -296,10 +293,6 @@ class LayeredSpace(LayerStacks):
     def _output_of(self, tied: bool) -> str:
         return TIED if tied else UNTIED
 
-    def _end_of(self, architecture: Architecture, name: str) -> Value:
-        tied = self._output_of(architecture.output.tied)
-        return architecture.embedding.vocab_size if name == "vocab_size" else tied
-
     def _shown(self, mixer: Block | None, fed: FeedForward | None) -> dict[str, Value]:
         """Gene → value, of what a layer shows."""
         values: dict[str, Value] = {"d_inner": 0 if fed is None else fed.d_inner}
@@ -326,14 +319,6 @@ def _layers(architecture: Architecture) -> list[tuple[Block | None, FeedForward 
         else:
             return None
     return layers
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
-
-
-def _at(value: Any, layer: int) -> Any:
-    return value[layer] if isinstance(value, list) else value
 
 
 def _nearest(values: Sequence[Value], ideal: int) -> int:

@@ -13,7 +13,6 @@ from packages import DESCRIPTIONS
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.inherit.parts import narrowed, part_of, random_part, stated
-from edgefront.core.inherit.tensors import kept_in
 from edgefront.core.nn.blocks.short_conv import ShortConvBlock
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load
@@ -203,10 +202,10 @@ def test_layers_without_positions_are_never_parts_of_those_with_rotary_ones() ->
     attention, fed = canonical["blocks"][:2]
     blocks = [attention, fed, {**attention, "rope": False}, fed, attention, fed]
     of = LanguageModel(Architecture.parse({**canonical, "blocks": blocks}))
-    table, units, rng = CutTable.trivial(of.architecture), importance(of), np.random.default_rng(0)
+    table, rng = CutTable.trivial(of.architecture), np.random.default_rng(0)
     for _ in range(40):
         part = random_part(of.architecture, rng)
-        for block, place in zip(part.blocks, kept_in(part, table, units).blocks, strict=True):
+        for block, place in zip(part.blocks, table.align_part(part).blocks[0], strict=True):
             assert getattr(block, "rope", None) == getattr(of.architecture.blocks[place], "rope", None)
 
 
@@ -242,4 +241,4 @@ def test_a_narrower_model_is_no_part_of_one_whose_embedding_is_scaled_by_its_wid
     narrower = part_of(of, stated(of), of.d_model - 2)
     assert not table.align_one(narrower).is_part[0]
     with pytest.raises(InvalidInput, match="scaled by √d_model"):
-        kept_in(narrower, table, importance(LanguageModel(of)))
+        table.align_part(narrower)

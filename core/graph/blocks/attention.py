@@ -125,7 +125,11 @@ def write(context: GraphContext, block: Attention, prefix: str, hidden: str) -> 
         scale = graph.number(1 / math.sqrt(d_head))
         owner = f"{context.prefix}positions" if positions.shared else prefix
         u, v = f"{owner}.u", f"{owner}.v"
-        content, position = (_biased(graph, q, bias, scale, n_head, d_head) for bias in (u, v))
+        parts = []
+        for bias_of in (u, v):  # (q + bias)/√d_head, [batch, head, sequence, d_head]
+            total = graph.op("Mul", graph.op("Add", graph.unflatten(q, n_head, d_head), bias_of), scale)
+            parts.append(graph.op("Transpose", total, perm=[0, 2, 1, 3]))
+        content, position = parts
         shifted = _position_scores(context, position, f"{prefix}.relative.weight", n_head, d_head, window)
         scores = graph.op("Add", graph.op("MatMul", content, keys), shifted)
     else:
@@ -162,12 +166,6 @@ def _grouped(context: GraphContext, block: Attention, rows: str, matrices: str, 
     )
     product = graph.op("MatMul", graph.op("Reshape", rows, shape), matrices)
     return graph.op("Reshape", product, graph.memoized(f"ungrouped {block.n_head}", apart))
-
-
-def _biased(graph: GraphWriter, q: str, bias: str, scale: str, n_head: int, d_head: int) -> str:
-    """(q + bias)/√d_head: [batch·sequence, width] and (head, d_head) → [batch, head, sequence, d_head]."""
-    total = graph.op("Mul", graph.op("Add", graph.unflatten(q, n_head, d_head), bias), scale)
-    return graph.op("Transpose", total, perm=[0, 2, 1, 3])
 
 
 def _position_scores(context: GraphContext, q: str, weight: str, n_head: int, d_head: int, window: int | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from edgefront.core.graph.parameter import ParameterSpec, linear, norms
@@ -43,17 +44,13 @@ def write(context: GraphContext, block: ShortConv, prefix: str, hidden: str) -> 
     last = (graph.integers(1 - kernel), graph.integers(2**63 - 1), graph.integers(1))
     context.carry(f"{prefix}.inputs", graph.op("Slice", inputs, *last))
     taps = graph.ops("Split", f"{prefix}.conv.weight", outputs=kernel, axis=0, num_outputs=kernel)
-    parts = [graph.op("Mul", _shifted(context, inputs, place), tap) for place, tap in enumerate(taps)]
+    parts = []
+    for place, tap in enumerate(taps):  # as many tokens as the segment has, from this place on
+        start = graph.integers(place)
+        stop = graph.memoized(f"sequence + {place}", partial(graph.op, "Add", graph.sequence(), start))
+        parts.append(graph.op("Mul", graph.op("Slice", inputs, start, stop, graph.integers(1)), tap))
     if block.bias:
         parts.append(f"{prefix}.conv.bias")
     mixed = graph.op("Mul", gate_out, graph.op("Sum", *parts))
     update = graph.linear(graph.flatten(mixed, d), f"{prefix}.out", bias=block.bias)
     return context.added(prefix, hidden, update)
-
-
-def _shifted(context: GraphContext, inputs: str, place: int) -> str:
-    """As many tokens as the segment has, from this place of [batch, kernel - 1 + sequence, d_model] on."""
-    graph = context.graph
-    start = graph.integers(place)
-    stop = graph.memoized(f"sequence + {place}", lambda: graph.op("Add", graph.sequence(), start))
-    return graph.op("Slice", inputs, start, stop, graph.integers(1))

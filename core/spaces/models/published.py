@@ -52,7 +52,9 @@ def published_architecture(model: PublishedModel) -> Architecture:
 def expressed(model: PublishedModel) -> Architecture | str:
     """The architecture of a published model, or why no description has it."""
     if model.config is None or model.unknown:
-        return "; ".join(part for part in (_lacking(model), _not_stated(model)) if part)
+        if model.unknown and CONFIG not in model.unknown:
+            return "; ".join(filter(None, (_lacking(model), f"no source states {', '.join(model.unknown)}")))
+        return _lacking(model) or "its config.json was not read"
     try:
         architecture = from_config(model.config)
     except InvalidInput as error:
@@ -66,9 +68,3 @@ def expressed(model: PublishedModel) -> Architecture | str:
 
 def _lacking(model: PublishedModel) -> str:
     return "" if model.needs is None else f"it has {model.needs}, which a description cannot express"
-
-
-def _not_stated(model: PublishedModel) -> str:
-    if model.unknown and CONFIG not in model.unknown:
-        return f"no source states {', '.join(model.unknown)}"
-    return "" if model.needs else "its config.json was not read"
