@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from edgefront.core.spaces.gene import Gene, Value
 from edgefront.core.spaces.space import Genome, SearchSpace
 
@@ -38,3 +40,13 @@ def places(space: SearchSpace) -> list[Place]:
 def blank(space: SearchSpace) -> Genome:
     """A genome with nothing in its places."""
     return {gene.name: [None] * space.depth if gene.per_layer else None for gene in space.gene_list}
+
+
+def mutated(space: SearchSpace, genome: Genome, rng: np.random.Generator, probability: float) -> Genome:
+    """A copy in which each place is drawn again with this probability; the others stay or are repaired."""
+    return space.rules.decode(space.rules.mutate(space.rules.encode([genome]), rng, probability))[0]
+
+
+def crossed(space: SearchSpace, a: Genome, b: Genome, rng: np.random.Generator, probability: float = 0.5) -> Genome:
+    """Each place from `b` with this probability, else from `a`, then repaired."""
+    return space.rules.decode(space.rules.cross(space.rules.encode([a]), space.rules.encode([b]), rng, probability))[0]

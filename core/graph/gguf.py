@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,25 +48,8 @@ _SHARE = 4
 _COPIED_BY_ALL = frozenset({"q4_0", "q4_k", "iq4_nl"})
 _COPIED_BY_SOME = frozenset({"q8_0", "q5_k", "q6_k"})
 """Formats that llama.cpp copies into the layouts of all processors' kernels, and those only into ARM's (2026.10)."""
-_FILE_TYPES: Mapping[GgufFormat, str] = {
-    "float32": "ALL_F32",
-    "float16": "MOSTLY_F16",
-    "q8_0": "MOSTLY_Q8_0",
-    "q4_0": "MOSTLY_Q4_0",
-    "q4_k_m": "MOSTLY_Q4_K_M",
-    "q5_k_m": "MOSTLY_Q5_K_M",
-    "q6_k": "MOSTLY_Q6_K",
-    "iq4_nl": "MOSTLY_IQ4_NL",
-}
-
-
-class _Data(Protocol):
-    """What gguf writes of a tensor: what looks like an array to it."""
-
-    @property
-    def nbytes(self) -> int: ...
-
-    def tofile(self, file: Any, /) -> None: ...
+_FILE_TYPES = {"float32": "ALL_F32", "float16": "MOSTLY_F16"}
+"""llama.cpp's names of the number formats that it calls otherwise."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +87,10 @@ class _PartOfFile:
                     raise OSError(errno.EIO, "the file became shorter", str(self.path))
                 file.write(buffer[:count])
                 left -= count
+
+
+_Data = _Array | _PartOfFile
+"""What gguf writes of a tensor: it looks like an array to it."""
 
 
 def write_gguf(
@@ -240,7 +227,7 @@ def _write(
     writer.add_name(about.get("name") or f"edgefront-{architecture.digest[:12]}")
     if licence := about.get("licence"):
         writer.add_license(licence)
-    writer.add_file_type(getattr(gguf.LlamaFileType, _FILE_TYPES[numbers]))
+    writer.add_file_type(getattr(gguf.LlamaFileType, _FILE_TYPES.get(numbers, f"MOSTLY_{numbers.upper()}")))
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     stated = MAX_LENGTH if measured else architecture.stated_length
     longest = stated if architecture.max_length is None else architecture.max_length + int(measured)

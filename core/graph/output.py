@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from edgefront.core.graph.parameters import own_projection, table_specs
 from edgefront.core.graph.state import Logits
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.embeddings_and_head import Cluster
 
 if TYPE_CHECKING:
     from edgefront.core.graph.writer import GraphWriter
@@ -111,26 +110,20 @@ def _token_logits(graph: GraphWriter, architecture: Architecture, features: list
         together = graph.op("Gemm", features[0], _tables(architecture, 0), *bias, transB=1)
         return _split(graph, architecture, together, 1)
     biases = _split(graph, architecture, "output.bias", 0) if architecture.output_bias else []
-    return [
-        graph.op(
-            "Gemm", rows, _rows(graph, architecture, cluster), *biases[cluster.index : cluster.index + 1], transB=1
-        )
-        for rows, cluster in zip(features, parts, strict=True)
-    ]
+    logits = []
+    for rows, cluster in zip(features, parts, strict=True):
+        table = _tables(architecture, cluster.index)
+        if len(table_specs(architecture)) == 1:  # its rows of the shared one
+            ends = (graph.integers(cluster.start), graph.integers(cluster.stop), graph.integers(0))
+            table = graph.op("Slice", _tables(architecture, 0), *ends)
+        logits.append(graph.op("Gemm", rows, table, *biases[cluster.index : cluster.index + 1], transB=1))
+    return logits
 
 
 def _split(graph: GraphWriter, architecture: Architecture, value: str, axis: int) -> list[str]:
     """The value's parts by cluster along an axis of vocab_size."""
     sizes = [cluster.size for cluster in architecture.clusters]
     return graph.ops("Split", value, graph.integers(*sizes), outputs=len(sizes), axis=axis) if sizes[1:] else [value]
-
-
-def _rows(graph: GraphWriter, architecture: Architecture, cluster: Cluster) -> str:
-    """(cluster.size, cluster.width): the cluster's own matrix, or with div = 1 its rows of the shared one."""
-    if len(table_specs(architecture)) > 1:
-        return _tables(architecture, cluster.index)
-    rows = (graph.integers(cluster.start), graph.integers(cluster.stop), graph.integers(0))
-    return graph.op("Slice", _tables(architecture, 0), *rows)
 
 
 def _tables(architecture: Architecture, index: int) -> str:

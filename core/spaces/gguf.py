@@ -228,7 +228,13 @@ def _faults(architecture: Architecture, kind: GgufKind, rules: KindRules) -> Ite
                     yield Fault(f"blocks.{alone}.kind", architecture.blocks[alone].kind, _expected_blocks(kind, rules))
     yield from _attention_faults(architecture, kind, rules)
     if rules.convolutions:
-        yield from _convolution_faults(architecture, kind)
+        convolutions = of_kind(architecture, ShortConv)
+        if not convolutions:
+            yield Fault("blocks", len(architecture.blocks), f"its {kind} has a short_conv among them")
+        for index, block in convolutions:
+            if block.bias:
+                yield Fault(f"blocks.{index}.bias", block.bias, f"its {kind} has False")
+        yield from uneven(convolutions, f"its {kind} has", kernel=lambda block: block.kernel)
     for index, block in of_kind(architecture, FeedForward):
         if block.gated != rules.gated:
             yield Fault(f"blocks.{index}.gated", block.gated, f"its {kind} has {rules.gated}")
@@ -353,16 +359,6 @@ def _local_faults(architecture: Architecture, kind: GgufKind) -> Iterator[Fault]
             yield Fault(f"blocks.{index}.theta", rotary.theta, f"its {kind} has {LOCAL_BASE} in layer {layer}")
         elif not is_local and rotary not in (None, positions):
             yield Fault(f"blocks.{index}.theta", block.theta, f"its {kind} has positions.theta in layer {layer}")
-
-
-def _convolution_faults(architecture: Architecture, kind: GgufKind) -> Iterator[Fault]:
-    convolutions = of_kind(architecture, ShortConv)
-    if not convolutions:
-        yield Fault("blocks", len(architecture.blocks), f"its {kind} has a short_conv among them")
-    for index, block in convolutions:
-        if block.bias:
-            yield Fault(f"blocks.{index}.bias", block.bias, f"its {kind} has False")
-    yield from uneven(convolutions, f"its {kind} has", kernel=lambda block: block.kernel)
 
 
 def _unquantised(architecture: Architecture, numbers: str) -> Iterator[Fault]:

@@ -97,7 +97,12 @@ def _faults(base: LayeredSpace, model: Architecture) -> Iterator[Fault]:
         if not isinstance(block, kinds):
             yield Fault(f"blocks.{index}.kind", block.kind, f"its blocks are {allowed}")
     if has_mixers:
-        yield from _unpaired(model)
+        unpaired = [at for at, block in enumerate(model.blocks) if isinstance(block, FeedForward) == (at % 2 == 0)]
+        for index in unpaired[:1]:
+            reason = "its layers are a mixer and then a feed_forward"
+            yield Fault(f"blocks.{index}.kind", model.blocks[index].kind, reason)
+        if not unpaired and len(model.blocks) % 2:
+            yield Fault("blocks", len(model.blocks), "its layers have two blocks each")
     for index, attention in of_kind(model, Attention):
         if attention.attends != "self":
             yield Fault(f"blocks.{index}.attends", attention.attends, "its attention sees its own sequence")
@@ -116,16 +121,6 @@ def _faults(base: LayeredSpace, model: Architecture) -> Iterator[Fault]:
         yield from uneven(attentions, who, d_head=model.d_head)
     yield from uneven(of_kind(model, FeedForward), who, gated=attrgetter("gated"), bias=attrgetter("bias"))
     yield from uneven(of_kind(model, ShortConv), who, kernel=attrgetter("kernel"), bias=attrgetter("bias"))
-
-
-def _unpaired(model: Architecture) -> Iterator[Fault]:
-    """The first block that does not pair up as a mixer and then a feed-forward block."""
-    for index, block in enumerate(model.blocks):
-        if isinstance(block, FeedForward) == (index % 2 == 0):
-            yield Fault(f"blocks.{index}.kind", block.kind, "its layers are a mixer and then a feed_forward")
-            return
-    if len(model.blocks) % 2:
-        yield Fault("blocks", len(model.blocks), "its layers have two blocks each")
 
 
 # The space ------------------------------------------------------------------------------------------------------------

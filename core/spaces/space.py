@@ -223,15 +223,6 @@ class SearchSpace(ABC):
         """So many genomes, as `sample` draws them, at a fraction of the time."""
         return self.rules.decode(self.rules.sample(count, rng))
 
-    def mutate(self, genome: Genome, rng: np.random.Generator, probability: float) -> Genome:
-        """A copy in which each place is resampled with this probability; the others stay or are repaired."""
-        return self.rules.decode(self.rules.mutate(self.rules.encode([genome]), rng, probability))[0]
-
-    def crossover(self, a: Genome, b: Genome, rng: np.random.Generator, probability: float = 0.5) -> Genome:
-        """Uniform crossover: each place from `b` with this probability, else from `a`, then repaired."""
-        first, second = self.rules.encode([a]), self.rules.encode([b])
-        return self.rules.decode(self.rules.cross(first, second, rng, probability))[0]
-
     def repair(self, genome: Genome) -> Genome:
         """The genome of this space nearest to this one: each value that is not permitted moves to the nearest, which
         is the smaller of two, and the first one where they are no numbers.

@@ -131,7 +131,10 @@ def from_config(config: Mapping[str, Any]) -> Architecture:
     if kind not in READERS:
         fields.ignore(*config)  # what its fields mean is not known
     _check_quantisation(fields)
-    _check_classes(fields)
+    # The model that a file is of: one that scores tokens, or that without its output.
+    for name in fields.get("architectures", (list,), "a list", []):
+        if not str(name).endswith(_CLASSES) and str(name) not in _WITHOUT_OUTPUT:
+            fields.fault("architectures", name, "only language models can be expressed", " or ".join(_CLASSES))
     fields.either("dtype", "torch_dtype")
     fields.fixed("is_encoder_decoder", False)
     fields.fixed("add_cross_attention", False)
@@ -155,14 +158,6 @@ def _check_quantisation(fields: Fields) -> None:
             what = f"its weights are quantised{f' ({short(method)})' if method else ''}"
             allowed = "the model that it was made from, with weights in float32, float16 or bfloat16"
             fields.fault(field, None, f"{what}: take {allowed}", allowed)
-
-
-def _check_classes(fields: Fields) -> None:
-    """The model that a file is of: one that scores tokens, or that without its output."""
-    names: list[Any] = fields.get("architectures", (list,), "a list", [])
-    for name in names:
-        if not str(name).endswith(_CLASSES) and str(name) not in _WITHOUT_OUTPUT:
-            fields.fault("architectures", name, "only language models can be expressed", " or ".join(_CLASSES))
 
 
 def to_config(architecture: Architecture) -> dict[str, Any]:
