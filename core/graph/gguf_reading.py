@@ -76,7 +76,7 @@ class GgufFile:
     # The description -----------------------------------------------------------------------------------------------
 
     def _description(self) -> dict[str, Any]:
-        kind = self._fields.get("general.architecture")
+        kind: Any = self._fields.get("general.architecture")
         if kind not in _KINDS:
             raise self._fault(
                 f"is of architecture {kind}, which is not known; there are {', '.join(_KINDS)}", "general.architecture"

@@ -7,25 +7,57 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from edgefront.core.errors import ArchitectureError
-from edgefront.core.spaces.block import Attention, Block, FeedForward, Srupp
+from edgefront.core.spaces.block import Attention, Biases, Block, FeedForward, Srupp
 from edgefront.core.spaces.embeddings_and_head import (
+    Embedding,
+    Output,
+    Positions,
     RelativePositions,
     RotaryPositions,
     SinusoidalPositions,
 )
 
-if TYPE_CHECKING:
-    from edgefront.core.spaces.architecture import Architecture
+
+class Parts(Protocol):
+    """What the rules ask of an architecture: see `core.spaces.architecture`."""
+
+    @property
+    def d_model(self) -> int: ...
+    @property
+    def causal(self) -> bool: ...
+    @property
+    def positions(self) -> Positions: ...
+    @property
+    def context_length(self) -> int | None: ...
+    @property
+    def embedding(self) -> Embedding: ...
+    @property
+    def blocks(self) -> tuple[Block, ...]: ...
+    @property
+    def output(self) -> Output: ...
+    @property
+    def source(self) -> Parts | None: ...
+    @property
+    def d_embed(self) -> int: ...
+    @property
+    def max_length(self) -> int | None: ...
+    @property
+    def norms_input(self) -> bool: ...
+    @property
+    def output_bias(self) -> bool: ...
+    def d_head(self, block: Attention) -> int: ...
+    def rotary(self, block: Attention) -> RotaryPositions | None: ...
+    def attention_bias(self, block: Attention) -> Biases: ...
 
 
 def _fault(field: str, reason: str, value: object, allowed: str) -> ArchitectureError:
     return ArchitectureError(f"{field} {reason}", field=field, value=value, allowed=allowed)
 
 
-def faults(model: Architecture) -> Iterator[ArchitectureError]:
+def faults(model: Parts) -> Iterator[ArchitectureError]:
     """What does not go together in an architecture whose parts are each valid: of each rule the first fault first."""
     yield from _head_faults(model)
     yield from _parallel_faults(model)
@@ -72,7 +104,7 @@ def faults(model: Architecture) -> Iterator[ArchitectureError]:
         )
 
 
-def _head_faults(model: Architecture) -> Iterator[ArchitectureError]:
+def _head_faults(model: Parts) -> Iterator[ArchitectureError]:
     for index, block in enumerate(model.blocks):
         if isinstance(block, Attention) and block.d_head is None and model.d_model % block.n_head:
             yield _fault(
@@ -90,7 +122,7 @@ def _head_faults(model: Architecture) -> Iterator[ArchitectureError]:
             )
 
 
-def _parallel_faults(model: Architecture) -> Iterator[ArchitectureError]:
+def _parallel_faults(model: Parts) -> Iterator[ArchitectureError]:
     before: Block | None = None
     for index, block in enumerate(model.blocks):
         if isinstance(block, FeedForward) and block.parallel is not None:
@@ -106,7 +138,7 @@ def _parallel_faults(model: Architecture) -> Iterator[ArchitectureError]:
         before = block
 
 
-def _relative_faults(model: Architecture) -> Iterator[ArchitectureError]:
+def _relative_faults(model: Parts) -> Iterator[ArchitectureError]:
     if isinstance(model.positions, RelativePositions | SinusoidalPositions) and model.d_model % 2:
         yield _fault(
             "d_model",
@@ -150,7 +182,7 @@ def _relative_faults(model: Architecture) -> Iterator[ArchitectureError]:
                 )
 
 
-def _rotary_faults(model: Architecture) -> Iterator[ArchitectureError]:
+def _rotary_faults(model: Parts) -> Iterator[ArchitectureError]:
     for index, block in enumerate(model.blocks):
         if not isinstance(block, Attention):
             continue
@@ -185,7 +217,7 @@ def _rotary_faults(model: Architecture) -> Iterator[ArchitectureError]:
             )
 
 
-def _source_faults(model: Architecture) -> Iterator[ArchitectureError]:
+def _source_faults(model: Parts) -> Iterator[ArchitectureError]:
     readers = [
         (index, block)
         for index, block in enumerate(model.blocks)

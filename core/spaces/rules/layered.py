@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +13,25 @@ from numpy.typing import NDArray
 from edgefront.core.spaces.block import Block
 from edgefront.core.spaces.gene import Gene, Value
 from edgefront.core.spaces.kinds import ATTENTION, MIN_ATTENTION, SHORT_CONV, UNIFORM, UNIFORM_GENES, MinimumShare
-from edgefront.core.spaces.rules.base import NO_BLOCK, Codes, Floats, Mask, NumberedBlock, Rules, Table, gathered
-
-if TYPE_CHECKING:
-    from edgefront.core.spaces.layers import LayeredSpace
+from edgefront.core.spaces.rules.base import NO_BLOCK, Codes, Floats, Genes, Mask, NumberedBlock, Rules, Table, gathered
 
 MAX_MUTATION_RATE = 0.5
 """Largest probability with which a neighbour of a model differs from it in a place; the least is one place in all."""
+
+
+class LayerGenes(Genes, Protocol):
+    @property
+    def deciding(self) -> str: ...
+    @property
+    def can_attend(self) -> frozenset[Value]: ...
+    @property
+    def attending_values(self) -> tuple[Value, ...]: ...
+    @property
+    def inner_values(self) -> tuple[Value, ...]: ...
+    @property
+    def seed(self) -> dict[str, Any] | None: ...
+    def groups_of(self, n_head: int) -> tuple[int, ...]: ...
+    def block(self, kind: str, values: Mapping[str, Any]) -> Block: ...
 
 
 class LayerRules(Rules):
@@ -27,7 +39,7 @@ class LayerRules(Rules):
     feed-forward if it and the layer after it have a mixer.
     """
 
-    def __init__(self, space: LayeredSpace, foreign: Mapping[str, Sequence[Value]] | None = None) -> None:
+    def __init__(self, space: LayerGenes, foreign: Mapping[str, Sequence[Value]] | None = None) -> None:
         super().__init__(space, foreign)
         self._layers = space
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgefront.core.spaces.gene import Gene, Value
 from edgefront.core.spaces.kinds import GENES, IDENTITY, MIN_ATTENTION, MIN_MIXING, MinimumShare, choices
-from edgefront.core.spaces.rules.base import NO_BLOCK, Codes, Floats, Mask, NumberedBlock, Rules, Table, gathered
+from edgefront.core.spaces.rules.base import NO_BLOCK, Codes, Floats, Genes, Mask, NumberedBlock, Rules, Table, gathered
 
-if TYPE_CHECKING:
-    from edgefront.core.spaces.block_stack import StackSpace
+
+class StackGenes(Genes, Protocol):
+    @property
+    def depth_gene(self) -> str: ...
 
 
 class StackRules(Rules):
@@ -22,7 +24,7 @@ class StackRules(Rules):
     drawn attends.
     """
 
-    def __init__(self, space: StackSpace, foreign: Mapping[str, Sequence[Value]] | None = None) -> None:
+    def __init__(self, space: StackGenes, foreign: Mapping[str, Sequence[Value]] | None = None) -> None:
         super().__init__(space, foreign)
         self._depth_gene = space.depth_gene
 
