@@ -116,7 +116,7 @@ class LayerStacks(FramedSpace, ABC):
             return sum(number for part in (mixed, plain) for count, number in part.items() if count >= least)
         if self.deciding != "mixer":
             # All attend, or none does.
-            all_attend = attentions * self._windows**n_layer * (inner + may_lack)
+            all_attend: int = attentions * self._windows**n_layer * (inner + may_lack)
             return all_attend + (inner if 0 in self.gene("n_head").values and not least else 0)
         total = 0
         for count in range(least, n_layer + 1):

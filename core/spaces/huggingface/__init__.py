@@ -132,7 +132,8 @@ def from_config(config: Mapping[str, Any]) -> Architecture:
         fields.ignore(*config)  # what its fields mean is not known
     _check_quantisation(fields)
     # The model that a file is of: one that scores tokens, or that without its output.
-    for name in fields.get("architectures", (list,), "a list", []):
+    names: list[Any] = fields.get("architectures", (list,), "a list", [])
+    for name in names:
         if not str(name).endswith(_CLASSES) and str(name) not in _WITHOUT_OUTPUT:
             fields.fault("architectures", name, "only language models can be expressed", " or ".join(_CLASSES))
     fields.either("dtype", "torch_dtype")
