@@ -14,6 +14,7 @@ import pytest
 import safetensors.numpy
 import torch
 from command_line import edgefront
+from packages import Data, lively
 
 from edgefront import exits
 from edgefront.core.data.tokenizers.bpe import Pieces
@@ -24,7 +25,6 @@ from edgefront.core.evaluation.given_model import architecture_of
 from edgefront.core.evaluation.package import import_gguf, import_transformers, read_package, write_package
 from edgefront.core.graph.model_file import write_model
 from edgefront.core.nn.model import LanguageModel
-from edgefront.core.nn.weights import fill
 from edgefront.core.spaces.architecture import Architecture
 
 with warnings.catch_warnings():
@@ -49,11 +49,8 @@ def model_of(vocabulary: int) -> LanguageModel:
         {"kind": "attention", "n_head": 2, "n_kv_head": 1, "bias": "none"},
         {"kind": "feed_forward", "d_inner": 24, "gated": True, "bias": False},
     ]
-    description = {
-        "d_model": 16, "positions": {"kind": "rotary"}, "norm_kind": "rms", "activation": "silu",
-        "embedding": {"vocab_size": vocabulary}, "blocks": layer * 2,
-    }  # fmt: skip
-    return fill(LanguageModel(Architecture.parse(description)), 3).eval()
+    ends = {"positions": {"kind": "rotary"}, "norm_kind": "rms", "activation": "silu"}
+    return lively({**ends, "embedding": {"vocab_size": vocabulary}, "blocks": layer * 2}, seed=3)
 
 
 @pytest.mark.parametrize("level", LEVELS)

@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 import torch
 from descriptions import descriptions
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from passes import in_torch, inputs, lively_model, masks
+from tiny_models import architecture
 
 from edgefront.core.nn.blocks.attention import shifted
 from edgefront.core.spaces.architecture import Architecture
-
-Array = NDArray[np.float64]
-D_MODEL = 6
-
-
-def one_attention(
-    n_head: int = 2, d_head: int = 3, positions: Mapping[str, Any] | None = None, **changes: Any
-) -> Architecture:
-    description = {
-        "d_model": D_MODEL,
-        "positions": positions or {"kind": "relative"},
-        "embedding": {"vocab_size": 13},
-        "blocks": [{"kind": "attention", "n_head": n_head, "d_head": d_head}],
-    }
-    return Architecture.parse({**description, **changes})
 
 
 def test_scores_of_distances_are_the_papers_relative_shift() -> None:
@@ -45,7 +27,8 @@ def test_scores_of_distances_are_the_papers_relative_shift() -> None:
 
 def test_gradients_reach_every_parameter_of_a_relative_attention() -> None:
     for shared in (True, False):
-        twin = lively_model(one_attention(positions={"kind": "relative", "shared": shared}))
+        positions = {"kind": "relative", "shared": shared}
+        twin = lively_model(architecture(positions=positions, blocks=[{"kind": "attention", "n_head": 2}]))
         for sequence in (2, 5):
             twin.zero_grad()
             twin(torch.arange(sequence)[None], "none").square().sum().backward()

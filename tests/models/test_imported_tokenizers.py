@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 import torch
 from foreign_models import transformers
-from foreign_tokenizers import CHAT, FOREIGN, TEXT, foreign, of_bytes, of_pieces, split
+from foreign_tokenizers import CHAT, FOREIGN, QWEN2, TEXT, foreign, of_bytes, of_pieces, split
 from in_llama_cpp import generated, server
-from tiny_models import lively_weights
-from tokenizers import AddedToken, Tokenizer, processors
+from tiny_models import lively_weights, tiny_llama
+from tokenizers import AddedToken, Tokenizer, pre_tokenizers, processors
 
 from edgefront.core.data.prepared.planning import Preparation
 from edgefront.core.data.prepared.preparation import prepare
@@ -33,7 +33,6 @@ from edgefront.core.graph.gguf_vocabulary import vocabulary_of
 from edgefront.core.graph.huggingface import write_transformers
 from edgefront.core.graph.model_file import write_model
 from edgefront.core.graph.parameter_values import GivenValues
-from edgefront.core.spaces.architecture import Architecture
 
 pytestmark = pytest.mark.skipif(
     find_spec("xllamacpp") is None or find_spec("gguf") is None, reason="xllamacpp or gguf is not installed"
@@ -54,23 +53,6 @@ SPACES = [" ", "  the end", "   \n\t  x", " the", "▁the▁ end"]
 """Texts before which transformers puts no space by way of Metaspace, but SentencePiece and llama.cpp do."""
 
 
-def model_of(size: int) -> Architecture:
-    layer = [
-        {"kind": "attention", "n_head": 2, "n_kv_head": 1, "bias": "none"},
-        {"kind": "feed_forward", "d_inner": 32, "gated": True, "bias": False},
-    ]
-    return Architecture.parse(
-        {
-            "d_model": 32,
-            "positions": {"kind": "rotary"},
-            "norm_kind": "rms",
-            "activation": "silu",
-            "embedding": {"vocab_size": size},
-            "blocks": layer,
-        }
-    )
-
-
 def imported(name: str, tmp_path: Path, more: int = 0, lively: int = 0) -> Package:
     """A model with this tokenizer, whose embedding has `more` rows than its tokens, as imported; in `tmp_path`/mine.
 
@@ -78,7 +60,7 @@ def imported(name: str, tmp_path: Path, more: int = 0, lively: int = 0) -> Packa
     """
     source = foreign(name, tmp_path / "theirs")
     size = max(Tokenizer.from_file(str(source / "tokenizer.json")).get_vocab().values()) + 1
-    model = model_of(size + more)
+    model = tiny_llama(size + more)
     weights = lively_weights(model, 3)
     rows = weights["embedding.tables.0"]
     for number in range(lively):  # of a row and its opposite one scores high
@@ -299,12 +281,12 @@ def unmade() -> bytes:
     tokenizer = of_bytes(split(r"\s+|\S+"), [])
     described = json.loads(tokenizer.to_str())
     described["model"]["vocab"]["xyzzy"] = 400
-    described["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = SPLIT_AS_QWEN2
+    described["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = QWEN2
     described["model"]["ignore_merges"] = True
     return json.dumps(described).encode()
 
 
-SPLIT_AS_QWEN2 = json.loads(FOREIGN["qwen2"]()[0].to_str())["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"]
+SPACED = pre_tokenizers.ByteLevel(add_prefix_space=True)
 BERT = processors.BertProcessing(("</s>", 2), ("<s>", 1))
 
 
@@ -319,19 +301,36 @@ BERT = processors.BertProcessing(("</s>", 2), ("<s>", 1))
         (lambda: special_of(of_pieces(), rstrip=True), "'<|user|>' with rstrip"),
         (unmade, "no merges make 'xyzzy'"),
         (lambda: changed(of_bytes(split(r"\w+|\W+"), [])), "--format transformers takes any"),
-        (lambda: changed(of_bytes(split(SPLIT_AS_QWEN2), []), model={"dropout": 0.1}), r"model\.dropout 0\.1"),
+        (lambda: changed(of_bytes(split(QWEN2), []), model={"dropout": 0.1}), r"model\.dropout 0\.1"),
+        (
+            lambda: changed(of_bytes(split(QWEN2), []), normalizer={"type": "Lowercase"}),
+            "normalizer Lowercase",
+        ),
+        (lambda: changed(of_bytes(SPACED, [])), "adding no space"),
     ],
-    ids=["merges", "a byte", "normalizer", "ignore_merges", "around", "strip", "unmade", "split", "dropout"],
+    ids=[
+        "merges",
+        "a byte",
+        "normalizer",
+        "ignore_merges",
+        "around",
+        "strip",
+        "unmade",
+        "split",
+        "dropout",
+        "lower case",
+        "a space",
+    ],
 )
 def test_what_gguf_cannot_express_is_refused(tmp_path: Path, made: Any, said: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        write_gguf(model_of(600), 1, tmp_path / "model.gguf", files={"tokenizer.json": made()})
+        write_gguf(tiny_llama(600), 1, tmp_path / "model.gguf", files={"tokenizer.json": made()})
     assert said.replace("\\", "") in f"{refused.value.detail} {refused.value.allowed}"
     assert not list(tmp_path.iterdir())
 
 
 def test_numbers_without_a_token_get_names_of_their_own(tmp_path: Path) -> None:
-    described = json.loads(of_bytes(split(SPLIT_AS_QWEN2), []).to_str())
+    described = json.loads(of_bytes(split(QWEN2), []).to_str())
     described["model"]["vocab"]["[UNUSED401]"] = 405
     (tmp_path / "tokenizer.json").write_text(json.dumps(described))
     ours = Pieces.given(tmp_path / "tokenizer.json")
@@ -341,7 +340,7 @@ def test_numbers_without_a_token_get_names_of_their_own(tmp_path: Path) -> None:
     assert found is not None
     assert found.unused == tuple(ours.unused(408))
     assert len(set(found.tokens)) == 408
-    write_gguf(model_of(408), 1, tmp_path / "model.gguf", files=ours.hugging_face())
+    write_gguf(tiny_llama(408), 1, tmp_path / "model.gguf", files=ours.hugging_face())
     tokens, _ = generated(tmp_path / "model.gguf", "the", 3)
     assert len(tokens) == 3
 
@@ -481,7 +480,7 @@ def test_only_added_tokens_and_the_end_are_control_tokens_in_gguf(tmp_path: Path
     import gguf
 
     ends = [f"<|end{number}|>" for number in range(4)]
-    tokenizer = of_bytes(split(SPLIT_AS_QWEN2), ends)
+    tokenizer = of_bytes(split(QWEN2), ends)
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     numbers = [tokenizer.token_to_id(end) for end in ends]
     config = {"bos_token": "a", "pad_token": "!", "eos_token": ends[0]}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import warnings
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -12,18 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from foreign_models import transformers
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.positions import rotary_frequencies
 from edgefront.core.spaces.embeddings_and_head import RotaryPositions
 from edgefront.core.spaces.huggingface import from_config, ignored, read_config
-
-with warnings.catch_warnings():
-    # transformers' own modules use what newer versions of their dependencies deprecate.
-    warnings.simplefilter("ignore", DeprecationWarning)
-    warnings.simplefilter("ignore", FutureWarning)
-    import transformers
-    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 CLASSES = (
     "GPT2", "OPT", "Llama", "Mistral", "Qwen2", "Qwen3", "Lfm2", "GPTNeoX", "StableLm", "Phi", "SmolLM3", "Olmo2",
@@ -59,6 +52,8 @@ OBJECTS: tuple[Any, ...] = (
 
 def test_positions_are_those_of_transformers_or_refused() -> None:
     """Where a file says them in two places, beside each other, or nowhere."""
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
     small = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
     read = 0
     for scaling, parameters, theta in product(OBJECTS, OBJECTS, ("missing", 10000.0, 500000.0)):

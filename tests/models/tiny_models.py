@@ -43,6 +43,16 @@ def adaptive(output: Mapping[str, Any] | None = None, **changes: Any) -> Archite
     return architecture(embedding=embedding, output=output or {"kind": "tokens"})
 
 
+def tiny_llama(vocab_size: int) -> Architecture:
+    """One layer of Llama's blocks."""
+    layer = [
+        {"kind": "attention", "n_head": 2, "n_kv_head": 1, "bias": "none"},
+        {"kind": "feed_forward", "d_inner": 32, "gated": True, "bias": False},
+    ]
+    ends = {"positions": {"kind": "rotary"}, "norm_kind": "rms", "activation": "silu"}
+    return Architecture.parse({"d_model": 32, **ends, "embedding": {"vocab_size": vocab_size}, "blocks": layer})
+
+
 def lively_weights(model: Architecture, seed: int, dtype: str = "float32") -> dict[str, NDArray[Any]]:
     """Weights by name in which nothing is one, zero or tiny, so that no mistake in any of them goes unseen."""
     rng = np.random.default_rng(seed)
