@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 _NAMES = {
     "attention": "attention",
@@ -29,23 +29,27 @@ def stack_in_words(blocks: Blocks) -> str:
     return ", ".join(f"{count} {name}" for name, count in counts.items())
 
 
-def layer_count(kinds: Iterable[str]) -> int:
-    """How many layers blocks of these kinds make: a feed-forward block belongs to the mixer of tokens before it, and
-    identity blocks do not count.
-    """
-    count, lacks_feed_forward = 0, False
-    for kind in kinds:
-        if kind == "identity":
-            continue
-        is_feed_forward = kind == "feed_forward"
-        count += not (is_feed_forward and lacks_feed_forward)
-        lacks_feed_forward = not is_feed_forward
-    return count
+class Layer(NamedTuple):
+    """A mixer of tokens and a feed_forward, by their indices among the blocks; None for a missing part."""
+
+    mixer: int | None
+    feed_forward: int | None
+
+
+def layers_of(kinds: Iterable[str]) -> list[Layer]:
+    """The layers of blocks of these kinds: a feed_forward joins the mixer before it; identity blocks do not count."""
+    layers: list[Layer] = []
+    for index, kind in enumerate(kinds):
+        if kind == "feed_forward" and layers and layers[-1].feed_forward is None:
+            layers[-1] = layers[-1]._replace(feed_forward=index)
+        elif kind != "identity":
+            layers.append(Layer(None, index) if kind == "feed_forward" else Layer(index, None))
+    return layers
 
 
 def layers_in_words(blocks: Blocks) -> str:
     """How many layers a stock model, or a model that a search looks around, has."""
-    count = layer_count(str(block.get("kind")) for block in blocks)
+    count = len(layers_of(str(block.get("kind")) for block in blocks))
     return f"{count} layer{'s' if count != 1 else ''}"
 
 

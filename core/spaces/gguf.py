@@ -17,6 +17,7 @@ from edgefront.core.spaces.architecture import Activation, Architecture, NormKin
 from edgefront.core.spaces.block import Attention, Biases, FeedForward, Identity, Parallel, QkNorm, ShortConv
 from edgefront.core.spaces.embeddings_and_head import RotaryPositions
 from edgefront.core.spaces.faults import Fault, listed, of_kind, uneven
+from edgefront.core.spaces.formatting import Layer, layers_of
 from edgefront.core.spaces.gguf_mixtures import MIXTURES
 
 GgufKind = Literal[
@@ -43,19 +44,11 @@ LOCAL_BASE = 10_000
 
 
 @dataclass(frozen=True)
-class GgufLayer:
-    """A layer of llama.cpp, by the indices of its blocks in the architecture; None for a missing part."""
-
-    mixer: int | None
-    feed_forward: int | None
-
-
-@dataclass(frozen=True)
 class GgufForm:
     """An architecture in llama.cpp's terms."""
 
     kind: GgufKind
-    layers: tuple[GgufLayer, ...]
+    layers: tuple[Layer, ...]
 
 
 @dataclass(frozen=True)
@@ -163,7 +156,7 @@ def gguf_form(architecture: Architecture, numbers: str = "float32") -> GgufForm:
             allowed=EXPRESSIBLE,
             errors=listed(faults),
         )
-    return GgufForm(kind, _layers(architecture))
+    return GgufForm(kind, tuple(layers_of(block.kind for block in architecture.blocks)))
 
 
 def gguf_fault(architecture: Architecture, numbers: str = "float32") -> str | None:
@@ -199,20 +192,6 @@ def _nearest(architecture: Architecture, numbers: str) -> tuple[GgufKind, list[F
     return kind, [*faults, *_unquantised(architecture, numbers)]
 
 
-def _layers(architecture: Architecture) -> tuple[GgufLayer, ...]:
-    """Layers of mixer and feed_forward; a feed_forward joins the mixer before it, and identity blocks are skipped."""
-    layers: list[GgufLayer] = []
-    for index, block in enumerate(architecture.blocks):
-        if isinstance(block, FeedForward):
-            if layers and layers[-1].feed_forward is None:
-                layers[-1] = replace(layers[-1], feed_forward=index)
-            else:
-                layers.append(GgufLayer(None, index))
-        elif not isinstance(block, Identity):
-            layers.append(GgufLayer(index, None))
-    return tuple(layers)
-
-
 def _faults(architecture: Architecture, kind: GgufKind, rules: KindRules) -> Iterator[Fault]:
     yield from _frame_faults(architecture, kind, rules)
     mixers = (Attention, ShortConv) if rules.convolutions else (Attention,)
@@ -220,7 +199,7 @@ def _faults(architecture: Architecture, kind: GgufKind, rules: KindRules) -> Ite
         if not isinstance(block, (*mixers, FeedForward, Identity)):
             yield Fault(f"blocks.{index}.kind", block.kind, _expected_blocks(kind, rules))
     if not rules.parts:
-        for layer in _layers(architecture):
+        for layer in layers_of(block.kind for block in architecture.blocks):
             if layer.mixer is None or layer.feed_forward is None:
                 alone = layer.feed_forward if layer.mixer is None else layer.mixer
                 assert alone is not None

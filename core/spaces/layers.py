@@ -19,6 +19,7 @@ from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.base_space import Frame
 from edgefront.core.spaces.block import Attention, Block, FeedForward, ShortConv
 from edgefront.core.spaces.embeddings_and_head import LearnedPositions
+from edgefront.core.spaces.formatting import layers_of
 from edgefront.core.spaces.gene import Value, in_words
 from edgefront.core.spaces.kinds import (
     ATTENTION,
@@ -72,16 +73,18 @@ class LayeredSpace(LayerStacks):
 
     def genome_of(self, architecture: Architecture) -> Genome | None:
         """A genome that describes this architecture; None where there is none. What it does not show is arbitrary."""
-        layers = _layers(architecture)
-        if layers is None or len(layers) not in self.gene("n_layer").values:
+        blocks = architecture.blocks
+        layers = layers_of(block.kind for block in blocks)
+        known = all(isinstance(block, Attention | ShortConv | FeedForward) for block in blocks)
+        if not known or len(layers) not in self.gene("n_layer").values:
             return None
         genome: Genome = {"n_layer": len(layers), "d_model": architecture.d_model}
         ends = (architecture.embedding.vocab_size, self._output_of(architecture.output.tied))
         genome |= {name: value for name, value in zip(ENDS, ends, strict=True) if name in self._genes}
         genome |= {name: self.gene(name).values[0] for name in (MIN_ATTENTION, "layers") if name in self._genes}
-        first = next((mixer for mixer, _ in layers if isinstance(mixer, Attention)), None)
+        first = next((block for block in blocks if isinstance(block, Attention)), None)
         heads = {} if first is None else {"d_head": architecture.d_head(first), "n_head": first.n_head}
-        shown = [self._shown(mixer, fed) for mixer, fed in layers]
+        shown = [self._shown(*(None if at is None else blocks[at] for at in layer)) for layer in layers]
         for name in self._genes.keys() - genome.keys():
             if not self._genes[name].per_layer:
                 genome[name] = heads.get(name, self._genes[name].values[0])
@@ -293,9 +296,9 @@ class LayeredSpace(LayerStacks):
     def _output_of(self, tied: bool) -> str:
         return TIED if tied else UNTIED
 
-    def _shown(self, mixer: Block | None, fed: FeedForward | None) -> dict[str, Value]:
+    def _shown(self, mixer: Block | None, fed: Block | None) -> dict[str, Value]:
         """Gene → value, of what a layer shows."""
-        values: dict[str, Value] = {"d_inner": 0 if fed is None else fed.d_inner}
+        values: dict[str, Value] = {"d_inner": fed.d_inner if isinstance(fed, FeedForward) else 0}
         if self.deciding == "mixer":
             values["mixer"] = "none" if mixer is None else mixer.kind
         elif not isinstance(mixer, Attention):
@@ -303,22 +306,6 @@ class LayeredSpace(LayerStacks):
         if isinstance(mixer, Attention):
             values |= {"n_head": mixer.n_head, "n_kv_head": mixer.kv_heads, "window": mixer.window or 0}
         return values
-
-
-def _layers(architecture: Architecture) -> list[tuple[Block | None, FeedForward | None]] | None:
-    """The blocks in layers; None where they are of other kinds."""
-    layers: list[tuple[Block | None, FeedForward | None]] = []
-    for block in architecture.blocks:
-        if isinstance(block, FeedForward):
-            if layers and layers[-1][1] is None:
-                layers[-1] = layers[-1][0], block
-            else:
-                layers.append((None, block))
-        elif isinstance(block, Attention | ShortConv):
-            layers.append((block, None))
-        else:
-            return None
-    return layers
 
 
 def _nearest(values: Sequence[Value], ideal: int) -> int:

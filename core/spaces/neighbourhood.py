@@ -19,7 +19,7 @@ from edgefront.core.spaces.block import Attention, FeedForward, ShortConv
 from edgefront.core.spaces.catalogue import LFM, LLAMA
 from edgefront.core.spaces.embeddings_and_head import RelativePositions
 from edgefront.core.spaces.faults import Fault, listed, of_kind, uneven
-from edgefront.core.spaces.formatting import layer_count
+from edgefront.core.spaces.formatting import layers_of
 from edgefront.core.spaces.gene import Gene, Value, steps
 from edgefront.core.spaces.kinds import ENDS, MIN_ATTENTION, TIED, UNTIED
 from edgefront.core.spaces.layers import LayeredSpace
@@ -86,7 +86,7 @@ def _faults(base: LayeredSpace, model: Architecture) -> Iterator[Fault]:
         yield Fault("causal", False, "the space has decoders")
     if model.output.kind != "tokens":
         yield Fault("output.kind", model.output.kind, "its models score tokens")
-    if (layers := layer_count(block.kind for block in model.blocks)) > MAX_LAYERS:
+    if (layers := len(layers_of(block.kind for block in model.blocks))) > MAX_LAYERS:
         yield Fault("blocks", len(model.blocks), f"they are {layers} layers, and the space has at most {MAX_LAYERS}")
     if isinstance(model.positions, RelativePositions):
         yield Fault("positions.kind", "relative", "its attention has no projection of distances")
@@ -158,7 +158,7 @@ def _genes(base: LayeredSpace, model: Architecture, parts: bool) -> Iterator[Gen
     """The base's genes with the model's values and values near them; of parts only lower ones."""
     attentions = [block for _, block in of_kind(model, Attention)]
     genome = {
-        "n_layer": [layer_count(block.kind for block in model.blocks)],
+        "n_layer": [len(layers_of(block.kind for block in model.blocks))],
         "d_model": [model.d_model],
         "d_head": sorted({model.d_head(block) for block in attentions}),
         "n_head": sorted({block.n_head for block in attentions}),

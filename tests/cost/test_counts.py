@@ -45,7 +45,7 @@ def counts_are_those_of_the_list_of_parameters(architecture: Architecture) -> No
     assert (counted.decoder, counted.position, counted.embedding) == tuple(listed.values())
     assert counted.total == sum(listed.values())
     shapes = Shapes.of([architecture])
-    assert ((shapes.linear_weights * ~shapes.shared).sum(), linear_layers(shapes)[0]) == (weights, maps)
+    assert (shapes.linear_weights.sum(), linear_layers(shapes)[0]) == (weights, maps)
 
 
 def counts_are_those_of_the_built_model(architecture: Architecture) -> None:
