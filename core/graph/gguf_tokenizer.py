@@ -7,19 +7,21 @@ them.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.gguf_header import GgufHeader, fault
-from edgefront.core.graph.gguf_sentencepiece import described_pieces, merges_of
 from edgefront.core.graph.gguf_vocabulary import (
     BEGUN,
     CONTROL,
     NO_MERGES,
     NORMAL,
+    SPACE,
     UNKNOWN,
     UNUSED,
     USER_DEFINED,
+    splits,
     splitting,
     text_of,
 )
@@ -90,7 +92,7 @@ def _of_pieces(header: GgufHeader, tokens: list[str], types: list[int]) -> dict[
     vocabulary = {token: number for number, token in enumerate(tokens) if types[number] != UNUSED}
     unknown = next((token for number, token in enumerate(tokens) if types[number] == UNKNOWN), None)
     space_before = bool(_field(header, "add_space_prefix", True))
-    described = described_pieces(vocabulary, merges_of(own), unknown, space_before)
+    described = _described_pieces(vocabulary, _merges_of(own), unknown, space_before)
     return {"added_tokens": _added(tokens, types, (CONTROL, USER_DEFINED, UNKNOWN)), **described}
 
 
@@ -147,3 +149,43 @@ def _field(header: GgufHeader, name: str, default: Any = None) -> Any:
 
 def _fault(header: GgufHeader, what: str, field: str) -> InvalidInput:
     return fault(header.path, what, f"tokenizer.ggml.{field}")
+
+
+def _merges_of(scores: Mapping[str, float]) -> list[str]:
+    """The merges by which tokens with these scores are joined as llama.cpp does: every way to split a token in two, of
+    the token with the highest score first.
+    """
+    own = frozenset(scores)
+    return [
+        f"{left} {right}"
+        for token in sorted(scores, key=lambda token: -scores[token])
+        for left, right in splits(token, own)
+    ]
+
+
+def _described_pieces(
+    vocabulary: Mapping[str, int], merges: Sequence[str], unknown: str | None, space_before: bool
+) -> dict[str, Any]:
+    """The parts of a `tokenizer.json` that treat text as llama.cpp does."""
+    replace = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
+    before: list[dict[str, Any]] = [{"type": "Prepend", "prepend": SPACE}] if space_before else []
+    spaces = {"type": "Replace", "pattern": {"String": SPACE}, "content": " "}
+    strip: list[dict[str, Any]] = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if space_before else []
+    return {
+        "normalizer": {"type": "Sequence", "normalizers": [*before, replace]},
+        "pre_tokenizer": None,
+        "post_processor": None,
+        "decoder": {"type": "Sequence", "decoders": [spaces, {"type": "ByteFallback"}, {"type": "Fuse"}, *strip]},
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": unknown,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": True,
+            "byte_fallback": True,
+            "ignore_merges": False,
+            "vocab": dict(vocabulary),
+            "merges": list(merges),
+        },
+    }

@@ -1,8 +1,12 @@
 """The vocabulary of a GGUF file, made from Hugging Face's `tokenizer.json`, so that llama.cpp makes the same tokens.
 
 llama.cpp's tokenizer of type `gpt2` is byte-pair encoding over the bytes of UTF-8, each byte being the character that
-GPT-2 has for it; how text is split before that has a name (`tokenizer.ggml.pre`). `core.graph.gguf_sentencepiece` has
-its type `llama`.
+GPT-2 has for it; how text is split before that has a name (`tokenizer.ggml.pre`).
+
+Its type `llama` is SentencePiece's byte-pair encoding (Llama 2, TinyLlama, Mistral). Text is not split before it is
+encoded: spaces become ▁, one may be put in front, and a character without a token becomes its bytes. llama.cpp has no
+merges: it joins two neighbours wherever the whole is a token, the token with the highest score first. That is the same
+where every way to split a token in two is a merge, token after token.
 """
 
 from __future__ import annotations
@@ -13,12 +17,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from edgefront.core.errors import InvalidInput
-from edgefront.core.graph.gguf_sentencepiece import BYTES, is_sentencepiece, puts_space_before, scores_of
 from edgefront.core.hugging_face import GENERATION_CONFIG, TOKENIZER, TOKENIZER_CONFIG
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, _BYTE = 1, 2, 3, 4, 5, 6
 NO_MERGES = ("€ €",)
 """A list must not be empty; no byte is called so."""
+SPACE = "▁"
+_BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|"
@@ -85,7 +90,7 @@ def vocabulary_of(files: Mapping[str, bytes], size: int) -> GgufVocabulary | Non
             value=token_count,
             allowed=f"at most {size}",
         )
-    is_pieces = is_sentencepiece(described)
+    is_pieces = bool(model.get("byte_fallback"))
     _check_added(added, described, is_pieces)
     config = json.loads(files.get(TOKENIZER_CONFIG, b"{}"))
     special = _special(files, config, numbers)
@@ -135,22 +140,65 @@ def _of_bytes(described: Mapping[str, Any], tokens: list[str], types: list[int])
 def _of_pieces(described: Mapping[str, Any], tokens: list[str], types: list[int]) -> GgufVocabulary:
     model = described["model"]
     _check_model(model, ("continuing_subword_prefix", "end_of_word_suffix", "dropout", "ignore_merges"))
-    space_before = puts_space_before(described)
+    space_before = _puts_space_before(described)
     if space_before is None:
         shown = {name: described.get(name) for name in ("normalizer", "pre_tokenizer")}
         raise _fault(f"the way it treats spaces ({json.dumps(shown, ensure_ascii=False)})", "normalizer")
-    missing = next((byte for byte in BYTES if byte not in model["vocab"]), None)
+    missing = next((byte for byte in _BYTES if byte not in model["vocab"]), None)
     if missing is not None:
         raise _fault(f"byte fallback without a token {missing}", missing)
-    for byte in BYTES:
+    for byte in _BYTES:
         types[model["vocab"][byte]] = _BYTE
     own = frozenset(token for token, number in model["vocab"].items() if types[number] == NORMAL)
-    scores = scores_of(tokens, _merges(model), own)
+    scores = _scores_of(tokens, _merges(model), own)
     if isinstance(scores, str):
         raise _fault(
             f"its merges: llama.cpp joins any two tokens that make a third, and {scores!r} has other merges", scores
         )
     return GgufVocabulary(tuple(tokens), tuple(types), scores=tuple(scores), space_before=space_before)
+
+
+def _puts_space_before(described: Mapping[str, Any]) -> bool | None:
+    """Whether a space is put before a text; None where spaces are treated in a way that llama.cpp does not know."""
+    normalizer, pre = described.get("normalizer"), described.get("pre_tokenizer")
+    if normalizer is None and pre is not None and pre.get("type") == "Metaspace" and pre.get("replacement") == SPACE:
+        scheme = pre.get("prepend_scheme", "always" if pre.get("add_prefix_space", True) else "never")
+        # Splitting at spaces changes nothing if no token contains one.
+        is_split = pre.get("split", True) and any(SPACE in token[1:] for token in described["model"]["vocab"])
+        return None if is_split else scheme != "never"
+    if pre is not None or normalizer is None:
+        return None
+    steps = normalizer["normalizers"] if normalizer.get("type") == "Sequence" else [normalizer]
+    *before, last = steps or [{}]
+    if last != {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}:
+        return None
+    return bool(before) if before in ([], [{"type": "Prepend", "prepend": SPACE}]) else None
+
+
+def _scores_of(tokens: Sequence[str], merges: Sequence[tuple[str, str]], own: frozenset[str]) -> list[float] | str:
+    """A score for each token, or the first token that llama.cpp would make in another way. `own`: tokens of the model
+    that are made by merges or are characters, thus neither bytes nor special.
+    """
+    ranks: dict[str, int] = {}
+    last = ""
+    for rank, (left, right) in enumerate(merges):
+        whole = left + right
+        if whole != last and whole in ranks:  # merges of another token lie between
+            return whole
+        ranks.setdefault(whole, rank)
+        last = whole
+    pairs = set(merges)
+    for token in own:
+        if any(pair not in pairs for pair in splits(token, own)):
+            return token
+    return [-float(ranks.get(token, len(merges))) for token in tokens]
+
+
+def splits(token: str, own: frozenset[str]) -> Iterator[tuple[str, str]]:
+    """The ways to split a token into two others."""
+    for end in range(1, len(token)):
+        if token[:end] in own and token[end:] in own:
+            yield token[:end], token[end:]
 
 
 def _merges(model: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@ the tensors needs no torch: the service does it with files that it does not trus
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,22 +46,18 @@ def law_in(path: Path) -> tuple[CutLaw, str]:
     try:
         with safe_open(path, framework="np") as file:
             about = dict(file.metadata() or {})
-            law = _law(path, about)
+            if about.get("format") != FORMAT or not {"law", "weights"} <= about.keys():
+                raise wrong(path, "is no study of cuts")
+            length = len(about["law"])
+            if length > MAX_LAW_CHARACTERS:
+                raise wrong(path, f"has a law of {length:,} characters, and at most {MAX_LAW_CHARACTERS:,} may be")
+            law = from_json(about["law"])
+            if not isinstance(law, CutLaw):
+                raise wrong(path, f"has the law {law.origin.name}, which is not about cuts")
             _check_importance(path, file, law.parent)
     except (SafetensorError, OSError) as error:
         raise wrong(path, f"cannot be read: {error}") from None
     return law, about["weights"]
-
-
-def _law(path: Path, about: Mapping[str, str]) -> CutLaw:
-    if about.get("format") != FORMAT or not {"law", "weights"} <= about.keys():
-        raise wrong(path, "is no study of cuts")
-    if len(about["law"]) > MAX_LAW_CHARACTERS:
-        raise wrong(path, f"has a law of {len(about['law']):,} characters, and at most {MAX_LAW_CHARACTERS:,} may be")
-    law = from_json(about["law"])
-    if not isinstance(law, CutLaw):
-        raise wrong(path, f"has the law {law.origin.name}, which is not about cuts")
-    return law
 
 
 def _check_importance(path: Path, file: Any, parent: Architecture) -> None:
