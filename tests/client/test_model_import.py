@@ -14,7 +14,7 @@ import pytest
 import safetensors.numpy
 import torch
 from command_line import edgefront
-from packages import Data, lively
+from packages import lively
 
 from edgefront import exits
 from edgefront.core.data.tokenizers.bpe import Pieces
