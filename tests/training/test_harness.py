@@ -45,9 +45,9 @@ def test_continuations_are_scored_after_their_contexts(name: str, tmp_path: Path
     pairs = [(rng.integers(0, 256, a).tolist(), rng.integers(0, 256, b).tolist()) for a, b in ((3, 5), (9, 1), (1, 2))]
     greedy = generate(found.model(), pairs[0][0], 4, Sampling(temperature=0))
     pairs.append((pairs[0][0], greedy))
-    for (context, continuation), (nats, is_greedy) in zip(pairs, scorer.score(pairs), strict=True):
+    for (context, continuation), (total, is_greedy) in zip(pairs, scorer.score(pairs), strict=True):
         wanted = nats(found, context, continuation)
-        assert nats == pytest.approx(wanted[0], rel=1e-4)
+        assert total == pytest.approx(wanted[0], rel=1e-4)
         assert is_greedy == wanted[1]
     assert scorer.score(pairs)[3][1]
     assert scorer.score([([3], [])])[0][0] == 0
