@@ -89,14 +89,14 @@ class Layerwise(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
         self._parts = parts or {}
 
-    @torch.no_grad()
     def step(self, closure: None = None) -> None:
         """One step for all parameters that have a gradient."""
-        divisor = self._divisor()
-        for group in self.param_groups:
-            parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
-            if parameters:
-                self._step_group(group, parameters, divisor)
+        with torch.no_grad():
+            divisor = self._divisor()
+            for group in self.param_groups:
+                parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
+                if parameters:
+                    self._step_group(group, parameters, divisor)
 
     def _divisor(self) -> Tensor | None:
         """What all gradients are divided by."""
