@@ -45,38 +45,6 @@ def test_types_and_defaults() -> None:
     assert (decode.sequence_length, decode.memory_length) == (1, 192)
 
 
-def test_a_pass_over_a_memory_costs_its_keys_and_values_again() -> None:
-    """d_model 32: of 10 earlier inputs 2·32² each, and for 4 queries 10 keys more, 32 wide, scored and weighted."""
-    blocks = [{"kind": "attention", "n_head": 4}]
-    plain = costs(example(blocks=blocks), CostOptions(sequence_length=4, logits="none"))
-    after = costs(example(blocks=blocks), CostOptions(sequence_length=4, logits="none", memory_length=10))
-    assert after.flops - plain.flops == 2 * (10 * 2 * 32**2 + 2 * 4 * 10 * 32)
-    decode = costs(
-        example(blocks=blocks), CostOptions(sequence_length=4, logits="none", mode="decode", memory_length=10)
-    )
-    assert after.flops - decode.flops == 2 * 10 * 2 * 32**2
-
-
-def test_a_prefill_costs_what_a_forward_pass_costs() -> None:
-    for name in ("par-base", "srupp-base-k5", "srupp-iwslt"):
-        architecture = named_model(name).architecture
-        forward, prefill = (
-            costs(architecture, CostOptions(mode=mode, logits="last")) for mode in ("forward", "prefill")
-        )
-        assert prefill.flops == forward.flops
-
-
-def test_decoding_leaves_the_source_out() -> None:
-    """The encoder has run by then: one more block of it costs parameters, and nothing of a token."""
-    described = named_model("srupp-iwslt").architecture.canonical
-    source = {**described["source"], "blocks": described["source"]["blocks"] * 2}
-    deeper = Architecture.parse({**described, "source": source})
-    one, two = (costs(each, CostOptions(mode="decode")) for each in (named_model("srupp-iwslt").architecture, deeper))
-    assert two.decoder_parameters > one.decoder_parameters
-    assert two.flops == one.flops
-    assert costs(deeper).flops > costs(named_model("srupp-iwslt").architecture).flops
-
-
 def test_costs_are_a_wire_message() -> None:
     found = costs(example(), CostOptions(sequence_length=4, mode="decode", memory_length=9, weights="int8"))
     assert CostsView(**found.to_json()).model_dump() == found.to_json()

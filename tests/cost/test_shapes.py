@@ -94,15 +94,6 @@ def test_the_largest_model_is_counted_exactly() -> None:
     assert found.state_bytes == 8 * 2 * 1024 * widest * (1 << 20) * widest**2
 
 
-def test_output_weights_are_the_difference_that_scores_make() -> None:
-    for one in drawn("lts-gpt2", 1) + drawn("hybrid", 1):
-        scored = (
-            costs(one, CostOptions(sequence_length=8, logits="last")).flops
-            - costs(one, CostOptions(sequence_length=8, logits="none")).flops
-        )
-        assert scored == 2 * Shapes.of([one]).output_weights[0]
-
-
 def test_rows_of_different_spaces_together() -> None:
     parts = [Shapes.of(drawn(name, 3)) for name in SPACES]
     together = Shapes.concatenate(parts)

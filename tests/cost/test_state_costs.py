@@ -59,10 +59,3 @@ def test_llama_cpp_keeps_keys_and_values_in_a_format_of_their_own(held: KvCache,
     assert protocol_costs(lfm2, protocol).state_bytes == 100 * 2 * 6 * 512 // 32 * bytes_of_32 + cells
     generation = MeasurementProtocol(runtime="llamacpp", mode="generate", sequence_length=50, kv_cache=held)
     assert protocol_costs(smollm, generation).state_bytes == 114 * 2 * 30 * 192 // 32 * bytes_of_32
-
-
-def test_a_convolution_keeps_as_much_after_any_number_of_tokens() -> None:
-    lfm2 = named_model("lfm2-350m").architecture
-    short, long = (costs(lfm2, CostOptions(mode="decode", memory_length=length)).state_bytes for length in (99, 999))
-    assert short == 4 * (100 * 2 * 6 * 512 + 10 * 2 * 1024)
-    assert long - short == 4 * 900 * 2 * 6 * 512

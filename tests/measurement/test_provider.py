@@ -68,24 +68,15 @@ def test_a_provider_s_number_is_that_of_its_device() -> None:
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
-def test_a_search_is_bounded_by_the_memory_that_models_are_in(name: str) -> None:
-    shares = PROVIDERS[name][1]
+def test_the_memory_and_the_ceiling_are_those_of_the_hardware(name: str) -> None:
+    """A search is bounded by the memory that models are in, a peak compared with the memory that was read."""
+    hardware, shares = PROVIDERS[name]
     assert _memory(SimpleNamespace(facts=FACTS), protocol_on(name)) == (HOST if shares else GPU)
     without_gpu = SimpleNamespace(facts={**FACTS, "gpus": []})
     assert _memory(without_gpu, protocol_on(name)) == (HOST if shares else None)
-
-
-@pytest.mark.parametrize("name", PROVIDERS)
-def test_a_peak_is_compared_with_the_memory_that_was_read(name: str) -> None:
-    shares = PROVIDERS[name][1]
     assert _memory_bytes(FACTS, protocol_on(name, memory="device")) == (HOST if shares else GPU)
     assert _memory_bytes(FACTS, protocol_on(name, memory="anonymous")) == HOST
-
-
-@pytest.mark.parametrize("name", PROVIDERS)
-def test_a_ceiling_is_that_of_the_hardware(name: str) -> None:
-    on_processor = PROVIDERS[name][0] == "cpu"
-    assert (ceiling(FACTS, protocol_on(name), 0).bytes < ACCELERATOR_BYTES) == on_processor
+    assert (ceiling(FACTS, protocol_on(name), 0).bytes < ACCELERATOR_BYTES) == (hardware == "cpu")
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
@@ -101,7 +92,7 @@ def test_nvml_is_asked_of_nvidia_gpus_alone(name: str, tmp_path: Path) -> None:
     meter = EnergyMeter(name, tmp_path)
     with meter:
         pass
-    assert ("GPU" in meter.read().source) == on_nvidia
+    assert ("GPU" in meter.read()[1]) == on_nvidia
     assert protocol_on(name).memory == ("device" if on_nvidia else "anonymous")
     if not on_nvidia:
         with pytest.raises(MeasurementError, match="device does not work with"):

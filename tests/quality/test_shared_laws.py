@@ -18,7 +18,7 @@ from edgefront.core.proxies.study import best, spearman
 from edgefront.core.proxies.table import architecture_of, read_table
 from edgefront.core.quality import study as studies
 from edgefront.core.quality.features import NAMES
-from edgefront.core.quality.predictor import PerplexityPredictor
+from edgefront.core.quality.predictor import Pace, PerplexityPredictor, TrainingTime
 from edgefront.core.quality.scaling_law import OwnTrainings, ScalingLaw, own_trainings
 from edgefront.core.quality.shipped import law_named
 from edgefront.core.spaces.architecture import Architecture
@@ -308,9 +308,11 @@ def test_a_law_that_knows_one_budget_is_not_asked_for_others(name: str) -> None:
     law = law_named(name)
     assert law.train_tokens is None
     assert law.token_range is None
-    with pytest.raises(InvalidInput, match=f"train_tokens: the law {name} knows one budget") as caught:
-        law.at_tokens(1e10)
-    assert caught.value.field == "train_tokens"
+    time = TrainingTime(1.0, "gpu-box", Pace(1e-6, 1e-14, 512))
+    for field, ask in (("train_tokens", lambda: law.at_tokens(1e10)), ("train_time", lambda: law.in_time(time))):
+        with pytest.raises(InvalidInput, match=f"{field}: the law {name} knows one budget") as caught:
+            ask()
+        assert caught.value.field == field
 
 
 def test_seen_models_are_judged_without_themselves() -> None:

@@ -19,6 +19,7 @@ from edgefront.core.quality.scaling_law import ScalingLaw, own_trainings
 from edgefront.core.quality.shipped import NAMES, family, find_law, law_for, law_named, laws_for_table, shipped_laws
 from edgefront.core.quality.stored import from_json, summary, to_json, to_text
 from edgefront.core.quality.table_fit import fit_table
+from edgefront.core.services.quality.expected import label_of, perplexities
 from edgefront.core.spaces.catalogue import space
 from edgefront.core.spaces.models import named_model
 
@@ -54,6 +55,32 @@ def test_every_shipped_law_describes_its_table() -> None:
         origin = law.origin
         assert all((origin.title, origin.data, origin.split, origin.tokens, origin.trained, origin.source))
         assert origin.licence in ("MIT", "Apache-2.0")
+
+
+LABELS = {
+    "own-data-gpt2": "ratio, own data",
+    "own-data-transformer-xl": "ratio, own data",
+    "own-data-llama": "ratio, own data, 30B tokens",
+    "llama-dolma-cooled": "Dolma, 30B tokens, finished schedule",
+    "llama-dolma": "Dolma, 30B tokens, constant learning rate",
+    "llama-dolma-other-recipe": "ratio, Dolma, 30B tokens, another recipe",
+    "lts-gpt2-wikitext103": "WikiText-103, 40,000 steps",
+    "lts-transformer-xl-wikitext103": "WikiText-103, 40,000 steps",
+    "hwgpt-gpt2-openwebtext": "OpenWebText, weights of a supernet",
+}
+
+
+def test_a_label_says_what_a_prediction_is_of() -> None:
+    assert {name: law_named(name).label for name in NAMES} == LABELS
+    assert all(len(label.split()) <= 7 for label in LABELS.values())
+
+
+def test_a_stored_prediction_says_what_it_is_of() -> None:
+    model = [named_model("smollm2-135m").architecture]
+    law = law_named("llama-dolma-cooled").at_tokens(1e10)
+    (stored,) = perplexities(law, model)
+    assert label_of(stored) == law.label == "Dolma, 10B tokens, finished schedule"
+    assert label_of({"latency_ms": 1.0}) == label_of(None) == ""
 
 
 def test_laws_by_family() -> None:
