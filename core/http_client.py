@@ -1,21 +1,16 @@
 """How a server is reached over HTTP: the proxy and the certificates that the environment names, and when to ask again.
 
-The variables are those of curl and OpenSSL: `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY` (also in lower
-case; on macOS and Windows the system's settings where none is set), `SSL_CERT_FILE` and `SSL_CERT_DIR`. httpx would
-read them itself, but raises its own exceptions for a value that it cannot use, has no networks in `NO_PROXY`, and
-sends requests to this machine through the proxy.
+httpx reads the variables of curl, `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`, or the system's settings;
+here, what it cannot use is refused by its name, and this machine is reached directly.
 """
 
 from __future__ import annotations
 
-import ipaddress
 import os
-import re
 import ssl
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
@@ -26,42 +21,27 @@ from tenacity import RetryCallState, wait_random_exponential
 from edgefront.core.addresses import is_own
 from edgefront.core.errors import EdgefrontError, InvalidInput, Unavailable
 
-_MAX_REDIRECTS = 20
 _MAX_RETRY_AFTER_S = 3600.0
 _PROXY_SCHEMES = ("http", "https", "socks5", "socks5h")
-_PROXY = re.compile(r"(\w+://)?(?:(.*)@)?([^@]*)", re.DOTALL)
-"""Scheme, user name and password, and the rest of a proxy's URL."""
 
 
-@dataclass(frozen=True)
-class Route:
-    """The way to one server."""
+def failure(error: Exception) -> str:
+    """Why a request failed, with the variable that may help."""
+    reason = str(error) or type(error).__name__
+    if "CERTIFICATE_VERIFY_FAILED" in reason and "mismatch" not in reason:
+        return f"{reason}; a CA of your own is trusted if SSL_CERT_FILE names the file with its certificate"
+    return reason
 
-    options: Mapping[str, Any]
-    """Arguments of `httpx.Client` and `httpx.AsyncClient`."""
-    proxy_variable: str | None
-    """What names the proxy; None: there is none on the way."""
 
-    def failure(self, error: Exception) -> str:
-        """Why a request failed, with the variable that may be the cause."""
-        reason = str(error) or type(error).__name__
-        if "CERTIFICATE_VERIFY_FAILED" in reason and "mismatch" not in reason:
-            return f"{reason}; a CA of your own is trusted if SSL_CERT_FILE names the file with its certificate"
-        return f"{reason}{self.through}"
-
-    @contextmanager
-    def asking(self, server: str) -> Iterator[None]:
-        """Requests on this way. `Unavailable` for each that ends without a final answer: no connection, an answer that
-        breaks off or cannot be decoded, endless redirects. The same request may succeed later.
-        """
-        try:
-            yield
-        except httpx.RequestError as error:
-            raise Unavailable(f"{server} cannot be reached: {self.failure(error)}") from error
-
-    @property
-    def through(self) -> str:
-        return "" if self.proxy_variable is None else f" (through the proxy that {self.proxy_variable} names)"
+@contextmanager
+def asking(server: str) -> Iterator[None]:
+    """Requests to a server. `Unavailable` for each that ends without a final answer: no connection, an answer that
+    breaks off or cannot be decoded, endless redirects. The same request may succeed later.
+    """
+    try:
+        yield
+    except httpx.RequestError as error:
+        raise Unavailable(f"{server} cannot be reached: {failure(error)}") from error
 
 
 def server_url(text: str, *, field: str = "url") -> str:
@@ -103,29 +83,28 @@ def _read(text: str, schemes: Sequence[str] = ("http", "https")) -> httpx.URL:
     return url
 
 
-def route(url: str) -> Route:
-    """The way to a URL. `InvalidInput` names the variable whose value cannot be used."""
+def client_options(url: str) -> dict[str, Any]:
+    """Arguments of `httpx.Client` and `httpx.AsyncClient` for a server. `InvalidInput` names the variable whose value
+    cannot be used.
+    """
     address = valid_url(url)
-    named = None if is_own(address.host) else _proxy(address)
-    proxy = None if named is None else _read_proxy(*named)
+    is_direct = is_own(address.host)
+    if not is_direct:
+        _check_proxies()
     # Where nothing is encrypted there is nothing to verify, and loading the certificates takes longer than a request.
     verify = _trusted() if address.scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    return Route({"proxy": proxy, "verify": verify, "trust_env": False}, None if named is None else named[0])
+    return {"verify": verify, "trust_env": not is_direct}
 
 
 @contextmanager
 def stream(url: str, *, headers: Mapping[str, str], timeout_s: float) -> Iterator[httpx.Response]:
-    """One GET with a streamed body. Redirects are followed, each by its own route."""
-    for _ in range(_MAX_REDIRECTS):
-        with (
-            httpx.Client(**route(url).options, timeout=timeout_s) as client,
-            client.stream("GET", url, headers=dict(headers)) as response,
-        ):
-            if response.next_request is None:
-                yield response
-                return
-            url = str(response.next_request.url)
-    raise httpx.TooManyRedirects(f"more than {_MAX_REDIRECTS} redirects")
+    """One GET with a streamed body, after redirects."""
+    options = {**client_options(url), "verify": _trusted(), "follow_redirects": True}
+    with (
+        httpx.Client(**options, timeout=timeout_s) as client,
+        client.stream("GET", url, headers=dict(headers)) as response,
+    ):
+        yield response
 
 
 def pauses(base_s: float, cap_s: float) -> Callable[[RetryCallState], float]:
@@ -162,60 +141,20 @@ def problem_document(response: httpx.Response) -> dict[str, Any] | None:
     return document if isinstance(document, dict) and "detail" in document else None
 
 
-def _proxy(url: httpx.URL) -> tuple[str, str] | None:
-    """The variable that names a proxy for the URL, and its value; None where it is to be reached directly."""
-    proxies = urllib.request.getproxies()
-    entries = re.split(r"[,\s]+", proxies.get("no", ""))
-    port = url.port or (443 if url.scheme == "https" else 80)
-    if any(_excepts(entry, url.host, port) for entry in entries if entry) or urllib.request.proxy_bypass(url.host):
-        return None
-    for kind in (url.scheme, "all"):
-        if value := proxies.get(kind):
-            names = (f"{kind}_proxy", f"{kind}_proxy".upper())
-            return next((name for name in names if os.environ.get(name) == value), "the system"), value.strip()
-    return None
-
-
-def _excepts(entry: str, host: str, port: int) -> bool:
-    """Whether an entry of `NO_PROXY` is about this host: `*`, a domain with all below it, an address or a network, each
-    also with a port. IPv6 addresses may stand in brackets.
-    """
-    name, only_port = entry.lower(), ""
-    if bracketed := re.fullmatch(r"\[(.*)\](?::(\d+))?", name):
-        name, only_port = bracketed[1], bracketed[2] or ""
-    elif name.count(":") == 1:
-        name, _, only_port = name.partition(":")
-    if only_port and only_port != str(port):
-        return False
-    try:
-        return ipaddress.ip_address(host) in ipaddress.ip_network(name, strict=False)
-    except ValueError:
-        domain = name.removeprefix("*").strip(".")
-        return name == "*" or (bool(domain) and f".{host.rstrip('.')}".endswith(f".{domain}"))
-
-
-def _read_proxy(variable: str, value: str) -> httpx.Proxy:
-    scheme, login, place = _PROXY.fullmatch(value).groups()  # type: ignore[union-attr]  # any text matches
-    shown = value if login is None else f"{scheme or ''}…@{place}"  # a password is in no message
-    said = f"{variable} names the proxy {shown!r}"
-    try:
-        if login is not None and re.search(r"[/?#]", login):
-            raise ValueError("in a user name or password /, ? and # must be written as %2F, %3F and %23")
-        proxy = httpx.Proxy(_read(value if "://" in value else f"http://{value}", _PROXY_SCHEMES))
-    except ValueError as error:
-        raise InvalidInput(
-            f"{said}, which cannot be used: {error}", field=variable, value=shown, allowed="such as http://HOST:PORT"
-        ) from None
-    if proxy.url.scheme.startswith("socks") and find_spec("socksio") is None:
-        raise InvalidInput(
-            f"{said}, and SOCKS needs a package: pip install 'httpx[socks]', or except the server in NO_PROXY",
-            field=variable,
-            value=shown,
-            allowed="with 'httpx[socks]' installed",
-        )
-    if proxy.url.scheme == "https":
-        proxy.ssl_context = _trusted()
-    return proxy
+def _check_proxies() -> None:
+    for kind, value in urllib.request.getproxies().items():
+        try:
+            if kind in ("http", "https", "all"):
+                proxy = _read(value if "://" in value else f"http://{value}", _PROXY_SCHEMES)
+                if proxy.scheme.startswith("socks") and find_spec("socksio") is None:
+                    raise ValueError("SOCKS needs a package: pip install 'httpx[socks]'")
+        except ValueError as error:  # the value is not shown: it may hold a password
+            variable = f"{kind}_proxy".upper()
+            raise InvalidInput(
+                f"{variable} names a proxy that cannot be used: {error}",
+                field=variable,
+                allowed="such as http://HOST:PORT",
+            ) from None
 
 
 def _trusted() -> ssl.SSLContext:

@@ -27,7 +27,7 @@ from edgefront.core.errors import (
     Unauthenticated,
     Unavailable,
 )
-from edgefront.core.http_client import pauses, problem_document, retry_after_s, route, server_url
+from edgefront.core.http_client import asking, client_options, pauses, problem_document, retry_after_s, server_url
 from edgefront.core.validation import invalid_input
 
 Query = Mapping[str, str | int | float | bool | Sequence[str] | None]
@@ -43,14 +43,13 @@ class Transport:
     def __init__(self, url: str, key: str | None, *, timeout_s: float, patience_s: float) -> None:
         self.url = server_url(url)
         self.patience_s = patience_s
-        self._route = route(self.url)
         headers = {"User-Agent": f"edgefront/{__version__}", "Accept": "application/json"}
         if key:
             if not key.isascii() or not key.isprintable():
                 raise Unauthenticated("this is not an API key: keys are short ASCII text")
             headers["Authorization"] = f"Bearer {key}"
         self._http = httpx.Client(
-            **self._route.options,
+            **client_options(self.url),
             base_url=self.url,
             headers=headers,
             timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, 10.0)),
@@ -139,7 +138,7 @@ class Transport:
 
     def _raise_for_problem(self, response: httpx.Response) -> None:
         if not response.is_success:
-            raise problem_error(response, through=self._route.through)
+            raise problem_error(response)
 
     def _attempts(self, repeatable: bool) -> Retrying:
         def worth_another(error: BaseException) -> bool:
@@ -157,7 +156,7 @@ class Transport:
     @contextmanager
     def _errors(self) -> Iterator[None]:
         try:
-            with self._route.asking(f"the edgefront server at {self.url}"):
+            with asking(f"the edgefront server at {self.url}"):
                 try:
                     yield
                 except (httpx.LocalProtocolError, UnicodeEncodeError) as error:
@@ -197,16 +196,14 @@ def segment(name: str) -> str:
         raise InvalidInput(f"{name!r} cannot be sent", value=name, allowed="UTF-8 text") from None
 
 
-def problem_error(response: httpx.Response, *, through: str = "") -> EdgefrontError:
-    """The exception of a problem document (RFC 9457) by its `kind`, or by the status if the response is not one:
-    `through` then says that it may be a proxy's.
-    """
+def problem_error(response: httpx.Response) -> EdgefrontError:
+    """The exception of a problem document (RFC 9457) by its `kind`, or by the status if the response is not one."""
     document = problem_document(response) or {}
     kind = document.get("kind")
     error_class = _BY_KIND.get(kind) if isinstance(kind, str) else None
     error_class = error_class or _BY_STATUS.get(response.status_code)
     error_class = error_class or (Unavailable if response.status_code in (502, 504) else EdgefrontError)
-    detail = document.get("detail") or _plain_detail(response) + through
+    detail = document.get("detail") or _plain_detail(response)
     standard = {"type", "title", "status", "detail", "kind", "instance"}
     extra = {name: value for name, value in document.items() if name not in standard}
     if issubclass(error_class, InvalidInput):

@@ -33,7 +33,7 @@ from edgefront.core.errors import (
     Unauthenticated,
     Unavailable,
 )
-from edgefront.core.http_client import pauses, problem_document, retry_after_s, route, server_url
+from edgefront.core.http_client import asking, client_options, pauses, problem_document, retry_after_s, server_url
 from edgefront.core.wire.agent import (
     INSTANCE_HEADER,
     WITHHELD_HEADER,
@@ -108,9 +108,8 @@ class AgentClient:
         self.server = check_url(server, insecure=insecure)
         self.blocked_reason: str | None = None
         """Why the device gets no launches, by the last answer to `lease`; None if it may get some."""
-        self._route = route(self.server)
         self._http = httpx.AsyncClient(
-            **self._route.options,
+            **client_options(self.server),
             base_url=self.server,
             timeout=httpx.Timeout(_ANSWER_S, connect=_CONNECT_S),
             limits=httpx.Limits(max_connections=8, keepalive_expiry=60.0),
@@ -176,7 +175,7 @@ class AgentClient:
         headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {bearer}"} if bearer else {})
         timeout = httpx.Timeout(_ANSWER_S + wait_s, connect=_CONNECT_S)
         content = b"" if body is None else body.model_dump_json().encode()
-        with self._route.asking(self.server):
+        with asking(self.server):
             response = await self._http.post(path, content=content, headers=headers, timeout=timeout)
         if response.is_success:
             return response

@@ -158,16 +158,6 @@ def test_what_is_no_url_is_refused(url: str, small: DataSet, tmp_path: Path) -> 
         download(small, tmp_path, url=url)
 
 
-def test_a_proxy_that_does_not_answer_is_named(small: DataSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    monkeypatch.setenv("no_proxy", "")
-    with pytest.raises(Unavailable, match=r"cannot be read \(.*through the proxy that http_proxy names"):
-        download(small, tmp_path, url="http://data.example/text8.zip")
-    monkeypatch.setenv("http_proxy", "socks9://127.0.0.1:9")
-    with pytest.raises(InvalidInput, match="http_proxy names the proxy"):
-        download(small, tmp_path, url="http://data.example/text8.zip")
-
-
 SMALL = Bounds(bytes=1 << 20, files=3)
 NAMES = {"plain": b"one", "folder/\u00e9 " + "n" * 150: b"two", "a/b/deep": bytes(range(256)) * 3000}
 

@@ -24,7 +24,7 @@ from edgefront.core.data.prepared.prepared import Progress, no_progress
 from edgefront.core.data.sources.data_set import DataSet
 from edgefront.core.errors import InvalidInput, NotFound, Unavailable
 from edgefront.core.files import refusing_full_disk, whole_file
-from edgefront.core.http_client import pauses, route, stream, valid_url
+from edgefront.core.http_client import failure, pauses, stream, valid_url
 
 _PATIENCE_S = 30.0
 _ATTEMPTS = 4
@@ -100,7 +100,7 @@ def _fetch(url: str, folder: Path, progress: Progress) -> Path:
     except httpx.HTTPStatusError as error:
         raise Unavailable(f"{url} answered {error.response.status_code}: {_instead()}") from None
     except httpx.HTTPError as error:
-        reason = route(url).failure(error)
+        reason = failure(error)
         if size():
             raise Unavailable(
                 f"{url} was interrupted after {size():,} bytes ({reason}): the same command resumes the download"
