@@ -88,6 +88,12 @@ def test_each_format(tiny: tuple[Service, CandidateView], tmp_path: Path) -> Non
     described = artifact_for(service.database, service.user, candidate.id, "architecture", folder).path.read_text()
     assert Architecture.parse(described).digest == candidate.digest
     assert json.loads(described) == candidate.architecture
+    with pytest.raises(InvalidInput, match="onnx-segment, gguf, transformers, safetensors, architecture"):
+        artifact_for(service.database, service.user, candidate.id, "pickle", tmp_path)  # type: ignore[arg-type]
+    with pytest.raises(NotFound):
+        artifact_for(service.database, service.user, "cnd_none", "onnx", tmp_path)
+    with pytest.raises(NotFound):
+        artifact_for(service.database, principal(service.database, "bob"), candidate.id, "onnx", tmp_path)
 
 
 @ON_SQLITE
@@ -120,6 +126,15 @@ def test_a_missing_file_is_built_again(tiny: tuple[Service, CandidateView], tmp_
     made.path.write_bytes(b"cut short")
     assert artifact_for(service.database, service.user, candidate.id, "safetensors", tmp_path) == made
     assert hashlib.sha256(made.path.read_bytes()).hexdigest() == made.sha256
+    # Partial files of a builder that was killed long ago are removed.
+    old, young = made.path.parent / ".old.part", made.path.parent / ".young.part"
+    for part in (old, young):
+        part.write_bytes(b"half")
+    two_days_ago = time.time() - 2 * 86400
+    os.utime(old, (two_days_ago, two_days_ago))
+    made.path.unlink()
+    artifact_for(service.database, service.user, candidate.id, "safetensors", tmp_path)
+    assert (old.exists(), young.exists()) == (False, True)
     # The folder has moved: the row says how the file should look, not where the disk was.
     assert artifact_for(service.database, service.user, candidate.id, "safetensors", tmp_path / "new").path.exists()
 
@@ -182,21 +197,6 @@ def test_a_full_disk_leaves_nothing_behind(
         artifact_for(service.database, service.user, candidate.id, "onnx", blocked)
 
 
-@ON_SQLITE
-def test_partial_files_of_a_killed_builder_are_removed(tiny: tuple[Service, CandidateView], tmp_path: Path) -> None:
-    service, candidate = tiny
-    made = artifact_for(service.database, service.user, candidate.id, "architecture", tmp_path)
-    old, young = made.path.parent / ".old.part", made.path.parent / ".young.part"
-    for part in (old, young):
-        part.write_bytes(b"half")
-    two_days_ago = time.time() - 2 * 86400
-    os.utime(old, (two_days_ago, two_days_ago))
-    made.path.unlink()
-    artifact_for(service.database, service.user, candidate.id, "architecture", tmp_path)
-    assert not old.exists()
-    assert young.exists()
-
-
 def test_the_oldest_files_make_room_for_new_ones(tiny: tuple[Service, CandidateView], tmp_path: Path) -> None:
     service, candidate = tiny
 
@@ -257,17 +257,6 @@ def test_a_model_beyond_what_is_kept_is_not_built(
         artifact_for(service.database, service.user, candidate.id, "safetensors", tmp_path)
     assert artifact_for(service.database, service.user, candidate.id, "architecture", tmp_path).size
     assert len(files(tmp_path)) == 1
-
-
-@ON_SQLITE
-def test_unknown_formats_and_candidates_are_named(tiny: tuple[Service, CandidateView], tmp_path: Path) -> None:
-    service, candidate = tiny
-    with pytest.raises(InvalidInput, match="onnx-segment, gguf, transformers, safetensors, architecture"):
-        artifact_for(service.database, service.user, candidate.id, "pickle", tmp_path)  # type: ignore[arg-type]
-    with pytest.raises(NotFound):
-        artifact_for(service.database, service.user, "cnd_none", "onnx", tmp_path)
-    with pytest.raises(NotFound):
-        artifact_for(service.database, principal(service.database, "bob"), candidate.id, "onnx", tmp_path)
 
 
 def test_an_encoder_has_no_files_that_generate(sqlite_service: Service, tmp_path: Path) -> None:

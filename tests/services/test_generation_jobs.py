@@ -72,14 +72,6 @@ def test_settling_takes_the_median_of_each_time_over_launches(world: World) -> N
         assert (row.tokens_per_s, row.energy_token_mj) == (pytest.approx(800.0), 5.0)
 
 
-def test_other_modes_have_no_times(world: World) -> None:
-    device = world.device()
-    world.launches(1)
-    world.report(device, (world.claim(device).items[0], done(12.0)))
-    (row,) = world.rows(Candidate)
-    assert (row.latency_ms, row.first_token_ms, row.token_ms, row.tokens_per_s) == (12.0, None, None, None)
-
-
 def test_a_report_has_times_if_and_only_if_its_launch_generates(world: World) -> None:
     device = world.device(modes=["forward", "generate"])
     world.launches(1, world.target(protocol=PROTOCOL))
@@ -92,6 +84,9 @@ def test_a_report_has_times_if_and_only_if_its_launch_generates(world: World) ->
     item = world.claim(device).items[0]
     with pytest.raises(InvalidInput, match="it has no generations"):
         world.append(device, (item, generated(3.0)))
+    world.report(device, (item, done(12.0)))
+    row = next(row for row in world.rows(Candidate) if row.latency_ms == 12.0)
+    assert (row.first_token_ms, row.token_ms, row.tokens_per_s) == (None, None, None)
 
 
 def test_an_agent_that_does_not_know_the_mode_is_given_no_such_launch(world: World) -> None:
@@ -104,15 +99,14 @@ def test_an_agent_that_does_not_know_the_mode_is_given_no_such_launch(world: Wor
     assert len(world.claim(device).items) == 1
 
 
-def test_a_job_that_no_agent_there_can_run_is_refused(service: Service) -> None:
+def test_what_no_agent_there_can_run_and_limits_on_no_times_are_refused(
+    service: Service,
+) -> None:
     old = SimulatedAgent(service.database, device_facts=DeviceFacts.model_validate(facts()))
     assert old.device_id
     with pytest.raises(InvalidInput) as told:
         service.submit(asked({"token_ms": 5.0}))
     assert told.value.field == "targets.0.protocol.mode"
-
-
-def test_limits_on_times_are_of_generations_alone(service: Service, agent: SimulatedAgent) -> None:
     request = asked({"first_token_ms": 5.0})
     place = request.targets[0].model_copy(update={"protocol": MeasurementProtocol()})
     with pytest.raises(InvalidInput, match="mode forward generates no tokens") as told:
@@ -147,7 +141,7 @@ def test_the_best_within_limits_on_two_times(service: Service, agent: SimulatedA
     assert "0.63 ms to the first and 0.192 ms a further token" in view.sentence
 
 
-def test_limits_may_be_asked_for_afterwards(service: Service, agent: SimulatedAgent) -> None:
+def test_limits_may_be_asked_for_afterwards_and_all_times_exported(service: Service, agent: SimulatedAgent) -> None:
     job = service.finish(agent, asked({"memory_mb": 200.0}))
     with service.database.read() as session:
         page = list_candidates(session, service.user, job.id, CandidateFilter(role="search"))
@@ -164,11 +158,6 @@ def test_limits_may_be_asked_for_afterwards(service: Service, agent: SimulatedAg
     assert nothing.recommended is None
     assert [move.limit for move in nothing.moves] == ["token_ms"]
     assert "raise the further-token limit" in nothing.sentence
-
-
-@ON_SQLITE
-def test_exports_and_views_carry_all_times(service: Service, agent: SimulatedAgent) -> None:
-    job = service.finish(agent, asked({}, goal="frontier"))
     with service.database.read() as session:
         rows = list(export_rows(session, service.user, job.id))
         views = list_candidates(session, service.user, job.id).items

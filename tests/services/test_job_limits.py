@@ -75,35 +75,21 @@ def test_a_later_launch_moves_a_candidate_in_or_out(service: Service) -> None:
 
 
 @ON_SQLITE
-def test_weights_alone_beyond_the_memory_limit_are_never_proposed(service: Service) -> None:
+def test_what_is_proposed_keeps_to_all_limits_and_to_the_budget(service: Service) -> None:
+    """Those on parameters, and on memory as far as weights alone are beyond it."""
+    asked = request(
+        parameters={"min_decoder": 400_000, "max_decoder": 900_000, "max_total": 6_000_000},
+        targets=[{"device_class": CLASS, "limits": {"memory_mb": 18}}],
+        budget={"candidates": 13},
+    )
     agent = SimulatedAgent(service.database)
-    asked = request(targets=[{"device_class": CLASS, "limits": {"memory_mb": 18}}])
+    assert service.submit(asked).targets[0].planned == 16
     job = service.finish(agent, asked)
-    rows = candidates(service, job.id)
-    assert rows
-    assert all(row.weight_bytes <= 18 * 10**6 for row in rows)
-
-
-@ON_SQLITE
-def test_parameter_limits_are_settled_before(service: Service) -> None:
-    agent = SimulatedAgent(service.database)
-    asked = request(parameters={"min_decoder": 400_000, "max_decoder": 900_000, "max_total": 6_000_000})
-    job = service.finish(agent, asked)
-    rows = candidates(service, job.id)
-    assert rows
-    assert all(400_000 <= row.decoder_parameters <= 900_000 for row in rows)
-    assert all(row.total_parameters <= 6_000_000 for row in rows)
-
-
-@ON_SQLITE
-def test_the_budget_of_candidates_is_exact(service: Service) -> None:
-    agent = SimulatedAgent(service.database)
-    job = service.submit(request(budget={"candidates": 13}))
-    assert job.targets[0].planned == 16
-    service.run(agent)
     rows = candidates(service, job.id)
     assert [row.generation for row in rows] == [0] * 10 + [1] * 3
-    assert service.get(job.id).targets[0].candidates == 16
+    assert all(400_000 <= row.decoder_parameters <= 900_000 for row in rows)
+    assert all(row.total_parameters <= 6_000_000 and row.weight_bytes <= 18 * 10**6 for row in rows)
+    assert job.targets[0].candidates == 16
 
 
 def test_refinement_stays_within_its_budget(service: Service) -> None:

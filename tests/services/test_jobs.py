@@ -171,9 +171,6 @@ def test_features_that_no_single_device_combines_are_named(service: Service, age
     with pytest.raises(InvalidInput) as caught:
         service.create(request(targets=[{"device_class": CLASS, "protocol": {**wish, "threads": 3}}]))
     assert (caught.value.field, caught.value.allowed) == ("targets.0.protocol.threads", "1 to 2")
-
-
-def test_a_runtime_that_no_device_has_names_its_extra(service: Service, agent: SimulatedAgent) -> None:
     with pytest.raises(InvalidInput, match="its agent's extra openvino") as caught:
         service.create(request(targets=[{"device_class": CLASS, "protocol": {"runtime": "openvino"}}]))
     assert caught.value.field == "targets.0.protocol.runtime"

@@ -69,13 +69,6 @@ def test_launches_that_differ_are_repeated_and_the_interval_covers_what_remains(
     assert is_due(world, target)
 
 
-@ON_SQLITE
-def test_launches_within_the_scatter_of_their_device_are_not_repeated(world: World) -> None:
-    device, target = world.device(), world.target()
-    world.candidate(target, launches=2)
-    assert measure(world, device, done(10.0), done(12.0), done(1.0)) == 2
-
-
 @pytest.mark.parametrize(
     ("role", "first_ms", "second_ms", "state"),
     [
@@ -102,12 +95,14 @@ def test_one_launch_near_a_limit_does_not_decide_on_a_depth(
 
 
 @ON_SQLITE
-def test_what_is_excluded_for_certain_is_not_launched_again(world: World) -> None:
-    """By another limit, however near it is to this one."""
-    device, target = world.device(), limited(world, latency_ms=LIMIT_MS, memory_mb=1.0)
-    world.candidate(target, role="baseline")
+def test_what_is_certain_is_not_launched_again(world: World) -> None:
+    """Launches within the scatter of their device; and what is excluded by another limit, however near it is to one."""
+    device, target = world.device(), world.target()
+    world.candidate(target, launches=2)
+    assert measure(world, device, done(10.0), done(12.0), done(1.0)) == 2
+    world.candidate(limited(world, latency_ms=LIMIT_MS, memory_mb=1.0), role="baseline")
     assert measure(world, device, done(41.0, memory=2 << 20), done(1.0)) == 1
-    assert only(world)[0].state == "out_of_bounds"
+    assert world.rows(Candidate)[-1].state == "out_of_bounds"
 
 
 @ON_SQLITE

@@ -53,8 +53,10 @@ WRONG_PROTOCOL = {**request().targets[0].protocol.model_dump(mode="json"), "runt
 
 @ON_SQLITE
 def test_a_request_that_cannot_be_read_ends_its_job_and_no_other(service: Service, agent: SimulatedAgent) -> None:
-    good, bad = service.submit(), service.submit(request(name="bad", seed=8))
+    good, bad, gone = service.submit(), service.submit(request(name="bad", seed=8)), service.submit(request(seed=9))
     spoil_request(service, bad.id, budget={"minuts": 3})
+    spoil_request(service, gone.id, space={"name": "gone", "narrow": {}})
+    assert service.get(gone.id).targets[0].planned is None
     shown = service.get(bad.id)
     assert (shown.state, shown.targets[0].planned, shown.targets[0].device) == ("running", None, "simulated board")
     agent.step(2)  # leases and settling go on meanwhile
@@ -65,22 +67,12 @@ def test_a_request_that_cannot_be_read_ends_its_job_and_no_other(service: Servic
     assert ended.state == "failed"
     assert ended.reason == ended.targets[0].note
     assert ended.targets[0].note.startswith("The search cannot continue: request.budget.minuts: there is no such field")
-    assert service.get(good.id).state == "finished"
+    assert (service.get(good.id).state, service.get(gone.id).state) == ("finished", "failed")
+    assert "no search space 'gone'" in str(service.get(gone.id).reason)
     with service.database.read() as session:
         page = lifecycle.list_jobs(session, service.user, service.database.now(session))
-        assert {job.id for job in page.items} == {good.id, bad.id}
+        assert {job.id for job in page.items} == {good.id, bad.id, gone.id}
         assert frontier_view(session, service.user, bad.id).proxy_trust.sentence == ""
-
-
-@ON_SQLITE
-def test_a_space_that_is_gone_ends_the_job(service: Service, agent: SimulatedAgent) -> None:
-    job = service.submit()
-    spoil_request(service, job.id, space={"name": "gone", "narrow": {}})
-    assert service.get(job.id).targets[0].planned is None
-    service.run(agent)
-    ended = service.get(job.id)
-    assert ended.state == "failed"
-    assert "no search space 'gone'" in str(ended.reason)
 
 
 @pytest.mark.parametrize(

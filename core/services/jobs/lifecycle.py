@@ -180,7 +180,7 @@ def extend_job(
         request = JOB_REQUEST.read(job.request)  # another target may have been added meanwhile
         if len(targets) >= MAX_TARGETS:
             raise Conflict(f"job {job.id} has {MAX_TARGETS} targets, which is the most that a job can have")
-        place = place_target(session, target, [Place(existing.device_key, existing.name) for existing in targets])
+        place = place_target(session, target, [other.name for other in targets])
         for other in targets:
             if (other.device_key, other.protocol_digest) == (place.device_key, target.protocol.digest):
                 field, value = ("device", target.device) if target.device else ("device_class", target.device_class)
@@ -239,7 +239,7 @@ def pause_job(session: Session, principal: Principal, job_id: str, now: datetime
     unspent = Counter(launch.target_id for launch in withdrawn if launch.purpose == Purpose.REFINEMENT)
     for target in targets:
         target.refinements -= unspent[target.id]
-    supernet_plan.pause(session, [target.id for target in targets], now)
+    supernet_plan.follow(session, [target.id for target in targets], JobState.PAUSED, now)
     change_job(session, job, JobState.PAUSED, None, now)
     return _view(session, job, now)
 
@@ -257,7 +257,7 @@ def resume_job(session: Session, principal: Principal, job_id: str, now: datetim
         if target.started_at is not None and paused is not None:
             target.started_at += now - max(paused.created_at, target.started_at)
         enqueue(session, tasks.ADVANCE, target_id=target.id)
-    supernet_plan.resume(session, [target.id for target in targets], now)
+    supernet_plan.follow(session, [target.id for target in targets], JobState.RUNNING, now)
     change_job(session, job, JobState.RUNNING, None, now)
     scoring.resend(session, now)  # those that were claimed meanwhile were not computed
     return _view(session, job, now)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -38,15 +38,15 @@ def place(session: Session, request: JobRequest, faults: ErrorCollector) -> dict
     def place_at(position: int) -> None:
         with within("targets", position):
             target = request.targets[position]
-            places[position] = place_target(session, target, list(places.values()))
+            places[position] = place_target(session, target, [other.name for other in places.values()])
 
     for position in range(len(request.targets)):
         faults.collect(partial(place_at, position))
     return places
 
 
-def place_target(session: Session, target: TargetRequest, others: Sequence[Place]) -> Place:
-    """The place of one target beside the others of its job.
+def place_target(session: Session, target: TargetRequest, taken: Collection[str]) -> Place:
+    """The place of one target, whose name is none of those that are taken.
 
     Raises:
         InvalidInput: no device of the target can measure by its protocol; names the field within the target.
@@ -55,7 +55,7 @@ def place_target(session: Session, target: TargetRequest, others: Sequence[Place
     """
     device_key, label, candidates = find_devices(session, target)
     check_runtime(target, candidates, label)
-    return Place(device_key, _name(target, label, others))
+    return Place(device_key, _name(target, label, taken))
 
 
 def find_devices(session: Session, target: TargetRequest) -> tuple[str, str, Sequence[Device]]:
@@ -149,8 +149,7 @@ def check_runtime(target: TargetRequest, devices: Sequence[Device], label: str) 
     )
 
 
-def _name(target: TargetRequest, label: str, others: Sequence[Place]) -> str:
-    taken = {other.name for other in others}
+def _name(target: TargetRequest, label: str, taken: Collection[str]) -> str:
     if target.name is not None:
         if target.name in taken:
             raise InvalidInput(

@@ -18,7 +18,7 @@ from edgefront.core.services.trainings.datasets import check_dataset
 from edgefront.core.services.trainings.plan import check_served, placed, resolved_recipe
 from edgefront.core.services.trainings.queries import trainings as rows
 from edgefront.core.services.trainings.transitions import change_state, log_state
-from edgefront.core.states import LIVE_TRAININGS, TrainingCommand, TrainingState
+from edgefront.core.states import LIVE_TRAININGS, JobState, TrainingCommand, TrainingState
 from edgefront.core.wire.trainings import Requirements
 
 _TASKS = ("streams", "sentences")
@@ -84,18 +84,12 @@ def check(job: ResolvedJob, settings: Settings | None) -> None:
             search.supernet(Snapshot())
 
 
-def pause(session: Session, target_ids: Collection[str], now: datetime) -> None:
-    """Pauses the trainings of supernets whose job is paused."""
+def follow(session: Session, target_ids: Collection[str], state: JobState, now: datetime) -> None:
+    """Pauses or resumes the trainings of supernets as their job was."""
+    change = training_transitions.pause if state == JobState.PAUSED else training_transitions.resume
     for training in rows.open_supernets(session, target_ids):
         if training.wanted != TrainingCommand.CANCEL:
-            training_transitions.pause(session, training, now)
-
-
-def resume(session: Session, target_ids: Collection[str], now: datetime) -> None:
-    """Resumes the trainings of supernets whose job resumes."""
-    for training in rows.open_supernets(session, target_ids):
-        if training.wanted != TrainingCommand.CANCEL:
-            training_transitions.resume(session, training, now)
+            change(session, training, now)
 
 
 def withdraw(session: Session, target_ids: Collection[str], now: datetime) -> None:

@@ -86,17 +86,14 @@ def refine(session: Session, request: JobRequest, target: Target, now: datetime)
     return False
 
 
-def uncertain(session: Session, target: Target) -> list[str]:
-    """Measurement ids that deserve a further launch, the widest interval first, within the budget of a target that
-    refines.
+def uncertain(session: Session, target: Target, most: int | None = None) -> list[str]:
+    """Measurement ids that deserve a further launch, the widest interval first, `most` of them; if absent, within the
+    budget of a target that refines.
 
     Empty when every place on the frontier is certain, or the budget or `max_launches` is spent: the target is then
     finished as soon as it has no launches to come. Measurements that have a launch to come are not named.
     """
-    return _uncertain(session, target, _left(session, target))
-
-
-def _uncertain(session: Session, target: Target, most: int) -> list[str]:
+    most = _left(session, target) if most is None else most
     if most < 1:
         return []
     job = session.get_one(Job, target.job_id)
@@ -267,7 +264,7 @@ def opening(baselines: int, measured: int, plan: SearchPlan) -> str:
 def _closing(session: Session, target: Target) -> str:
     """The note of a target that has finished: why its search ended, and what makes its latencies uncertain."""
     notes = [target.note]
-    if target.refinements and _left(session, target) < 1 and _uncertain(session, target, 1):
+    if target.refinements and _left(session, target) < 1 and uncertain(session, target, 1):
         further = f"{target.refinements:,} further launch{'' if target.refinements == 1 else 'es'}"
         notes.append(f"The budget of {further} was spent while some latencies were still uncertain.")
     done, marked = launches.conditions(session, target.id)

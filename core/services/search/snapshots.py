@@ -44,23 +44,20 @@ def restore(session: Session, target_id: str, generation: int) -> Snapshot:
 
 
 def _folded(stored: Iterable[Items]) -> dict[int, _Result]:
-    return {number: _result(*result) for changes in stored for number, *result in changes}
-
-
-def _result(
-    state: str, latency_ms: float | None, memory_bytes: int | None, launches: int = 1, times: Times | None = None
-) -> _Result:
-    """Earlier releases stored no launches; times are those of generations alone."""
-    return state, latency_ms, memory_bytes, launches, times or {}
+    # Only generations have times.
+    return {
+        number: (state, latency_ms, memory_bytes, launches, times[0] if times else {})
+        for changes in stored
+        for number, state, latency_ms, memory_bytes, launches, *times in changes
+    }
 
 
 def _snapshot(rows: Iterable[SearchCandidate], results: dict[int, _Result]) -> Snapshot:
-    return Snapshot(tuple(_evaluated(row, *results[row.number]) for row in rows))
+    return Snapshot(tuple(_evaluated(row, results[row.number]) for row in rows))
 
 
-def _evaluated(
-    row: SearchCandidate, state: str, latency_ms: float | None, memory_bytes: int | None, launches: int, times: Times
-) -> Evaluated:
+def _evaluated(row: SearchCandidate, result: _Result) -> Evaluated:
+    state, latency_ms, memory_bytes, launches, times = result
     return Evaluated(
         id=row.id,
         genome=row.genome,
