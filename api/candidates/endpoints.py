@@ -27,7 +27,7 @@ from edgefront.api.http.parameters import (
 )
 from edgefront.api.http.threads import ThreadRoute
 from edgefront.core.services.access.keys import Principal
-from edgefront.core.services.jobs import candidates, details, frontier, points
+from edgefront.core.services.jobs import candidates, frontier, points, views
 from edgefront.core.services.jobs.candidates import DERIVED, SORTABLE, CandidateFilter, PageRequest
 from edgefront.core.services.prediction.predictions import candidate_parts
 from edgefront.core.states import CandidateRole, CandidateState
@@ -274,7 +274,7 @@ def get_candidate(candidate_id: CandidateId, person: Reader, here: Here) -> Cand
 )
 def get_candidate_details(candidate_id: CandidateId, person: Reader, here: Here) -> CandidateDetails:
     with here.database.read() as session:
-        return details.candidate_details(session, person, candidate_id)
+        return views.candidate_details(session, person, candidate_id)
 
 
 @router.get(
