@@ -188,6 +188,7 @@ class DeviceMeter(PeakMemoryMeter):
     def __init__(self, gpu: UsedMemory) -> None:
         self._gpu = gpu
         self._ended = threading.Event()
+        self._failed: Exception | None = None
 
     def start(self) -> None:
         self._base = self._gpu.used_bytes()
@@ -199,16 +200,21 @@ class DeviceMeter(PeakMemoryMeter):
         return super().read(starts)
 
     def _peak(self) -> int:
+        if self._failed is not None:
+            raise self._failed
         return max(self._highest.used_bytes, self._gpu.used_bytes()) - self._base
 
     def _reset(self) -> None:
         self._highest = _Peak(self._gpu.used_bytes())
 
     def _poll(self) -> None:
-        while not self._ended.wait(_POLL_S):
-            # Before the GPU is asked: if the model is built meanwhile, the answer belongs to the build.
-            highest = self._highest
-            highest.used_bytes = max(highest.used_bytes, self._gpu.used_bytes())
+        try:
+            while not self._ended.wait(_POLL_S):
+                # Before the GPU is asked: if the model is built meanwhile, the answer belongs to the build.
+                highest = self._highest
+                highest.used_bytes = max(highest.used_bytes, self._gpu.used_bytes())
+        except Exception as error:  # without these readings the peak would be too low
+            self._failed = error
 
 
 @dataclass

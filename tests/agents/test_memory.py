@@ -201,6 +201,26 @@ def test_a_reading_from_before_the_model_was_built_is_none_of_its_passes():
     assert meter.read({}).forward_peak_bytes == FakeGpu.PASSES
 
 
+def test_a_gpu_that_stops_answering_the_poller_has_no_peak():
+    class Gpu:
+        ended = threading.Event()
+
+        def used_bytes(self):
+            if threading.current_thread().name == "gpu-memory":
+                self.ended.set()
+                raise OSError("the GPU is lost")
+            return 1
+
+    meter = DeviceMeter(Gpu())
+    meter.start()
+    assert Gpu.ended.wait(10)
+    for thread in threading.enumerate():
+        if thread.name == "gpu-memory":
+            thread.join(10)
+    with pytest.raises(OSError, match="the GPU is lost"):
+        meter.read({})
+
+
 def test_an_unusable_cache_folder_is_reported(tmp_path):
     from edgefront.core.errors import EdgefrontError
 
