@@ -81,7 +81,7 @@ class Setting:
 
     @property
     def protocol(self) -> MeasurementProtocol:
-        passes = {"sequence_length": 16, "repeats": 2, "warmup": 1} if self.quick else MODES[self.mode]
+        passes = {"sequence_length": 16, "repeats": 2} if self.quick else MODES[self.mode]
         return MeasurementProtocol(runtime=self.runtime, provider=self.device, **passes)
 
     def architectures(self) -> Iterator[Architecture]:

@@ -58,29 +58,6 @@ def grow_heap(size: int) -> None:
         libc.free(address)
 
 
-def trim_heap() -> None:
-    """Returns all free pages of the heap to the system."""
-    trim = getattr(_libc(), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
-
-
-def fill_holes() -> None:
-    """Allocates, without touching them, the heap's free blocks of 64 KiB or more, until the process ends.
-
-    malloc creates a mapping only if no free block fits, so with `strict_malloc` alone a heap that was once large is
-    still used, and memory freed there stays resident. After this call the heap behaves as if it had been strict from
-    the start.
-    """
-    libc = _libc()
-    libc.sbrk.restype, libc.sbrk.argtypes = ctypes.c_void_p, [ctypes.c_ssize_t]
-    end = libc.sbrk(0)  # heap blocks have lower addresses, mappings higher ones
-    for size in (1 << power for power in range(30, 15, -1)):
-        while (address := libc.malloc(size)) and address < end:
-            continue
-        libc.free(address)
-
-
 @dataclass(frozen=True)
 class Resident:
     """Resident memory of this process by kind, and its high-water mark since the last reset (bytes)."""

@@ -6,8 +6,6 @@ Order of a launch, and why:
 2. Warm-up passes, still strict: their high-water mark is the peak memory. Two passes are needed.
 3. Timed passes under the ordinary allocator with its heap grown to what a pass needs, as in a long-running program: the
    strict one causes page faults at every allocation.
-
-With fewer than two warm-up passes the memory is measured after the timed ones.
 """
 
 from __future__ import annotations
@@ -42,7 +40,6 @@ from edgefront.core.measurement.record import (
     GenerationSamples,
     LatencySamples,
     LaunchResult,
-    PeakMemory,
 )
 from edgefront.core.processes.child import end_with_input, first_for_the_oom_killer
 from edgefront.core.processes.limits import throttled_s
@@ -98,7 +95,6 @@ def _text(path: Path) -> str | None:
 
 
 _ON_LINUX = sys.platform.startswith("linux")
-_MEMORY_PASSES = 2
 
 
 class Generations:
@@ -185,10 +181,8 @@ def _run(
     environment = host_environment(request.cores)
     environment["allocator"] = "glibc" if strict else "of the system"
     measuring = time.perf_counter()
-    memory: PeakMemory | None = None
     warmup_ms = [model.forward_ms() for _ in range(protocol.warmup)]
-    if protocol.warmup >= _MEMORY_PASSES:
-        memory = meter.read(model.starts)
+    memory = meter.read(model.starts)
     if strict:  # the ordinary allocator, with a heap that already has the size that a pass needs
         now = linux.resident()
         linux.ordinary_malloc()
@@ -201,8 +195,6 @@ def _run(
     generation = model.samples() if isinstance(model, Generations) else None
     environment |= gpu_environment(protocol.provider) | model.versions
     measuring_s = time.perf_counter() - measuring
-    if memory is None:
-        memory = _memory_afterwards(model, meter, strict)
     if _ON_LINUX:
         environment["swapped_bytes"] = linux.resident().swapped
     fields: dict[str, Any] = {"environment": environment, "build_s": build_s, "measuring_s": measuring_s}
@@ -216,18 +208,6 @@ def _run(
     return LaunchResult.model_validate(
         {"outcome": LaunchOutcome.DONE, "latency": latency, "memory": memory, "generation": generation, **fields}
     )
-
-
-def _memory_afterwards(model: runtimes.Model, meter: PeakMemoryMeter, strict: bool) -> PeakMemory:
-    if strict:
-        linux.strict_malloc()
-        model.release()
-        linux.trim_heap()
-        linux.fill_holes()
-    meter.built()
-    for _ in range(_MEMORY_PASSES):
-        model.forward_ms()
-    return meter.read(model.starts)
 
 
 def _apply_limits(request: LaunchRequest) -> None:

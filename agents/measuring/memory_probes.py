@@ -32,18 +32,15 @@ class PeakMemoryMeter:
     """Called in the order start, built, read, in the process that builds and runs the model."""
 
     method: MemoryMethod
-    _build_peak: int | None = None
+    _build_peak = 0
 
     def start(self) -> None:
         """Called before the model is built."""
         raise NotImplementedError
 
     def built(self) -> None:
-        """Called when the model is built, before the passes. May be called again: the passes since the last call
-        count.
-        """
-        if self._build_peak is None:
-            self._build_peak = max(0, self._peak())
+        """Called when the model is built, before the passes."""
+        self._build_peak = max(0, self._peak())
         self._reset()
 
     def read(self, _starts: Mapping[str, int]) -> PeakMemory:
@@ -58,7 +55,7 @@ class PeakMemoryMeter:
             method=self.method,
             peak_bytes=forward + mapped,
             forward_peak_bytes=forward,
-            build_peak_bytes=self._build_peak or 0,
+            build_peak_bytes=self._build_peak,
             mapped_weight_bytes=mapped,
         )
 

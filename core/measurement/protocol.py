@@ -109,7 +109,8 @@ class MeasurementProtocol(BaseModel):
     """Of llamacpp alone, what its cache of keys and values holds, f16 if absent. f32: without flash attention, which
     would convert it in every pass. Others: with flash attention wherever llama.cpp has it."""
     threads: Annotated[StrictInt, Field(ge=1, le=1024)] = 1
-    warmup: Annotated[StrictInt, Field(ge=0, le=100)] = 2
+    warmup: Annotated[StrictInt, Field(ge=2, le=100)] = 2
+    """Untimed passes before the timed ones, over which peak memory is taken: that takes two."""
     repeats: Annotated[StrictInt, Field(ge=1, le=1000)] = 5
     memory: MemoryMethod | None = None
     """How peak memory is taken. None: what suits the provider (on an NVIDIA GPU `allocator` with PyTorch, `device`

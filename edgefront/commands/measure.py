@@ -47,7 +47,7 @@ def measure(
             metavar="TOKENS[,TOKENS…]", help="Tokens before the prompt: 0,1024,4096 measures each. Default: 0."
         ),
     ] = None,
-    warmup: Annotated[int, typer.Option(min=0, help="Untimed passes before the timed ones.")] = 2,
+    warmup: Annotated[int, typer.Option(min=2, help="Untimed passes before the timed ones.")] = 2,
     repeats: Annotated[int, typer.Option(min=1, help="Timed passes of each launch.")] = 5,
     launches: Annotated[
         int, typer.Option(min=1, help="Launches (fresh processes); the interval is computed over them.")

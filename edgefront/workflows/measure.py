@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 _SHORTEST_S, _LONGEST_S = 60.0, 3600.0
 _SLOW_FLOPS, _SLOW_BYTES = 1e9, 0.5e9
-_MEMORY_PASSES = 2
-"""Passes for the memory of a launch, after the timed ones."""
 
 
 def find_model(file_or_name: str, runtime: Runtime = "onnxruntime") -> Architecture | Path:
@@ -133,7 +131,7 @@ def time_limit_s(subject: Architecture | Path, protocol: MeasurementProtocol) ->
     """A limit for one launch that slow devices keep, too: a minute, and what all passes would take at `_SLOW_FLOPS` and
     `_SLOW_BYTES` a second. An hour at most, as the protocol has it.
     """
-    passes = protocol.warmup + protocol.repeats + _MEMORY_PASSES
+    passes = protocol.warmup + protocol.repeats
     if isinstance(subject, Path):
         weight_bytes, parameters = _weights_of(subject, protocol)
         # The context of a GGUF file is read, too.

@@ -132,11 +132,11 @@ def test_the_commands_do_it_again(running: Running, report: Report, folder: Path
     estimate = running.client.jobs.estimate(json.loads((folder / "job.json").read_text(encoding="utf-8")))
     assert not estimate.refusals
     (target, candidate), *_ = report.recommended
-    options = measure_options(target.protocol.model_copy(update={"repeats": 1, "warmup": 0}))
+    options = measure_options(target.protocol.model_copy(update={"repeats": 1, "warmup": 2}))
     done = edgefront("measure --launches 1 --json", str(folder / model_file(candidate.digest)), *options, code=exits.OK)
     measured = json.loads(done.stdout)
     assert measured["digest"] == candidate.digest
-    asked = {**target.protocol.identity, "repeats": 1, "warmup": 0}
+    asked = {**target.protocol.identity, "repeats": 1, "warmup": 2}
     assert MeasurementProtocol.model_validate(measured["protocol"]).identity == asked
 
 
@@ -154,7 +154,7 @@ def test_the_options_of_measure_are_the_protocol(protocol: dict[str, Any], tmp_p
     positions = {"kind": "learned", "length": 32}
     described = {"d_model": 64, "positions": positions, "embedding": {"vocab_size": 100}, "blocks": blocks}
     file.write_text(json.dumps(described), encoding="utf-8")
-    wanted = MeasurementProtocol.model_validate({**protocol, "repeats": 1, "warmup": 0})
+    wanted = MeasurementProtocol.model_validate({**protocol, "repeats": 1, "warmup": 2})
     done = edgefront("measure --launches 1 --json", str(file), *measure_options(wanted), code=exits.OK)
     told = json.loads(done.stdout)
     made = told["contexts"][0]["protocol"] if "contexts" in told else told["protocol"]

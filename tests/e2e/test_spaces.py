@@ -48,7 +48,7 @@ def targets(name: str, index: int) -> list[dict[str, Any]]:
     """Each runtime with a pass of its own; over the spaces both get all of them."""
     passes = [FORWARD, FORWARD] if name == "bert" else [[FORWARD, DECODE], [SEGMENT, INT8]][index // 2 % 2]
     runtimes = ("onnxruntime", "pytorch") if index % 2 else ("pytorch", "onnxruntime")
-    shared = {"warmup": 1, "repeats": 1, "logits": "last"}
+    shared = {"repeats": 1, "logits": "last"}
     return [
         {"name": runtime, "device": "local", "protocol": {"runtime": runtime, **shared, **fields}}
         for runtime, fields in zip(runtimes, passes, strict=True)

@@ -18,7 +18,7 @@ from edgefront import Client, exits
 JOB = {
     "name": "small",
     "space": {"name": "lts-gpt2", "narrow": {"n_layer": [2], "d_model": [128, 192], "d_inner": {"max": 512}}},
-    "targets": [{"name": "here", "device": "local", "protocol": {"sequence_length": 32, "repeats": 2, "warmup": 1}}],
+    "targets": [{"name": "here", "device": "local", "protocol": {"sequence_length": 32, "repeats": 2}}],
     "algorithm": {"name": "lts", "settings": {"population": 6, "iterations": 3}},
     "baseline_layers": [1, 2],
     "budget": {"refinement": 0},
