@@ -13,14 +13,11 @@ from matplotlib.figure import Figure
 
 from edgefront.core.units import MB
 from edgefront.resources.jobs import Chart
-from edgefront.show.published import choice_rows
 from edgefront.show.tables import header_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
-
-    from edgefront.core.wire.recommendations import ChoicesView, ChoiceView
 
     Rows = NDArray[np.bool_]
 
@@ -46,7 +43,7 @@ _STYLE = {
     "legend.frameon": False,
     "svg.fonttype": "none",
 }
-_AREAS = (16.0, 200.0)
+_SMALLEST, _LARGEST = 16.0, 200.0
 """Areas of the points with the least and the most peak memory, in square points."""
 
 
@@ -71,31 +68,6 @@ def plot(charts: Sequence[Chart], *, title: str = "") -> Plot:
     return figure
 
 
-def plot_choices(view: ChoicesView) -> Plot:
-    """Published score against measured latency of the choices of a frontier, a colour for each runtime and format."""
-    rows = [choice for _, choice in choice_rows(view)]
-    kinds: dict[str, list[ChoiceView]] = {}
-    for choice in rows:
-        kinds.setdefault(f"{choice.runtime} {choice.weights}", []).append(choice)
-    with rc_context(_STYLE):
-        figure = Plot(figsize=(6.4, 4.8), layout="constrained")
-        axes = figure.subplots()
-        axes.set_xlabel("median latency (ms), less is better")
-        axes.set_ylabel(f"{view.score.partition(':')[2]}, more is better")
-        sizes = [choice.candidate.memory_bytes or 0 for choice in rows] or [0]
-        ends = (float(min(sizes)), float(max(sizes)))
-        for number, (kind, choices) in enumerate(kinds.items()):
-            areas = _areas(np.array([choice.candidate.memory_bytes or np.nan for choice in choices]), ends)
-            times = [choice.candidate.latency_ms or np.nan for choice in choices]
-            scores = [choice.score for choice in choices]
-            axes.scatter(times, scores, s=areas, color=f"C{number}", edgecolors="white", linewidths=0.8, label=kind)
-        if (best := view.recommended) is not None:
-            at = [best.candidate.latency_ms or np.nan], [best.score]
-            axes.scatter(*at, s=160, marker="*", color=CHOSEN, edgecolors="white", linewidths=0.8, label="recommended")
-        _finish(axes, view.limits.latency_ms, ends if rows else None)
-    return figure
-
-
 def _panel(axes: Axes, chart: Chart) -> None:
     view, columns = chart.recommendation, chart.columns
     of_group = np.array(chart.points.groups)[columns["group"]] if chart.points.rows else np.array([], dtype=str)
@@ -110,7 +82,9 @@ def _panel(axes: Axes, chart: Chart) -> None:
     if chart.points.memory_bytes is None:
         axes.text(0.5, 0.5, "nothing is measured yet", transform=axes.transAxes, ha="center")
         return
-    areas = _areas(columns["memory_bytes"], chart.points.memory_bytes)
+    least, most = chart.points.memory_bytes
+    share = (np.nan_to_num(columns["memory_bytes"], nan=least) - least) / max(most - least, 1.0)
+    areas = _SMALLEST + (_LARGEST - _SMALLEST) * share.clip(0, 1)
     x, y = columns["latency_ms"], columns[quality]
     drawn = np.isfinite(x) & np.isfinite(y)
 
@@ -135,7 +109,15 @@ def _panel(axes: Axes, chart: Chart) -> None:
     if view.recommended is not None:
         best = np.array([point_id == view.recommended.id for point_id in chart.points.ids])
         points(best, CHOSEN, "recommended", marker="*", factor=2.5)
-    _finish(axes, view.limits.latency_ms, chart.points.memory_bytes)
+    axes.set_xlim(left=0)
+    if (limit_ms := view.limits.latency_ms) is not None:
+        axes.axvline(limit_ms, color=INK, linewidth=1, linestyle=":", label=f"limit: {limit_ms:g} ms")
+    sizes = f"size: peak memory, {least / MB:.0f} to {most / MB:.0f} MB"
+    legend = axes.legend(loc="best", fontsize=9, title=sizes)
+    legend.get_title().set_fontsize(9)
+    for handle in legend.legend_handles:
+        if isinstance(handle, PathCollection):
+            handle.set_sizes([60])
 
 
 def _intervals(axes: Axes, columns: dict[str, Any], quality: str, rows: Rows) -> None:
@@ -157,24 +139,3 @@ def _intervals(axes: Axes, columns: dict[str, Any], quality: str, rows: Rows) ->
         capsize=2,
         zorder=2,
     )
-
-
-def _finish(axes: Axes, limit_ms: float | None, memory_bytes: tuple[float, float] | None) -> None:
-    """The line of the limit, and the legend where anything is drawn."""
-    axes.set_xlim(left=0)
-    if limit_ms is not None:
-        axes.axvline(limit_ms, color=INK, linewidth=1, linestyle=":", label=f"limit: {limit_ms:g} ms")
-    if memory_bytes is not None:
-        least, most = (value / MB for value in memory_bytes)
-        legend = axes.legend(loc="best", fontsize=9, title=f"size: peak memory, {least:.0f} to {most:.0f} MB")
-        legend.get_title().set_fontsize(9)
-        for handle in legend.legend_handles:
-            if isinstance(handle, PathCollection):
-                handle.set_sizes([60])
-
-
-def _areas(memory: NDArray[np.float64], ends: tuple[float, float]) -> NDArray[np.float64]:
-    least, most = ends
-    share = (np.nan_to_num(memory, nan=least) - least) / max(most - least, 1.0)
-    smallest, largest = _AREAS
-    return smallest + (largest - smallest) * share.clip(0, 1)

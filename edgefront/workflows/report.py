@@ -109,8 +109,8 @@ def model_file(digest: str) -> str:
 
 
 def pictures(report: Report, job: Job, note: Callable[[str], None]) -> dict[str, str]:
-    """The frontier of each target as SVG, by the target's id; of a job among published models one a device, by
-    `CHOICES` and its name. Without matplotlib none, with a note that says what to install.
+    """The frontier of each target as SVG, by the target's id; none of a job among published models. Without matplotlib
+    none, with a note that says what to install.
     """
     from edgefront.extras import need
 
@@ -119,10 +119,6 @@ def pictures(report: Report, job: Job, note: Callable[[str], None]) -> dict[str,
     except EdgefrontError as error:
         note(f"without pictures: {error.detail}")
         return {}
-    from edgefront.show.plot import plot_choices
-
-    if report.choices is not None:
-        return {CHOICES + view.device: _svg(plot_choices(view)) for view in report.choices.every}
     return {
         each.recommendation.target_id: _svg(job.plot(each.recommendation.target_id))
         for each in report.targets
@@ -161,9 +157,6 @@ def write(report: Report, drawn: Mapping[str, str], folder: Path) -> list[Path]:
     return [folder / name for name in texts]
 
 
-CHOICES = "choices"
-"""Key of the picture of a job among published models."""
-
 _HEAD = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
@@ -195,7 +188,7 @@ details { margin: .5rem 0; border: 1px solid #d9dfe4; border-radius: 7px; paddin
 
 
 def page(report: Report, pictures: Mapping[str, str]) -> str:
-    """The whole page. `pictures` are SVG elements, by the id of a target or `CHOICES`."""
+    """The whole page. `pictures` are SVG elements, by the id of a target."""
     return _HEAD + "\n".join(
         [
             f"<title>{escape(report.job.name)}: report</title>",
@@ -237,7 +230,6 @@ def _answers(report: Report, pictures: Mapping[str, str]) -> Iterator[str]:
         yield from map(_soft, published.notes(view))
         if view.own is not None:
             yield _soft(f"{view.own.sentence} {view.own.command}")
-        yield _figure(pictures.get(CHOICES + view.device), "Score against latency of the models on the frontier")
         yield "<h3>Measured as</h3>"
         measured = dict.fromkeys(choice.target_id for _, choice in rows)
         yield from (_setup(targets[target_id]) for target_id in measured if target_id in targets)
