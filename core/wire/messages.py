@@ -48,3 +48,8 @@ class Event(View):
     target_id: Identifier | None = None
     data: dict[str, Any]
     created_at: datetime
+
+
+def read_event(data: str) -> Event:
+    """The event that the data of a message of an event stream holds."""
+    return Event.model_validate_json(data)

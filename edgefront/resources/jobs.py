@@ -138,19 +138,15 @@ class Jobs:
         """Returns the job once it has finished, failed or been cancelled; `TimeoutError` after `timeout_s`."""
         return until_ended(lambda: self.get(job_id), ENDED_JOBS, f"job {job_id}", timeout_s)
 
-    def events(
-        self, job_id: str, *, after: int = 0, kinds: Collection[str] | None = None, follow: bool = True
-    ) -> Iterator[Event]:
+    def events(self, job_id: str, *, after: int = 0, kinds: Collection[str] | None = None) -> Iterator[Event]:
         """The job's events after number `after`, then live until the job has ended. None is skipped or repeated.
 
         `edgefront.core.wire.messages` says what the `data` of each kind holds. After a broken connection it resumes
-        from the last event; `Unavailable` if that fails for the client's patience. With `follow=False` it ends with the
-        last event at the time of the call.
-        `kinds` selects kinds of events; the numbers then have gaps.
+        from the last event; `Unavailable` if that fails for the client's patience. `kinds` selects kinds of events; the
+        numbers then have gaps.
         """
         path = f"/v1/jobs/{segment(job_id)}/events"
-        following = follow_log(self._transport, path, lambda: self.get(job_id), ENDED_JOBS, after=after, follow=follow)
-        yield from (event for event in following if kinds is None or event.kind in kinds)
+        return follow_log(self._transport, path, lambda: self.get(job_id), ENDED_JOBS, after=after, kinds=kinds)
 
     def _steer(self, job_id: str, verb: str) -> Job:
         # Pausing a paused job changes nothing, likewise the others: they may be retried.

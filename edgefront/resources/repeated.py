@@ -13,7 +13,7 @@ from httpx_sse import EventSource
 
 from edgefront.core.errors import Unavailable
 from edgefront.core.states import JobEventKind, TrainingEventKind
-from edgefront.core.wire.messages import Event
+from edgefront.core.wire.messages import Event, read_event
 from edgefront.transport import Transport
 
 # The server sends an event or a comment far more often, so after this time the connection is dead.
@@ -81,14 +81,13 @@ def follow_log(
     ended: Collection[str],
     *,
     after: int,
-    follow: bool,
+    kinds: Collection[str] | None,
 ) -> Iterator[Event]:
-    """The events of a log after `after`, then live until one has a state in `ended`.
+    """The events of a log after `after`, of these kinds if any are given, then live until one has a state in `ended`.
 
     The object is then read again: it may have been resumed or extended, or there may be events after its end.
 
     After a broken connection it resumes from the last event; `Unavailable` if that fails for the client's patience.
-    With `follow` False it ends with the last event at the time of the call.
     """
     last = after
     end: int | None = None
@@ -96,8 +95,8 @@ def follow_log(
     delay_s = 0.1
     while True:
         now_there = get()
-        if now_there.state in ended or not follow:
-            end = now_there.last_event if end is None else max(end, now_there.last_event) if follow else end
+        if now_there.state in ended:
+            end = max(end or 0, now_there.last_event)
         if end is not None and last >= end:
             return
         try:
@@ -106,7 +105,8 @@ def follow_log(
                 if event.number <= last:
                     continue
                 last = event.number
-                yield event
+                if kinds is None or event.kind in kinds:
+                    yield event
                 if end is not None and last >= end:
                     return
                 if event.kind in (JobEventKind.JOB_STATE, TrainingEventKind.STATE) and event.data.get("state") in ended:
@@ -129,7 +129,7 @@ def _connection(transport: Transport, path: str, last: int) -> Iterator[Event]:
             for message in EventSource(response).iter_sse():
                 if message.data:
                     with transport.reading("an event"):
-                        event = Event.model_validate_json(message.data)
+                        event = read_event(message.data)
                     yield event
         except httpx.StreamError as error:
             raise Unavailable(f"the event stream was interrupted: {error}") from error

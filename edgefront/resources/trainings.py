@@ -188,20 +188,17 @@ class Trainings:
         """Returns the training once it is done, has failed or was cancelled; `TimeoutError` after `timeout_s`."""
         return until_ended(lambda: self.get(training_id), ENDED_TRAININGS, f"training {training_id}", timeout_s)
 
-    def events(
-        self, training_id: str, *, after: int = 0, kinds: Collection[str] | None = None, follow: bool = True
-    ) -> Iterator[Event]:
+    def events(self, training_id: str, *, after: int = 0, kinds: Collection[str] | None = None) -> Iterator[Event]:
         """The training's events after number `after`, then live until it has ended. None is skipped or repeated.
 
-        `edgefront.core.wire.messages` says what the `data` of each kind holds. Broken connections are resumed. With
-        `follow=False` it ends with the last event at the time of the call. `kinds` selects kinds of events; the numbers
-        then have gaps.
+        `edgefront.core.wire.messages` says what the `data` of each kind holds. After a broken connection it resumes
+        from the last event; `Unavailable` if that fails for the client's patience. `kinds` selects kinds of events; the
+        numbers then have gaps.
         """
         path = f"{_path(training_id)}/events"
-        following = follow_log(
-            self._transport, path, lambda: self.get(training_id), ENDED_TRAININGS, after=after, follow=follow
+        return follow_log(
+            self._transport, path, lambda: self.get(training_id), ENDED_TRAININGS, after=after, kinds=kinds
         )
-        yield from (event for event in following if kinds is None or event.kind in kinds)
 
     def files(self, training_id: str) -> tuple[TrainingFile, ...]:
         """The downloadable files: the result once it is done, the newest checkpoint, TensorBoard's files."""

@@ -121,7 +121,7 @@ def test_an_event_that_cannot_be_read_is_an_error(rough: Rough) -> None:
     rough.answers = [answer(200, b"id: 1\ndata: {\n\n", content_type="text/event-stream")]
     transport = Transport(rough.url, None, timeout_s=5, patience_s=0)
     running = SimpleNamespace(state="running", last_event=1)
-    log = follow_log(transport, "/events", lambda: running, (), after=0, follow=True)
+    log = follow_log(transport, "/events", lambda: running, (), after=0, kinds=None)
     with pytest.raises(EdgefrontError, match="cannot read as an event"):
         list(log)
     transport.close()

@@ -100,12 +100,6 @@ def test_events_of_a_newer_service_are_passed_on(rough: Rough) -> None:
     assert json.loads(last.model_dump_json(exclude_unset=True))["data"] == {"state": "finished", "by": "somebody"}
 
 
-def test_without_following_it_ends_with_what_was_there(rough: Rough) -> None:
-    rough.answers = [answer(200, job("running", 2)), stream(event(1), event(2), event(3))]
-    with Client(rough.url, "efk_x", patience_s=60) as client:
-        assert [item.number for item in client.jobs.events("job_1", follow=False)] == [1, 2]
-
-
 def test_only_the_kinds_that_are_asked_for(rough: Rough) -> None:
     ended = event(3, "job_state", state="failed", reason="x")
     rough.answers = [
