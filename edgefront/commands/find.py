@@ -75,20 +75,6 @@ class PublishedOptions:
             if given is not None
         }
 
-    def check_alone(self) -> None:
-        """Raises `InvalidInput` where one of them is given without --published."""
-        from edgefront.core.errors import InvalidInput
-
-        if self.published:
-            return
-        for name in (*self.request, *self.variants):
-            option = "kv" if name == "kv_caches" else name.replace("_", "-")
-            raise InvalidInput(
-                f"--{option} is of a search among published models: add --published",
-                field=option,
-                allowed="--published",
-            )
-
 
 def comma_separated(given: str) -> list[str]:
     """`a, b` → ["a", "b"]."""
@@ -158,12 +144,11 @@ def find(
             raise InvalidInput(
                 f"--device {device} and --{option} both say the {option}: leave one out", field=option, allowed="once"
             )
-    among.check_alone()
+    _refuse_mixed(among, within, training, law)
     runtimes = [name for text in runtime or [] for name in comma_separated(text)]
     runtimes = runtimes or ([named.pop("runtime")] if "runtime" in named else [])
     protocol = fields | ({} if threads is None else {"threads": threads}) | named
     if among.published:
-        _refuse_space(within, training, law)
         runtimes = runtimes or _runtimes_of(session, where)
         request = published_request(
             [{**where, "protocol": protocol, "limits": limits}],
@@ -223,19 +208,22 @@ def _find_published(session: Session, request: JobRequest, explain: bool) -> Non
         raise typer.Exit(exits.NOTHING_FITS)
 
 
-def _refuse_space(within: ModelSpaceOptions, training: TrainingBudgetOptions, law: str | None) -> None:
-    """Raises `InvalidInput` where an option of a search for architectures is given."""
+def _refuse_mixed(
+    among: PublishedOptions, within: ModelSpaceOptions, training: TrainingBudgetOptions, law: str | None
+) -> None:
+    """Raises `InvalidInput` where an option of the other kind of search is given."""
     from edgefront.core.errors import InvalidInput
 
-    given = {"model": within.model, "inherit": within.inherit, "narrow": within.narrow, "law": law, **training.given}
-    for option, value in given.items():
-        if value:
-            name = option.replace("_", "-")
-            raise InvalidInput(
-                f"--{name} is of a search for architectures: published models are as they are",
-                field=name,
-                allowed=f"no --{name} beside --published",
-            )
+    space = {"model": within.model, "inherit": within.inherit, "narrow": within.narrow, "law": law, **training.given}
+    given = [name for name, value in space.items() if value] if among.published else [*among.request, *among.variants]
+    if not given:
+        return
+    option = {"kv_caches": "kv"}.get(given[0], given[0].replace("_", "-"))
+    if among.published:
+        of, allowed = "for architectures: published models are as they are", f"no --{option} beside --published"
+    else:
+        of, allowed = "among published models: add --published", "--published"
+    raise InvalidInput(f"--{option} is of a search {of}", field=option, allowed=allowed)
 
 
 def _runtimes_of(session: Session, where: Mapping[str, Any]) -> list[str]:

@@ -149,7 +149,7 @@ def time_limit_s(subject: Architecture | Path, protocol: MeasurementProtocol) ->
 
 
 def _weights_of(file: Path, protocol: MeasurementProtocol) -> tuple[int, int]:
-    """Bytes and number of the weights of an ONNX or GGUF file. Raises as `given_file.read_file`."""
+    """Bytes and number of the weights of an ONNX or GGUF file. Raises as `agents.measuring.measure.read_file`."""
     from edgefront.agents.measuring.inputs import external_files
     from edgefront.agents.measuring.measure import read_file
 
