@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import uuid
 from collections.abc import Collection, Iterator, Mapping
@@ -161,6 +162,11 @@ ExportFormat = Literal["csv", "parquet"]
 _FIRST_BYTE_S = 300.0
 
 
+_CATEGORIES = ("job_id", "target", "target_id", "role", "operator", "state")
+_DEPTHS = ("n_layer", "n_block")
+"""Genes that say how many layers there are."""
+
+
 class Candidates:
     """`client.candidates`."""
 
@@ -231,14 +237,48 @@ class Candidates:
         from edgefront.extras import need
 
         need("candidates.to_pandas()", "notebook")
-        from edgefront.resources.frames import candidate_frame
+        import pandas as pd
+        import pyarrow as pa
+        import pyarrow.parquet as pq
 
-        return candidate_frame(io.BytesIO(b"".join(self._exported(job_id, "parquet", target))))
+        # Whole numbers stay whole where some are missing.
+        nullable = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
+        content = io.BytesIO(b"".join(self._exported(job_id, "parquet", target)))
+        export = pq.ParquetFile(content, read_dictionary=list(_CATEGORIES))
+        table = export.read([name for name in export.schema_arrow.names if name != "architecture"])
+        frame = table.to_pandas(types_mapper=nullable.get)
+        genomes = [json.loads(text) if text else {} for text in table.column("genome").to_pylist()]
+        genes = pa.table(_genes(genomes)).to_pandas(types_mapper=nullable.get)
+        return pd.concat([frame.drop(columns="genome"), genes], axis="columns")
 
     def _exported(self, job_id: str, format: ExportFormat, target: str | None) -> Iterator[bytes]:  # noqa: A002
         url, params = f"/v1/jobs/{segment(job_id)}/candidates", {"format": format, "target": target}
         with self._transport.stream(url, params=params, read_timeout_s=_FIRST_BYTE_S) as response:
             yield from response.iter_bytes()
+
+
+def _genes(genomes: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    """Column → a value for each genome, None where it has none."""
+    columns: dict[str, list[Any]] = {}
+    for row, genome in enumerate(genomes):
+        for name, value in _values(genome):
+            if name not in columns:
+                columns[name] = [None] * len(genomes)
+            columns[name][row] = value
+    return columns
+
+
+def _values(genome: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    depth = next((genome[name] for name in _DEPTHS if name in genome), None)
+    for name, value in genome.items():
+        if isinstance(value, list):
+            # Those of layers beyond the depth stay in a genome, but are in no architecture.
+            yield from (
+                (f"gene_{name}_{layer}", layer_value) for layer, layer_value in enumerate(value[:depth], start=1)
+            )
+        else:
+            # A gene may follow another one: its value is then that one's name.
+            yield f"gene_{name}", genome[value] if isinstance(value, str) and value in genome else value
 
 
 class LimitQuery(TypedDict, total=False):
