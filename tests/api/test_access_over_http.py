@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -11,7 +10,6 @@ import pytest
 from databases import ON_SQLITE
 from running_api import Service, problem
 
-from edgefront.api.docs.examples import example
 from edgefront.api.http.auth import PUBLIC, is_public
 from edgefront.api.http.credentials import CHECKED_S, TRUSTED_S, Credential, Credentials
 from edgefront.core.errors import Unauthenticated
@@ -52,38 +50,6 @@ def test_nothing_but_health_answers_without_a_key(sqlite_service: Service) -> No
 def test_wrong_headers_are_refused(sqlite_service: Service, authorization: str) -> None:
     headers = {"Authorization": authorization.encode("utf-8")}
     problem(sqlite_service.client(None).get("/v1/me", headers=headers), 401)  # type: ignore[arg-type]
-
-
-@ON_SQLITE
-def test_expired_and_revoked_keys_are_refused(service: Service) -> None:
-    expired = service.key(expires_at=service.later(seconds=-1))
-    problem(service.client_with({"Authorization": f"Bearer {expired}"}).get("/v1/me"), 401)
-
-    admin = service.client()
-    made = admin.post("/v1/keys", json={"name": "notebook"})
-    assert made.status_code == 201
-    client = service.client_with({"Authorization": f"Bearer {made.json()['key']}"})
-    assert client.get("/v1/me").json()["owner"] == "notebook"
-    listed = {key["id"]: key for key in admin.get("/v1/keys").json()}
-    assert listed[made.json()["id"]]["key"] is None
-    assert admin.delete(f"/v1/keys/{made.json()['id']}").status_code == 204
-    assert problem(client.get("/v1/me"), 401)["detail"] == "the key was revoked"
-
-
-@ON_SQLITE
-def test_roles(service: Service) -> None:
-    user, agent = service.client("user", "bob"), service.agent()
-    problem(user.post("/v1/keys", json={"name": "more"}), 403)
-    problem(user.post("/v1/enrolment-tokens", json={}), 403)
-    problem(user.get("/v1/enrolment-tokens"), 403)
-    problem(user.post("/v1/leases", json={}), 403)
-    problem(service.client().post("/v1/reports", json=example("report_request")), 403)
-    for path in ("/v1/jobs", "/v1/keys", "/metrics", "/v1/devices"):
-        problem(agent.get(path), 403)
-    problem(agent.post("/v1/jobs", json=example("job_requests")["frontier"]["value"]), 403)
-    assert agent.get("/v1/me").json()["role"] == "agent"
-    me = user.get("/v1/me").json()
-    assert (me["owner"], me["role"], me["device_id"]) == ("bob", "user", None)
 
 
 def login(service: Service, key: str, **headers: str) -> httpx.Response:
@@ -240,23 +206,6 @@ async def test_a_revocation_here_counts_at_once(database: Database) -> None:
     credentials.forget()
     with pytest.raises(Unauthenticated):
         await credentials.resolve(Credential(secret))
-
-
-@ON_SQLITE
-def test_a_key_ends_in_every_process_of_the_service(database: Database, start_service: Callable[..., Service]) -> None:
-    here, elsewhere = start_service(database), start_service(database)
-    made = elsewhere.client().post("/v1/keys", json={"name": "bob"}).json()
-    bob = here.client_with({"Authorization": f"Bearer {made['key']}"})
-    agent = here.agent("board")
-    browser = here.client_with({"Cookie": f"edgefront_session={login(here, made['key']).cookies['edgefront_session']}"})
-    for client in (bob, agent, browser):
-        assert client.get("/v1/me").status_code == 200
-    elsewhere.client().delete(f"/v1/keys/{made['id']}")
-    elsewhere.client().post("/v1/devices/board/revoke")
-    for client, code in ((bob, 401), (agent, 410), (browser, 401)):
-        while (answer := client.get("/v1/me")).status_code == 200:
-            time.sleep(0.02)
-        problem(answer, code)
 
 
 def test_credentials_do_not_show_their_secret() -> None:

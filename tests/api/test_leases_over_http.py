@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -119,41 +118,6 @@ def test_lease_start_heartbeat_report(service: Service, agent: httpx.Client, job
     assert view["targets"][0]["launches_done"] == 2
 
 
-@pytest.mark.parametrize(
-    ("change", "field"),
-    [
-        ({"latency": {"samples_ms": [1.0, float("nan")]}}, "reports.0.result.latency.samples_ms.1"),
-        ({"latency": {"samples_ms": [float("inf")]}}, "reports.0.result.latency.samples_ms.0"),
-        ({"latency": {"samples_ms": [-1.0]}}, "reports.0.result.latency.samples_ms.0"),
-        ({"latency": {"samples_ms": [1e9]}}, "reports.0.result.latency.samples_ms.0"),
-        ({"latency": {"samples_ms": []}}, "reports.0.result.latency.samples_ms"),
-        ({"wall_s": -1}, "reports.0.result.wall_s"),
-        ({"environment": {"load": float("nan")}}, "reports.0.result.environment.load"),
-        ({"environment": {"x": "\0"}}, "reports.0.result.environment.x"),
-        ({"memory": {**MEMORY, "peak_bytes": 0}}, "reports.0.result.memory.peak_bytes"),
-        ({"memory": {**MEMORY, "peak_bytes": 1 << 60}}, "reports.0.result.memory.peak_bytes"),
-        ({"outcome": "failed"}, "reports.0.result"),
-    ],
-)  # fmt: skip
-def test_absurd_numbers_in_a_report_are_refused_by_field(
-    sqlite_service: Service, change: dict[str, Any], field: str
-) -> None:
-    agent = sqlite_service.agent("board", CLASS)
-    sqlite_service.submit(sqlite_service.client("user", "bob"))
-    leased = lease(agent, max_items=1)
-    body = json.dumps(reports(leased, **change))  # as Python agents write it: NaN and Infinity are in there
-    refused = agent.post("/v1/reports", content=body, headers={"Content-Type": "application/json"})
-    assert problem(refused, 422)["field"] == field
-    assert agent.post("/v1/reports", json=reports(leased)).json()["receipts"][0]["outcome"] == "accepted"
-
-
-def test_an_agent_of_another_protocol_version_is_refused(sqlite_service: Service) -> None:
-    agent = sqlite_service.agent()
-    assert "version" in problem(agent.post("/v1/leases", json={"protocol_version": 99}), 409)["detail"]
-    body = {**example("report_request"), "protocol_version": 99}
-    problem(agent.post("/v1/reports", json=body), 409)
-
-
 class Waiting:
     """A lease request that waits in a thread of its own."""
 
@@ -242,22 +206,3 @@ def test_stopping_the_server_answers_waiting_requests(
     waiting = Waiting(service, service.agent("board", CLASS), wait_s=60)
     service.server.should_exit = True
     assert waiting.answer().items == ()
-
-
-@pytest.mark.parametrize(("name", "fact"), [("note", "x" * 8001), ("x" * 65, 1), ("serial", 1 << 63)])
-@ON_SQLITE
-def test_facts_are_small(service: Service, name: str, fact: str | int) -> None:
-    token = service.client().post("/v1/enrolment-tokens", json={}).json()["token"]
-    facts = {**example("enrol_request")["facts"], "extra": {name: fact}}
-    newcomer = service.client_with({"Authorization": f"Bearer {token}"})
-    refused = problem(newcomer.post("/v1/agents/enrol", json={**example("enrol_request"), "facts": facts}), 422)
-    assert refused["field"].startswith(f"facts.extra.{name}")
-
-
-@ON_SQLITE
-def test_a_fence_beyond_64_bits_is_refused(agent: httpx.Client, job: dict[str, Any]) -> None:
-    (item,) = lease(agent, max_items=1).items
-    for fence in (1 << 63, -(1 << 63) - 1, 10**30):
-        refused = problem(agent.post(f"/v1/launches/{item.launch_id}/start", json={"fence": fence}), 422)
-        assert refused["field"] == "fence"
-    assert agent.post(f"/v1/launches/{item.launch_id}/start", json={"fence": item.fence}).status_code == 204

@@ -102,15 +102,6 @@ def test_an_error_of_the_project_inside_a_model_keeps_its_own_words(sqlite_servi
     assert "the method allocator needs PyTorch" in document["detail"]
 
 
-@pytest.mark.parametrize("token", ["NaN", "Infinity", "-Infinity"])
-def test_numbers_that_are_not_finite_are_refused_by_field(sqlite_service: Service, token: str) -> None:
-    body = f'{{"targets": [{{}}], "budget": {{"minutes": {token}}}}}'
-    document = problem(post_job(sqlite_service.client(), body), 422)
-    assert document["field"] == "budget.minutes"
-    body = f'{{"targets": [{{}}], "space": {{"narrow": {{"n_layer": [1, {token}]}}}}}}'
-    assert problem(post_job(sqlite_service.client(), body), 422)["field"] == "space.narrow.n_layer.1"
-
-
 @pytest.mark.parametrize(
     "body",
     [

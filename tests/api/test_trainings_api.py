@@ -155,31 +155,6 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_invalid_input_is_named(bob: httpx.Client) -> None:
-    for changes, field in WRONG:
-        document = problem(bob.post("/v1/trainings", json=training(**changes)), 422)
-        assert (document["field"], bool(document["detail"])) == (field, True), changes
-    assert bob.get("/v1/trainings").json()["items"] == []
-
-
-def test_anothers_training_does_not_exist(sqlite_service: Service, bob: httpx.Client) -> None:
-    made = bob.post("/v1/trainings", json=training()).json()["items"][0]["id"]
-    eve, agent = sqlite_service.client("user", "eve"), sqlite_service.agent()
-    for method, suffix in (
-        *(("GET", ""), ("DELETE", ""), ("POST", "/pause"), ("POST", "/resume"), ("POST", "/cancel")),
-        *(("GET", "/metrics"), ("GET", "/log"), ("GET", "/files"), ("GET", "/files/result/model.safetensors")),
-        *(("GET", "/events"), ("GET", "/archive")),
-    ):
-        path = f"/v1/trainings/{made}{suffix}"
-        document = problem(eve.request(method, path), 404)
-        unknown = problem(eve.request(method, path.replace(made, "trn_unknown")), 404)
-        assert document["detail"].replace(made, "") == unknown["detail"].replace("trn_unknown", "")
-        problem(agent.request(method, path), 403)
-    assert eve.get("/v1/trainings").json()["items"] == []
-    assert sqlite_service.client("admin", "root").get(f"/v1/trainings/{made}").status_code == 200
-    problem(eve.post("/v1/trainings", json=training(architecture=None, candidate="cnd_unknown")), 404)
-
-
 def test_points_of_a_frontier_are_trained(sqlite_service: Service, bob: httpx.Client) -> None:
     agent = SimulatedAgent(sqlite_service.database)
     job = sqlite_service.submit(bob)

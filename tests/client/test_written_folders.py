@@ -41,17 +41,3 @@ def test_an_archive_where_the_name_says_so_or_is_a_folder_of_other_things(tmp_pa
     assert done.exit_code == 0, done.output
     with tarfile.open(json.loads(done.stdout)["path"]) as archive:
         assert {Path(name).name for name in archive.getnames()} == FILES
-
-
-def test_what_is_there_is_kept_without_force(tmp_path: Path) -> None:
-    first = built(tmp_path, "-o", str(tmp_path / "mine"))
-    assert first.exit_code == 0, first.output
-    (tmp_path / "mine" / "notes.txt").write_text("mine")
-    before = (tmp_path / "mine" / "model.safetensors").read_bytes()
-    refused = built(tmp_path, "-o", str(tmp_path / "mine"), "--seed", "2")
-    assert refused.exit_code != 0
-    assert (tmp_path / "mine" / "model.safetensors").read_bytes() == before
-    forced = built(tmp_path, "-o", str(tmp_path / "mine"), "--seed", "2", "--force")
-    assert forced.exit_code == 0, forced.output
-    assert (tmp_path / "mine" / "model.safetensors").read_bytes() != before
-    assert {file.name for file in (tmp_path / "mine").iterdir()} == {*FILES, "notes.txt"}

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable
 
 import pytest
-from databases import ON_SQLITE, statements
+from databases import ON_SQLITE
 from hypothesis import given
 from hypothesis import settings as bounded
 from hypothesis import strategies as st
@@ -181,18 +181,3 @@ def test_limits_that_no_model_meets_are_refused_without_a_search(
 
 
 # Facts ---------------------------------------------------------------------------------------------------------------
-
-
-@ON_SQLITE
-def test_a_lease_does_not_read_the_facts_again(world: World) -> None:
-    device = world.device(cpu="first")
-    asked(world, [("ann", 1, 20)])
-    assert world.claim(device, 1).items
-    with statements(world.database) as seen:
-        assert world.claim(device, 1).items
-    assert seen
-    assert not [
-        statement
-        for statement in map(str.lower, seen)
-        if "device.facts " in statement or "device.facts\n" in statement or "device.facts," in statement
-    ]

@@ -251,29 +251,6 @@ def test_a_target_whose_step_is_requested_is_not_sent_for(eve: Service) -> None:
     assert stalled(eve) == []
 
 
-def test_a_target_whose_baselines_have_further_launches_is_not_sent_for(eve: Service) -> None:
-    agent = SimulatedAgent(eve.database, by_size())
-    (target,) = eve.submit().targets
-    seen: list[list[str]] = []
-    while agent.step(1):
-        eve.inbox.clear()
-        seen.append(stalled(eve))
-    assert seen == [[]] * (len(seen) - 1) + [[target.id]]
-
-
-def test_a_target_that_refines_is_not_sent_for(database: Database) -> None:
-    service = Service(database)
-    agent = SimulatedAgent(database, by_size(noise=0.3))
-    job = service.submit()
-    for _ in range(300):
-        service.work()
-        if service.get(job.id).targets[0].state == "refining":
-            break
-        agent.step(2)
-    assert service.get(job.id).state == "running"
-    assert stalled(service) == []
-
-
 def test_a_sweep_sends_for_some_of_each_owner(eve: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep, "SENT_FOR", 5)
     for number in range(3):

@@ -35,18 +35,6 @@ def test_importing_the_torch_builder_runs_no_operator_and_starts_no_thread() -> 
     )
 
 
-def test_the_graph_builder_needs_no_torch_and_the_counts_no_onnx() -> None:
-    _run(
-        """
-        import sys
-        import edgefront.core.graph.parameters
-        assert not {"onnx", "numpy", "torch"} & sys.modules.keys()
-        from edgefront.core.graph import build, export
-        assert not {"torch", "sqlalchemy", "onnxruntime"} & sys.modules.keys()
-        """
-    )
-
-
 def test_a_forked_child_builds_and_runs_both() -> None:
     _run(
         """

@@ -259,24 +259,6 @@ def test_a_model_beyond_what_is_kept_is_not_built(
     assert len(files(tmp_path)) == 1
 
 
-def test_an_encoder_has_no_files_that_generate(sqlite_service: Service, tmp_path: Path) -> None:
-    SimulatedAgent(sqlite_service.database)
-    narrow = {"n_block": [2], "d_model": [128], "n_head": [2], "d_inner": [256]}
-    job = sqlite_service.submit(request(space={"name": "bert", "narrow": narrow}, baseline_layers=[1]))
-    with sqlite_service.database.read() as session:
-        candidate = list_candidates(session, sqlite_service.user, job.id).items[0]
-    folder = tmp_path / "artifacts"
-    refused: tuple[ModelFormat, ...] = ("onnx-prefill", "onnx-decode", "onnx-generate", "onnx-segment")
-    for format_ in refused:
-        with pytest.raises(InvalidInput, match="needs a causal model") as caught:
-            artifact_for(sqlite_service.database, sqlite_service.user, candidate.id, format_, folder)
-        assert (caught.value.field, caught.value.value) == ("format", format_)
-        assert caught.value.allowed == "onnx, safetensors, architecture"
-    made = artifact_for(sqlite_service.database, sqlite_service.user, candidate.id, "onnx", folder)
-    assert [value.name for value in onnx.load(made.path).graph.input] == ["tokens", "segments"]
-    assert files(folder) == [made.path]
-
-
 def test_two_jobs_of_one_seed_share_the_file(
     sqlite_service: Service, tmp_path: Path, open_database: Callable[..., Database]
 ) -> None:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from edgefront import exits
 from edgefront.commands.data import app
 from edgefront.core.errors import InvalidInput, NotFound
 
@@ -73,11 +70,3 @@ def test_what_is_wrong_is_an_error(text: Path) -> None:
         run("prepare", "text8")
     with pytest.raises(NotFound, match="neither a data set nor a file or folder"):
         run("prepare", "nowhere.txt")
-
-
-def test_a_script_gets_the_exit_code(home: Path) -> None:
-    command = [sys.executable, "-m", "edgefront", "data", "show", "nothing"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == exits.NOT_FOUND
-    assert "edgefront data prepare" in done.stderr
-    assert "Traceback" not in done.stderr

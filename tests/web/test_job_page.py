@@ -261,20 +261,6 @@ def test_shape_and_downloads_are_in_sight_at_1280_pixels(
         seen.eventually(lambda heading=heading: heading.evaluate(IN_SIGHT), True, name)
 
 
-def test_every_column_is_in_sight_at_1440_pixels(
-    watch: Watch, member: BrowserContext, predicted: dict[str, Any]
-) -> None:
-    seen = watch(member, f"/jobs/{predicted['id']}")
-    seen.page.set_viewport_size({"width": 1440, "height": 900})
-    seen.page.locator("#filter").select_option("all")
-    seen.until(ROWS, predicted["targets"][0]["candidates"])
-    heading = seen.page.locator("#candidates").get_by_role("columnheader").last
-    expect(heading).to_have_text("Digest")
-    seen.eventually(lambda: heading.evaluate(IN_SIGHT), True)
-    beyond = "(box) => box.scrollWidth - box.clientWidth"
-    seen.eventually(lambda: seen.page.locator("#candidates").locator("..").evaluate(beyond), 0)
-
-
 def test_an_encoder_is_not_offered_the_files_that_generate(
     watch: Watch, member: BrowserContext, api: httpx.Client, agent: RemoteAgent
 ) -> None:

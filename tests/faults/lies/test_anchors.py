@@ -169,15 +169,6 @@ def test_an_agent_that_dies_at_its_anchor_each_time_is_found(fleet: Fleet, devic
 
 
 @ON_SQLITE
-def test_an_agent_that_gives_its_anchor_back_gets_it_again(fleet: Fleet, device: Device, clock: Clock) -> None:
-    clock.anchor_is_due()
-    lease = device.lease()
-    device.http.post(f"/v1/leases/{lease.lease_id}/release", json={"launch_ids": []}).raise_for_status()
-    assert device.measure() == 1
-    assert len(fleet.user.get(f"/v1/devices/{device.id}/anchor").json()["points"]) == 1
-
-
-@ON_SQLITE
 def test_what_an_accelerator_does_not_support_is_no_failure(fleet: Fleet, device: Device, clock: Clock) -> None:
     with_gpu(device, numbers=["float32", "float16"])
 
@@ -296,17 +287,6 @@ def test_an_accelerator_has_an_anchor_of_its_own(fleet: Fleet, device: Device, c
     assert fleet.view(device)["quarantine"].startswith("on cuda its anchor takes 2.00 times as long")
     points = fleet.user.get(f"/v1/devices/{device.id}/anchor").json()["points"]
     assert sorted(point["provider"] for point in points) == ["cpu"] * 6 + ["cuda"] * 6
-
-
-def test_a_gpu_whose_anchor_fails_is_found_beside_a_processor_that_works(
-    fleet: Fleet, device: Device, clock: Clock
-) -> None:
-    with_gpu(device)
-    for _ in range(anchors.MAX_FAILED):
-        assert fleet.view(device)["quarantine"] is None
-        clock.anchor_is_due()
-        assert device.measure(on("cuda", crashes)) == 2
-    assert "its anchor on cuda failed 3 times: crashed: signal 11" in fleet.view(device)["quarantine"]
 
 
 @pytest.mark.parametrize(

@@ -129,37 +129,6 @@ def test_what_an_honest_device_generates_is_believed(fleet: Fleet, latency: str)
     assert fleet.view(device)["quarantine"] is None
 
 
-def wrong(result: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
-    return {**result, "generation": {**result["generation"], name: value}}
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "field"),
-    [
-        ("first_token_ms", [1.0] * 4 + ["5"], "first_token_ms.4"),
-        ("token_ms", [1.0, True, 1.0, 1.0, 1.0], "token_ms.1"),
-        ("total_ms", [1.0, -1.0, 1.0, 1.0, 1.0], "total_ms.1"),
-        ("total_ms", [1.0, 1e9, 1.0, 1.0, 1.0], "total_ms.1"),
-        ("total_ms", [0.0] * 5, "total_ms.0"),
-        ("token_ms", [1.0] * 1001, "token_ms"),
-        ("token_ms", [1.0] * 4, ""),
-        ("energy_token_mj", "5", "energy_token_mj"),
-        ("energy_token_mj", True, "energy_token_mj"),
-        ("energy_token_mj", -1.0, "energy_token_mj"),
-        ("tokens_per_s", 1e9, "tokens_per_s"),
-    ],
-)
-@ON_SQLITE
-def test_only_numbers_that_can_be_times_are(fleet: Fleet, name: str, value: Any, field: str) -> None:
-    device = fleet.device("device")
-    submit(fleet)
-    item = device.lease(1).items[0]
-    answer = device.send(item, wrong(honest(item), name, value))
-    assert answer.status_code == 422
-    assert answer.json()["field"] == ".".join(["reports.0.result.generation", *field.split()])
-    assert device.report(item, honest(item))["outcome"] == "accepted"
-
-
 @ON_SQLITE
 def test_as_many_times_as_samples(fleet: Fleet) -> None:
     device: Device = fleet.device("device")
