@@ -315,6 +315,7 @@ def test_what_an_anchor_is_measured_with(runtimes: dict[str, list[str]], expecte
             "version": "1",
             "providers": providers,
             "memory_methods": ["resident", "anonymous", "allocator"],
+            "kv_caches": ["f16"],
             "numbers": {
                 provider: ["float16"] if provider == "npu" else ["float16", "float32"] for provider in providers
             },
