@@ -42,6 +42,10 @@ _RETRY_DELAY_S = 30.0
 """Seconds before the next launch where nothing can be measured now."""
 _FLUSH_S = 2.0
 """Seconds to send what waits before a launch that uses every core."""
+_BUSY_WAIT_S = 300.0
+_BUSY_REST_S = 1800.0
+"""Seconds that a launch waits for better conditions at most, and after that in vain, that none waits."""
+_CONDITIONS_INTERVAL_S = 2.0
 
 
 class Agent:
@@ -57,6 +61,7 @@ class Agent:
         self._facts = facts
         self.plan = CorePlan.of_device(options.measuring_cores)
         self.conditions = Conditions(self.plan)
+        self._waits_again = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._started = threading.Event()
         self._measurer: Measurer | None = None
@@ -151,6 +156,7 @@ class Agent:
         with ThreadPoolExecutor(1, thread_name_prefix="measuring") as thread:
             while (held := await self._next(leasing, sender)) is not None:
                 try:
+                    await self._wait_while_busy(held.item)
                     await self._run_launch(held, leasing, sender, lambda item: _measure(measurer, item), thread)
                 except Aborted:
                     await leasing.release(leasing.unload(held))
@@ -199,6 +205,18 @@ class Agent:
             result = result.model_copy(update={"environment": {**result.environment, "conditions": said}})
         sender.put(LaunchReport(launch_id=item.launch_id, fence=item.fence, result=result))
         _log_result(item, result)
+
+    async def _wait_while_busy(self, item: LeaseItem) -> None:
+        """Waits for better conditions where the launch asks so, unless one has waited in vain a while ago."""
+        began, threads = time.monotonic(), item.protocol.threads
+        if item.protocol.when_busy == "mark" or began < self._waits_again:
+            return
+        while not self._draining.is_set() and (bad := await asyncio.to_thread(self.conditions.before, threads)):
+            if time.monotonic() - began >= _BUSY_WAIT_S:
+                self._waits_again = time.monotonic() + _BUSY_REST_S
+                _log.warning("waited in vain: %s. Launches are measured and marked for now", "; ".join(bad))
+                return
+            await self._pause(_CONDITIONS_INTERVAL_S)
 
     async def _pause(self, seconds: float) -> None:
         with suppress(asyncio.TimeoutError):

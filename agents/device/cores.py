@@ -193,6 +193,9 @@ def within(order: tuple[int, ...], quota: Quota | None) -> tuple[int, ...]:
 
 _MANAGED_DRIVERS = frozenset({"intel_pstate", "amd-pstate-epp"})
 _THERMAL = Path("/sys/class/thermal")
+_WINDOW_S = 0.2
+_LITTLE_LOAD = 0.5
+"""Busy cores beside which a launch need not wait: what this agent and every system do now and then."""
 
 
 class Conditions:
@@ -208,6 +211,18 @@ class Conditions:
         self._system = system
         self._thermal = thermal
         self._throttled = self._throttle_count()
+
+    def before(self, threads: int) -> tuple[str, ...]:
+        """What is bad now for a launch with so many threads: `after`, and other load. Takes a moment to look."""
+        import psutil
+
+        busy = psutil.cpu_percent(_WINDOW_S, percpu=True)
+        cores = [core.number for core in self._plan.cores if core.number < len(busy)]
+        others = sum(busy[number] for number in cores) / 100
+        load = (
+            f"other load ({others:.1f} of {len(cores)} cores)" if others > len(cores) - threads + _LITTLE_LOAD else ""
+        )
+        return (*self.after(threads), *filter(None, [load]))
 
     def after(self, threads: int) -> tuple[str, ...]:
         """Each condition that was bad for a launch with so many threads, besides what its own process saw. Throttling

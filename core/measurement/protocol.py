@@ -35,6 +35,7 @@ Mode = Literal["forward", "prefill", "decode", "generate"]
 Latency = Literal["total", "first_token", "token"]
 Dtype = Literal["float32", "bfloat16", "float16"]
 BlockSize = Literal[16, 32, 64, 128, 256]
+WhenBusy = Literal["mark", "wait"]
 
 DECODE_MEMORY_LENGTH = 192
 NEW_TOKENS = 64
@@ -122,6 +123,9 @@ class MeasurementProtocol(BaseModel):
     """Launches of one candidate at most."""
     time_limit_s: Annotated[StrictFloat, Field(gt=0, le=3600)] = 60.0
     """Wall-clock limit of one launch; over it the candidate is infeasible on this device."""
+    when_busy: Annotated[WhenBusy, Field(exclude_if=lambda choice: choice == "mark")] = "mark"
+    """On battery, in a power-saving mode, under other load or throttled, an agent measures and marks the launch, or
+    waits up to five minutes for better conditions first."""
 
     @model_validator(mode="before")
     @classmethod
@@ -288,7 +292,7 @@ class MeasurementProtocol(BaseModel):
     @property
     def identity(self) -> dict[str, Any]:
         """The fields that decide which measurements may be compared; `int8` goes by its range, seven bits."""
-        fields = self.model_dump(mode="json", exclude={"precision", "max_launches", "time_limit_s"})
+        fields = self.model_dump(mode="json", exclude={"precision", "max_launches", "time_limit_s", "when_busy"})
         fields["weights"] = "int8_7bit" if self.weights == "int8" else self.weights
         later = {**_LATER_FIELDS, "kv_cache": "f32" if self.dtype == "float32" else "f16"}
         return {name: value for name, value in fields.items() if later.get(name, ...) != value}

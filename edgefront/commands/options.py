@@ -124,11 +124,18 @@ class ProtocolOptions(PassOptions):
             "Default: total."
         ),
     ] = None
+    when_busy: Annotated[
+        Literal["mark", "wait"] | None,
+        typer.Option(
+            help="On battery, in a power-saving mode, under other load or throttled: measure and mark the launch, or "
+            "wait for better conditions first, up to five minutes. Default: mark.",
+        ),
+    ] = None
 
     @property
     def fields(self) -> dict[str, Any]:
         """Values for the fields of the measurement protocol that are given."""
-        return self.protocol_fields(context=self.context, latency=self.latency)
+        return self.protocol_fields(context=self.context, latency=self.latency, when_busy=self.when_busy)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import torch
 from scripted_server import Script, ScriptedServer, wait_for
 from test_agent_loop import PROTOCOL, config, folder, item, running  # noqa: F401
 
+from edgefront.agents import loop
 from edgefront.agents.device.cores import Conditions, Core, CorePlan
 from edgefront.agents.device.kernel import gpu_reached, kernel_facts
 from edgefront.core.measurement.ceiling import CORE_GB, CORE_GFLOPS, GPU_GB, GPU_GFLOPS, GPU_HALF_GFLOPS, ceiling
@@ -129,3 +130,27 @@ def test_an_agent_marks_a_launch_that_was_made_in_bad_conditions(config, system)
         script.items.append(item(0))
         wait_for(lambda: script.reports)
     assert "power-saving governor" in script.reports[0].result.environment["conditions"]
+
+
+def test_a_launch_that_asks_so_waits_for_better_conditions_and_not_for_ever(config, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(loop, "_CONDITIONS_INTERVAL_S", 0.01)
+    waiting = PROTOCOL.model_copy(update={"when_busy": "wait"})
+    seen = iter([("on battery",), ("on battery",), ()])
+    script = Script()
+    with ScriptedServer(script) as server, running(config(server.url)) as run:
+        run.agent.conditions.before = lambda _: next(seen)
+        script.items.append(item(0, waiting))
+        wait_for(lambda: len(script.reports) == 1)
+        assert next(seen, None) is None
+        monkeypatch.setattr(loop, "_BUSY_WAIT_S", 0.0)
+        looks = []
+        run.agent.conditions.before = lambda _: looks.append("") or ("on battery",)
+        script.items.extend([item(1, waiting), item(2, waiting)])
+        wait_for(lambda: len(script.reports) == 3)
+        assert len(looks) == 1, "after a wait in vain none waits for a while"
+
+
+def test_other_load_is_a_bad_condition_before_a_launch(monkeypatch, system: Path) -> None:
+    for busy, threads, is_bad in (([10.0] * 4, 4, False), ([90.0] * 4, 1, True), ([90.0, 90.0, 0.0, 0.0], 2, False)):
+        monkeypatch.setattr("psutil.cpu_percent", lambda *_, busy=busy, **__: busy)
+        assert any("other load" in text for text in Conditions(PLAN, system).before(threads)) is is_bad

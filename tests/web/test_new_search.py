@@ -34,6 +34,7 @@ def test_a_search_is_estimated_then_submitted(
     seen.page.get_by_label("Peak memory at most (MB)").fill("400")
     seen.page.get_by_label("Candidates at most").fill("7")
     seen.page.get_by_label("Name").fill("from the page")
+    seen.page.get_by_label("When it is busy").select_option("wait")
     expect(launches).not_to_have_text(str(first))
     expect(seen.page.locator("#estimate-says")).to_contain_text("The time is")
     stock = r"^The stock model is predicted at [\d.]+ ms \([\d.]+ to [\d.]+\) and [\d.]+ MB with \d+ layers?, at "
@@ -50,6 +51,7 @@ def test_a_search_is_estimated_then_submitted(
     assert job["request"]["space"]["narrow"] == {"div": [1, 2, 4], "d_embed": ["d_model", 128, 256, 512]}
     assert job["targets"][0]["limits"] == {"latency_ms": None, "memory_mb": 400}
     assert job["request"]["budget"]["candidates"] == 7
+    assert job["targets"][0]["protocol"]["when_busy"] == "wait"
     assert len(api.get("/v1/jobs").json()["items"]) == before + 1
     seen.page.close()  # it reads the job still
     api.delete(f"/v1/jobs/{job['id']}").raise_for_status()

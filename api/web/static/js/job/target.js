@@ -39,6 +39,7 @@ export function showTarget(target, job, candidate) {
     `${protocol.runtime} ${protocol.provider}, ${count(protocol.threads, "thread")}`,
     onePass(protocol),
     `batch ${protocol.batch}, ${scores(protocol, candidate)}, ${protocol.dtype}${protocol.weights === "full" ? "" : `, ${protocol.weights} weights`}${protocol.kv_cache ? `, ${protocol.kv_cache} key/value cache` : ""}`,
+    ...(protocol.when_busy === "wait" ? ["waits while the device is busy"] : []),
     ...(limits.latency_ms ? [`at most ${limits.latency_ms} ms`] : []),
     ...(limits.first_token_ms ? [`first token after at most ${limits.first_token_ms} ms`] : []),
     ...(limits.token_ms ? [`at most ${limits.token_ms} ms a further token`] : []),

@@ -38,10 +38,10 @@ export function showLimits() {
 
 const isLimited = (id) => isOfMode(id) && LIMITS[id] !== `${byId("figure").value}_ms`;
 
-/** The fields of the protocol that are about the pass; null where a number is missing. */
+/** The fields of the protocol that are about the pass, and what a busy device does; null where a number is missing. */
 export function passFields() {
   const shown = Object.entries(FIELDS).filter(([id]) => isOfMode(id));
-  return { mode: byId("mode").value, ...Object.fromEntries(shown.map(([id, field]) => [field, id === "figure" ? byId(id).value : number(id)])) };
+  return { mode: byId("mode").value, when_busy: byId("when-busy").value, ...Object.fromEntries(shown.map(([id, field]) => [field, id === "figure" ? byId(id).value : number(id)])) };
 }
 
 /** The limits that are set. */
@@ -69,6 +69,7 @@ export function changedProtocol(protocol, changes) {
 /** Fills the fields from another job's target. */
 export function fillPass({ protocol, limits }) {
   byId("mode").value = protocol.mode;
+  byId("when-busy").value = protocol.when_busy ?? "mark";
   byId("kv-cache").value = protocol.kv_cache ?? "f16";
   showMode();
   for (const [id, field] of Object.entries(FIELDS)) if (isOfMode(id) && protocol[field] !== undefined) byId(id).value = protocol[field];

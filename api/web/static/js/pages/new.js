@@ -23,7 +23,7 @@ const FIELDS = [
   ["targets.0.limits.first_token_ms", "first-token"], ["targets.0.limits.token_ms", "token"],
   ["targets.0.protocol.mode", "mode"], ["targets.0.protocol.sequence_length", "sequence"], ["targets.0.protocol.memory_length", "before"],
   ["targets.0.protocol.new_tokens", "new-tokens"], ["targets.0.protocol.latency", "figure"],
-  ["targets.0.protocol.threads", "threads"], ["targets.0.protocol.kv_cache", "kv-cache"], ["targets.0.protocol", "runtime"], ["targets.0", "device"],
+  ["targets.0.protocol.threads", "threads"], ["targets.0.protocol.when_busy", "when-busy"], ["targets.0.protocol.kv_cache", "kv-cache"], ["targets.0.protocol", "runtime"], ["targets.0", "device"],
   ["budget.candidates", "candidates"], ["budget.minutes", "minutes"],
   ["train_tokens", "train-tokens"], ["train_time.trainer", "trainer"], ["train_time", "train-hours"],
 ];
