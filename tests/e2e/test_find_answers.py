@@ -47,7 +47,7 @@ def test_limits_in_answer_out_with_both_runtimes(tmp_path: Path, mark: str) -> N
         assert path.returncode == exits.OK, path.stderr
         assert (tmp_path / "m.onnx").stat().st_size > 1 << 20
 
-        written = run(mark, home, "report", told["job"], "-o", str(tmp_path / "report"))
+        written = run(mark, home, "report", "write", told["job"], "-o", str(tmp_path / "report"))
         assert written.returncode == exits.OK, written.stderr
         for target in told["targets"]:
             name = target["recommendation"]["target"]
