@@ -142,6 +142,11 @@ class Pool:
         with self.database.write() as session:
             return training_claims.claim(session, machine, queue, self.database.now(session), 60.0)
 
+    def claimed(self, machine: Machine | None = None, queue: str = "cpu") -> TrainingClaim:
+        claim = self.claim(machine, queue)
+        assert claim is not None
+        return claim
+
     def start(self, queue: str = "cpu") -> int:
         """Starts real supervisors of what waits."""
         return start_waiting(self.database, self.settings, queue)

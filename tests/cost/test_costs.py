@@ -36,15 +36,6 @@ def test_heads_and_activation_cost_nothing() -> None:
     assert {**one.to_json(), "digest": two.digest} == two.to_json()
 
 
-def test_types_and_defaults() -> None:
-    found = costs(named_model("gpt2-small").architecture)
-    assert (found.sequence_length, found.memory_length, found.batch, found.dtype) == (192, 0, 1, "float32")
-    assert (found.mode, found.logits, found.weights) == ("forward", "all", "full")
-    assert found.weight_bytes == 4 * found.total_parameters
-    decode = costs(named_model("gpt2-small").architecture, CostOptions(mode="decode"))
-    assert (decode.sequence_length, decode.memory_length) == (1, 192)
-
-
 def test_costs_are_a_wire_message() -> None:
     found = costs(example(), CostOptions(sequence_length=4, mode="decode", memory_length=9, weights="int8"))
     assert CostsView(**found.to_json()).model_dump() == found.to_json()

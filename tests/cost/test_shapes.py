@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from edgefront.core.cost.columns import Pass
 from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.cost.flops import kept, kept_bytes, products
-from edgefront.core.cost.parameters import count, weight_bytes
+from edgefront.core.cost.parameters import weight_bytes
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.number_formats import Quantisation
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import BLOCK_KINDS, Attention, FeedForward, Srupp
 from edgefront.core.spaces.catalogue import space
 from edgefront.core.spaces.models import named_models
 
@@ -22,37 +20,6 @@ SPACES = ("lts-gpt2", "lts-transformer-xl", "hybrid", "par-32", "srupp")
 def drawn(name: str, number: int = 12) -> list[Architecture]:
     rng, of = np.random.default_rng(7), space(name)
     return [of.architecture(of.sample(rng)) for _ in range(number)]
-
-
-@pytest.mark.parametrize("name", SPACES)
-def test_rows_are_what_the_formulas_say(name: str) -> None:
-    architectures = drawn(name)
-    shapes = Shapes.of(architectures)
-    assert len(shapes) == len(architectures)
-    for row, one in enumerate(architectures):
-        found, cost = count(one), costs(one)
-        assert (shapes.d_model[row], shapes.d_embed[row]) == (one.d_model, one.d_embed)
-        assert (shapes.div[row], shapes.vocab_size[row]) == (one.embedding.div, one.embedding.vocab_size)
-        assert shapes.decoder_parameters[row] == found.decoder
-        assert shapes.position_parameters[row] == found.position
-        assert shapes.embedding_parameters[row] == found.embedding
-        assert shapes.total_parameters[row] == cost.total_parameters
-        depth = len(one.blocks)
-        assert [BLOCK_KINDS[kind] for kind in shapes.kind[row, :depth]] == [block.kind for block in one.blocks]
-        assert (shapes.kind[row, depth:] == -1).all()
-        assert not shapes.parameters[row, depth:].any()
-        final_norm = 2 * one.d_model if one.has_final_norm else 0
-        assert shapes.parameters[row].sum() + final_norm == found.decoder
-        for place, block in enumerate(one.blocks):
-            if isinstance(block, Attention):
-                assert shapes.width[row, place] == block.n_head * one.d_head(block)
-                assert (shapes.heads[row, place], shapes.attends[row, place]) == (block.n_head, True)
-            elif isinstance(block, FeedForward):
-                assert shapes.width[row, place] == block.d_inner
-                assert (shapes.heads[row, place], shapes.attends[row, place]) == (0, False)
-            elif isinstance(block, Srupp):
-                assert shapes.width[row, place] == block.d_attn
-                assert shapes.attends[row, place] == (block.attends != "none")
 
 
 PASSES = (

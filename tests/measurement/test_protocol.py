@@ -7,6 +7,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import ValidationError
 
+from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.errors import InvalidInput, ProtocolError
 from edgefront.core.measurement.passes import protocol_costs, source_length
 from edgefront.core.measurement.protocol import MeasurementProtocol
@@ -249,3 +250,21 @@ def test_the_source_is_as_long_as_what_is_translated_at_once() -> None:
     assert source_length(MeasurementProtocol(sequence_length=30)) == 30
     assert source_length(MeasurementProtocol(mode="prefill", sequence_length=30)) == 30
     assert source_length(MeasurementProtocol(mode="decode", memory_length=40)) == 40
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"memory_length": 640, "sequence_length": 64},
+        {"mode": "prefill", "logits": "last", "batch": 2},
+        {"mode": "decode", "dtype": "bfloat16"},
+        {"mode": "decode", "memory_length": 1000, "weights": "int8"},
+    ],
+)
+def test_costs_are_those_of_the_pass_that_is_measured(options: dict[str, Any]) -> None:
+    protocol = MeasurementProtocol(**options)
+    architecture = named_model("par-base").architecture
+    expected = costs(architecture, CostOptions(**{"logits": "last", **options}))
+    assert protocol_costs(architecture, protocol) == expected
+    assert (expected.sequence_length, expected.memory_length) == (protocol.sequence_length, protocol.memory_length)

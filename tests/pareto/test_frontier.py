@@ -47,27 +47,9 @@ def test_nondominated_is_brute_force(points: list[tuple[float, ...]]) -> None:
     assert nondominated(points).tolist() == brute_force(points)
 
 
-@given(many, st.randoms(use_true_random=False))
-def test_neither_order_nor_duplicates_matter(points: list[tuple[float, ...]], random: Any) -> None:
-    shuffled = [*points, *points[:5]]
-    random.shuffle(shuffled)
-    kept = {point for point, stays in zip(points, nondominated(points), strict=True) if stays}
-    again = [point for point, stays in zip(shuffled, nondominated(shuffled), strict=True) if stays]
-    assert set(again) == kept
-    assert len(again) == sum(point in kept for point in shuffled), "all of equal points are on it"
-    assert hypervolume(shuffled, REFERENCE) == pytest.approx(hypervolume(points, REFERENCE), rel=1e-12)
-
-
 @given(many)
 def test_hypervolume_counts_the_dominated_cells(points: list[tuple[float, ...]]) -> None:
     assert hypervolume(points, REFERENCE) == pytest.approx(grid_volume(points), abs=1e-12)
-
-
-@given(many)
-def test_dominated_points_add_nothing(points: list[tuple[float, ...]]) -> None:
-    mask = nondominated(points)
-    kept = [point for point, stays in zip(points, mask, strict=True) if stays]
-    assert hypervolume(kept, REFERENCE) == pytest.approx(hypervolume(points, REFERENCE), rel=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -254,10 +254,6 @@ def test_limits_in_other_units_are_recognised_by_what_was_measured() -> None:
     assert "meant" not in recommend(options, OptionLimits(5.0), "x").sentence
 
 
-def test_nothing_measured_yet() -> None:
-    assert recommend([], LIMITS, "quality_law").sentence == "Nothing has been measured yet."
-
-
 def test_without_limits_and_beyond_them() -> None:
     stock = option("stock", 34.0, stock=True)
     assert recommend([option("best"), stock], OptionLimits(), "quality_law").sentence.startswith(
@@ -286,7 +282,8 @@ def test_a_few_words_for_a_list() -> None:
     assert recommend([option("best", 33.9)], LIMITS, "quality_law").short == "5 layers × 320, 40 ms, perplexity 33.9"
     slow = [option("slow", 30.0, 99.0)]
     assert recommend(slow, LIMITS, "quality_law").short == "nothing measured is within 50 ms and 300 MB"
-    assert recommend([], LIMITS, "quality_law").short == ""
+    nothing = recommend([], LIMITS, "quality_law")
+    assert (nothing.short, nothing.sentence) == ("", "Nothing has been measured yet.")
 
 
 def test_the_answer_within_epsilon_counts_as_the_best_that_was_trained() -> None:

@@ -99,17 +99,6 @@ def test_blocks_and_ends_sum_to_the_whole(protocol: MeasurementProtocol) -> None
     assert (features_by_block(shapes, protocol).sum(axis=1) == features(shapes, protocol)).all()
 
 
-def test_biases_and_maps_of_distances_are_told_apart() -> None:
-    base = {"d_model": 32, "embedding": {"vocab_size": 100}, "blocks": [{"kind": "attention", "n_head": 2}]}
-    learned, relative = (
-        features(Shapes.of([Architecture.parse({**base, "positions": {"kind": kind}})]), PROTOCOLS[0])[0]
-        for kind in ("learned", "relative")
-    )
-    calls = NAMES.index("block_biases")
-    assert (learned[calls], relative[calls]) == (1, 1)
-    assert relative[NAMES.index("attention_products")] - learned[NAMES.index("attention_products")] == 193 * 32 * 32
-
-
 def test_descriptors_are_finite_for_any_stack() -> None:
     architectures = drawn("hybrid", 20) + drawn("lts-gpt2", 5)
     architectures.append(

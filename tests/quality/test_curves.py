@@ -110,15 +110,6 @@ def test_rows_without_tokens_among_others_are_named(curves: list[Row], tmp_path:
     assert tokens_of([{"loss": 1.0}]) is None
 
 
-def test_one_missing_loss_in_a_curve_is_named(curves: list[Row], tmp_path: Path) -> None:
-    rows = [dict(row) for row in curves[:10]]
-    rows[4]["loss"] = float("nan")
-    law = tmp_path / "law.json"
-    with pytest.raises(InvalidInput, match="row 5: loss is nan"):
-        run("quality", "fit", table(tmp_path, rows), "--out", str(law))
-    assert not law.exists()
-
-
 def test_a_study_asks_the_law_of_own_data_about_a_table(curves: list[Row], tmp_path: Path) -> None:
     found = run("proxy", "study", table(tmp_path, curves), "--proxy", "decoder_parameters", "--proxy", "quality_law")
     assert found["tokens"] == max(row["tokens"] for row in curves)  # ranked after equal tokens

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,11 @@ from typer.testing import CliRunner
 from edgefront.cli import app
 from edgefront.commands.quality import sentence
 from edgefront.core.errors import InvalidInput
-from edgefront.core.proxies.table import read_table
 from edgefront.core.quality.predictor import NOT_STATED
 from edgefront.core.quality.shipped import NAMES
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 LTS = str(GOLDEN / "lts_trained_wt103.jsonl")
-HWGPT = GOLDEN / "hwgpt_owt_perplexity_s.csv.gz"
 OF_TABLES = NAMES[-3:]
 """The laws of one table each: GPT-2 and Transformer-XL on WikiText-103, GPT-2 on OpenWebText."""
 
@@ -152,19 +149,13 @@ def test_a_prediction_says_of_what_it_is_as_far_as_its_law_does(stated: dict[str
     assert sentence({**numbers, **nothing, **stated, "relative_to": None}) == words
 
 
-def test_laws_are_judged_on_any_table() -> None:
+def test_laws_are_judged_on_a_table() -> None:
     both = result_of("proxy", "study", LTS, "--proxy", "quality_law", "--by", "backbone")
     for backbone, least in (("gpt2", 0.92), ("txl", 0.94)):
         found = both[backbone]
         assert found["proxies"][0]["slices"][3]["spearman"] >= least
         assert (found["laws"][0]["models"], found["laws"][0]["learnt_from"]) == (200, 200)  # each without itself
         assert 0.90 <= found["laws"][0]["held"] <= 0.97
-    other = result_of("proxy", "study", LTS, "--where", "backbone=txl", "--proxy", "quality_law", "--law", OF_TABLES[0])
-    assert other["proxies"][0]["slices"][3]["spearman"] >= 0.93
-    assert other["laws"][0]["learnt_from"] == 0
-    hwgpt = result_of("proxy", "study", str(HWGPT), "--proxy", "quality_law")
-    assert hwgpt["laws"][0]["law"] == OF_TABLES[2]
-    assert hwgpt["proxies"][0]["slices"][3]["spearman"] >= 0.85
     assert "of its own table, each predicted without it" in run(
         "proxy", "study", LTS, "--where", "backbone=gpt2", "--proxy", "quality_law"
     )
@@ -215,14 +206,8 @@ def test_tables_that_teach_nothing_are_refused(tmp_path: Path) -> None:
         run("quality", "fit", str(table))
     bleu = tmp_path / "bleu.jsonl"
     bleu.write_text("\n".join(json.dumps({**json.loads(line), "bleu": 3.0}) for line in lines[:6]))
+    (tmp_path / "packed.csv.gz").write_bytes(b"no gzip")
+    with pytest.raises(InvalidInput, match=r"packed\.csv\.gz: "):
+        run("quality", "fit", str(tmp_path / "packed.csv.gz"))
     with pytest.raises(InvalidInput, match="about perplexity, which bleu is not"):
         run("quality", "fit", str(bleu), "--quality", "bleu")
-
-
-def test_compressed_tables_are_read(tmp_path: Path) -> None:
-    plain, packed = tmp_path / "plain.csv", tmp_path / "packed.csv.gz"
-    plain.write_bytes(gzip.decompress(HWGPT.read_bytes()))
-    assert read_table(plain) == read_table(HWGPT)
-    packed.write_bytes(b"no gzip")
-    with pytest.raises(InvalidInput, match=r"packed\.csv\.gz: "):
-        run("quality", "fit", str(packed))

@@ -69,16 +69,6 @@ def test_a_search_stays_in_its_space_and_measures_nothing_twice(name: str, space
     assert len({result.digest for result in snapshot.results}) == len(snapshot.results)
 
 
-def test_the_same_question_has_the_same_answer(name: str) -> None:
-    snapshot = search(make_small(name), 3, 60)
-    for generation in (0, 3):
-        first = make_small(name).ask(3, generation, snapshot)
-        again = make_small(name).ask(3, generation, pickle.loads(pickle.dumps(snapshot)))
-        assert first == again
-        assert digests(first) != digests(make_small(name).ask(4, generation, snapshot))
-        assert digests(first) != digests(make_small(name).ask(3, generation + 1, snapshot))
-
-
 ASK = """
 import json, pickle, sys
 from edgefront.core.search.registry import make

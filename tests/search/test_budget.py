@@ -7,8 +7,8 @@ import pytest
 from cost_model import latency_ms, search
 
 from edgefront.core.cost.costs import costs
-from edgefront.core.search.interface import Algorithm, Snapshot
-from edgefront.core.search.problem import PLAIN, Problem
+from edgefront.core.search.interface import Algorithm
+from edgefront.core.search.problem import Problem
 from edgefront.core.search.registry import make
 from edgefront.core.spaces.catalogue import LTS_GPT2
 
@@ -41,14 +41,6 @@ def test_a_population_that_is_given_stays(name: str) -> None:
 def test_parts_of_the_population_that_are_given_stay() -> None:
     algorithm = make("lts", {"mutants": 10}, LTS_GPT2, problem=Problem(candidates=60))
     assert algorithm.generation_size(1) == 10 + 40
-
-
-@pytest.mark.parametrize("name", [*NAMES, "random"])
-def test_without_a_budget_all_is_as_published(name: str) -> None:
-    plain, told = make(name, {}, LTS_GPT2), make(name, {}, LTS_GPT2, problem=PLAIN)
-    assert plain.generation_size(0) == told.generation_size(0) == 100
-    assert plain.note == told.note == ""
-    assert plain.ask(1, 0, Snapshot()) == told.ask(1, 0, Snapshot())
 
 
 def fifteen(name: str, latency_ms: float | None) -> Algorithm:

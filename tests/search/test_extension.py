@@ -109,9 +109,3 @@ def test_it_ends_by_itself_and_says_why(offers: list[Offer], goal: Goal, proxy: 
     else:
         corner = reference(points(within))
         assert hypervolume(points(measured_within), corner) > 0.95 * hypervolume(points(within), corner)
-
-
-def test_nothing_is_proposed_where_nothing_is_permitted(offers: list[Offer]) -> None:
-    extension = Extension(lambda _: False, Problem(protocol=PROTOCOL))
-    answer = extension.answer(Context(0, 0, snapshot([]), offers))
-    assert (answer.proposals, answer.note) == ((), "Every permitted candidate of the job has been measured.")

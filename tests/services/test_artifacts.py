@@ -139,7 +139,7 @@ def test_a_missing_file_is_built_again(tiny: tuple[Service, CandidateView], tmp_
     assert artifact_for(service.database, service.user, candidate.id, "safetensors", tmp_path / "new").path.exists()
 
 
-def test_requests_at_once_build_once(
+def test_requests_at_once_build_once_and_hold_no_transaction_meanwhile(
     tiny: tuple[Service, CandidateView], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service, candidate = tiny
@@ -148,6 +148,8 @@ def test_requests_at_once_build_once(
 
     def counted(architecture: Architecture, seed: int, path: Path, options: GraphOptions) -> None:
         built.append(path)
+        with service.database.write() as session:  # would wait for itself within a transaction
+            service.database.now(session)
         write(architecture, seed, path, options)
 
     monkeypatch.setattr(export, "write_onnx", counted)
@@ -157,21 +159,6 @@ def test_requests_at_once_build_once(
     assert len(files(tmp_path / "a")) == 1
     with service.database.read() as session:
         assert session.scalar(select(func.count()).select_from(Artifact)) == 1
-
-
-@ON_SQLITE
-def test_building_holds_no_transaction(
-    tiny: tuple[Service, CandidateView], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    service, candidate = tiny
-
-    def writes_meanwhile(architecture: Architecture, seed: int, path: Path, options: GraphOptions) -> None:
-        with service.database.write() as session:  # would wait for itself within a transaction
-            service.database.now(session)
-        path.write_bytes(b"a model")
-
-    monkeypatch.setattr(export, "write_onnx", writes_meanwhile)
-    assert artifact_for(service.database, service.user, candidate.id, "onnx", tmp_path).size == 7
 
 
 def test_a_full_disk_leaves_nothing_behind(

@@ -90,18 +90,6 @@ def _figure(view: CandidateView, name: str) -> Any:
     return getattr(view, name)
 
 
-@ON_SQLITE
-def test_a_page_holds_its_place_while_candidates_are_added(service: Service) -> None:
-    agent = SimulatedAgent(service.database)
-    job = service.submit()
-    with service.database.read() as session:
-        first = list_candidates(session, service.user, job.id, sort="-number", page=PageRequest(limit=2))
-    service.run(agent)
-    with service.database.read() as session:
-        rest = list_candidates(session, service.user, job.id, sort="-number", page=PageRequest(first.next_cursor))
-    assert [view.number for view in first.items + rest.items] == [2, 1, 0]
-
-
 def test_filters(measured: tuple[Service, JobView]) -> None:
     service, job = measured
     everything = pages(service, job.id)

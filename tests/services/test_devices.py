@@ -86,13 +86,6 @@ def test_tokens_have_uses_and_an_end(world: World) -> None:
             enrol(world, wrong)
 
 
-def test_only_admins_make_tokens(world: World) -> None:
-    with pytest.raises(Forbidden):
-        token(world, by=ADA)
-    with world.database.read() as session, pytest.raises(Forbidden):
-        devices.list_enrolment_tokens(session, ADA)
-
-
 def again(world: World, device: str, by: Principal = ROOT) -> str:
     """A token that enrols this device again."""
     with world.write() as session:
@@ -297,6 +290,10 @@ def test_who_may_do_what_to_a_device(world: World) -> None:
             devices.get_device(session, ADA, "nobody")
         with pytest.raises(Forbidden):
             devices.list_devices(session, another, world.now)
+        with pytest.raises(Forbidden):
+            devices.list_enrolment_tokens(session, ADA)
+    with pytest.raises(Forbidden):
+        token(world, by=ADA)
 
 
 def test_devices_are_paged_in_the_order_of_their_enrolment(world: World) -> None:

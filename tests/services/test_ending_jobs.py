@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 from databases import ON_SQLITE
-from job_rows import count
+from job_rows import candidates, count
 from simulated_agent import SimulatedAgent, by_size
 from simulated_service import Service, request
 from sqlalchemy import select
@@ -44,28 +44,13 @@ def test_a_paused_job_requests_nothing_and_resumes(service: Service, agent: Simu
     resumed = service.act("resume", job.id)
     assert resumed.state == "running"
     assert service.act("resume", job.id).last_event == resumed.last_event
-    service.run(agent)
+    finished = service.finish(agent, request(name="undisturbed"))
     assert service.get(job.id).state == "finished"
+    ours, plain = ([row.digest for row in candidates(service, id_)] for id_ in (job.id, finished.id))
+    assert ours == plain, "pausing changes no proposal"
     for action in ("pause", "resume", "cancel"):
         with pytest.raises(Conflict, match="finished"):
             service.act(action, job.id)
-
-
-def test_pausing_changes_no_proposal(service: Service, agent: SimulatedAgent) -> None:
-    job = service.submit()
-    for number in range(100):
-        if not agent.step(3):
-            break
-        if number % 2:
-            service.act("pause", job.id)
-            service.inbox.clear()
-            service.act("resume", job.id)
-        service.work()
-    plain = service.finish(agent, request(name="plain"))
-    with service.database.read() as session:
-        rows = session.execute(select(Candidate.job_id, Candidate.digest).order_by(Candidate.number)).all()
-    assert [d for j, d in rows if j == job.id] == [d for j, d in rows if j == plain.id]
-    assert len(rows) == 2 * 21
 
 
 def test_pausing_spends_no_refinements(service: Service) -> None:
@@ -153,6 +138,8 @@ def test_a_cancelled_job_keeps_its_results(service: Service, agent: SimulatedAge
 
 def test_deleting_leaves_knowledge_alone(service: Service, agent: SimulatedAgent) -> None:
     done = service.finish(agent, request())
+    sweep_once(service.database)
+    assert (service.inbox, service.get(done.id)) == ([], done), "a quiet service is left alone"
     known = count(service, Measurement, state="measured")
     service.act("delete", done.id)
     assert count(service, Job) == count(service, Target) == count(service, Candidate) == count(service, Event) == 0
@@ -164,6 +151,7 @@ def test_deleting_leaves_knowledge_alone(service: Service, agent: SimulatedAgent
             call(done.id)
     # The next job of the same kind has nothing left to measure.
     assert service.submit().state == "finished"
+    assert service.submit(request(seed=8)).state == "running", "another seed has other weights"
 
 
 def test_deleting_in_the_middle(service: Service, agent: SimulatedAgent) -> None:
@@ -181,11 +169,3 @@ def test_deleting_in_the_middle(service: Service, agent: SimulatedAgent) -> None
     service.run(agent)
     assert service.get(other.id).state == "finished"
     service.finish(agent, request())
-
-
-@ON_SQLITE
-def test_the_sweep_leaves_a_quiet_service_alone(service: Service, agent: SimulatedAgent) -> None:
-    before = service.finish(agent, request())
-    sweep_once(service.database)
-    assert service.inbox == []
-    assert service.get(before.id) == before

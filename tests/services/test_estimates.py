@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from databases import ON_SQLITE
 from job_rows import candidates, count
@@ -12,10 +10,9 @@ from simulated_service import SMALL, Service, request
 from sqlalchemy import select
 
 from edgefront.core.errors import EdgefrontError
-from edgefront.core.prediction.latency import LatencyPredictor
 from edgefront.core.services.prediction.estimates import estimate
 from edgefront.core.services.prediction.fits import Fits
-from edgefront.core.store.tables import Event, Job, Launch
+from edgefront.core.store.tables import Event, Job
 from edgefront.core.wire.estimates import JobEstimate
 from edgefront.core.wire.jobs import JobRequest
 
@@ -27,13 +24,6 @@ def ask(service: Service, asked: JobRequest) -> JobEstimate:
 @pytest.fixture
 def agent(service: Service) -> SimulatedAgent:
     return SimulatedAgent(service.database, by_work)
-
-
-def test_a_budget_of_one_generation_is_said_before(service: Service, agent: SimulatedAgent) -> None:
-    for size, said in ((8, True), (4, False)):
-        algorithm = {"name": "lts", "settings": {"population": size}}
-        (target,) = ask(service, request(algorithm=algorithm, budget={"candidates": 8})).targets
-        assert ("holds one generation of 8 only" in target.note) == said
 
 
 def test_what_is_expected_is_what_it_takes(service: Service, agent: SimulatedAgent) -> None:
@@ -114,22 +104,3 @@ def test_one_wrong_target_leaves_the_estimate_of_the_others(service: Service, ag
     found = ask(service, request(targets=[{"device_class": "fridge"}, {"device_class": CLASS}]))
     assert [refusal.field for refusal in found.refusals] == ["targets.0.device_class"]
     assert [target.device for target in found.targets] == [CLASS]
-
-
-@ON_SQLITE
-def test_no_session_is_open_while_it_computes(
-    service: Service, agent: SimulatedAgent, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    service.submit(request(budget={"refinement": 0.0}))
-    service.run(agent)
-    fit, held = LatencyPredictor.fit, []
-
-    def watched(*given: Any, **more: Any) -> LatencyPredictor:
-        held.append(service.database.engine.pool.checkedout())  # type: ignore[attr-defined]
-        return fit(*given, **more)
-
-    monkeypatch.setattr(LatencyPredictor, "fit", watched)
-    launches = count(service, Launch)
-    ask(service, request(seed=8))
-    assert held == [0]
-    assert count(service, Launch) == launches

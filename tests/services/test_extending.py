@@ -84,20 +84,6 @@ def test_it_measures_few_and_comes_to_the_same_frontier(
 
 
 @ON_SQLITE
-def test_the_best_within_limits_there(service: Service, board: SimulatedAgent, tablet: SimulatedAgent) -> None:
-    limits = {"latency_ms": 6.0}
-    place = {"device_class": CLASS, "limits": limits}
-    job = service.finish(board, asked(goal="best_within_limits", targets=[place]))
-    extend(service, job.id, limits=limits)
-    service.run(tablet)
-    first, added = service.get(job.id).targets
-    within = [candidate.proxy for candidate in candidates(service, first.id, role="search", state="measured")]
-    there = [candidate.proxy for candidate in candidates(service, added.id, role="search", state="measured")]
-    assert max(there) == max(within)
-    assert added.candidates < first.candidates
-
-
-@ON_SQLITE
 def test_a_running_job_is_extended_when_its_own_targets_have_ended(
     service: Service, board: SimulatedAgent, tablet: SimulatedAgent
 ) -> None:

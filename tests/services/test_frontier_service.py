@@ -180,20 +180,6 @@ def test_the_baseline_is_shown_beside_the_frontier(database: Database) -> None:
         assert view.summary
 
 
-def test_the_best_under_limits(database: Database) -> None:
-    world = World(database, 6)
-    mb = 10**6
-    world.settle({id_: ("measured", 10.0 * (n + 1), (n + 1) * mb) for n, id_ in enumerate(world.ids)})
-    with database.read() as session:
-        whole = frontier_view(session, USER, world.job_id, world.target_id)
-        small = frontier_view(session, USER, world.job_id, "t", limits=Limits(latency_ms=40.0, memory_mb=3))
-        assert len(whole.points) == 6
-        assert [point.latency_ms for point in small.points] == [10.0, 20.0, 30.0]
-        assert small.hypervolume == whole.hypervolume
-        with pytest.raises(Exception, match="no target 'x'; it has 't'"):
-            frontier_view(session, USER, world.job_id, "x")
-
-
 def test_by_perplexity_it_is_the_frontier_of_the_models_trained_in_the_same_way(database: Database) -> None:
     world = World(database, 6)
     mb = 10**6

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 from typing import Any
@@ -22,9 +21,8 @@ from edgefront.core.services.fleet import devices
 from edgefront.core.services.jobs.candidates import CandidateFilter, export_rows, list_candidates
 from edgefront.core.services.jobs.frontier import frontier_view
 from edgefront.core.services.measuring.plausibility import refusals
-from edgefront.core.services.search import snapshots
 from edgefront.core.spaces.catalogue import space
-from edgefront.core.store.tables import Candidate, Generation, Measurement
+from edgefront.core.store.tables import Candidate, Measurement
 from edgefront.core.wire.agent import DeviceFacts
 from edgefront.core.wire.jobs import JobRequest, Limits
 
@@ -165,22 +163,6 @@ def test_limits_may_be_asked_for_afterwards_and_all_times_exported(service: Serv
         assert row["tokens_per_s"] == view.tokens_per_s == pytest.approx(1000 * 16 / row["total_ms"])
         assert (row["first_token_ms"], row["token_ms"]) == (view.first_token_ms, view.token_ms)
         assert row["energy_token_mj"] == view.energy_token_mj == pytest.approx(2.5 * row["token_ms"])
-
-
-@ON_SQLITE
-def test_a_generation_is_asked_again_with_the_same_times(service: Service, agent: SimulatedAgent) -> None:
-    job = service.finish(agent, asked({"first_token_ms": 0.63, "token_ms": 0.192}))
-    target = job.targets[0].id
-    with service.database.read() as session:
-        last = session.scalars(
-            select(Generation).where(Generation.target_id == target).order_by(Generation.number.desc())
-        ).first()
-        assert last is not None
-        found = snapshots.restore(session, target, last.number)
-    measured = [result for result in found.results if result.latency_ms is not None]
-    assert measured
-    assert all(set(candidate.times) == {"total", "first_token", "token"} for candidate in measured)
-    assert json.loads(json.dumps(last.device_data))["baselines"][0][4].keys() == measured[0].times.keys()
 
 
 PARTS: tuple[dict[str, Any], ...] = ({"mode": "prefill", "new_tokens": 0}, {})

@@ -32,8 +32,7 @@ def pool(sqlite_url: str, tmp_path: Path, open_database: Callable[..., Database]
 def done(pool: Pool, **changes: Any) -> str:
     """A training that has ended."""
     (training,) = pool.create(asked(**changes))
-    claim = pool.claim()
-    assert claim is not None
+    claim = pool.claimed()
     trained = with_vocabulary(Architecture.parse(changes.get("architecture", ARCHITECTURE)), 28)
     pool.change(training.id, trained=dict(trained.canonical))
     scores = [Score("test", "perplexity", 9.5)]
@@ -49,14 +48,6 @@ def facts(pool: Pool, training_id: str) -> dict[str, Any]:
         training = session.get(Training, training_id)
         assert training is not None
         return about(session, training, None)
-
-
-def test_a_part_of_a_model_is_another_architecture(pool: Pool) -> None:
-    parent = done(pool)
-    with pytest.raises(InvalidInput, match="a different architecture"):
-        pool.submit(architecture=CHILD, start=parent)
-    (child,) = pool.create(asked(architecture=CHILD, start=parent, inherit=True))
-    assert (child.start, child.inherit, pool.get(parent).inherit) == (parent, True, False)
 
 
 @pytest.mark.parametrize(

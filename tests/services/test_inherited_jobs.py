@@ -28,7 +28,6 @@ from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.prediction.predictions import predict
 from edgefront.core.services.quality import laws
 from edgefront.core.services.settings import Settings
-from edgefront.core.services.spaces import space_of
 from edgefront.core.services.trainings import lifecycle as trainings
 from edgefront.core.services.trainings.plan import chosen_for
 from edgefront.core.spaces.architecture import Architecture
@@ -134,18 +133,6 @@ def test_a_job_searches_the_parts_and_answers_what_the_cut_costs(
     for changes in ({"activation": "relu"}, {"output": {"logits_scaling": 8}}, {"norm_eps": "1e-1"}):
         with pytest.raises(InvalidInput, match="no part of its parent"):
             predicted(**changes)
-
-
-def test_the_space_has_parts_alone(sqlite_service: Service, settings: Settings, folder: Path) -> None:
-    parent = imported(sqlite_service, settings, folder)
-    job = resolve(sqlite_service.database, sqlite_service.user, asked(parent.id)).checked()
-    space = space_of(job.request.space)
-    assert max(map(int, space.gene("d_inner").values)) == 512
-    assert max(map(int, space.gene("n_layer").values)) == 4
-    assert max(map(int, space.gene("d_model").values)) == 192
-    examples = job.plan(job.request.targets[0].protocol, job.request.targets[0].limits).examples(40)
-    assert isinstance(job.law, CutLaw)
-    assert job.law.table.align(Shapes.of(examples)).is_part.all()
 
 
 def test_what_cannot_be_inherited_is_refused_by_name(sqlite_service: Service, settings: Settings, folder: Path) -> None:

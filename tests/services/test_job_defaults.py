@@ -32,6 +32,7 @@ def test_for_the_best_within_limits_depths_whose_weights_alone_are_too_large_are
     assert inside <= 200 * 10**6 < beyond
     assert depths({"memory_mb": 1.0}) == (1,)
     assert depths({"memory_mb": 1.0}, {"memory_mb": 200.0}) == found
+    assert depths({"memory_mb": 1.0}, baseline_layers=[2, 3]) == (2, 3), "those that are named stay"
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,3 @@ def test_for_the_best_within_limits_depths_whose_weights_alone_are_too_large_are
 )
 def test_otherwise_every_depth_is_measured(limits: list[dict[str, float]], changes: dict[str, Any]) -> None:
     assert depths(*limits, **changes) is None
-
-
-def test_depths_that_are_named_stay() -> None:
-    assert depths({"memory_mb": 1.0}, baseline_layers=[2, 3]) == (2, 3)

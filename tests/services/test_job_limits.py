@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from databases import ON_SQLITE
 from job_rows import candidates, launches
-from simulated_agent import CLASS, SimulatedAgent, by_size, done, facts
+from simulated_agent import CLASS, SimulatedAgent, done, facts
 from simulated_service import Service, request
 from sqlalchemy import select
 
@@ -32,25 +32,6 @@ def test_weights_beyond_the_memory_are_infeasible_without_a_launch(service: Serv
     assert all(row.state == "infeasible" and "24 MB" in str(row.reason) for row in heavy)
     assert not any(row.measurement_id for row in heavy)
     assert service.get(job.id).targets[0].settled == len(settled)
-
-
-@ON_SQLITE
-def test_limits_put_candidates_out_of_bounds(service: Service) -> None:
-    agent = SimulatedAgent(service.database)
-    free = service.finish(agent, request())
-    latencies = sorted(row.latency_ms or 0.0 for row in candidates(service, free.id))
-    middle = latencies[len(latencies) // 2]
-    job = service.finish(agent, request(targets=[{"device_class": CLASS, "limits": {"latency_ms": middle}}]))
-    rows = candidates(service, job.id)
-    for row in rows:
-        assert row.latency_ms is not None
-        assert row.state == ("measured" if row.latency_ms <= middle else "out_of_bounds")
-        assert (row.reason is None) == (row.state == "measured")
-        assert not (row.on_frontier and row.state == "out_of_bounds")
-    beyond = {row.id for row in rows if row.state == "out_of_bounds"}
-    assert beyond
-    assert not beyond & {parent for row in rows for parent in row.parents}
-    assert "above the limit" in next(str(row.reason) for row in rows if row.id in beyond)
 
 
 @ON_SQLITE
@@ -90,19 +71,6 @@ def test_what_is_proposed_keeps_to_all_limits_and_to_the_budget(service: Service
     assert all(400_000 <= row.decoder_parameters <= 900_000 for row in rows)
     assert all(row.total_parameters <= 6_000_000 and row.weight_bytes <= 18 * 10**6 for row in rows)
     assert job.targets[0].candidates == 16
-
-
-def test_refinement_stays_within_its_budget(service: Service) -> None:
-    agent = SimulatedAgent(service.database, by_size(noise=0.3))
-    job = service.finish(agent, request(budget={"refinement": 0.5}))
-    none = service.finish(agent, request(budget={"refinement": 0}, seed=11))
-    with service.database.read() as session:
-        targets = {row.job_id: row for row in session.scalars(select(Target))}
-        purposes = session.execute(select(Launch.target_id, Launch.purpose)).all()
-    refined = [row for row in purposes if row.purpose == "refinement"]
-    assert 0 < targets[job.id].refinements <= 9
-    assert len(refined) == targets[job.id].refinements
-    assert targets[none.id].refinements == 0
 
 
 def test_the_minutes_of_targets_on_one_device_begin_with_the_first_launch_there(service: Service) -> None:
@@ -168,16 +136,3 @@ def test_the_budget_of_minutes_ends_a_target(service: Service, minutes: float, w
     assert words in job.targets[0].note
     assert not any(row.state == "waiting" for row in candidates(service, job.id))
     assert launches(service, "wanted") == 0
-
-
-@ON_SQLITE
-def test_a_small_space_is_searched_to_its_last_architecture(service: Service) -> None:
-    agent = SimulatedAgent(service.database)
-    narrow = {"n_layer": [2], "d_model": [128], "n_head": [2], "d_inner": [256, 320]}
-    asked = request(space={"name": "lts-gpt2", "narrow": narrow}, algorithm={"name": "lts"})
-    job = service.submit(asked)
-    assert job.targets[0].planned == 2 + 4
-    service.run(agent)
-    job = service.get(job.id)
-    assert job.state == "finished"
-    assert len(candidates(service, job.id)) == 4

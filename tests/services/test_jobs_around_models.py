@@ -17,7 +17,7 @@ from edgefront.core.services.spaces import space_of
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.models import named_model
 from edgefront.core.store.tables import Candidate
-from edgefront.core.wire.jobs import JobRequest, Limits
+from edgefront.core.wire.jobs import JobRequest
 
 SMOL = named_model("smollm2-135m").architecture
 _LAYER = [{"kind": "attention", "n_head": 3, "n_kv_head": 1, "bias": "none"}, {**SMOL.canonical["blocks"][1]}]
@@ -65,21 +65,6 @@ def test_a_job_around_a_model_measures_it_first_and_then_its_neighbours(sqlite_s
     assert "my model" in view.sentence
     assert "stock model" not in view.sentence
     assert "No table of the law own-data-llama varies" in view.note
-
-
-def test_my_model_is_compared_with_where_it_is_beyond_the_limits(sqlite_service: Service) -> None:
-    agent = SimulatedAgent(sqlite_service.database, by_size())
-    job = sqlite_service.finish(agent, asked())
-    with sqlite_service.database.read() as session:
-        rows = session.scalars(select(Candidate).where(Candidate.latency_ms.is_not(None))).all()
-        mine = next(row.latency_ms for row in rows if row.role == "baseline")
-        limit = min(row.latency_ms for row in rows if row.role == "search")
-        view = recommendation.read(
-            session, sqlite_service.user, job.id, asked=Limits(latency_ms=limit)
-        ).recommendation()
-    assert view.recommended is not None
-    if limit < mine:
-        assert "my model's, which is beyond the limits" in view.sentence
 
 
 def test_a_model_that_no_space_has_is_refused_with_its_fields(sqlite_service: Service) -> None:

@@ -14,17 +14,6 @@ from edgefront.core.states import DeviceState
 from edgefront.core.store.tables import Device
 
 
-def test_a_claim_takes_the_oldest_wanted_launches(world: World) -> None:
-    device, made = world.device(), world.launches(5)
-    lease = world.claim(device, 3)
-    assert [item.launch_id for item in lease.items] == made[:3]
-    assert lease.expires_at is not None
-    assert (lease.expires_at - world.now).total_seconds() == world.ttl_s
-    assert all(item.fence == 1 and item.protocol == MeasurementProtocol() for item in lease.items)
-    assert [item.launch_id for item in world.claim(device, 8).items] == made[3:]
-    assert world.claim(device).lease_id is None
-
-
 def test_launches_for_the_device_and_of_its_class_come_by_their_turns(world: World) -> None:
     device = world.device()
     shared = world.launches(2)
@@ -68,7 +57,8 @@ def test_a_device_takes_the_number_formats_that_it_reported(world: World) -> Non
 
 def test_a_draining_device_gets_no_work_and_a_revoked_one_is_refused(world: World) -> None:
     device = world.device()
-    world.launches(1)
+    world.launches(2)
+    (item,) = world.claim(device, 1).items
     with world.write() as session:
         session.get_one(Device, device).state = "draining"
     assert world.claim(device)[1:] == leases.GrantedLease(frozenset(), state=DeviceState.DRAINING)[1:]
@@ -76,6 +66,8 @@ def test_a_draining_device_gets_no_work_and_a_revoked_one_is_refused(world: Worl
         session.get_one(Device, device).state = "revoked"
     with pytest.raises(Gone):
         world.claim(device)
+    with pytest.raises(Gone):
+        world.report(device, (item, done()))
     with pytest.raises(NotFound):
         world.claim("dev_none")
 
@@ -115,8 +107,8 @@ def test_heartbeats_return_withdrawn_launches(world: World) -> None:
 
 
 def test_returned_launches_are_wanted_again_without_an_attempt(world: World) -> None:
-    device, made = world.device(), world.launches(3)
-    lease = world.claim(device)
+    device, target = world.device(), world.target()
+    made, lease = world.launches(3, target), world.claim(device)
     world.release(device, lease, made[1])
     assert world.launch(made[1]).state == "wanted"
     assert world.launch(made[1]).attempts == 0
@@ -130,16 +122,9 @@ def test_returned_launches_are_wanted_again_without_an_attempt(world: World) -> 
         world.heartbeat(device, lease)
     with pytest.raises(NotFound):
         world.release(world.device("other"), lease)
-
-
-def test_unneeded_launches_are_cancelled_when_returned(world: World) -> None:
-    device, target = world.device(), world.target()
-    (made,) = world.launches(1, target)
-    lease = world.claim(device)
-    world.start(device, lease.items[0])
     world.set_job(target, "cancelled")
-    world.release(device, lease)
-    assert world.launch(made).state == "cancelled"
+    world.release(device, again)
+    assert world.launch(made[1]).state == "cancelled", "nobody needs it"
 
 
 def test_wanted_keys_are_those_with_wanted_launches(world: World) -> None:

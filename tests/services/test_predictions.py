@@ -11,6 +11,7 @@ from simulated_service import Service, request
 
 from edgefront.core.errors import ArchitectureError, Conflict, InvalidInput, NotFound
 from edgefront.core.prediction.latency import LatencyPredictor
+from edgefront.core.services.prediction.estimates import estimate
 from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.prediction.predictions import predict
 from edgefront.core.services.search import device_data
@@ -82,7 +83,8 @@ def test_no_session_is_open_while_it_learns(measured: Service, monkeypatch: pyte
 
     monkeypatch.setattr(LatencyPredictor, "fit", watched)
     ask(measured)
-    assert held == [0]
+    estimate(measured.database, measured.user, request(seed=8), Fits())
+    assert held == [0, 0]
 
 
 @pytest.mark.slow

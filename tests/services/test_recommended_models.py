@@ -143,35 +143,6 @@ def test_other_limits_are_answered_from_what_is_known(service: Service, agent: S
 
 
 @ON_SQLITE
-def test_where_nothing_fits_the_answer_says_what_to_move(service: Service, agent: SimulatedAgent) -> None:
-    job = service.finish(agent, asked(latency_ms=0.00134))
-    view = service.recommended(job)
-    assert view.recommended is None
-    assert view.nearest is not None
-    assert view.runners_up == ()
-    assert "If the latency was meant in seconds, it is 1.34 ms." in view.sentence
-    move = view.moves[0]
-    assert move.limit == "latency_ms"
-    moved = service.recommended(job, max_latency_ms=move.to)
-    assert moved.recommended is not None, moved.sentence
-
-
-@ON_SQLITE
-def test_the_answer_is_on_the_frontier(service: Service, agent: SimulatedAgent) -> None:
-    """With the coarsest of all frontiers it is as good as the best of all that were measured, as far as that says."""
-    job = service.finish(agent, asked(epsilon=0.49))
-    view = service.recommended(job)
-    assert view.recommended is not None
-    with service.database.read() as session:
-        rows = session.scalars(select(Candidate).where(Candidate.state == "measured")).all()
-    assert view.recommended.on_frontier or view.recommended == view.baseline
-    assert view.recommended.proxy >= max(row.proxy for row in rows) - math.log(1.49)
-    searched = [row for row in rows if row.role == "search"]
-    assert 0 < sum(candidate.on_frontier for candidate in searched) < len(searched) / 2
-    assert job.request.epsilon == 0.49
-
-
-@ON_SQLITE
 def test_a_law_of_other_data_says_so(service: Service, agent: SimulatedAgent) -> None:
     law = {"law": "lts-gpt2-wikitext103"}
     job = service.finish(agent, asked(proxy="quality_law", proxy_settings={"data": "letters", **law}))

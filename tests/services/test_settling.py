@@ -106,17 +106,6 @@ def test_unsettled_launches_count_as_live(world: World) -> None:
         assert demand.withdraw(session, [target], world.now) == []
 
 
-def test_a_launch_of_a_deleted_job_is_settled_for_its_measurement(world: World) -> None:
-    device, target = world.device(), world.target()
-    measurement, _ = world.candidate(target)
-    world.append(device, (world.claim(device).items[0], done(9.0)))
-    with world.write() as session:
-        session.delete(session.get_one(Target, target))
-    world.process()
-    assert world.row(Measurement, measurement).latency_ms == 9.0
-    assert states(world, Launch) == ["done"]
-
-
 @ON_SQLITE
 def test_many_reports_are_settled_in_parts(world: World) -> None:
     device, target = world.device(), world.target(planned=BATCH + 5)
@@ -221,13 +210,14 @@ def test_a_target_that_cannot_take_results_in_ends_and_the_measurement_is_kept(w
     assert by_id(world, Job)[found[target].job_id].state == "failed"
 
 
-def test_a_report_of_a_deleted_target_that_cannot_be_settled_is_given_up_too(world: World, told: Told) -> None:
+def test_reports_of_a_deleted_target_are_settled_for_their_measurements_or_given_up(world: World, told: Told) -> None:
     device, target = world.device(), world.target()
-    world.candidate(target)
-    item = world.claim(device).items[0]
-    world.append(device, (item, done()))
-    spoil(world, item.launch_id)
+    (good, (fine,)), (bad, (spoilt,)) = world.candidate(target), world.candidate(target)
+    world.append(device, *((item, done(9.0)) for item in world.claim(device).items))
+    spoil(world, spoilt)
     with world.write() as session:
         session.delete(session.get_one(Target, target))
     process_results(world.database, None)
-    assert (states(world, Launch), states(world, Measurement), told()) == (["failed"], ["failed"], [])
+    launches, measurements = by_id(world, Launch), by_id(world, Measurement)
+    assert (launches[fine].state, measurements[good].latency_ms) == ("done", 9.0)
+    assert (launches[spoilt].state, measurements[bad].state, told()) == ("failed", "failed", [])

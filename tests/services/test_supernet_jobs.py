@@ -273,10 +273,3 @@ def test_a_supernet_that_could_not_be_trained_is_refused_with_the_job(
         pool.submit(asked(settings))
     assert caught.value.field == field
     assert pool.asked == []
-
-
-def test_other_spaces_are_refused_with_the_job(pool: Pool) -> None:
-    SimulatedAgent(pool.database)
-    with pytest.raises(InvalidInput) as caught:
-        pool.submit(asked(space={"name": "lts-gpt2"}))
-    assert caught.value.field == "algorithm.name"

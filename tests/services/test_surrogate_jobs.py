@@ -12,7 +12,6 @@ from sqlalchemy import select
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
-from edgefront.core.search.depths import MOST_DEPTHS
 from edgefront.core.services import event_log
 from edgefront.core.services.jobs import recommendation
 from edgefront.core.services.search import device_data, snapshots
@@ -21,7 +20,6 @@ from edgefront.core.services.search.computing import ComputeStep
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import space
 from edgefront.core.store.tables import Candidate, Generation, Target
-from edgefront.core.units import MB
 from edgefront.core.wire.jobs import JobRequest
 
 pytestmark = pytest.mark.slow
@@ -119,53 +117,6 @@ def test_a_second_job_learns_from_the_first(service: Service, agent: SimulatedAg
             select(Candidate.operator).where(Candidate.job_id == second.id, Candidate.role == "search")
         ).all()
     assert "spread" not in operators
-
-
-@ON_SQLITE
-def test_the_best_within_limits_is_better_than_the_stock_model(service: Service, agent: SimulatedAgent) -> None:
-    """Between two of its depths, where only other shapes fit."""
-    free = {"name": "lts-gpt2", "narrow": {**SMALL, "div": [1, 2, 4]}}
-    first = service.finish(agent, asked(space=free))
-    with service.database.read() as session:
-        depths = select(Candidate).where(Candidate.job_id == first.id, Candidate.role == "baseline")
-        _, stock, too_deep = session.scalars(depths.order_by(Candidate.number)).all()
-    assert too_deep.latency_ms is not None
-    assert too_deep.memory_bytes is not None
-    latency_ms = 0.98 * too_deep.latency_ms
-    limits = {"latency_ms": latency_ms, "memory_mb": too_deep.memory_bytes / MB}
-    targets = [{"device_class": CLASS, "limits": limits}]
-    job = service.finish(agent, asked(space=free, goal="best_within_limits", targets=targets, seed=9))
-    assert job.targets[0].state == "finished"
-    with service.database.read() as session:
-        measured = Candidate.job_id == job.id, Candidate.role == "search", Candidate.state == "measured"
-        found = session.scalars(select(Candidate).where(*measured)).all()
-    assert all((candidate.latency_ms or 0.0) <= latency_ms for candidate in found)
-    assert max(candidate.proxy for candidate in found) > stock.proxy
-
-
-@ON_SQLITE
-def test_stock_models_far_beyond_the_limits_are_not_measured(service: Service, agent: SimulatedAgent) -> None:
-    deep = {"name": "lts-gpt2", "narrow": {"n_layer": {"min": 2, "max": 12}, "d_model": [128], "d_inner": [256, 512]}}
-    every = space("lts-gpt2").narrow(deep["narrow"]).baselines()  # type: ignore[arg-type]
-    latency = [by_work(architecture, MeasurementProtocol(), 0).latency.samples_ms[0] for architecture in every]  # type: ignore[union-attr]
-    limits = {"latency_ms": (latency[4] + latency[5]) / 2}
-    targets = [{"device_class": CLASS, "limits": limits}]
-    budget = {"candidates": 14, "refinement": 0.5}
-    job = service.finish(agent, asked(space=deep, goal="best_within_limits", targets=targets, budget=budget))
-    assert job.targets[0].state == "finished", job.targets[0].note
-    with service.database.read() as session:
-        depths = session.scalars(
-            select(Candidate).where(Candidate.job_id == job.id, Candidate.role == "baseline").order_by(Candidate.number)
-        ).all()
-        known = recommendation.read(session, service.user, job.id)
-    found = {len(depth.architecture["blocks"]): depth.state for depth in depths}
-    assert found[len(every[4].blocks)] == "measured"
-    assert found[len(every[5].blocks)] == "out_of_bounds"
-    assert len(found) <= MOST_DEPTHS < len(every)
-    stock = known.recommendation().baseline
-    assert stock is not None
-    assert stock.digest == every[4].digest
-    assert stock.launches > 1
 
 
 @ON_SQLITE

@@ -34,24 +34,18 @@ def test_the_third_loss_fails_it_and_moves_the_job_on(world: World, sent: list[t
     assert world.launch(launch).attempts == 3
 
 
-def test_unneeded_launches_after_a_crash_are_cancelled(world: World) -> None:
-    gone, running = world.target(), world.target()
+def test_unneeded_launches_of_cancelled_and_deleted_jobs_are_cancelled(world: World) -> None:
+    gone, deleted, running = (world.target() for _ in range(3))
     mine = world.launches(1, gone)[0]
     measurement, (shared,) = world.candidate(gone)
     world.candidate(running, measurement=measurement, launches=0)
-    kept = world.launches(1, running)[0]
+    kept, orphan = world.launches(1, running)[0], world.launches(1, deleted)[0]
     world.set_job(gone, "cancelled")
-    world.sweep()
-    assert [world.launch(id_).state for id_ in (mine, shared, kept)] == ["cancelled", "wanted", "wanted"]
-
-
-def test_a_deleted_jobs_launches_are_cancelled(world: World) -> None:
-    target = world.target()
-    (launch,) = world.launches(1, target)
     with world.write() as session:
-        session.delete(session.get_one(Job, session.get_one(Target, target).job_id))
+        session.delete(session.get_one(Job, session.get_one(Target, deleted).job_id))
     world.sweep()
-    assert world.launch(launch).state == "cancelled"
+    states = [world.launch(id_).state for id_ in (mine, shared, kept, orphan)]
+    assert states == ["cancelled", "wanted", "wanted", "cancelled"]
 
 
 def test_stalled_targets_are_sent_for_again(world: World, sent: list[tuple[str, dict[str, object]]]) -> None:

@@ -149,7 +149,9 @@ def test_invalid_input_is_named(sqlite_pool: Pool, changes: dict[str, Any], fiel
 
 def test_data_is_found_by_name_digest_and_path_and_nowhere_else(tmp_path: Path) -> None:
     home = tmp_path / "data"
-    assert check_dataset("somewhere", home) is None  # on the workers' machines, perhaps
+    assert check_dataset("enwik8", home) is None  # on the workers' machines, perhaps
+    with pytest.raises(InvalidInput, match="no data set 'enwik8' is prepared here"):
+        check_dataset("enwik8", home, elsewhere=False)
     folder = prepare(home, "mine")
     outside = prepare(tmp_path / "outside", "theirs")
     (home / "link").symlink_to(outside)
@@ -193,12 +195,6 @@ def test_gpus_that_the_only_worker_lacks_are_refused(sqlite_pool: Pool) -> None:
     assert sqlite_pool.create(asked(requires={"device": "cuda", "gpus": 2}))[0].queue == "train-gpus"
 
 
-def test_data_that_is_not_prepared_is_refused_where_it_would_be(tmp_path: Path) -> None:
-    assert check_dataset("enwik8", tmp_path / "data") is None  # on the workers' machines, perhaps
-    with pytest.raises(InvalidInput, match="no data set 'enwik8' is prepared here"):
-        check_dataset("enwik8", tmp_path / "data", elsewhere=False)
-
-
 # Claims --------------------------------------------------------------------------------------------------------------
 
 
@@ -220,8 +216,7 @@ def test_slots_memory_and_gpus(sqlite_pool: Pool) -> None:
     large = pool.create(asked(requires={"memory_gb": 64.0}))[0].id
     small = pool.submit()
     machine = Machine("w", 1, 8 << 30, {0: 24 << 30, 1: 24 << 30, 2: 80 << 30})
-    claim = pool.claim(machine)
-    assert claim is not None
+    claim = pool.claimed(machine)
     assert claim.training_id == small  # the one before it needs more than this machine has
     assert pool.claim(machine) is None
     assert "before it" not in pool.get(large).note
@@ -237,8 +232,7 @@ def test_slots_memory_and_gpus(sqlite_pool: Pool) -> None:
     assert (pool.row(one).gpu_numbers, pool.row(two).gpu_numbers) == ([0], [1, 2])
     assert pool.claim(machine, "gpu") is None
     assert finish(pool, first, Outcome("done")) == "done"
-    again = pool.claim(machine, "gpu")
-    assert again is not None
+    again = pool.claimed(machine, "gpu")
     assert again.training_id == last
     assert pool.get(four).state == "queued"
 
@@ -277,13 +271,11 @@ def test_what_runs_on_the_processor_takes_its_memory_from_the_next(sqlite_pool: 
 
 def test_messages_with_an_older_fence_are_refused(pool: Pool) -> None:
     training = pool.submit()
-    old = pool.claim()
-    assert old is not None
+    old = pool.claimed()
     expire(pool, 61)
     assert pool.get(training).state == "queued"
     assert pool.get(training).attempts == 0  # its run had not started
-    new = pool.claim()
-    assert new is not None
+    new = pool.claimed()
     assert new.fence == old.fence + 1
     for late in (lambda: say(pool, old, Report(state="training", step=9)), lambda: finish(pool, old, Outcome("done"))):
         with pytest.raises(Conflict):
@@ -298,8 +290,7 @@ def test_messages_with_an_older_fence_are_refused(pool: Pool) -> None:
 def test_a_lost_worker_costs_a_started_run_an_attempt(pool: Pool) -> None:
     training = pool.submit()
     for attempt in (1, 2, 3):
-        claim = pool.claim()
-        assert claim is not None
+        claim = pool.claimed()
         with pool.database.write() as session:
             now = pool.database.now(session)
             training_claims.start(session, training, claim.fence, None, "0" * 64, now, 60)
@@ -317,8 +308,7 @@ def test_a_lost_worker_costs_a_started_run_an_attempt(pool: Pool) -> None:
 
 def test_reports_that_were_withdrawn_are_shown_once(pool: Pool) -> None:
     training = pool.submit()
-    claim = pool.claim()
-    assert claim is not None
+    claim = pool.claimed()
     say(pool, claim, Report(state="training", step=3, steps=9, metrics=[metric(1), metric(2), metric(3)], whole=True))
     say(
         pool, claim, Report(state="training", step=3, steps=9, metrics=[{**metric(3), "valid_loss": 2.0}], checkpoint=2)
@@ -353,8 +343,7 @@ def test_reports_that_were_withdrawn_are_shown_once(pool: Pool) -> None:
 
 def test_scores_belong_to_the_digest_and_outlive_the_training(pool: Pool) -> None:
     training = pool.submit()
-    claim = pool.claim()
-    assert claim is not None
+    claim = pool.claimed()
     finish(pool, claim, Outcome("done", result={"steps": 3}, scores=[Score("test", "perplexity", 9.5)]))
     digest = pool.get(training).digest
     assert pool.delete(training)
@@ -393,8 +382,7 @@ def test_trainings_are_counted_for_the_dashboard(sqlite_pool: Pool) -> None:
     pool = sqlite_pool
     pool.submit()
     pool.submit()
-    claim = pool.claim()
-    assert claim is not None
+    claim = pool.claimed()
     say(pool, claim, Report("training", step=1, steps=3, metrics=[metric(1) | {"tokens_per_s": 250.0}]))
     with pool.database.read() as session:
         gauges = overview(session, pool.database.now(session) + timedelta(seconds=60))
@@ -409,8 +397,7 @@ def test_scores_show_which_of_them_are_comparable(sqlite_pool: Pool) -> None:
     pool = sqlite_pool
     for changes in ({}, {"title": "looked at by others", "seed": 1}, {"steps": 5}, {"budget": {"steps": 2}}):
         pool.submit(**changes)
-        claim = pool.claim()
-        assert claim is not None
+        claim = pool.claimed()
         finish(pool, claim, Outcome("done", result={"steps": 3}, scores=[Score("test", "perplexity", 9.5)]))
     with pool.database.read() as session:
         rows = session.scalars(select(Evaluation).order_by(Evaluation.created_at, Evaluation.id)).all()
@@ -422,8 +409,7 @@ def test_scores_show_which_of_them_are_comparable(sqlite_pool: Pool) -> None:
 def test_a_training_is_initialised_with_the_weights_of_one_that_is_done(sqlite_pool: Pool) -> None:
     pool = sqlite_pool
     first, open_one = pool.submit(), pool.submit()
-    claim = pool.claim()
-    assert claim is not None
+    claim = pool.claimed()
     trained = with_vocabulary(Architecture.parse(ARCHITECTURE), 28).canonical
     pool.change(first, trained=dict(trained))
     finish(pool, claim, Outcome("done", result={"steps": 3}))

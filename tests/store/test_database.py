@@ -176,15 +176,10 @@ def test_absent_json_is_null_in_the_database(database: Database) -> None:
         assert session.scalars(select(Target.seed).where(Target.reference.is_(None))).one() == (1 << 63) - 1
 
 
-@pytest.mark.parametrize("url", ["mysql://localhost/x", "sqlite://", "sqlite:///:memory:"])
-def test_other_databases_are_refused(url: str) -> None:
-    with pytest.raises(InvalidInput, match=r"sqlite|Postgres"):
+@pytest.mark.parametrize("url", ["mysql://ada:secret@localhost/x", "sqlite://", "sqlite:///:memory:"])
+def test_other_databases_are_refused_without_a_password_in_the_message(url: str) -> None:
+    with pytest.raises(InvalidInput, match=r"sqlite|Postgres") as refusal:
         Database(url)
-
-
-def test_a_password_is_not_shown(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput) as refusal:
-        Database("mysql://ada:secret@localhost/x")
     assert "secret" not in str(refusal.value)
 
 

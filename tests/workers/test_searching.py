@@ -195,7 +195,7 @@ def test_workers_that_compute_the_same_come_to_the_same(service: Service) -> Non
 
 
 @ON_SQLITE
-def test_results_computed_for_a_paused_job_are_discarded(service: Service) -> None:
+def test_results_computed_for_a_paused_or_deleted_job_are_discarded(service: Service) -> None:
     agent = SimulatedAgent(service.database)
     job = service.submit()
     measured_baselines(service, agent, job)
@@ -208,18 +208,7 @@ def test_results_computed_for_a_paused_job_are_discarded(service: Service) -> No
     service.work()
     first = [(0, proposal.architecture.digest) for proposal in step.compute().proposed]  # type: ignore[union-attr]
     assert proposed(service, job) == first
-    step = next_compute_step(service.database, job.targets[0].id)
-    assert step is None
-    service.act("delete", job.id)
-
-
-@ON_SQLITE
-def test_results_computed_for_a_deleted_job_are_discarded(service: Service) -> None:
-    agent = SimulatedAgent(service.database)
-    job = service.submit()
-    measured_baselines(service, agent, job)
-    step = next_compute_step(service.database, job.targets[0].id)
-    assert step is not None
+    assert next_compute_step(service.database, job.targets[0].id) is None
     service.act("delete", job.id)
     assert not compute_and_store(service.database, step)
     with service.database.read() as session:

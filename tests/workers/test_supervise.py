@@ -106,21 +106,16 @@ def test_a_run_whose_teacher_was_deleted_says_so(pool: Pool) -> None:
     assert view.reason == f"start: training {first}, whose weights it needs, was deleted"
 
 
-def test_an_invalid_request_fails_at_once(pool: Pool) -> None:
-    training = pool.submit("invalid")
+def test_invalid_requests_and_missing_data_fail_at_once(pool: Pool) -> None:
+    invalid, without = pool.submit("invalid"), pool.submit()
     supervise(pool)
-    view = pool.get(training)
-    assert (view.state, view.reason, len(pool.starts(training))) == ("failed", "the recipe makes no sense", 1)
-
-
-def test_missing_data_fails_at_once(pool: Pool) -> None:
-    training = pool.submit()
+    view = pool.get(invalid)
+    assert (view.state, view.reason, len(pool.starts(invalid))) == ("failed", "the recipe makes no sense", 1)
     (prepare(pool.settings.data_folder) / "manifest.json").unlink()
     supervise(pool)
-    view = pool.get(training)
-    assert view.state == "failed"
+    view = pool.get(without)
+    assert (view.state, pool.starts(without)) == ("failed", [])
     assert "no data set 'letters' is prepared" in (view.reason or "")
-    assert pool.starts(training) == []
 
 
 def test_failures_in_a_row_end_it_and_progress_resets_their_count(pool: Pool) -> None:
@@ -179,22 +174,12 @@ def test_an_error_that_nobody_has_foreseen_ends_no_run_and_uses_up_an_attempt_of
     assert "internal error (ZeroDivisionError)" in view.note
 
 
-def test_one_that_cannot_be_started_is_tried_again(pool: Pool) -> None:
-    pool.settings.training.command = ("/nowhere/python",)
-    training = pool.submit()
-    supervise(pool)
-    view = pool.get(training)
-    assert (view.state, view.attempts) == ("queued", 1)
-    assert "could not be started" in view.note
-
-
 # Leases --------------------------------------------------------------------------------------------------------------
 
 
 def test_a_lost_lease_ends_the_run_and_nothing_more_is_written(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     training = pool.submit("wait")
-    claim = pool.claim()
-    assert claim is not None
+    claim = pool.claimed()
     report = training_claims.report
 
     def taken(session: Session, *arguments: object) -> object:
@@ -258,8 +243,7 @@ def supervise_without(database: Database, tmp_path: Path, title: str, begin: Cal
     try:
         pool = Pool(database, settings_for(url, tmp_path, ttl_s=0.4))
         training = pool.submit(title)
-        claim = pool.claim()
-        assert claim is not None
+        claim = pool.claimed()
         supervisor = Supervisor(database, pool.settings, claim.training_id, claim.fence)
         start = supervisor._start
 
@@ -301,8 +285,7 @@ def test_a_database_that_hangs_does_not_keep_a_run_beyond_its_lease(sqlite_url: 
 def test_only_what_extends_the_lease_counts_as_a_heartbeat(pool: Pool) -> None:
     """A supervisor that only looked at its training took that for a heartbeat, and sent the next one too late."""
     pool.submit()
-    claim = pool.claim()
-    assert claim is not None
+    claim = pool.claimed()
     supervisor = Supervisor(pool.database, pool.settings, claim.training_id, claim.fence)
     assert supervisor._is_heartbeat_due()  # starting it took a while
     supervisor._write(lambda session, _: training_claims.held(session, claim.training_id, claim.fence))
@@ -347,16 +330,12 @@ def test_a_stale_process_id_kills_no_process(pool: Pool) -> None:
         other.wait()
 
 
-def test_a_log_with_zeros_in_it_can_be_shown(pool: Pool) -> None:
-    path = pool.folder("any")
-    path.mkdir(parents=True)
-    (path / "log.txt").write_bytes(b"before the power went\0\0\n")
-    assert tail(path / "log.txt", 5) == "before the power went\ufffd\ufffd\n"
-
-
-def test_a_line_of_a_log_ends_at_a_line_feed_alone(tmp_path: Path) -> None:
-    (tmp_path / "log.txt").write_bytes("first\n 10 %\r 20 %\u2028 30 %\nlast\n".encode())
-    assert tail(tmp_path / "log.txt", 2) == " 10 %\r 20 %\u2028 30 %\nlast\n"
+def test_a_log_with_zeros_in_it_can_be_shown_and_its_lines_end_at_a_line_feed_alone(tmp_path: Path) -> None:
+    log = tmp_path / "log.txt"
+    log.write_bytes(b"before the power went\0\0\n")
+    assert tail(log, 5) == "before the power went\ufffd\ufffd\n"
+    log.write_bytes("first\n 10 %\r 20 %\u2028 30 %\nlast\n".encode())
+    assert tail(log, 2) == " 10 %\r 20 %\u2028 30 %\nlast\n"
 
 
 # Detached ------------------------------------------------------------------------------------------------------------
