@@ -55,28 +55,23 @@ def protocol_on(name: str, **fields: Any) -> MeasurementProtocol:
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
-def test_what_a_provider_runs_on(name: str) -> None:
+def test_what_a_provider_runs_on_and_in_whose_memory(name: str) -> None:
     hardware, shares = PROVIDERS[name]
     provider = Provider(name)
     assert (provider.hardware, provider.shares_host_memory) == (hardware, shares)
     assert provider.on_processor == (hardware == "cpu")
     assert provider.on_nvidia == (hardware == "cuda")
-
-
-def test_a_provider_s_number_is_that_of_its_device() -> None:
-    assert [Provider(name).number for name in ("cuda", "cuda0", "cuda1", "tensorrt", "vulkan12")] == [0, 0, 1, 0, 12]
-
-
-@pytest.mark.parametrize("name", PROVIDERS)
-def test_the_memory_and_the_ceiling_are_those_of_the_hardware(name: str) -> None:
-    """A search is bounded by the memory that models are in, a peak compared with the memory that was read."""
-    hardware, shares = PROVIDERS[name]
+    # A search is bounded by the memory that models are in, a peak compared with the memory that was read.
     assert _memory(SimpleNamespace(facts=FACTS), protocol_on(name)) == (HOST if shares else GPU)
     without_gpu = SimpleNamespace(facts={**FACTS, "gpus": []})
     assert _memory(without_gpu, protocol_on(name)) == (HOST if shares else None)
     assert _memory_bytes(FACTS, protocol_on(name, memory="device")) == (HOST if shares else GPU)
     assert _memory_bytes(FACTS, protocol_on(name, memory="anonymous")) == HOST
     assert (ceiling(FACTS, protocol_on(name), 0).bytes < ACCELERATOR_BYTES) == (hardware == "cpu")
+
+
+def test_a_provider_s_number_is_that_of_its_device() -> None:
+    assert [Provider(name).number for name in ("cuda", "cuda0", "cuda1", "tensorrt", "vulkan12")] == [0, 0, 1, 0, 12]
 
 
 @pytest.mark.parametrize("name", PROVIDERS)

@@ -216,17 +216,13 @@ def test_audits_of_a_device_that_changed_widen_until_they_hold() -> None:
 
 
 @pytest.mark.parametrize("wrong", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_latency_that_is_none_names_its_row(wrong: float) -> None:
+def test_a_latency_that_is_none_names_its_row_and_there_are_as_many_as_architectures(wrong: float) -> None:
     _, shapes, latency = hybrids()
     spoilt = latency.copy()
     spoilt[7] = wrong
     with pytest.raises(InvalidInput, match=r"latency_ms\.7: must be a number above zero") as caught:
         LatencyPredictor.fit(shapes, HYBRIDS, spoilt)
     assert caught.value.field == "latency_ms.7"
-
-
-def test_as_many_latencies_as_architectures() -> None:
-    _, shapes, latency = hybrids()
     with pytest.raises(InvalidInput, match="60 architectures need as many values"):
         LatencyPredictor.fit(shapes, HYBRIDS, latency[:59])
 

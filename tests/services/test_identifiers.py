@@ -78,17 +78,13 @@ def test_what_is_not_there_and_what_several_have(stored: Database) -> None:
             find(session, ANN, "token", "last")
 
 
-def test_a_device_has_a_name_too(stored: Database) -> None:
+def test_a_device_has_a_name_too_and_kinds_are_those_of_tables(stored: Database) -> None:
     with stored.read() as session:
         for text in ("last", "v5f7", "dev_01m837"):
             assert find(session, BEN, "device", text) == "dev_01m83778t5b7s5s8k18kqyv5f7"
         with pytest.raises(NotFound, match="there are last"):
             find(session, BEN, "device", "first")
-
-
-def test_kinds_are_those_of_tables(stored: Database) -> None:
-    kinds: list[Any] = ["job", "candidate", "training", "device", "token", "key"]
-    with stored.read() as session:
+        kinds: list[Any] = ["job", "candidate", "training", "device", "token", "key"]
         for kind in kinds:
             with pytest.raises(NotFound):
                 find(session, ADMIN, kind, "nothing")

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.errors import EdgefrontError, InvalidInput, Unavailable
 from edgefront.core.states import LaunchState
-from edgefront.core.store import outbox
+from edgefront.core.store import clock, outbox
 from edgefront.core.store.database import Database
 from edgefront.core.store.sql import Prepared, any_of, insert_rows, texts, update_rows, write_back
 from edgefront.core.store.tables import Artifact, Job, Target
@@ -308,3 +308,48 @@ def test_a_prepared_statement_has_the_rows_that_sqlalchemy_has(database: Databas
 
 
 _VALUES = {"digest": "c", "seed": 1, "format": "onnx", "path": "p", "size": 1, "sha256": "s"}
+
+
+# The clock between two questions --------------------------------------------------------------------------------------
+
+
+class Hands:
+    """This machine's two clocks, moved by hand."""
+
+    def __init__(self) -> None:
+        self.monotonic_s, self.wall_s = 100.0, 1e9
+
+    def monotonic(self) -> float:
+        return self.monotonic_s
+
+    def time(self) -> float:
+        return self.wall_s
+
+    def pass_(self, seconds: float) -> None:
+        self.monotonic_s += seconds
+        self.wall_s += seconds
+
+
+@pytest.fixture
+def hands(monkeypatch: pytest.MonkeyPatch) -> Hands:
+    hands = Hands()
+    monkeypatch.setattr(clock, "time", hands)
+    return hands
+
+
+def test_it_is_asked_first_and_again_after_a_while(hands: Hands) -> None:
+    database_clock = clock.Clock()
+    assert database_clock.now() is None
+    database_clock.set(NOW)
+    hands.pass_(0.25)
+    assert database_clock.now() == NOW + timedelta(seconds=0.25)
+    hands.pass_(clock.KEPT_S)
+    assert database_clock.now() is None
+
+
+@pytest.mark.parametrize("jump_s", [3600.0, -3600.0])
+def test_it_is_asked_again_after_a_sleep_or_when_the_time_was_set(hands: Hands, jump_s: float) -> None:
+    database_clock = clock.Clock()
+    database_clock.set(NOW)
+    hands.wall_s += jump_s
+    assert database_clock.now() is None
