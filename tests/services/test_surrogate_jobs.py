@@ -20,6 +20,7 @@ from edgefront.core.services.search.computing import ComputeStep
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.catalogue import space
 from edgefront.core.store.tables import Candidate, Generation, Target
+from edgefront.core.units import MB
 from edgefront.core.wire.jobs import JobRequest
 
 pytestmark = pytest.mark.slow
@@ -117,6 +118,28 @@ def test_a_second_job_learns_from_the_first(service: Service, agent: SimulatedAg
             select(Candidate.operator).where(Candidate.job_id == second.id, Candidate.role == "search")
         ).all()
     assert "spread" not in operators
+
+
+@ON_SQLITE
+def test_the_best_within_limits_is_better_than_the_stock_model(service: Service, agent: SimulatedAgent) -> None:
+    """Between two of its depths, where only other shapes fit."""
+    free = {"name": "lts-gpt2", "narrow": {**SMALL, "div": [1, 2, 4]}}
+    first = service.finish(agent, asked(space=free))
+    with service.database.read() as session:
+        depths = select(Candidate).where(Candidate.job_id == first.id, Candidate.role == "baseline")
+        _, stock, too_deep = session.scalars(depths.order_by(Candidate.number)).all()
+    assert too_deep.latency_ms is not None
+    assert too_deep.memory_bytes is not None
+    latency_ms = 0.98 * too_deep.latency_ms
+    limits = {"latency_ms": latency_ms, "memory_mb": too_deep.memory_bytes / MB}
+    targets = [{"device_class": CLASS, "limits": limits}]
+    job = service.finish(agent, asked(space=free, goal="best_within_limits", targets=targets, seed=9))
+    assert job.targets[0].state == "finished"
+    with service.database.read() as session:
+        measured = Candidate.job_id == job.id, Candidate.role == "search", Candidate.state == "measured"
+        found = session.scalars(select(Candidate).where(*measured)).all()
+    assert all((candidate.latency_ms or 0.0) <= latency_ms for candidate in found)
+    assert max(candidate.proxy for candidate in found) > stock.proxy
 
 
 @ON_SQLITE
