@@ -98,17 +98,6 @@ def test_a_pause_is_never_shorter_than_the_server_says():
     assert pauses(base_s=0.5, cap_s=30.0)(state) == 7.0
 
 
-def test_tries_again_until_it_works():
-    fails = [errors.Unavailable("away"), errors.TooManyRequests("slow down", retry_after_s=0.05)]
-
-    async def call():
-        if fails:
-            raise fails.pop(0)
-        return "here"
-
-    assert asyncio.run(QUICK.run("asking", call)) == "here"
-
-
 def test_gives_up_in_time_and_at_once_on_permanent_errors(caplog):
     calls = []
 

@@ -71,18 +71,6 @@ FRAMES: dict[str, dict[str, Any]] = {
 """What they have beside their blocks."""
 
 
-@pytest.mark.parametrize("mode", ["forward", "decode"])
-@pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_is_measured(measurer: Measurer, family: str, mode: str) -> None:
-    # Beyond the length that a file to ship states: rotary positions have no end.
-    lengths = {"memory_length": 5000} if mode == "decode" and family == "llama" else {"memory_length": 30}
-    lengths = lengths if mode == "decode" else {"sequence_length": 24}
-    protocol = MeasurementProtocol.model_validate({"runtime": "llamacpp", "mode": mode, "repeats": 20, **lengths})
-    result = measurer.measure(model_of(family), protocol, seed=3)
-    assert result.outcome == "done", result.message
-    assert result.latency is not None
-
-
 @pytest.mark.parametrize("context", [0, 30])
 @pytest.mark.parametrize("family", ["gpt2", *FAMILIES])
 def test_every_family_generates(measurer: Measurer, family: str, context: int) -> None:

@@ -153,14 +153,6 @@ def test_the_servers_bound_on_waiting_holds(start_service: Callable[..., Service
 
 
 @ON_SQLITE
-def test_a_drain_reaches_a_waiting_agent(service: Service) -> None:
-    device, credential = service.enrol("board", CLASS)
-    waiting = Waiting(service, service.client_with({"Authorization": f"Bearer {credential}"}))
-    service.client().post(f"/v1/devices/{device}/drain")
-    assert waiting.answer().state == "draining"
-
-
-@ON_SQLITE
 def test_a_device_in_quarantine_is_told_why(service: Service, database: Database) -> None:
     device, credential = service.enrol("board", CLASS)
     agent = service.client_with({"Authorization": f"Bearer {credential}"})

@@ -43,19 +43,6 @@ def test_without_a_server_it_says_how_to_start_one(tmp_path: Path) -> None:
         Client(home=tmp_path)
 
 
-def test_a_job_from_a_mapping_ends_with_a_frontier(running: Running) -> None:
-    assert running.job.state == "finished"
-    (target,) = running.job.targets
-    frontier = running.client.frontier(running.job.id)
-    assert len(frontier.points) == target.frontier_size > 0
-    assert [point.role for point in frontier.baseline] == ["baseline"] * 3
-    assert all(point.versus_baseline is not None for point in frontier.points)
-    fast = running.client.frontier(running.job.id, target="board", max_latency_ms=frontier.points[0].latency_ms)
-    assert {point.id for point in fast.points} < {point.id for point in frontier.points}
-    with pytest.raises(NotFound, match="board"):
-        running.client.frontier(running.job.id, target="nope")
-
-
 def test_jobs_are_listed_over_pages_and_states(running: Running) -> None:
     client = running.client
     made = [client.jobs.create({**SMALL, "name": f"page {number}", "seed": number}) for number in range(3)]

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from command_line import edgefront
 from running_client import Running
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from edgefront import exits
-from edgefront.client import Client
 from edgefront.commands.devices import agent_command
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Device
@@ -97,14 +94,3 @@ def test_a_token_comes_with_its_command(running: Running) -> None:
     assert f"--name {running.board}" in again.stderr
     assert agent_command("http://10.0.0.5:8090", "efe_x", "lab 9").endswith("--token-file - --name 'lab 9' --insecure")
     assert agent_command("https://far.example", "efe_x", None).endswith("--token-file -")
-
-
-def test_a_viewer_reads_by_the_command_and_changes_nothing(running: Running) -> None:
-    key = running.read("key create manager --role viewer")["key"]
-    env = {"EDGEFRONT_KEY": key, "EDGEFRONT_URL": running.service.url}
-    listed = edgefront("job list --json", env=env)
-    assert running.job.id in [load["id"] for load in json.loads(listed.stdout)]
-    refused = edgefront("job cancel", running.job.id, env=env, code=exits.NO_ACCESS)
-    assert "reads everything and changes nothing" in refused.stderr
-    with Client(running.service.url, key) as viewer:
-        assert viewer.compare([running.job.targets[0].id]).targets[0].job_id == running.job.id

@@ -51,29 +51,6 @@ def test_an_architecture_is_measured_with_either_runtime(description: Path, runt
     assert [len(launch["latency"]["samples_ms"]) for launch in report["launches"]] == [5, 5]
 
 
-@pytest.mark.parametrize("runtime", ["onnxruntime", "pytorch"])
-def test_decode_after_a_cache_with_int8_weights(description: Path, runtime: str) -> None:
-    options = (
-        "--mode",
-        "decode",
-        "--memory-length",
-        "20",
-        "--weights",
-        "int8",
-        "--launches",
-        "1",
-        "--runtime",
-        runtime,
-    )
-    done = edgefront("measure --json", str(description), *options, code=exits.OK)
-    protocol = json.loads(done.stdout)["protocol"]
-    assert (protocol["mode"], protocol["sequence_length"], protocol["memory_length"]) == ("decode", 1, 20)
-    assert protocol["weights"] == "int8"
-    shown = edgefront("measure", str(description), *options)
-    assert "of one decode of 1 token after 20" in shown.stdout
-    assert "weights int8" in shown.stderr
-
-
 def test_a_launch_under_bad_conditions_is_said() -> None:
     samples = LatencySamples(samples_ms=(1.0, 2.0))
     memory = PeakMemory(method="resident", peak_bytes=2, forward_peak_bytes=2, build_peak_bytes=1)
@@ -131,20 +108,6 @@ def test_a_gguf_file_is_measured_as_it_is_by_llama_cpp(tmp_path: Path) -> None:
     assert "its description is measured, with random weights" in other.stderr
 
 
-def test_a_gguf_file_that_cannot_be_measured_is_refused_before_a_launch(tmp_path: Path) -> None:
-    file = tmp_path / "model.gguf"
-    write_gguf(Architecture.parse(TINY), 3, file)
-    for options, said in (
-        (("--weights", "q8_0"), "weights q8_0 needs an architecture"),
-        (("--sequence-length", "32"), "states a context of 32"),
-    ):
-        refused = edgefront("measure", str(file), *options, code=exits.REFUSED)
-        assert said in " ".join(refused.stderr.split())
-    file.write_bytes(file.read_bytes()[:-100])
-    refused = edgefront("measure", str(file), *QUICK, code=exits.REFUSED)
-    assert "was cut short: its tensors end after" in " ".join(refused.stderr.split())
-
-
 def test_models_that_cannot_be_measured_are_reported(description: Path, tmp_path: Path) -> None:
     refused = edgefront("measure --provider no_such", str(description), *QUICK, code=exits.ERROR)
     assert "unsupported: this ONNX Runtime has no provider no_such" in " ".join(refused.stderr.split())
@@ -172,14 +135,6 @@ def test_a_generation_at_several_contexts(description: Path) -> None:
         assert made["token_half_width_ms"] > 0
         assert made["tokens_per_s"] == pytest.approx(4000 / made["total_ms"])
         assert (made["energy_token_mj"] is None) == made["energy"].startswith("no energy")
-
-
-def test_a_generation_in_words(description: Path) -> None:
-    done = edgefront("measure --new 3 --prompt 8 --launches 1 --repeats 1", str(description), code=exits.OK)
-    assert "3 tokens from a prompt of 8" in done.stdout
-    assert "tokens/s" in done.stdout
-    assert "energy" in done.stderr
-    assert "1 generations in 1 launch" in done.stderr
 
 
 @pytest.mark.parametrize("as_json", [True, False])

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
-from command_line import edgefront
 from running_client import BOARD, Running
 
 from edgefront import exits
@@ -17,12 +15,6 @@ from edgefront.show.tables import predicted_quality, quality_header, quality_lab
 
 WRONG = ("0", "10 B", "10^30", "1e30", "-5", "0.5", "1.5", "", "B", "1e-3", "10G", "1e18K", "١B", "nan", "1" * 40)
 LLAMA = ("--space", "llama", "--narrow", "n_layer=2..3 d_model=128,192 d_inner=256..640:64")
-
-
-def predicted(*arguments: str) -> dict[str, Any]:
-    told = edgefront("quality predict --json", *arguments, code=exits.OK)
-    found: dict[str, Any] = json.loads(told.stdout)
-    return found
 
 
 @pytest.mark.parametrize(
@@ -51,19 +43,6 @@ def test_what_is_no_count_of_tokens_is_refused_in_one_sentence(text: str) -> Non
         f"--tokens {text!r} is no count of tokens: give a count from 1 to 10^18, such as"
     )
     assert caught.value.field == "tokens"
-
-
-def test_a_law_of_own_data_predicts_a_ratio_and_says_so() -> None:
-    found = predicted("smollm2-360m")
-    assert (found["law"], found["relative_to"], found["data"]) == ("own-data-llama", "smollm2-135m", "your own data")
-    told = edgefront("quality predict smollm2-360m")
-    ratio = f"{found['perplexity']:.2f} × smollm2-135m's perplexity ({found['low']:.2f} to {found['high']:.2f})"
-    assert told.stdout.startswith(f"{ratio}, on your own data")
-    described = edgefront("describe smollm2-360m --tokens 10B")
-    assert "× smollm2-135m's perplexity" in described.stdout
-    assert "predicted perplexity: ratio, own data, 10B tokens\n" in described.stdout
-    assert "predicted perplexity: ratio, own data, 30B tokens\n" in told.stdout
-    assert "both trained alike on 10 billion tokens" in described.stderr
 
 
 def test_a_search_for_a_budget_ranks_by_it(running: Running) -> None:

@@ -17,7 +17,6 @@ from edgefront.show.fitting import FittingTable, short_ids
 from edgefront.show.output import table
 
 IDS = st.text("0123456789abcdefghjkmnpqrstvwxyz", min_size=26, max_size=26).map("job_{}".format)
-NUMBERS = st.floats(0, 1e6).map("{:.1f}".format)
 NAMES = st.text(ascii_lowercase, min_size=1, max_size=20)
 
 

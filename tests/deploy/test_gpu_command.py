@@ -15,7 +15,6 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "benchmarks"
-RECORDED = BENCHMARKS / "results"
 WAITS = ("-c", "import time; print('begun', flush=True); time.sleep(600)")
 OWN_SESSION = f"subprocess.Popen([sys.executable, '-c', {WAITS[1]!r}], start_new_session=True)"
 
@@ -158,21 +157,3 @@ def test_every_option_of_a_part_is_one_of_its_program(gpu_parts: Any, pretend: b
             options = [word for word in each.command if word.startswith("--")]
             assert all(f'"{option}"' in program for option in options), (each.name, options)
             assert each.command[each.command.index("--device") + 1] == ("cpu" if pretend else "cuda")
-
-
-def test_figures_are_read_from_what_benchmarks_record(gpu_parts: Any, tmp_path: Path) -> None:
-    read = {each.name: each.read for each in gpu_parts.parts(False)}
-    (training, *others) = read["training"](RECORDED, "")
-    assert re.fullmatch(r"GPT-2: ours, compiled over transformers, compiled 1\.\d+ times", " ".join(training[:2]))
-    assert training.met is False  # on a CPU
-    assert [figure.what for figure in others] == ["SRU++ in small: SRU++ k = 1 over Transformer-XL"]
-    row = {"pass": "forward", "type": "bfloat16", "of the bandwidth": 0.58}
-    (tmp_path / "bench_recurrence.jsonl").write_text(
-        f"{json.dumps(row)}\n{json.dumps({**row, 'of the bandwidth': 0.66})}\n"
-    )
-    assert [(figure.value, figure.met) for figure in read["recurrence"](tmp_path, "")] == [
-        ("58%", False),
-        ("66%", True),
-    ]
-    output = "gpu/test_a.py::test_it[a-b] PASSED   [ 5%]\ngpu/test_a.py::test_it[c] FAILED   [10%]\n"
-    assert read["tests: training"](tmp_path, output) == [("passed", "1 of 2", True), ("failed: test_it[c]", "", False)]

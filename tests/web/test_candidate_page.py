@@ -112,7 +112,13 @@ def test_a_lineage_leads_from_child_to_parent(
     job = agent.finish(api, api.post("/v1/jobs", json=request).raise_for_status().json()["id"])
     items = api.get(f"/v1/jobs/{job['id']}/candidates", params={"limit": 500}).json()["items"]
     child = next(item for item in items if item["parents"])
-    seen = watch(member, f"/jobs/{job['id']}/candidates/{child['id']}")
+    numbers = {item["id"]: item["number"] for item in items}
+    seen = watch(member, f"/jobs/{job['id']}")
+    seen.page.locator("#filter").select_option("all")
+    expect(seen.page.locator(f"#candidates tr[data-id='{child['id']}']")).to_contain_text(
+        f"generation {child['generation']}, {child['operator']} of #{numbers[child['parents'][0]]}"
+    )
+    seen.page.goto(f"/jobs/{job['id']}/candidates/{child['id']}")
     rows = seen.page.locator("#lineage tbody tr")
     expect(rows.first).to_contain_text("parent:")
     parent = next(item for item in items if item["id"] == min(child["parents"]))

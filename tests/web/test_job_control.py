@@ -69,21 +69,6 @@ def test_a_job_that_is_not_there(watch: Watch, member: BrowserContext) -> None:
     seen.forgive(404)
 
 
-def test_list_shows_jobs_and_leads_to_them(
-    watch: Watch, member: BrowserContext, submit: Submit, api: httpx.Client, agent: RemoteAgent
-) -> None:
-    job = submit(agent.name, name="a job to find", seed=34)
-    seen = watch(member, "/jobs")
-    link = seen.page.get_by_role("link", name="a job to find")
-    link.wait_for()
-    expect(seen.page.get_by_role("row").filter(has=link)).to_contain_text("running")
-    api.post(f"/v1/jobs/{job['id']}/cancel").raise_for_status()
-    seen.page.get_by_role("row").filter(has=link).get_by_text("cancelled").first.wait_for()
-    link.click()
-    seen.page.wait_for_url(f"{seen.origin}/jobs/{job['id']}")
-    seen.until(STATE, "cancelled")
-
-
 def test_a_copy_of_a_job_takes_over_what_the_form_does_not_show(
     watch: Watch, member: BrowserContext, finished: dict[str, Any], api: httpx.Client
 ) -> None:

@@ -10,6 +10,7 @@ from contextlib import closing
 from typing import Any
 
 import httpx
+import pytest
 from playwright.sync_api import BrowserContext, Route, expect
 from simulated_agent import RemoteAgent
 from watched_page import WatchedPage
@@ -21,6 +22,7 @@ Submit = Callable[..., dict[str, Any]]
 ROWS = "document.querySelectorAll('#candidates tbody tr').length"
 STATE = "document.getElementById('job-state').textContent"
 LIVE = "document.getElementById('live').textContent"
+GENERATION = {"mode": "generate", "sequence_length": 16, "new_tokens": 4}
 IN_SIGHT = "(cell) => cell.getBoundingClientRect().right <= cell.closest('.scroll').getBoundingClientRect().right"
 
 
@@ -145,26 +147,6 @@ def test_tabs_show_each_target_by_keyboard_and_by_address(
     seen.until(f"document.getElementById('tab-{second}')?.getAttribute('aria-selected')", "true")
 
 
-def test_the_target_describes_its_pass(
-    watch: Watch, member: BrowserContext, api: httpx.Client, agent: RemoteAgent
-) -> None:
-    protocol = {"mode": "decode", "memory_length": 64, "weights": "int8"}
-    targets = [
-        {"name": "decode", "device": agent.name, "protocol": protocol},
-        {"name": "segment", "device": agent.name, "protocol": {"sequence_length": 1, "memory_length": 32}},
-    ]
-    job = api.post("/v1/jobs", json={"name": "passes", "targets": targets}).raise_for_status().json()
-    seen = watch(member, f"/jobs/{job['id']}")
-    facts = "document.getElementById('target-facts').textContent"
-    seen.until(f"{facts}.includes('decode of 1 token after 64 · batch 1, logits last, float32, int8 weights')", True)
-    seen.page.get_by_role("tab").nth(1).click()
-    seen.until(
-        f"{facts}.endsWith('forward pass of 1 token after a memory of 32 · batch 1, logits last, float32')", True
-    )
-    seen.page.close()  # it reads the job still
-    api.delete(f"/v1/jobs/{job['id']}").raise_for_status()
-
-
 def test_table_sorts_filters_and_is_exported(
     watch: Watch, member: BrowserContext, finished: dict[str, Any], api: httpx.Client
 ) -> None:
@@ -216,49 +198,38 @@ def test_downloads_say_that_weights_are_untrained_and_are_the_api_s_bytes(
     assert api.get(f"/v1/candidates/{candidate}").json()["architecture"] == description
 
 
+@pytest.mark.parametrize(
+    ("space", "protocol", "onnx_files", "ending"),
+    [
+        (
+            "lts-gpt2",
+            {"sequence_length": 8, "memory_length": 8, "weights": "int8"},
+            [f"{name} int8" for name in ("ONNX", "prefill", "decode", "segment")],
+            "-segment-int8.onnx",
+        ),
+        ("lts-gpt2", GENERATION, ["ONNX", "prefill", "decode", "generate"], "-generate.onnx"),
+        ("lts-transformer-xl", GENERATION, ["ONNX", "prefill", "decode"], "-decode.onnx"),
+    ],
+)
 def test_files_are_offered_as_they_were_measured(
-    watch: Watch, member: BrowserContext, api: httpx.Client, agent: RemoteAgent
+    watch: Watch,
+    member: BrowserContext,
+    api: httpx.Client,
+    agent: RemoteAgent,
+    space: str,
+    protocol: dict[str, Any],
+    onnx_files: list[str],
+    ending: str,
 ) -> None:
-    protocol = {"sequence_length": 8, "memory_length": 8, "weights": "int8"}
-    space = {"narrow": {"n_layer": [2, 3], "d_model": 128, "d_inner": 256, "n_head": 2, "div": 4}}
-    job = random_search(api, agent, space, protocol=protocol)
+    narrow = {"n_layer": [2, 3], "d_model": 128, "d_inner": 256, "n_head": 2}
+    job = random_search(api, agent, {"name": space, "narrow": narrow}, protocol=protocol)
     seen = watch(member, f"/jobs/{job['id']}")
     seen.until(ROWS, job["targets"][0]["frontier_size"])
     links = seen.page.locator("#candidates tbody tr").first.locator("a[href*='format=']")
-    onnx_files = [f"{name} int8" for name in ("ONNX", "prefill", "decode", "segment")]
     expect(links).to_have_text([*onnx_files, "safetensors", "architecture"])
     with seen.page.expect_download() as download:
-        links.nth(3).click()
-    assert download.value.suggested_filename.endswith("-segment-int8.onnx")
-
-
-def test_a_generation_offers_the_file_that_writes_in_place(
-    watch: Watch, member: BrowserContext, api: httpx.Client, agent: RemoteAgent
-) -> None:
-    protocol = {"mode": "generate", "sequence_length": 16, "new_tokens": 4}
-    narrow = {"n_layer": [2, 3], "d_model": 128, "d_inner": 256, "n_head": 2}
-    for space, has in (("lts-gpt2", ["generate"]), ("lts-transformer-xl", [])):
-        job = random_search(api, agent, {"name": space, "narrow": narrow}, protocol=protocol)
-        seen = watch(member, f"/jobs/{job['id']}")
-        seen.until(ROWS, job["targets"][0]["frontier_size"])
-        links = seen.page.locator("#candidates tbody tr").first.locator("a[href*='format=']")
-        expect(links).to_have_text(["ONNX", "prefill", "decode", *has, "safetensors", "architecture"])
-        if has:
-            with seen.page.expect_download() as download:
-                links.nth(3).click()
-            assert download.value.suggested_filename.endswith("-generate.onnx")
-
-
-def test_shape_and_downloads_are_in_sight_at_1280_pixels(
-    watch: Watch, member: BrowserContext, finished: dict[str, Any]
-) -> None:
-    seen = watch(member, f"/jobs/{finished['id']}")
-    seen.page.set_viewport_size({"width": 1280, "height": 700})
-    seen.until(ROWS, finished["targets"][0]["frontier_size"])
-    for name in ("Shape", "Download (untrained weights)"):
-        heading = seen.page.locator("#candidates").get_by_role("columnheader", name=name)
-        expect(heading).to_be_visible()
-        seen.eventually(lambda heading=heading: heading.evaluate(IN_SIGHT), True, name)
+        links.nth(len(onnx_files) - 1).click()
+    assert download.value.suggested_filename.endswith(ending)
 
 
 def test_an_encoder_is_not_offered_the_files_that_generate(
@@ -277,37 +248,6 @@ def test_an_encoder_is_not_offered_the_files_that_generate(
     with seen.page.expect_download() as download:
         links.first.click()
     assert "untrained" in download.value.suggested_filename
-
-
-def test_lineage_names_the_parents_by_number(
-    watch: Watch, member: BrowserContext, service: EmbeddedService, agent: RemoteAgent, api: httpx.Client
-) -> None:
-    request = {
-        "name": "a family",
-        "space": {"narrow": {"n_layer": [2, 3], "d_model": {"min": 64, "max": 192, "step": 64}}},
-        "targets": [{"device": agent.name}],
-        "algorithm": {
-            "name": "lts",
-            "settings": {"population": 10, "parents": 2, "mutants": 4, "crossovers": 4, "iterations": 2},
-        },
-        "budget": {"candidates": 20, "refinement": 0},
-        "seed": 8,
-    }
-    answer = api.post("/v1/jobs", json=request)
-    assert answer.status_code == 201, answer.text
-    job = agent.finish(api, answer.json()["id"])
-    items = api.get(f"/v1/jobs/{job['id']}/candidates", params={"limit": 500}).json()["items"]
-    numbers = {item["id"]: item["number"] for item in items}
-    child = next(item for item in items if item["parents"])
-    seen = watch(member, f"/jobs/{job['id']}")
-    seen.page.set_viewport_size({"width": 1440, "height": 900})
-    seen.page.locator("#filter").select_option("all")
-    row = seen.page.locator(f"#candidates tr[data-id='{child['id']}']")
-    parent = numbers[child["parents"][0]]
-    expect(row).to_contain_text(f"generation {child['generation']}, {child['operator']} of #{parent}")
-    expect(row).to_contain_text(child["digest"][:10])
-    beyond = "(box) => box.scrollWidth - box.clientWidth"
-    seen.eventually(lambda: seen.page.locator("#candidates").locator("..").evaluate(beyond), 0)
 
 
 def test_text_from_users_and_devices_is_shown_as_text(

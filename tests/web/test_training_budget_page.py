@@ -77,30 +77,6 @@ def test_hours_on_a_worker_are_offered_and_answered(
     seen.forgive(422)
 
 
-def test_a_job_whose_law_knows_one_budget_has_no_selector_and_shows_ratios(
-    watch: Watch, member: BrowserContext, predicted: dict[str, Any], api: httpx.Client
-) -> None:
-    view = recommendation(api, predicted)
-    assert view["training"] is None
-    best = view["recommended"]["predicted"]
-    assert best["relative_to"] == "gpt2-small"
-    seen = watch(member, f"/jobs/{predicted['id']}")
-    ends = f"({best['perplexity_low']:.2f}–{best['perplexity_high']:.2f})"
-    expect(seen.page.locator("#answer-table tbody tr").first).to_contain_text(f"{best['perplexity']:.2f}× {ends}")
-    expect(seen.page.locator("#answer-perplexity")).to_have_text("Perplexity, gpt2-small = 1 (ratio, own data)")
-    expect(seen.page.locator("#candidates th.predicted")).to_have_text(
-        "Predicted perplexity, gpt2-small = 1 (ratio, own data)"
-    )
-    seen.until(
-        "document.getElementById('chart').layout?.yaxis.title.text",
-        "predicted perplexity, gpt2-small = 1<br>ratio, own data",
-    )
-    expect(seen.page.locator("#train-tokens")).to_be_hidden()
-    seen.page.goto(f"/jobs/{predicted['id']}/candidates/{view['recommended']['id']}")
-    expect(seen.page.locator("#figures")).to_contain_text("Predicted perplexity, gpt2-small = 1 (ratio, own data)")
-    expect(seen.page.locator("#figures")).to_contain_text("the law own-data-gpt2")
-
-
 def test_a_new_search_takes_the_training_tokens(watch: Watch, member: BrowserContext, agent: RemoteAgent) -> None:
     seen = watch(member, "/new")
     tokens, problem = seen.page.get_by_label("Training tokens"), seen.page.locator("#train-tokens-problem")

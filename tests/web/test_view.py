@@ -185,14 +185,3 @@ def test_a_link_to_what_is_gone_shows_the_rest(
     drawn(seen, frontier)
     seen.until(f"{CHART}.layout.yaxis.title.text", PREDICTED)
     expect(seen.page.locator("#filter")).to_have_value("frontier")
-
-
-def test_the_chart_stands_in_the_first_screen(
-    watch: Watch, member: BrowserContext, predicted: dict[str, Any], frontier: list[dict[str, Any]]
-) -> None:
-    seen = watch(member, "/")
-    seen.page.set_viewport_size({"width": 1440, "height": 900})
-    seen.page.goto(f"/jobs/{predicted['id']}")
-    drawn(seen, frontier)
-    seen.until(f"{CHART}.getBoundingClientRect().bottom <= 900")
-    expect(seen.page.locator("#answer-sentence")).to_be_in_viewport(ratio=1)
