@@ -11,7 +11,6 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import httpx
 import psutil
 import pytest
 from scripted_server import TOKEN, Script, ScriptedServer, wait_for
@@ -21,7 +20,6 @@ from test_isolation import ended
 from edgefront.agents import main
 from edgefront.agents.main import own_folder
 from edgefront.agents.options import AgentOptions
-from edgefront.core.measurement.protocol import MeasurementProtocol
 
 ROOT = Path(__file__).parents[2]
 KNOWN = Path(__file__).with_name("known_device.py")
@@ -154,51 +152,3 @@ def test_an_agent_that_is_ended_while_it_tests_its_runtimes_does_not_wait_for_th
     wait_for(tests_begun.exists, pause_s=0.1)
     agent.send_signal(signal.SIGINT)
     assert "drained" in ends_with(agent, 0)
-
-
-def test_a_real_job_survives_a_killed_agent(start, tmp_path, monkeypatch):
-    """Against the embedded service: every launch counted once, though the agent dies in the middle of one."""
-    from edgefront.embedded.service import EmbeddedService
-
-    # Heartbeats every 2.5 s: a busy machine may delay one of them for as long as three take.
-    for name, value in {"TTL_S": "10", "HEARTBEAT_S": "2.5", "SWEEP_S": "0.5"}.items():
-        monkeypatch.setenv(f"EDGEFRONT_LEASES__{name}", value)
-    with (
-        EmbeddedService(tmp_path / "home", port=0, agent=False, isolated=True) as service,
-        httpx.Client(base_url=service.url, headers={"Authorization": f"Bearer {service.key}"}, timeout=30) as api,
-    ):
-        token = api.post("/v1/enrolment-tokens", json={"name": "bench"}).raise_for_status().json()["token"]
-        (tmp_path / "token").write_text(token)
-        narrow = {"n_layer": [2, 3, 4], "d_model": [128], "d_inner": [256, 512], "n_head": [2]}
-        protocol = MeasurementProtocol(sequence_length=64, max_launches=2).model_dump(mode="json")
-        job = {
-            "space": {"name": "lts-gpt2", "narrow": narrow},
-            "targets": [{"device": "bench", "protocol": protocol}],
-            "algorithm": {"name": "random"},
-            "budget": {"candidates": 6},
-        }
-        agent = start(service.url, "--name", "bench", probes=True)
-        wait_for(lambda: api.get("/v1/devices").json()["items"], pause_s=0.2)
-        answer = api.post("/v1/jobs", json=job)
-        assert answer.status_code == 201, answer.text
-        path = f"/v1/jobs/{answer.json()['id']}"
-
-        def target():
-            return api.get(path).raise_for_status().json()["targets"][0]
-
-        wait_for(lambda: target()["launches_done"] >= 3, pause_s=0.2)
-        os.kill(agent.pid, signal.SIGKILL)
-        agent.wait()
-        start(service.url, "--name", "bench")
-        wait_for(lambda: target()["state"] == "finished", pause_s=0.2)
-        shown = target()
-        candidates = api.get(f"{path}/candidates", params={"limit": 100}).raise_for_status().json()["items"]
-        assert [candidate for candidate in candidates if candidate["state"] != "measured"] == []
-        by_digest = {candidate["digest"]: candidate["id"] for candidate in candidates}  # one may be a baseline, too
-        launches = [
-            launch["id"]
-            for id_ in by_digest.values()
-            for launch in api.get(f"/v1/candidates/{id_}/launches").raise_for_status().json()
-        ]
-        assert len(set(launches)) == len(launches) >= shown["launches_done"] >= len(by_digest)
-        assert 0 < shown["measuring_share"] < 1

@@ -133,6 +133,15 @@ class Clock:
         return self.now
 
 
+def made_key(database: Database, seconds: float = 3600) -> tuple[str, Credential]:
+    """A key that ends after so many seconds."""
+    with database.write() as session:
+        now = database.now(session)
+        ends = now + timedelta(seconds=seconds)
+        key, secret = keys.create_key(session, name="bob", owner="bob", role="user", now=now, expires_at=ends)
+    return key.id, Credential(secret)
+
+
 def revoke(database: Database, key_id: str) -> None:
     with database.write() as session:
         admin = keys.Principal("key_test", "test", "ada", "admin")
@@ -143,12 +152,10 @@ def revoke(database: Database, key_id: str) -> None:
 async def test_a_revocation_elsewhere_counts_with_the_next_check(database: Database) -> None:
     clock, changes = Clock(), []
     credentials = Credentials(database, clock, changed=lambda: changes.append(clock.now))
-    with database.write() as session:
-        key, secret = keys.create_key(session, name="bob", owner="bob", role="user", now=database.now(session))
-    credential = Credential(secret)
+    key_id, credential = made_key(database)
     await credentials.check()
     assert (await credentials.resolve(credential)).owner == "bob"
-    revoke(database, key.id)
+    revoke(database, key_id)
     assert credentials.remembered(credential) is not None, "no statement is made for each request"
     clock.now = CHECKED_S
     await credentials.check()
@@ -161,15 +168,13 @@ async def test_a_revocation_elsewhere_counts_with_the_next_check(database: Datab
 async def test_without_checks_nothing_is_remembered_for_a_second(database: Database) -> None:
     clock = Clock()
     credentials = Credentials(database, clock)
-    with database.write() as session:
-        key, secret = keys.create_key(session, name="bob", owner="bob", role="user", now=database.now(session))
-    credential = Credential(secret)
+    key_id, credential = made_key(database)
     assert (await credentials.resolve(credential)).owner == "bob"
     assert credentials.remembered(credential) is None, "nothing was checked yet"
     await credentials.check()
     await credentials.resolve(credential)
     assert credentials.remembered(credential) is not None
-    revoke(database, key.id)
+    revoke(database, key_id)
     clock.now = TRUSTED_S
     assert TRUSTED_S < 1.0
     with pytest.raises(Unauthenticated):
@@ -180,12 +185,7 @@ async def test_without_checks_nothing_is_remembered_for_a_second(database: Datab
 async def test_a_key_is_not_remembered_beyond_its_end(database: Database) -> None:
     clock = Clock()
     credentials = Credentials(database, clock)
-    with database.write() as session:
-        now = database.now(session)
-        made = keys.create_key(
-            session, name="bob", owner="bob", role="user", now=now, expires_at=now + timedelta(seconds=20)
-        )
-    credential = Credential(made[1])
+    _, credential = made_key(database, seconds=20)
     await credentials.check()
     await credentials.resolve(credential)
     clock.now = 20.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import httpx
 import pytest
@@ -29,22 +28,14 @@ ROOT = "/edgefront"
 
 
 @pytest.fixture(scope="module")
-def stack() -> Iterator[ExitStack]:
-    with ExitStack() as stack:
-        yield stack
-
-
-def on_sqlite(stack: ExitStack, home: Path, **http: str) -> Service:
-    database = Database(f"sqlite:///{home / 'edgefront.db'}")
-    stack.callback(database.dispose)
-    database.migrate()
-    return started(stack, database, home, **http)
-
-
-@pytest.fixture(scope="module")
-def below(stack: ExitStack, tmp_path_factory: pytest.TempPathFactory) -> Service:
+def below(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """Its address has a path."""
-    return on_sqlite(stack, tmp_path_factory.mktemp("below"), url=f"https://host.example{ROOT}/")
+    home = tmp_path_factory.mktemp("below")
+    database = Database(f"sqlite:///{home / 'edgefront.db'}")
+    database.migrate()
+    with ExitStack() as stack:
+        stack.callback(database.dispose)
+        yield started(stack, database, home, url=f"https://host.example{ROOT}/")
 
 
 @pytest.fixture(scope="module", params=["stripped", "passed on"])

@@ -79,6 +79,7 @@ def test_wrong_filters_are_named(client: httpx.Client, path: str) -> None:
     assert problem(client.get(f"{path}/candidates", params={"sort": "colour"}), 422)["field"] == "sort"
     assert problem(client.get(f"{path}/candidates", params={"max_latency_ms": "nan"}), 422)["field"] == "max_latency_ms"
     problem(client.get(f"{path}/candidates", params={"target": "elsewhere"}), 404)
+    problem(client.get("/v1/jobs/job_unknown/candidates", params={"format": "parquet"}), 404)
 
 
 @ON_SQLITE
@@ -117,10 +118,6 @@ def test_export_parquet(client: httpx.Client, path: str) -> None:
     assert table.schema.field("latency_ms").metadata[b"description"].endswith(b"ms")
     nothing = client.get(f"{path}/candidates", params={"format": "parquet", "generation": 99})
     assert pq.read_table(io.BytesIO(nothing.content)).num_rows == 0
-
-
-def test_export_of_an_unknown_job_is_refused_before_the_first_byte(client: httpx.Client) -> None:
-    problem(client.get("/v1/jobs/job_unknown/candidates", params={"format": "parquet"}), 404)
 
 
 @ON_SQLITE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from running_api import Service, job, problem
+from running_api import Service, problem
 from simulated_agent import CLASS, SimulatedAgent, by_work
 
 STOCK = {
@@ -25,24 +25,6 @@ def test_predictions_of_models_by_name_and_by_description(sqlite_service: Servic
     own, large = response.json()["predictions"]
     assert own["predicted"]["latency_low_ms"] < own["predicted"]["latency_ms"] < large["predicted"]["latency_ms"]
     assert [part["kind"] for part in own["parts"]] == ["attention", "feed_forward", "ends"]
-
-
-def test_an_estimate_lists_every_refusal(sqlite_service: Service) -> None:
-    client = sqlite_service.client("user", "bob")
-    SimulatedAgent(sqlite_service.database, by_work)
-    response = client.post("/v1/jobs/estimate", json=job())
-    assert response.status_code == 200, response.text
-    (target,) = response.json()["targets"]
-    assert target["baseline_launches"] == 2 * 3
-    assert target["launches"]["at_most"] == 2 * 3 + target["candidates"]["at_most"]
-    wrong = job(targets=[{"device": "nowhere"}, {"device_class": CLASS, "protocol": {"threads": 99}}])
-    refusals = client.post("/v1/jobs/estimate", json=wrong).json()["refusals"]
-    assert [(refusal["status"], refusal["field"]) for refusal in refusals] == [
-        (404, "targets.0.device"),
-        (422, "targets.1.protocol.threads"),
-    ]
-    assert client.get("/v1/jobs").json()["items"] == []
-    assert problem(client.post("/v1/jobs/estimate", json={"targets": []}), 422)["field"] == "targets"
 
 
 def test_a_target_is_added_over_http(sqlite_service: Service) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ViewportSize, sync_playwright
 from simulated_agent import RemoteAgent
-from watched_page import WatchedPage
+from watched_page import Submit, Watch, WatchedPage
 from worked_trainings import Pool
 
 import tools
@@ -150,7 +150,7 @@ def pool(service: EmbeddedService, api: httpx.Client) -> Iterator[Pool]:
 
 
 @pytest.fixture
-def submit(api: httpx.Client) -> Callable[..., dict[str, Any]]:
+def submit(api: httpx.Client) -> Submit:
     """Submits a small job on a device: `submit(device, name=…)` → the job. Each seed searches elsewhere."""
 
     def submit(*devices: str, name: str = "a search", candidates: int = 12, seed: int = 1) -> dict[str, Any]:
@@ -187,7 +187,7 @@ def visitor(browser: Browser, service: EmbeddedService) -> Iterator[BrowserConte
 
 
 @pytest.fixture
-def watch(service: EmbeddedService) -> Iterator[Callable[..., WatchedPage]]:
+def watch(service: EmbeddedService) -> Iterator[Watch]:
     """Opens pages: `watch(member, path)`. At the end none may have complained or asked another origin for anything."""
     opened: list[WatchedPage] = []
 

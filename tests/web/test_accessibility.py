@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Literal
 
 import httpx
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import BrowserContext, Page, expect
-from watched_page import WatchedPage
+from watched_page import Watch, WatchedPage
 from worked_trainings import Pool, metric
 
-Watch = Callable[..., WatchedPage]
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 
 

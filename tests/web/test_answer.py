@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import httpx
 from playwright.sync_api import BrowserContext, expect
 from simulated_agent import RemoteAgent
-from watched_page import WatchedPage
+from watched_page import Submit, Watch
 
 from edgefront.embedded.service import EmbeddedService
 
-Watch = Callable[..., WatchedPage]
 MARKED = "document.getElementById('chart').data?.find((trace) => trace.uid === 'recommended')?.customdata[0]"
 
 
@@ -190,7 +188,7 @@ def test_the_recommended_model_is_predicted_for_another_device(
     member: BrowserContext,
     predicted: dict[str, Any],
     service: EmbeddedService,
-    submit: Callable[..., dict[str, Any]],
+    submit: Submit,
     api: httpx.Client,
 ) -> None:
     measured, fresh = (RemoteAgent(service.url, service.key, name=name) for name in ("board-known", "board-fresh"))

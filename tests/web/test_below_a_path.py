@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import httpx
 import pytest
 from path_proxy import PathProxy, path_proxy
 from playwright.sync_api import Browser, expect
 from simulated_agent import RemoteAgent
-from watched_page import WatchedPage
+from watched_page import Submit, WatchedPage
 from worked_trainings import Pool, metric
 
 from edgefront.embedded.service import EmbeddedService
-
-Submit = Callable[..., dict[str, Any]]
 
 ROOT = "/edgefront"
 ADDRESSES = """Array.from(document.querySelectorAll("[href], [src], [action]"),

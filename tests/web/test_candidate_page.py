@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -12,14 +11,13 @@ import httpx
 from playwright.sync_api import Browser, BrowserContext, expect
 from simulated_agent import RemoteAgent
 from test_accessibility import inspect
-from watched_page import WatchedPage
+from watched_page import Watch
 from worked_trainings import Pool
 
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Launch
 from edgefront.embedded.service import EmbeddedService
 
-Watch = Callable[..., WatchedPage]
 MARKED_IN_CHART = """[...new Set((document.getElementById('chart').data ?? []).flatMap(
   (trace) => trace.customdata.filter((id, at) => trace.text[at].includes('⚠ marked'))))].join()"""
 

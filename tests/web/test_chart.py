@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from playwright.sync_api import BrowserContext, Locator, Page, expect
-from watched_page import EYE, POINTS, WatchedPage
+from watched_page import EYE, POINTS, Watch, WatchedPage
 
-Watch = Callable[..., WatchedPage]
 ROWS = "document.querySelectorAll('#candidates tbody tr').length"
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from datetime import timedelta
 
 from playwright.sync_api import BrowserContext, expect
 from simulated_agent import RemoteAgent, done
-from watched_page import WatchedPage
+from watched_page import Watch
 
 from edgefront.core.services.fleet.device_keys import key_of_device
 from edgefront.core.services.jobs.queries import demand
@@ -21,7 +20,7 @@ LATENCIES, ON_CUDA = (1.0, 1.1, 0.9, 2.5), (0.2, 0.3)
 
 
 def test_a_device_shows_its_anchor_and_why_it_is_in_quarantine(
-    watch: Callable[..., WatchedPage], member: BrowserContext, service: EmbeddedService, agent: RemoteAgent
+    watch: Watch, member: BrowserContext, service: EmbeddedService, agent: RemoteAgent
 ) -> None:
     database = Database(f"sqlite:///{service.home / 'edgefront.db'}")
     with database.write() as session:

@@ -9,19 +9,17 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 from simulated_agent import RemoteAgent
 from test_accessibility import inspect
-from watched_page import WatchedPage
+from watched_page import Submit, Watch
 
 from edgefront.agents.main import REVOKED
 from edgefront.core.wire.agent import LeaseRequest, LeaseResponse, ReleaseRequest, StartRequest
 
-Watch = Callable[..., WatchedPage]
 START_MS = 300_000
 """An agent tries each of its runtimes first, which takes long where other tests run beside it."""
 
@@ -106,7 +104,7 @@ def test_a_device_at_work(
     member: BrowserContext,
     agent: RemoteAgent,
     api: httpx.Client,
-    submit: Callable[..., dict[str, Any]],
+    submit: Submit,
 ) -> None:
     job = submit(agent.name, name="something to do")
     lease = LeaseResponse.model_validate_json(agent.post("/v1/leases", LeaseRequest(max_items=2, wait_s=30)).content)

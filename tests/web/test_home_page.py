@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import httpx
 import pytest
 from playwright.sync_api import BrowserContext, expect
 from simulated_agent import RemoteAgent
-from watched_page import WatchedPage
+from watched_page import Submit, Watch
 from worked_trainings import Pool, metric
 
 from edgefront.embedded.service import EmbeddedService
 
-Watch = Callable[..., WatchedPage]
-Submit = Callable[..., dict[str, Any]]
 STEPS = ["Add a device", "Start a search", "Download the model of the answer"]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -12,7 +11,7 @@ from inherited_models import ROTARY, write_parent
 from packages import lively
 from playwright.sync_api import BrowserContext, expect
 from simulated_agent import RemoteAgent
-from watched_page import WatchedPage
+from watched_page import Watch
 
 from edgefront.client import Client
 from edgefront.embedded.service import EmbeddedService
@@ -25,7 +24,7 @@ LAYER = [
 
 @pytest.mark.slow
 def test_a_part_is_healed_from_the_page_unless_another_recipe_is_chosen(
-    watch: Callable[..., WatchedPage],
+    watch: Watch,
     member: BrowserContext,
     service: EmbeddedService,
     agent: RemoteAgent,

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
 import httpx
 from playwright.sync_api import BrowserContext, expect
 from simulated_agent import RemoteAgent
-from watched_page import WatchedPage
+from watched_page import Submit, Watch
 
 from edgefront.embedded.service import EmbeddedService
 
-Watch = Callable[..., WatchedPage]
-Submit = Callable[..., dict[str, Any]]
 STATE = "document.getElementById('job-state').textContent"
 LIVE = "document.getElementById('live').textContent"
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from playwright.sync_api import BrowserContext, expect
 from simulated_pool import Pool, prepare
 from simulated_trainings import BASE, Trainings
-from watched_page import WatchedPage
+from watched_page import Watch
 
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.dispatch import sender
@@ -34,7 +34,7 @@ def trainings(service: EmbeddedService) -> Iterator[Trainings]:
 
 
 def test_trained_candidates_are_listed_beside_what_the_law_predicts_without_them(
-    watch: Callable[..., WatchedPage], member: BrowserContext, finished: dict[str, Any], trainings: Trainings
+    watch: Watch, member: BrowserContext, finished: dict[str, Any], trainings: Trainings
 ) -> None:
     seen = watch(member, f"/jobs/{finished['id']}")
     seen.until(f"{FACTS}.startsWith('law {BASE} ')", True)

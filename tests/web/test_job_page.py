@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
@@ -13,12 +12,10 @@ import httpx
 import pytest
 from playwright.sync_api import BrowserContext, Route, expect
 from simulated_agent import RemoteAgent
-from watched_page import WatchedPage
+from watched_page import Submit, Watch
 
 from edgefront.embedded.service import EmbeddedService
 
-Watch = Callable[..., WatchedPage]
-Submit = Callable[..., dict[str, Any]]
 ROWS = "document.querySelectorAll('#candidates tbody tr').length"
 STATE = "document.getElementById('job-state').textContent"
 LIVE = "document.getElementById('live').textContent"

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 from playwright.sync_api import BrowserContext, Page, Route, expect
-from watched_page import WatchedPage
+from watched_page import Watch, WatchedPage
 
 from edgefront.api.web.pages import own_address
 
-Watch = Callable[..., WatchedPage]
 ROWS = "#candidates tbody tr"
 
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import BrowserContext, expect
-from watched_page import WatchedPage
+from watched_page import Watch
 
 from edgefront.embedded.service import EmbeddedService
-
-Watch = Callable[..., WatchedPage]
 
 
 def test_a_typed_key_leads_to_the_page_that_was_wanted(

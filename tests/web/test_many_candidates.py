@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import httpx
 import pytest
 from large_job import fill
 from playwright.sync_api import BrowserContext, expect
-from watched_page import WatchedPage
+from watched_page import Watch
 
 from edgefront.core.store.database import Database
 from edgefront.embedded.service import EmbeddedService
 
-Watch = Callable[..., WatchedPage]
 MANY = 4000
 CHART = "document.getElementById('chart')"
 ROWS = "#candidates tbody tr"

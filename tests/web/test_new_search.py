@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
-from playwright.sync_api import BrowserContext, expect
+from playwright.sync_api import BrowserContext, Page, expect
 from simulated_agent import RemoteAgent, facts
-from watched_page import WatchedPage
+from watched_page import Watch
 
 from edgefront.api.docs.examples import example
 from edgefront.core.wire.agent import RuntimeFacts
 from edgefront.embedded.service import EmbeddedService
 
-Watch = Callable[..., WatchedPage]
+
+def start(page: Page, api: httpx.Client) -> dict[str, Any]:
+    """Starts the search of the page as soon as that is offered; returns its job."""
+    submit = page.get_by_role("button", name="Start the search")
+    expect(submit).to_be_enabled()
+    submit.click()
+    page.wait_for_url(re.compile("/jobs/job_"))
+    return dict(api.get(f"/v1/jobs/{page.url.rpartition('/')[2]}").raise_for_status().json())
 
 
 def test_a_search_is_estimated_then_submitted(
@@ -41,12 +47,8 @@ def test_a_search_is_estimated_then_submitted(
     expect(seen.page.locator("#limits-says")).to_have_text(re.compile(stock))
     expect(seen.page.locator("#estimate-time")).not_to_have_text("")
     assert len(api.get("/v1/jobs").json()["items"]) == before  # nothing is stored
-    submit = seen.page.get_by_role("button", name="Start the search")
-    expect(submit).to_be_enabled()
-    submit.click()
-    seen.page.wait_for_url(re.compile("/jobs/job_"))
+    job = start(seen.page, api)
     expect(seen.page.locator("#job-name")).to_have_text("from the page")
-    job = api.get(f"/v1/jobs/{seen.page.url.rpartition('/')[2]}").json()
     assert job["request"]["goal"] == "best_within_limits"
     assert job["request"]["space"]["narrow"] == {"div": [1, 2, 4], "d_embed": ["d_model", 128, 256, 512]}
     assert job["targets"][0]["limits"] == {"latency_ms": None, "memory_mb": 400}
@@ -101,11 +103,7 @@ def test_a_generation_is_submitted_with_its_lengths_and_limits(
     seen.page.get_by_label("Latency is").select_option("token")
     expect(each).not_to_be_visible()  # it is the latency now
     seen.page.get_by_label("Latency at most (ms)").fill("800")
-    submit = seen.page.get_by_role("button", name="Start the search")
-    expect(submit).to_be_enabled()
-    submit.click()
-    seen.page.wait_for_url(re.compile("/jobs/job_"))
-    job = api.get(f"/v1/jobs/{seen.page.url.rpartition('/')[2]}").json()
+    job = start(seen.page, api)
     (target,) = job["targets"]
     protocol = {"mode": "generate", "sequence_length": 96, "new_tokens": 32, "memory_length": 48, "latency": "token"}
     assert protocol.items() <= target["protocol"].items()
@@ -116,16 +114,13 @@ def test_a_generation_is_submitted_with_its_lengths_and_limits(
     expect(seen.page.get_by_label("Latency is")).to_have_value("token")
     expect(first).to_have_value("900")
     seen.page.get_by_label("One pass").select_option("forward")  # what only a generation has is not taken over
-    expect(submit).to_be_enabled()
-    submit.click()
-    seen.page.wait_for_url(re.compile("/jobs/job_"))
-    copied = api.get(f"/v1/jobs/{seen.page.url.rpartition('/')[2]}").json()["targets"][0]
+    copy = start(seen.page, api)
+    copied = copy["targets"][0]
     assert (copied["protocol"]["mode"], copied["protocol"]["sequence_length"]) == ("forward", 192)
     assert copied["limits"] == {"latency_ms": 800, "memory_mb": None}
-    made = seen.page.url.rpartition("/")[2]
     seen.page.close()  # it reads the job still
-    for id_ in (job["id"], made):
-        api.delete(f"/v1/jobs/{id_}").raise_for_status()
+    for made in (job, copy):
+        api.delete(f"/v1/jobs/{made['id']}").raise_for_status()
 
 
 def test_a_search_starts_from_my_model(
@@ -154,10 +149,7 @@ def test_a_search_starts_from_my_model(
     expect(problem).to_have_text("")
     seen.page.get_by_label("Latency at most (ms)").fill("60000")
     expect(seen.page.locator("#estimate-says")).to_contain_text("for my model")
-    expect(submit).to_be_enabled()
-    submit.click()
-    seen.page.wait_for_url(re.compile("/jobs/job_"))
-    job = api.get(f"/v1/jobs/{seen.page.url.rpartition('/')[2]}").json()
+    job = start(seen.page, api)
     imported = api.post("/v1/models/import", json=example("huggingface_config")).json()
     assert (job["request"]["space"]["name"], job["request"]["space"]["model"]) == ("llama", imported["architecture"])
     assert job["request"]["goal"] == "best_within_limits"
@@ -210,10 +202,7 @@ def test_a_space_is_narrowed_gene_by_gene(
     width.fill("128..256:64")
     expect(problem).to_have_text("")
     expect(seen.page.locator("#narrowing-title")).to_have_text("Narrow its genes (2)")
-    expect(submit).to_be_enabled()
-    submit.click()
-    seen.page.wait_for_url(re.compile("/jobs/job_"))
-    job = api.get(f"/v1/jobs/{seen.page.url.rpartition('/')[2]}").json()
+    job = start(seen.page, api)
     narrow = {"n_layer": {"min": 2, "max": 3}, "d_model": {"min": 128, "max": 256, "step": 64}}
     assert job["request"]["space"]["narrow"] == narrow
     seen.page.get_by_role("link", name="Duplicate…").click()
@@ -241,10 +230,8 @@ def test_the_cache_of_llama_cpp_is_chosen_where_it_is_measured(
     expect(cache).to_have_value("f16")
     cache.select_option("q8_0")
     page.get_by_label("Space").select_option("llama")
-    page.get_by_role("button", name="Start the search").click()
-    page.wait_for_url(re.compile("/jobs/job_"))
+    job = start(page, api)
     expect(page.locator("#target-facts")).to_contain_text("q8_0 key/value cache")
-    job = api.get(f"/v1/jobs/{page.url.rpartition('/')[2]}").json()
     assert job["targets"][0]["protocol"]["kv_cache"] == "q8_0"
     again = watch(member, f"/new?from={job['id']}").page
     expect(again.get_by_label("Key/value cache")).to_have_value("q8_0")
@@ -276,11 +263,7 @@ def test_the_best_published_model_from_the_page_alone(
     expect(page.locator("#formats-problem")).to_contain_text("cannot hold weights in q8_0")
     page.get_by_label("Formats of weights").fill("f32, int8")
     expect(page.locator("#estimate-says")).to_contain_text("On 2 combinations of runtime and format.")
-    submit = page.get_by_role("button", name="Start the search")
-    expect(submit).to_be_enabled()
-    submit.click()
-    page.wait_for_url(re.compile("/jobs/job_"))
-    job = api.get(f"/v1/jobs/{page.url.rpartition('/')[2]}").json()
+    job = start(page, api)
     assert job["request"]["space"]["published"]["licence"] == "mit"
     assert [target["protocol"]["weights"] for target in job["targets"]] == ["full", "int8"]
     agent.finish(api, job["id"])

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import httpx
 from ended_trainings import end_trainings_in
 from playwright.sync_api import BrowserContext, expect
 from simulated_agent import RemoteAgent
-from watched_page import WatchedPage
+from watched_page import Watch
 
 from edgefront.embedded.service import EmbeddedService
-
-Watch = Callable[..., WatchedPage]
 
 
 def recommendation(api: httpx.Client, job: dict[str, Any], **query: float) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import httpx
 import pytest
 from packages import DESCRIPTIONS, lively
 from playwright.sync_api import BrowserContext, Route, expect
-from watched_page import WatchedPage
+from watched_page import Watch
 from worked_trainings import ARCHITECTURE, Pool, metric
 
 from edgefront.client import Client
@@ -25,7 +24,6 @@ from edgefront.core.services.trainings.files.folder import training_folder
 from edgefront.core.store.tables import Training
 from edgefront.embedded.service import EmbeddedService
 
-Watch = Callable[..., WatchedPage]
 FRONTIER_POINTS = (
     "(({customdata: ids, y}) => Array.from(ids, (id, at) => [id, y[at]]))"
     "(document.getElementById('chart').data.find(({uid}) => uid === 'frontier'))"

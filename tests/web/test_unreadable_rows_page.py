@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from playwright.sync_api import BrowserContext, expect
 from sqlalchemy import select, update
-from watched_page import WatchedPage
+from watched_page import Watch
 from worked_trainings import Pool
 
 from edgefront.core.services.jobs import job_views
@@ -27,7 +26,7 @@ BROKEN = {"of": "another release"}
 def test_a_row_that_cannot_be_read_is_shown(
     document: str,
     words: str,
-    watch: Callable[..., WatchedPage],
+    watch: Watch,
     member: BrowserContext,
     finished: dict[str, Any],
     pool: Pool,

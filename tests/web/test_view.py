@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
 import httpx
 import pytest
 from playwright.sync_api import BrowserContext, expect
-from watched_page import WatchedPage
+from watched_page import Watch, WatchedPage
 
 from edgefront.embedded.service import EmbeddedService
 
-Watch = Callable[..., WatchedPage]
 PREDICTED = "predicted perplexity, gpt2-small = 1<br>ratio, own data"
 CHART = "document.getElementById('chart')"
 FRONTIER = f"{CHART}.data?.find(({{uid}}) => uid === 'frontier')"

@@ -107,3 +107,9 @@ def _tried(read: Callable[[], Any]) -> Any:
         return read()
     except Error as error:
         return error
+
+
+Watch = Callable[..., WatchedPage]
+"""Opens a page: `watch(member, path)`."""
+Submit = Callable[..., dict[str, Any]]
+"""Submits a small job on a device: `submit(device, name=…)` → the job."""
