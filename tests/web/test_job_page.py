@@ -229,6 +229,18 @@ def test_files_are_offered_as_they_were_measured(
     assert download.value.suggested_filename.endswith(ending)
 
 
+def test_shape_and_downloads_are_in_sight_at_1280_pixels(
+    watch: Watch, member: BrowserContext, finished: dict[str, Any]
+) -> None:
+    seen = watch(member, f"/jobs/{finished['id']}")
+    seen.page.set_viewport_size({"width": 1280, "height": 700})
+    seen.until(ROWS, finished["targets"][0]["frontier_size"])
+    for name in ("Shape", "Download (untrained weights)"):
+        heading = seen.page.locator("#candidates").get_by_role("columnheader", name=name)
+        expect(heading).to_be_visible()
+        seen.eventually(lambda heading=heading: heading.evaluate(IN_SIGHT), True, name)
+
+
 def test_an_encoder_is_not_offered_the_files_that_generate(
     watch: Watch, member: BrowserContext, api: httpx.Client, agent: RemoteAgent
 ) -> None:
