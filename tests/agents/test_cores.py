@@ -86,13 +86,6 @@ def test_the_kernel_runs_on_the_core_that_it_is_told() -> None:
     assert pinned
 
 
-def test_fast_cores_first_then_high_numbers_then_hardware_siblings():
-    pairs = [Core(number, 100, frozenset({number % 4, number % 4 + 4})) for number in range(8)]
-    assert ranked(pairs) == (7, 6, 5, 4, 3, 2, 1, 0)
-    mixed = [Core(0, 400), Core(1, 400), Core(2, 1024), Core(3, 1024)]
-    assert ranked(mixed) == (3, 2, 1, 0)
-
-
 def test_the_plan_leaves_whole_cores_to_the_rest():
     cores = tuple(Core(number, 0, frozenset({number % 4, number % 4 + 4})) for number in range(8))
     plan = CorePlan(ranked(cores), cores)
