@@ -66,16 +66,12 @@ def cut_table(name: str) -> CutTable:
 
 @cache
 def cut_law(name: str, combinations: int = 12) -> CutLaw:
-    model, table = parent(name), cut_table(name)
-    of = cutter(model)
-    parts, losses = of.combinations(table, combinations, 0)
-    return CutLaw(
-        cut_origin(f"cuts-{name}", name, "noise", "valid", "token of 256", ""),
-        table,
-        of.parent_loss,
-        parts,
-        losses,
-    )
+    return _law(cutter(parent(name)), cut_table(name), f"cuts-{name}", name, combinations=combinations)
+
+
+def _law(of: Cutter, table: CutTable, name: str, parent: str, kind: str = "", combinations: int = 12) -> CutLaw:
+    origin = cut_origin(name, parent, "noise", "valid", "token of 256", kind)
+    return CutLaw(origin, table, of.parent_loss, *of.combinations(table, combinations, 0))
 
 
 def weights_of(model: LanguageModel) -> dict[str, Tensor]:
@@ -93,14 +89,6 @@ def write_parent(folder: Path, model: LanguageModel, **facts: Any) -> CutLaw:
     """Writes the model as a folder of ours, over bytes, with a study of its cuts."""
     write_package(folder, model, Bytes(), {"name": "parent", **facts})
     of = cutter(model)
-    table = of.table()
-    parts, losses = of.combinations(table, 12, 0)
-    law = CutLaw(
-        cut_origin("cuts", "parent", "noise", "valid", "token of 256", "llama"),
-        table,
-        of.parent_loss,
-        parts,
-        losses,
-    )
+    law = _law(of, of.table(), "cuts", "parent", "llama")
     write_study(CutStudy(of.importance, law, sha256(folder / WEIGHTS)), folder)
     return law

@@ -36,9 +36,9 @@ DESCRIPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def lively(description: dict[str, Any], seed: int = 1, spread: float = 0.3) -> LanguageModel:
+def lively(description: dict[str, Any], seed: int = 1, spread: float = 0.3, vocab_size: int = 256) -> LanguageModel:
     """Weights in which nothing is one, zero or tiny."""
-    architecture = Architecture.parse({"d_model": 16, "embedding": {"vocab_size": 256}, **description})
+    architecture = Architecture.parse({"d_model": 16, "embedding": {"vocab_size": vocab_size}, **description})
     rng = np.random.default_rng(seed)
     weights = {
         spec.name: torch.tensor(rng.normal(spec.fill == "ones", spread, spec.shape), dtype=torch.float32)

@@ -6,10 +6,14 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import torch
+
 from edgefront.core.data.prepared.planning import Preparation
 from edgefront.core.data.prepared.preparation import prepare
 from edgefront.core.data.prepared.prepared import Prepared, open_prepared
 from edgefront.core.evaluation.package import Package, read_package
+from edgefront.core.inherit.cuts import HeldOut
 from edgefront.core.inherit.study import CutStudy, StudySettings, study_cuts, write_study
 from edgefront.core.recipes.recipe import Recipe
 from edgefront.core.run import run
@@ -46,6 +50,12 @@ class TrainedParent:
     package: Package
     data: Prepared
     study: CutStudy
+
+    def held_out(self) -> HeldOut:
+        """Rows of the test split, which the study never saw."""
+        tokens = self.data.split("test").tokens.astype(np.int64)
+        rows = [tokens[start : start + 33] for start in range(0, len(tokens) - 33, 32)]
+        return HeldOut(torch.from_numpy(np.stack(rows)), torch.device("cpu"))
 
 
 def trained_parent(folder: Path) -> TrainedParent:

@@ -43,10 +43,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> TrainedParent:
 
 @pytest.fixture(scope="module")
 def text(trained: TrainedParent) -> HeldOut:
-    """Rows of the test split, which the study never saw."""
-    tokens = trained.data.split("test").tokens.astype(np.int64)
-    rows = [tokens[start : start + 33] for start in range(0, len(tokens) - 33, 32)]
-    return HeldOut(torch.from_numpy(np.stack(rows)), torch.device("cpu"))
+    return trained.held_out()
 
 
 def _child(trained: TrainedParent, child: Architecture, importance: Importance | None = None) -> LanguageModel:
@@ -91,12 +88,6 @@ def test_the_file_says_it_again(trained: TrainedParent) -> None:
     assert {name: tuple(tensor.shape) for name, tensor in held.items()} == {
         name: tuple(tensor.shape) for name, tensor in _child(trained, child).named_parameters()
     }
-
-
-def test_the_same_study_twice_is_the_same(trained: TrainedParent) -> None:
-    settings = StudySettings(calibration_tokens=512, tokens=128, segment=32, combinations=8)
-    first, second = (study_cuts(trained.package, trained.data, "counter", settings) for _ in range(2))
-    assert to_text(first.law) == to_text(second.law)
 
 
 def test_a_study_of_other_weights_is_refused(trained: TrainedParent, tmp_path: Path) -> None:

@@ -136,13 +136,3 @@ def test_segments_that_the_model_has_not_are_named() -> None:
     with pytest.raises(InvalidInput, match="this model has no segments") as raised:
         twin(given, segments=given)
     assert raised.value.field == "segments"
-
-
-def test_a_segment_out_of_range_is_an_error_in_both() -> None:
-    model = MODELS["plain, segments, norm"]
-    weights = lively_weights(model, 3)
-    given = {"tokens": np.array([[3, 4]]), "segments": np.array([[0, 3]])}
-    with pytest.raises(IndexError):
-        in_torch(load(LanguageModel(model), as_tensors(weights)), given)
-    with pytest.raises(Exception, match="out of data bounds"):
-        onnx_session(build(model, weights=weights)).run(None, given)

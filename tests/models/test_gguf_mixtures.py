@@ -6,11 +6,10 @@ import json
 import math
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from in_llama_cpp import error_of, generated
+from in_llama_cpp import generated
 
 from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.cost.parameters import weight_bytes
@@ -21,7 +20,7 @@ from edgefront.core.graph.formats import encode
 from edgefront.core.graph.gguf import write_gguf
 from edgefront.core.graph.gguf_header import GgufHeader
 from edgefront.core.graph.gguf_tensors import tensors
-from edgefront.core.number_formats import BITS, GGUF_BLOCKS, GgufBlocks, GgufQuantisation
+from edgefront.core.number_formats import GGUF_BLOCKS, GgufBlocks, GgufQuantisation
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.gguf import gguf_fault, gguf_form
 from edgefront.core.spaces.models import named_models
@@ -92,17 +91,6 @@ def test_random_weights_generate_in_llama_cpp(tmp_path: Path, name: str, numbers
     tokens, scores = generated(tmp_path / "model.gguf", [1, 2, 3], 4)
     assert len(tokens) == 4
     assert all(map(math.isfinite, scores.values()))
-
-
-def test_more_bits_are_nearer(tmp_path: Path) -> None:
-    description: dict[str, Any] = {**MODELS["grouped, rows of 256"]["architecture"], "embedding": {"vocab_size": 331}}
-    description["blocks"] = description["blocks"][:6]
-    model = Architecture.parse(description)
-    order: tuple[GgufQuantisation, ...] = ("q4_k_m", "q5_k_m", "q6_k")
-    errors = [error_of(model, numbers, tmp_path / "model.gguf") for numbers in order]
-    assert errors == sorted(errors, reverse=True)
-    assert errors[0] < 0.5
-    assert [BITS[numbers] for numbers in order] == [4, 5, 6]
 
 
 def test_without_xllamacpp_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

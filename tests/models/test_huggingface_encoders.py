@@ -139,13 +139,3 @@ def test_gradients_are_theirs(name: str) -> None:
     (expected * direction).sum().backward()
     (outputs * direction).sum().backward()
     assert max(gradient_differences(theirs, twin, rename).values()) < 1e-9
-
-
-def test_the_pooled_model_has_their_hidden_states_too() -> None:
-    make, ours, rename, _ = MODELS["bert pooled"]
-    theirs = randomised(make())
-    tensors = _tensors(_inputs(ours, 2, 9))
-    with torch.inference_mode():
-        expected = _theirs(theirs, tensors).last_hidden_state.numpy()
-        hidden = twin_of(theirs, ours, rename)(**tensors, logits="none").numpy()
-    assert difference(hidden, expected) < 1e-9

@@ -308,19 +308,6 @@ BERT = processors.BertProcessing(("</s>", 2), ("<s>", 1))
         ),
         (lambda: changed(of_bytes(SPACED, [])), "adding no space"),
     ],
-    ids=[
-        "merges",
-        "a byte",
-        "normalizer",
-        "ignore_merges",
-        "around",
-        "strip",
-        "unmade",
-        "split",
-        "dropout",
-        "lower case",
-        "a space",
-    ],
 )
 def test_what_gguf_cannot_express_is_refused(tmp_path: Path, made: Any, said: str) -> None:
     with pytest.raises(InvalidInput) as refused:

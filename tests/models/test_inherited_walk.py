@@ -6,7 +6,6 @@ import threading
 from importlib.util import find_spec
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from trained_parent import RECIPE, TrainedParent, trained_parent
@@ -77,10 +76,10 @@ def test_a_part_is_cut_healed_and_generates_in_llama_cpp(parent: TrainedParent, 
     (folder / SPEC).write_text(spec.model_dump_json())
     assert run(folder, threading.Event()) == EXIT_DONE
     healed = read_package(folder / RESULT)
-    before = _loss(cut.model(), parent)
-    after = _loss(healed.model(), parent)
-    assert after < before - 0.2
-    assert after < _loss(whole.model(), parent) + 0.5
+    text = parent.held_out()
+    after = text.loss(healed.model())
+    assert after < text.loss(cut.model()) - 0.2
+    assert after < text.loss(whole.model()) + 0.5
 
     path = tmp_path / "model.gguf"
     write_model(child, "gguf", healed.weights, path, "float32", healed.hugging_face_files())
@@ -91,14 +90,6 @@ def test_a_part_is_cut_healed_and_generates_in_llama_cpp(parent: TrainedParent, 
         for _ in range(3):
             ours.append(int(model(torch.tensor([ours]))[0, -1].argmax()))
     assert tokens == ours[len(prompt) :]
-
-
-def _loss(model: torch.nn.Module, parent: TrainedParent) -> float:
-    tokens = parent.data.split("test").tokens.astype(np.int64)
-    rows = torch.from_numpy(np.stack([tokens[start : start + 33] for start in range(0, len(tokens) - 33, 32)]))
-    with torch.inference_mode():
-        scores = model(rows[:, :-1]).log_softmax(-1)
-    return float(-scores.gather(-1, rows[:, 1:, None]).mean())
 
 
 def test_a_part_is_not_written_over_a_folder_or_against_a_licence(parent: TrainedParent, tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from tiny_models import lively_weights, onnx_session
 from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.build import build
 from edgefront.core.graph.state import GraphOptions, Mode, state_specs
-from edgefront.core.graph.weights import WeightCache
 from edgefront.core.spaces.architecture import Architecture
 
 SHAPES = [(1, 9), (3, 6)]
@@ -136,17 +135,6 @@ def test_a_sequence_beyond_the_positions_is_an_error_when_decoding() -> None:
     _, state = in_onnx(decode, {"tokens": np.zeros((1, LENGTH), np.int64), **state})
     with pytest.raises(Exception, match="out of data bounds"):
         in_onnx(decode, {"tokens": np.zeros((1, 1), np.int64), **state})
-
-
-@pytest.mark.parametrize("mode", ["forward", "segment", "prefill", "decode"])
-def test_weights_come_from_a_cache_in_every_mode(mode: Mode, tmp_path: Any) -> None:
-    model, cache = hybrid(positions={"kind": "relative"}), WeightCache(tmp_path)
-    given = inputs(model, 2, 5)
-    if mode in ("segment", "decode"):
-        given |= empty_state(model, "memory" if mode == "segment" else "cache", 2, "float32")
-    cached, _ = in_onnx(onnx_session(build(model, GraphOptions(mode=mode), weights=cache, seed=4), cache), given)
-    inside, _ = in_onnx(onnx_session(build(model, GraphOptions(mode=mode), seed=4)), given)
-    np.testing.assert_array_equal(cached, inside)
 
 
 @pytest.mark.parametrize(

@@ -236,29 +236,6 @@ def test_int8_over_segments_packs_keys_and_values_apart(cache: WeightCache, grou
     assert apart(torch.cat((first, second), 1).numpy(), outputs[0].numpy()) < OF_FLOAT32
 
 
-def test_weights_of_ones_own_become_int8_too() -> None:
-    model = architecture()
-    weights = lively_weights(model, 4)
-    passed = inputs(model, 2, 9)
-    exact, small = (
-        onnx_session(build(model, GraphOptions(quantisation=quantisation), weights=weights)).run(None, passed)[0]
-        for quantisation in ("full", "int8")
-    )
-    assert 0 < apart(small, exact) < 4 * OF_FLOAT32  # weights so large make much of every rounding
-    seeded = onnx_session(build(model, GraphOptions(quantisation="int8"), seed=1)).run(None, passed)[0]
-    assert np.isfinite(seeded).all()
-
-
-def test_the_cache_and_the_seed_make_the_same_int8_model(cache: WeightCache) -> None:
-    model = architecture()
-    passed = inputs(model, 2, 9)
-    mapped = onnx_session(build(model, GraphOptions(quantisation="int8"), weights=cache, seed=6), cache).run(
-        None, passed
-    )[0]
-    inside = onnx_session(build(model, GraphOptions(quantisation="int8"), seed=6)).run(None, passed)[0]
-    assert np.array_equal(mapped, inside)
-
-
 @pytest.mark.parametrize("model", [EVERY_BLOCK, DECODER, TRANSLATION, architecture(activation="gelu")], ids=range(4))
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_halves_are_near_float32(cache: WeightCache, model: Architecture, dtype: str) -> None:

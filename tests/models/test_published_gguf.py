@@ -5,7 +5,6 @@ It comes from the package index, which may lack it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,12 +17,9 @@ from edgefront.core.data.tokenizers.bpe import Pieces
 from edgefront.core.evaluation.generate import Sampling, generate
 from edgefront.core.evaluation.given_model import architecture_of
 from edgefront.core.evaluation.package import WEIGHTS, Package, import_gguf, read_package
-from edgefront.core.graph.gguf import write_gguf
 from edgefront.core.graph.gguf_header import GgufHeader
-from edgefront.core.graph.parameter_values import StoredValues
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.nn.weights import load_safetensors
-from edgefront.core.number_formats import GgufFormat
 from edgefront.core.services.spaces import space_of
 from edgefront.core.spaces.models import named_model
 from edgefront.core.wire.jobs import SpaceRequest
@@ -93,35 +89,3 @@ def test_it_is_asked_as_llama_cpp_asks_it(published: Path, package: Package) -> 
     request = {"messages": question, "max_tokens": 1, "temperature": 0}
     answer = server(published).handle_chat_completions(request)
     assert answer["usage"]["prompt_tokens"] == len(package.tokenizer.chat(question[0]["content"]))
-
-
-BOUNDS: dict[GgufFormat, float] = {
-    "q8_0": 0.03,
-    "q6_k": 0.06,
-    "q5_k_m": 0.25,
-    "q4_k_m": 0.2,
-    "iq4_nl": 0.3,
-    "q4_0": 0.8,
-}
-"""Of the mean Kullback-Leibler divergence from float16, of weights that were published in four bits."""
-
-
-def test_it_says_nearly_the_same_in_fewer_bits(package: Package, tmp_path: Path) -> None:
-    files = {path.name: path.read_bytes() for path in package.folder.glob("*.json")}
-    prompts = (PROMPT, "Once upon a time, there was a little", "Water boils at a temperature of", "def main():\n   ")
-
-    def scores(numbers: GgufFormat) -> list[dict[int, float]]:
-        path = tmp_path / f"{numbers}.gguf"
-        write_gguf(package.architecture, StoredValues(package.folder / WEIGHTS), path, numbers, files)
-        found = [generated(path, prompt, 1)[1] for prompt in prompts]
-        path.unlink()
-        return found
-
-    exact = scores("float16")
-    for numbers, bound in BOUNDS.items():
-        few = scores(numbers)
-        divergences = [
-            sum(math.exp(p) * (p - after[token]) for token, p in before.items() if token in after)
-            for before, after in zip(exact, few, strict=True)
-        ]
-        assert sum(divergences) / len(divergences) < bound, numbers

@@ -33,28 +33,3 @@ def test_importing_the_torch_builder_runs_no_operator_and_starts_no_thread() -> 
             assert os.listdir("/proc/self/task") == threads
         """
     )
-
-
-def test_a_forked_child_builds_and_runs_both() -> None:
-    _run(
-        """
-        import os, sys, numpy, onnxruntime, torch
-        from edgefront.core.graph.build import build
-        from edgefront.core.nn.model import LanguageModel
-        from edgefront.core.nn.weights import fill
-        from edgefront.core.spaces.architecture import Architecture
-        for _ in range(2):
-            child = os.fork()
-            if child == 0:
-                torch.set_num_threads(2)
-                model = Architecture.parse(
-                    {"d_model": 64, "embedding": {"vocab_size": 99}, "blocks": [{"kind": "attention", "n_head": 2}] * 3}
-                )
-                tokens = numpy.arange(99)[None]
-                session = onnxruntime.InferenceSession(build(model).SerializeToString())
-                with torch.inference_mode():
-                    ours = fill(LanguageModel(model), 0)(torch.from_numpy(tokens)).numpy()
-                os._exit(int(abs(session.run(None, {"tokens": tokens})[0] - ours).max() > 1e-4))
-            assert os.waitpid(child, 0)[1] == 0
-        """
-    )

@@ -66,22 +66,6 @@ def test_a_start_within_a_counter_step_is_refused() -> None:
         next(chunks(SPEC, 0, 3))
 
 
-def test_seed_and_name_both_matter() -> None:
-    base = values(SPEC, 1)
-    assert not np.any(base == values(SPEC, 2))
-    assert not np.any(base == values(ParameterSpec("blocks.1.up.weight", (3, 5)), 1))
-
-
-def test_uniform_with_standard_deviation_two_hundredths() -> None:
-    drawn = values(ParameterSpec("w", (1 << 20,)), 0).astype(np.float64)
-    assert abs(drawn.mean()) < 1e-4
-    assert abs(drawn.std() - 0.02) < 1e-4
-    assert abs(drawn).max() <= 0.02 * 3**0.5
-    assert np.all(drawn != 0)
-    counts, _ = np.histogram(drawn, 16)
-    assert abs(counts / counts.mean() - 1).max() < 0.02
-
-
 @pytest.mark.parametrize(("fill", "value"), [("ones", 1.0), ("zeros", 0.0)])
 def test_norms_and_biases_start_at_one_and_zero(fill: str, value: float) -> None:
     spec = ParameterSpec("final_norm.weight", (CHUNK + 3,), fill)

@@ -92,11 +92,6 @@ def test_mixed_types_keep_x_and_cell(device: str) -> None:
     check(sru_recurrence, [u.bfloat16(), x, v.bfloat16(), b, cell.half(), mask], 0.02)
 
 
-def test_gradients_by_finite_differences() -> None:
-    inputs = [t if t is None or i == 5 else t.requires_grad_() for i, t in enumerate(some_inputs(2, 4, 5))]
-    assert torch.autograd.gradcheck(sru_recurrence, inputs)
-
-
 def test_gradients_of_one_output_alone() -> None:
     inputs = some_inputs(2, 3, 4)
     cell = inputs[4]
@@ -122,16 +117,6 @@ def test_segments_with_the_cell_carried_are_the_whole(working: Any, sequence: in
         second, end = sru_recurrence(u[:, cut:], x[:, cut:], v, b, carried, mask)  # type: ignore[arg-type]
     torch.testing.assert_close(torch.cat([first, second], 1), whole, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(end, last, rtol=1e-6, atol=1e-6)
-
-
-def test_one_token_at_a_time_in_inference_mode() -> None:
-    u, x, v, b, cell, _ = (t for t in some_inputs(1, 6, 40, dtype=torch.float32, masked=False))
-    with torch.inference_mode():
-        whole, last = sru_recurrence(u, x, v, b, cell)  # type: ignore[arg-type]
-        for t in range(6):
-            step, cell = sru_recurrence(u[:, t : t + 1], x[:, t : t + 1], v, b, cell)  # type: ignore[arg-type, index]
-            assert torch.equal(step, whole[:, t : t + 1])
-        assert torch.equal(cell, last)  # type: ignore[arg-type]
 
 
 def test_strided_inputs_and_untouched_arguments() -> None:

@@ -17,11 +17,9 @@ from tiny_models import lively_weights, random_tokens
 
 from edgefront.core.errors import InvalidInput, NotFound
 from edgefront.core.graph.huggingface import TransformersWeights, write_transformers
-from edgefront.core.graph.model_file import check_format
 from edgefront.core.graph.parameter_values import GivenValues
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.catalogue import space
 from edgefront.core.spaces.huggingface import from_config, read_config, to_config
 
 ATTENTION: dict[str, Any] = {"kind": "attention", "n_head": 4, "n_kv_head": 2, "bias": "none"}
@@ -162,32 +160,6 @@ def test_a_folder_of_mobilellm_is_read(tmp_path: Path) -> None:
         from_config({**config, "layer_sharing": True})
 
 
-@pytest.mark.parametrize(
-    ("name", "types", "narrow"),
-    [
-        ("llama", {"llama"}, {"n_head": [2, 3, 4], "d_inner": [256, 384], "output": ["tied", "untied"]}),
-        ("lfm", {"lfm2", "qwen3"}, {"n_head": [2, 4], "d_inner": [128, 192], "window": 0}),
-    ],
-)
-def test_it_loads_candidates_whose_layers_are_alike(
-    tmp_path: Path, name: str, types: set[str], narrow: dict[str, Any]
-) -> None:
-    """Of a search with `--narrow layers=alike` and every part, as in docs/huggingface.md. Those of `lfm` in which every
-    layer attends are of type qwen3.
-    """
-    sizes = {"n_layer": [2, 3], "d_model": [128, 192], "vocab_size": 8192}
-    narrowed, rng = space(name).narrow({"layers": "alike", **sizes, **narrow}), np.random.default_rng(0)
-    kinds = set()
-    for number in range(3):
-        model = narrowed.architecture(narrowed.sample(rng))
-        (place := tmp_path / str(number)).mkdir()
-        weights, tokens = lively_weights(model, number), random_tokens(model, 2, 12)
-        folder = written(model, place, GivenValues(weights, {"weights": "trained"}))
-        kinds.add(json.loads((folder / "config.json").read_text())["model_type"])
-        assert difference(their_logits(folder, tokens), our_logits(model, weights, tokens)) < 1e-5
-    assert kinds == types
-
-
 def test_untrained_weights_are_those_of_the_seed(tmp_path: Path) -> None:
     model = MODELS["llama"]
     (tmp_path / "again").mkdir()
@@ -222,14 +194,6 @@ def test_halves_and_shards_are_read(tmp_path: Path) -> None:
     next(tmp_path.glob("model-00002-*")).unlink()
     with pytest.raises(InvalidInput, match="lacks model-00002"):
         TransformersWeights(tmp_path, model)
-
-
-def test_uneven_layers_are_refused_with_the_search_that_has_none() -> None:
-    uneven = rotary(ATTENTION, GATED, {**ATTENTION, "n_head": 8}, GATED)
-    with pytest.raises(
-        InvalidInput, match=r"blocks\.2\.n_head 8, which is 4 .* lts-opt narrowed to loads_in=transformers"
-    ):
-        check_format(uneven, "transformers")
 
 
 def test_wrong_weights_are_named(tmp_path: Path) -> None:

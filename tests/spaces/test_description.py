@@ -190,11 +190,6 @@ def test_a_number_that_need_not_be_whole_has_one_form(given: Any, kept: Any) -> 
     assert Architecture.parse(model.canonical) == model
 
 
-def test_all_those_are_different_models() -> None:
-    digests = [case["digest"] for case in GOLDEN]
-    assert len(set(digests)) == len(digests)
-
-
 def test_a_pattern_is_its_blocks() -> None:
     blocks = {"pattern": "(sff)x2 (i)", "s": S, "f": F}
     attention, feed_forward = Attention(n_head=4), FeedForward(d_inner=128)

@@ -85,12 +85,9 @@ def test_what_cannot_be_expressed_is_named(changes: dict[str, Any], fields: list
     assert all(error["detail"] in raised.value.detail and error["allowed"] for error in errors)
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [({"num_attention_heads": 7}, "describes no model"), ({"hidden_size": 1 << 20}, "describes no model")],
-)
-def test_parts_that_do_not_fit_are_said(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(InvalidInput, match=said):
+@pytest.mark.parametrize("changes", [{"num_attention_heads": 7}, {"hidden_size": 1 << 20}])
+def test_parts_that_do_not_fit_are_said(changes: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match="describes no model"):
         from_config({**SMOL, **changes})
 
 

@@ -319,11 +319,6 @@ def test_a_field_that_is_written_twice_in_the_text_is_refused() -> None:
     assert parse_config('{"hidden_size": 64, "hidden_size": 64}') == {"hidden_size": 64}
 
 
-def test_a_pointer_of_git_lfs_is_called_one() -> None:
-    with pytest.raises(InvalidInput, match="is a pointer of Git LFS"):
-        parse_config(b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 3\n")
-
-
 def test_the_context_is_kept_and_written() -> None:
     assert from_config({**LLAMA, "max_position_embeddings": 8192}).canonical["context_length"] == 8192
     written = to_config(from_config({**LLAMA, "max_position_embeddings": 8192}))

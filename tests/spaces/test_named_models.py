@@ -10,7 +10,6 @@ import pytest
 from edgefront.core.cost.costs import costs
 from edgefront.core.errors import ArchitectureError, InvalidInput, NotFound
 from edgefront.core.evaluation.given_model import MAX_DESCRIPTION_BYTES, architecture_of
-from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.models import named_model, named_models
 
 
@@ -28,22 +27,6 @@ def test_every_model_has_a_source_and_a_digest_of_its_own() -> None:
     assert all(name == model.name and model.source for name, model in models.items())
     assert len({model.architecture.digest for model in models.values()}) == len(models)
     assert costs(named_model("distilgpt2").architecture).total_parameters == 81_912_576  # as the checkpoint
-
-
-def test_resolving_a_name_or_a_file(tmp_path: Path) -> None:
-    architecture = named_model("gpt2-small").architecture
-    file = tmp_path / "model.json"
-    file.write_text(architecture.canonical_json, encoding="utf-8")
-    assert architecture_of("gpt2-small") == architecture_of(str(file)) == architecture
-
-
-def test_an_unknown_model_is_not_found(tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match="gpt2-xl"):
-        architecture_of("gpt3")
-    with pytest.raises(NotFound, match="no folder of a model"):
-        architecture_of(str(tmp_path))
-    with pytest.raises(NotFound, match="gpt2-xl"):
-        named_model("gpt5")
 
 
 @pytest.mark.parametrize(
@@ -89,8 +72,3 @@ def test_a_path_that_no_file_system_takes_is_not_found() -> None:
         architecture_of(os.sep + "x" * 5000)
     with pytest.raises(NotFound):
         architecture_of("nul\0byte")
-
-
-def test_descriptions_survive_json() -> None:
-    for model in named_models().values():
-        assert Architecture.parse(model.architecture.canonical_json) == model.architecture

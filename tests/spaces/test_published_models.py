@@ -63,29 +63,8 @@ def test_parameters_are_those_published(name: str) -> None:
     assert written["model_type"] == (model.config or {})["model_type"] or "danube2" in name
 
 
-def test_families_that_a_description_has_are_described() -> None:
-    for name in (
-        "HuggingFaceTB/SmolLM2-135M",
-        "Qwen/Qwen2.5-0.5B",
-        "Qwen/Qwen3-0.6B",
-        "meta-llama/Llama-3.2-1B",
-        "LiquidAI/LFM2-350M",
-        "facebook/MobileLLM-125M",
-        "openai-community/gpt2",
-        "facebook/opt-350m",
-        "h2oai/h2o-danube-1.8b-base",
-        "EleutherAI/pythia-160m",
-        "microsoft/phi-1_5",
-        "stabilityai/stablelm-2-1_6b",
-        "allenai/OLMo-2-0425-1B",
-        "ibm-granite/granite-4.0-350m",
-        "google/gemma-3-270m",
-    ):
-        assert name in DESCRIBED
-    assert len(DESCRIBED) >= 82
-
-
 def test_nothing_that_a_description_has_is_said_to_be_lacking() -> None:
+    assert len(DESCRIBED) >= 82
     assert [name for name in DESCRIBED if published_models()[name].needs] == []
 
 

@@ -7,7 +7,6 @@ import torch
 from tiny_supernets import VOCABULARY, lively, one_hot, settings, tokens
 
 from edgefront.core.errors import InvalidInput
-from edgefront.core.graph.parameters import parameters
 from edgefront.core.nn.context import State
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.supernet.settings import LatencyTerm
@@ -46,14 +45,6 @@ def test_a_choice_of_blocks_is_the_standalone_model(letters: str, changes: dict[
                 torch.testing.assert_close(kept, own[name])
 
 
-def test_the_stack_has_weights_of_its_own() -> None:
-    supernet = lively(Supernet(settings(), VOCABULARY))
-    stack = supernet.stack("sfsf")
-    with torch.no_grad():
-        next(iter(stack.blocks[0].parameters())).zero_()
-    assert next(iter(supernet.blocks[0].parameters())).abs().sum() > 0
-
-
 def test_every_layer_keeps_its_input_whatever_is_chosen() -> None:
     supernet = lively(Supernet(settings(), VOCABULARY)).eval()
     with torch.no_grad(), supernet.mixed(one_hot("ffii")):
@@ -76,14 +67,6 @@ def test_a_layer_is_the_weighted_sum_of_its_blocks() -> None:
 
     parts = [hidden(one_hot(f"ii{letter}i")) for letter in "sfi"]
     torch.testing.assert_close(hidden(mixture), 0.2 * parts[0] + 0.5 * parts[1] + 0.3 * parts[2])
-
-
-def test_it_has_the_parameters_of_attention_and_feed_forward_in_turn() -> None:
-    supernet = Supernet(settings(), VOCABULARY)
-    twin = LanguageModel(settings().architecture("sf" * 4, VOCABULARY))
-    assert {name: tuple(p.shape) for name, p in supernet.named_parameters()} == {
-        spec.name: spec.shape for spec in parameters(twin.architecture)
-    }
 
 
 def test_a_pass_needs_a_mixture_of_its_layers() -> None:
@@ -116,11 +99,6 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def test_a_search_begins_with_even_odds() -> None:
-    torch.testing.assert_close(Mixture(3).probabilities(), torch.full((3, 3), 1 / 3))
-    assert Mixture(2, ("feed_forward", "identity")).probabilities().tolist() == [[0, 0.5, 0.5]] * 2
-
-
 def test_draws_are_mixtures_that_harden_as_it_cools() -> None:
     mixture = Mixture(200)
     hottest = []
@@ -148,12 +126,6 @@ def test_hard_draws_take_one_block_and_pass_the_soft_gradient() -> None:
     assert sorted(hard.detach().flatten().tolist()) == [0.0] * 10 + [1.0] * 5
     (hard * target).sum().backward()
     torch.testing.assert_close(mixture.logits.grad, soft)
-
-
-def test_draws_depend_on_the_generator_alone() -> None:
-    mixture = Mixture(4)
-    torch.testing.assert_close(mixture.draw(1.0, generator(3)), mixture.draw(1.0, generator(3)), rtol=0, atol=0)
-    assert not torch.equal(mixture.draw(1.0, generator(3)), mixture.draw(1.0, generator(4)))
 
 
 def test_a_block_that_is_no_choice_is_never_drawn() -> None:

@@ -66,7 +66,7 @@ def spec(data: Path, *, recipe: dict[str, Any] | None = None, **changes: Any) ->
     )
 
 
-def stopping_after(steps: int) -> Callable[[], bool]:
+def after(steps: int) -> Callable[[], bool]:
     asked = iter(range(steps))
     return lambda: next(asked, None) is None
 
@@ -117,7 +117,7 @@ def test_a_run_that_is_stopped_resumes_as_if_it_had_not_been(
     data: Path, done: Path, tmp_path: Path, stops: list[int]
 ) -> None:
     for steps in stops:
-        assert run(spec(data), tmp_path, stopping_after(steps)) == EXIT_STOPPED
+        assert run(spec(data), tmp_path, after(steps)) == EXIT_STOPPED
         status = read_status(tmp_path)
         assert status is not None
         assert status.state == "stopped"
@@ -185,7 +185,7 @@ def test_it_is_a_run_like_any_other(data: Path, done: Path, tmp_path: Path) -> N
 
 
 def test_another_searchs_checkpoint_is_refused(data: Path, tmp_path: Path) -> None:
-    run(spec(data), tmp_path, stopping_after(3))
+    run(spec(data), tmp_path, after(3))
     with pytest.raises(InvalidInput, match="checkpoint of another search"):
         run(spec(data, seed=12), tmp_path)
 
@@ -213,15 +213,6 @@ def test_incompatible_settings_are_refused_before_the_first_step(
 ) -> None:
     with pytest.raises(InvalidInput, match=message):
         run(spec(data, recipe=recipe), tmp_path)
-
-
-def test_data_that_was_changed_is_refused_before_the_first_step(data: Path, tmp_path: Path) -> None:
-    changed = shutil.copytree(data, tmp_path / "data")
-    tokens = bytearray((changed / "train.tokens").read_bytes())
-    tokens[7] ^= 1
-    (changed / "train.tokens").write_bytes(tokens)
-    with pytest.raises(InvalidInput, match=r"train\.tokens has changed since it was written"):
-        run(spec(changed), tmp_path)
 
 
 def test_damaged_results_are_reported(done: Path, tmp_path: Path) -> None:

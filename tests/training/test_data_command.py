@@ -66,7 +66,5 @@ def test_prepare_in_another_folder_and_with_a_translation(text: Path, tmp_path: 
 def test_what_is_wrong_is_an_error(text: Path) -> None:
     with pytest.raises(InvalidInput, match="level"):
         run("prepare", str(text), "--level", "syllables")
-    with pytest.raises(InvalidInput, match="--from"):
-        run("prepare", "text8")
     with pytest.raises(NotFound, match="neither a data set nor a file or folder"):
         run("prepare", "nowhere.txt")

@@ -11,7 +11,7 @@ import random
 import stat
 import tarfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -61,9 +61,9 @@ def server() -> Iterator[Server]:
         yield known
 
 
-def zipped(**files: bytes) -> bytes:
+def zipped(files: Mapping[str, bytes]) -> bytes:
     packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as archive:
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in files.items():
             archive.writestr(name, content)
     return packed.getvalue()
@@ -72,7 +72,7 @@ def zipped(**files: bytes) -> bytes:
 @pytest.fixture
 def small(server: Server) -> DataSet:
     """text8, but smaller."""
-    server.files["/text8.zip"] = zipped(text8=CONTENT)
+    server.files["/text8.zip"] = zipped({"text8": CONTENT})
     known = Published(bytes=len(CONTENT), md5=hashlib.md5(CONTENT).hexdigest())
     return replace(data_set("text8"), cuts=(900, 950), published=known, archives=(f"{server.url}/text8.zip",))
 
@@ -103,7 +103,7 @@ def test_a_broken_download_is_resumed_until_it_brings_nothing(server: Server, sm
 
 def test_a_changed_file_at_the_server_is_downloaded_again(server: Server, small: DataSet, tmp_path: Path) -> None:
     def change(*_: object) -> None:
-        server.files["/text8.zip"] = zipped(readme=b"hello", text8=CONTENT)
+        server.files["/text8.zip"] = zipped({"readme": b"hello", "text8": CONTENT})
 
     server.stops = [300]
     download(small, tmp_path, progress=change)
@@ -146,7 +146,7 @@ def test_an_unavailable_server_or_missing_file_is_reported(server: Server, small
     for name in ("pile", "python"):
         with pytest.raises(InvalidInput, match=f"{name} cannot be downloaded: {name} is"):
             download(data_set(name), tmp_path)
-    server.files["/other.zip"] = zipped(other=b"x")
+    server.files["/other.zip"] = zipped({"other": b"x"})
     download(small, tmp_path, url=f"{server.url}/other.zip")
     with pytest.raises(NotFound, match="there is no text8"):
         prepare(small, tmp_path / "home", origin=tmp_path)
@@ -162,21 +162,13 @@ SMALL = Bounds(bytes=1 << 20, files=3)
 NAMES = {"plain": b"one", "folder/\u00e9 " + "n" * 150: b"two", "a/b/deep": bytes(range(256)) * 3000}
 
 
-def tar(*names: str, kind: bytes = tarfile.REGTYPE, data: bytes = b"text") -> bytes:
+def tar(files: Mapping[str, bytes], kind: bytes = tarfile.REGTYPE, format_: int = tarfile.PAX_FORMAT) -> bytes:
     packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as archive:
-        for name in names:
+    with tarfile.open(fileobj=packed, mode="w", format=format_) as archive:
+        for name, data in files.items():
             entry = tarfile.TarInfo(name)
             entry.type, entry.size, entry.linkname = kind, len(data) if kind == tarfile.REGTYPE else 0, "plain"
             archive.addfile(entry, io.BytesIO(data))
-    return packed.getvalue()
-
-
-def zip_of(*names: str, data: bytes = b"text") -> bytes:
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name in names:
-            archive.writestr(name, data)
     return packed.getvalue()
 
 
@@ -195,24 +187,25 @@ def damaged(data: bytes, place: int) -> bytes:
     return bytes(changed)
 
 
-NOISE = tar("text", data=random.Random(0).randbytes(500_000))
+NOISE = tar({"text": random.Random(0).randbytes(500_000)})
+FOUR = dict.fromkeys("abcd", b"text")
 WRONG = {
-    "a path elsewhere": (tar("../x"), "outside"),
-    "a zip's path elsewhere": (zip_of("a/../../x"), "outside"),
-    "a deep path elsewhere": (tar("a/../../x"), "outside"),
-    "a path from the root": (tar("/tmp/x"), "outside"),
-    "a zip's path from the root": (zip_of("/x"), "outside"),
-    "a path of Windows": (zip_of("..\\x", "C:x"), "outside"),
+    "a path elsewhere": (tar({"../x": b""}), "outside"),
+    "a zip's path elsewhere": (zipped({"a/../../x": b""}), "outside"),
+    "a deep path elsewhere": (tar({"a/../../x": b""}), "outside"),
+    "a path from the root": (tar({"/tmp/x": b""}), "outside"),
+    "a zip's path from the root": (zipped({"/x": b""}), "outside"),
+    "a path of Windows": (zipped({"..\\x": b"", "C:x": b""}), "outside"),
     "a zip's link": (zip_link("x", ".."), "link"),
     **{
-        f"a special file of type {kind!r}": (tar("x", kind=kind), "'x' is a link or a special file")
+        f"a special file of type {kind!r}": (tar({"x": b""}, kind), "'x' is a link or a special file")
         for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE)
     },
-    "many files": (tar(*"abcd"), "more than 3 files and folders"),
-    "a zip of many files": (zip_of(*"abcd"), "more than 3 files and folders"),
-    "many bytes": (gzip.compress(tar("x", data=bytes(2 << 20))), "more than 1,048,576 bytes"),
-    "a zip of many bytes": (zip_of("x", data=bytes(2 << 20)), "more than 1,048,576 bytes"),
-    "a zip that is damaged": (damaged(zip_of("x", data=random.Random(0).randbytes(9000)), 5000), "broken"),
+    "many files": (tar(FOUR), "more than 3 files and folders"),
+    "a zip of many files": (zipped(FOUR), "more than 3 files and folders"),
+    "many bytes": (gzip.compress(tar({"x": bytes(2 << 20)})), "more than 1,048,576 bytes"),
+    "a zip of many bytes": (zipped({"x": bytes(2 << 20)}), "more than 1,048,576 bytes"),
+    "a zip that is damaged": (damaged(zipped({"x": random.Random(0).randbytes(9000)}), 5000), "broken"),
     **{
         f"{how.__module__} that {what}": (harm(how(NOISE)), "is broken .* download it again")
         for how in (gzip.compress, bz2.compress, lzma.compress)
@@ -238,21 +231,7 @@ def test_an_archive_that_harms_or_is_damaged_is_refused_and_removed(tmp_path: Pa
 
 
 def honest(kind: int) -> bytes:
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w", format=kind) as archive:
-        for name, data in NAMES.items():
-            entry = tarfile.TarInfo(name)
-            entry.size = len(data)
-            archive.addfile(entry, io.BytesIO(data))
-    return packed.getvalue()
-
-
-def honest_zip(_: int) -> bytes:
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in NAMES.items():
-            archive.writestr(name, data)
-    return packed.getvalue()
+    return tar(NAMES, format_=kind)
 
 
 @pytest.mark.parametrize("kind", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
@@ -260,7 +239,7 @@ def honest_zip(_: int) -> bytes:
     "made",
     [
         honest,
-        honest_zip,
+        lambda _: zipped(NAMES),
         lambda kind: gzip.compress(honest(kind)),
         lambda kind: bz2.compress(honest(kind)),
         lambda kind: lzma.compress(honest(kind)[:5000]) + lzma.compress(honest(kind)[5000:]),

@@ -100,12 +100,6 @@ def test_prepared_data_is_reused(text: Path, home: Path) -> None:
             find_prepared(home, name)
 
 
-def test_progress_ends_at_the_whole(text: Path, home: Path) -> None:
-    last: dict[str, tuple[int, int]] = {}
-    prepare(str(text), home, progress=lambda phase, done, total: last.update({phase: (done, total)}))
-    assert all(done == total for phase, (done, total) in last.items() if phase != "waiting")
-
-
 def cut_short(folder: Path) -> str:
     os.truncate(folder / "train.tokens", 10)
     return r"train.tokens has 10 bytes instead of"
@@ -399,12 +393,6 @@ def test_a_given_vocabulary_is_refused_before_the_text_is_read(text: Path, home:
     with pytest.raises(InvalidInput, match=r"tokenizer\.json"):
         prepare(str(text), home, settings=settings, progress=lambda phase, done, total: phases.append(phase))
     assert phases == []
-
-
-def test_settings_name_the_field_that_is_wrong() -> None:
-    for wrong, field in (({"level": "syllables"}, "level"), ({"levle": "bpe"}, "levle"), ({"vocab_size": 1}, "vocab")):
-        with pytest.raises(InvalidInput, match=field):
-            Preparation.parse(wrong)
 
 
 def test_a_link_out_of_the_folder_is_refused(tmp_path: Path, home: Path) -> None:

@@ -14,6 +14,7 @@ from forked_runs import Start
 from prepared_text import ALONE, after, prepared_text, trainer
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from test_loop import assert_nearly_the_same, assert_same_end, losses
 from torch import Tensor
 
 import servers
@@ -26,7 +27,7 @@ from edgefront.core.recipes.recipe import Distil, Recipe, check_task
 from edgefront.core.run import run
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.training import distillation
-from edgefront.core.training.checkpoint import read_model, read_progress
+from edgefront.core.training.checkpoint import read_model
 from edgefront.core.training.distillation import Teacher, distilled
 from edgefront.core.training.parametrisation import initialise
 from edgefront.core.training.run_folder import (
@@ -198,15 +199,13 @@ def spec_of(data: Path, teacher: Path | None, described: dict[str, Any] = DECODE
     )
 
 
-def lines(folder: Path) -> list[tuple[int, float | None, float | None, float | None]]:
-    metrics = read_metrics(folder / METRICS)
-    return [(line.step, line.loss, line.extra.get("divergence"), line.valid_loss) for line in metrics]
+def divergences(folder: Path) -> list[float]:
+    return [line.extra["divergence"] for line in read_metrics(folder / METRICS) if "divergence" in line.extra]
 
 
-def assert_nearly_the_same(one: Path, other: Path) -> None:
-    for line, same in zip(lines(one), lines(other), strict=True):
-        assert [value is None for value in line] == [value is None for value in same]
-        assert [value or 0 for value in line] == pytest.approx([value or 0 for value in same], rel=2e-4)
+def assert_taught_nearly_the_same(one: Path, other: Path) -> None:
+    assert_nearly_the_same(one, other)
+    assert divergences(one) == pytest.approx(divergences(other), rel=2e-4)
 
 
 def test_stopped_it_resumes_with_its_teacher_as_if_it_had_not_been(data: Path, teacher: Path, tmp_path: Path) -> None:
@@ -216,14 +215,11 @@ def test_stopped_it_resumes_with_its_teacher_as_if_it_had_not_been(data: Path, t
     for steps in (2, 3):
         assert trainer(spec, parts, after(steps)).train() == "stopped"
     assert trainer(spec, parts).train() == "done"
-    assert lines(whole) == lines(parts)
-    assert [divergence is not None for _, _, divergence, valid in lines(whole) if valid is None] == [True] * 8
-    ends = [max((folder / CHECKPOINTS).iterdir()) for folder in (whole, parts)]
-    weights = [read_model(end) for end in ends]
-    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
-    assert weights[0].keys() == dict(trainer(spec, whole).model.named_parameters()).keys()  # no teacher's
-    progress = [read_progress(end).model_dump(exclude={"seconds"}) for end in ends]
-    assert progress[0] == progress[1]
+    assert_same_end(whole, parts)
+    assert divergences(whole) == divergences(parts)
+    assert len(divergences(whole)) == 8
+    end = read_model(max((whole / CHECKPOINTS).iterdir()))
+    assert end.keys() == dict(trainer(spec, whole).model.named_parameters()).keys()  # no teacher's
 
 
 def test_another_teacher_makes_another_training(data: Path, teacher: Path, tmp_path: Path) -> None:
@@ -250,7 +246,7 @@ def test_a_batch_taken_a_few_rows_at_a_time_teaches_the_same(data: Path, teacher
     for rows in (4, 3, 1):
         trainer(spec_of(data, teacher, micro_rows=rows), tmp_path / f"{rows}").train()
     for rows in (3, 1):
-        assert_nearly_the_same(tmp_path / "4", tmp_path / f"{rows}")
+        assert_taught_nearly_the_same(tmp_path / "4", tmp_path / f"{rows}")
 
 
 @pytest.mark.slow
@@ -263,7 +259,7 @@ def test_compiled_it_learns_the_same(
     spec = spec_of(data, teacher, steps=3)
     trainer(spec, tmp_path / "plain").train()
     trainer(spec_of(data, teacher, steps=3, compile=True), tmp_path / "compiled").train()
-    assert_nearly_the_same(tmp_path / "plain", tmp_path / "compiled")
+    assert_taught_nearly_the_same(tmp_path / "plain", tmp_path / "compiled")
 
 
 def test_two_ranks_learn_what_one_learns(data: Path, teacher: Path, tmp_path: Path, start: Start) -> None:
@@ -278,7 +274,7 @@ def test_two_ranks_learn_what_one_learns(data: Path, teacher: Path, tmp_path: Pa
     for rank in ranks:
         rank.join(120)
     assert [rank.exitcode for rank in ranks] == [0, 0], (two / LOG).read_text()
-    assert_nearly_the_same(one, two)
+    assert_taught_nearly_the_same(one, two)
 
 
 def test_with_a_teacher_it_comes_closer_to_it(data: Path, teacher: Path, tmp_path: Path) -> None:
@@ -299,7 +295,7 @@ def test_with_a_teacher_it_comes_closer_to_it(data: Path, teacher: Path, tmp_pat
                 model, model(rows.inputs, "none"), rows.targets, teaching, teaching.states(rows.inputs)
             )
         ends[share] = float(parts[1]) / rows.targets.numel()
-        last = [valid for *_, valid in lines(folder) if valid is not None][-1]
+        *_, (_, _, last) = losses(folder)
         assert last == pytest.approx(trained.evaluate("valid", whole=False).loss)
     assert ends[1.0] < 0.8 * ends[None]
 

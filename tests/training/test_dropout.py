@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from translators import translator
 
 from edgefront.core.nn.dropout import Dropout
 from edgefront.core.nn.model import LanguageModel
@@ -55,19 +56,6 @@ ALL = Dropout(embedding=0.3, narrow=0.3, hidden=0.3, attention=0.3, highway=0.3,
 
 def model(name: str) -> LanguageModel:
     return fill(LanguageModel(Architecture.parse({"d_model": 16, **MODELS[name]})), 0).train()
-
-
-def translator() -> LanguageModel:
-    source = {
-        "d_model": 16,
-        "causal": False,
-        "embedding": {"vocab_size": 50},
-        "blocks": PAIR,
-        "output": {"kind": "none"},
-    }
-    blocks = [*PAIR, {"kind": "attention", "n_head": 2, "attends": "source"}]
-    description = {"d_model": 16, "embedding": {"vocab_size": 60}, "blocks": blocks, "source": source}
-    return fill(LanguageModel(Architecture.parse(description)), 0).train()
 
 
 def tokens(batch: int = 2, sequence: int = 7, vocab_size: int = 60) -> Tensor:
@@ -196,43 +184,13 @@ def test_the_highway_is_dropped_for_all_of_a_row_and_not_in_the_last_block() -> 
 
 
 def test_the_source_has_the_rates_too() -> None:
-    subject = translator()
-    source = tokens(vocab_size=50)
-    expected = subject(tokens(), "none", source=source)
+    subject, target = translator().train(), tokens(vocab_size=6)
+    source = tokens(vocab_size=9)
+    subject.dropout = Dropout(inner=0.0)
+    expected = subject(target, "none", source=source)
     subject.dropout = Dropout(embedding=0.5)
     assert subject.source is not None
     assert subject.source.dropout == subject.dropout
-    assert not torch.equal(subject(tokens(), "none", source=source), expected)
+    assert not torch.equal(subject(target, "none", source=source), expected)
     subject.dropout = Dropout(output=0.5)  # the states that a decoder reads are not what an output layer reads
     assert torch.equal(subject.source(source, "none"), subject.source.eval()(source, "none"))
-
-
-def test_a_seed_repeats_it() -> None:
-    subject = model("srupp")
-    subject.dropout = ALL
-    found = []
-    for seed in (1, 1, 2):
-        torch.manual_seed(seed)
-        found.append(subject(tokens(), "none"))
-    assert torch.equal(found[0], found[1])
-    assert not torch.equal(found[0], found[2])
-
-
-@pytest.mark.parametrize("name", ["transformer_xl", "srupp"])
-def test_gradients_by_finite_differences(name: str) -> None:
-    """Of some parameters of every kind, all dropout on, the masks being those of one seed."""
-    subject = initialise(model(name), "translation", 0).double()
-    subject.dropout = ALL
-    before = {key: parameter.detach().clone() for key, parameter in subject.named_parameters()}
-    chosen = [key for key in before if not key.startswith(("output.", "embedding.tables"))]
-    torch.manual_seed(4)
-    directions = [torch.randn(before[key].shape, dtype=torch.float64) for key in chosen]
-
-    def loss(*amounts: Tensor) -> Tensor:
-        moved = {key: before[key] + amount * way for key, amount, way in zip(chosen, amounts, directions, strict=True)}
-        torch.manual_seed(3)
-        hidden = torch.func.functional_call(subject, {**before, **moved}, (tokens(), "none"))
-        return hidden.square().sum()
-
-    amounts = [torch.zeros((), dtype=torch.float64, requires_grad=True) for _ in chosen]
-    assert torch.autograd.gradcheck(loss, amounts, atol=1e-4, rtol=1e-4)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from packages import DESCRIPTIONS, lively, package
+from test_finetune import squad
 from translators import translator
 from typer.testing import CliRunner
 
@@ -21,6 +22,7 @@ from edgefront.core.errors import EdgefrontError, InvalidInput
 from edgefront.core.evaluation.package import write_package
 from edgefront.core.evaluation.perplexity import first_token, perplexity
 from edgefront.core.evaluation.translation import bleu, translate
+from edgefront.core.finetune.answers import Question
 from edgefront.core.recipes.recipe import Evaluation, Recipe
 
 
@@ -139,22 +141,8 @@ def test_an_encoder_is_tuned_on_files(tmp_path: Path) -> None:
     write_package(tmp_path / "model", lively({**DESCRIPTIONS["bert"], "embedding": embedding}), pieces, {})
     rows = [(f"{'red' if index % 2 else 'old'} house", index % 2) for index in range(12)]
     (tmp_path / "rows.tsv").write_text("sentence\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows))
-    squad = {
-        "data": [
-            {
-                "paragraphs": [
-                    {
-                        "context": text,
-                        "qas": [
-                            {"id": str(index), "question": "what", "answers": [{"text": "house", "answer_start": 4}]}
-                        ],
-                    }
-                    for index, (text, _) in enumerate(rows)
-                ]
-            }
-        ]
-    }
-    (tmp_path / "rows.json").write_text(json.dumps(squad))
+    questions = [Question(str(index), "what", text, (("house", 4),)) for index, (text, _) in enumerate(rows)]
+    squad(tmp_path / "rows.json", questions)
     for form, scores in (("tsv", {"accuracy", "f1", "matthews"}), ("json", {"exact_match", "f1"})):
         path = tmp_path / f"rows.{form}"
         found = told(

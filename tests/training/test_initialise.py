@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from edgefront.core.errors import InvalidInput
 from edgefront.core.nn.dropout import Dropout
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.recipes.papers import recipe
@@ -195,13 +194,6 @@ def test_in_any_type() -> None:
     narrow = initialise(LanguageModel(description).bfloat16(), "gpt2", 3)
     for (_, a), (_, b) in zip(wide.named_parameters(), narrow.named_parameters(), strict=True):
         assert torch.equal(a.bfloat16(), b)
-
-
-def test_an_unknown_scheme_is_named() -> None:
-    model = LanguageModel(Architecture.parse({"d_model": 64, **GPT2}))
-    with pytest.raises(InvalidInput, match="scheme must be one of gpt2, opt, transformer_xl") as caught:
-        initialise(model, "xavier", 0)  # type: ignore[arg-type]
-    assert caught.value.field == "scheme"
 
 
 BASE = Parametrisation(base_width=32, base_blocks=2, embedding_lr=3.0)

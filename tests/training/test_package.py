@@ -28,7 +28,7 @@ from edgefront.core.errors import InvalidInput, NotFound
 from edgefront.core.evaluation.model_card import front_matter, licence_in, model_card, task_of
 from edgefront.core.evaluation.package import read_package, write_package
 from edgefront.core.graph.build import build
-from edgefront.core.graph.model_file import MODES, file_name, formats_of, write_model
+from edgefront.core.graph.model_file import file_name, write_model
 from edgefront.core.graph.parameter_values import StoredValues
 from edgefront.core.graph.state import GraphOptions
 from edgefront.core.nn.weights import load_safetensors
@@ -96,59 +96,17 @@ def test_a_translation_model_has_both_tokenizers(tmp_path: Path) -> None:
         _ = package(tmp_path / "other").source_tokenizer
 
 
-def torch_scores(model: Any, tokens: np.ndarray[Any, Any], last: bool) -> np.ndarray[Any, Any]:
-    with torch.inference_mode():
-        return np.asarray(model(torch.from_numpy(tokens), "last" if last else "all"))
-
-
-@pytest.mark.parametrize("name", DESCRIPTIONS)
-def test_trained_weights_as_onnx_score_as_torch_does(name: str, tmp_path: Path) -> None:
-    """Every graph that the model has: whole sequences, segments with memory, a prompt and then token by token."""
-    found = package(tmp_path / "model", name, **FACTS)
-    model, tokens = found.model(), np.random.default_rng(2).integers(0, 256, (2, 12))
-    for format_ in formats_of(found.architecture):
-        if format_ not in MODES:
-            continue
-        path = tmp_path / file_name(found.architecture.digest, None, format_)
-        assert "-trained" in path.name
-        write_model(found.architecture, format_, found.weights, path)
-        about = {entry.key: entry.value for entry in onnx.load(path, load_external_data=False).metadata_props}
-        assert about["weights"] == "trained"
-        assert about["training"] == "01TRAINING"
-        run = session(path)
-        names = [output.name for output in run.get_outputs()]
-        feeds: dict[str, Any] = {"tokens": tokens}
-        if format_ == "onnx-segment":
-            feeds |= {item.name: _nothing(item, 2) for item in run.get_inputs() if item.name != "tokens"}
-        if format_ == "onnx-generate":
-            feeds |= {item.name: _nothing(item, 2, capacity=12) for item in run.get_inputs() if item.name != "tokens"}
-        if format_ == "onnx-decode":
-            prefill = session(tmp_path / file_name(found.architecture.digest, None, "onnx-prefill"))
-            before = [output.name for output in prefill.get_outputs()]
-            state = dict(zip(before, prefill.run(before, {"tokens": tokens[:, :7]}), strict=True))
-            feeds = {"tokens": tokens[:, 7:]}
-            feeds |= {key.removeprefix("next."): value for key, value in state.items() if key.startswith("next.")}
-        scores = dict(zip(names, run.run(names, feeds), strict=True))["logits"]
-        wanted = torch_scores(model, tokens, last=format_ in ("onnx-prefill", "onnx-decode", "onnx-generate"))
-        np.testing.assert_allclose(scores, wanted, rtol=2e-4, atol=2e-5)
-
-
-def _nothing(item: Any, batch: int, capacity: int = 0) -> np.ndarray[Any, Any]:
-    """An empty state: length 0 along the past, or room for so many tokens; cells of zeros, position 0."""
-    known = {"batch": batch, "capacity": capacity}
-    sizes = [known.get(axis, 0) if isinstance(axis, str) else axis for axis in item.shape]
-    return np.zeros(sizes, np.int64 if "int64" in item.type else np.float32)
-
-
-@pytest.mark.parametrize("numbers", ["float16", "bfloat16", "int8"])
+@pytest.mark.parametrize("numbers", ["float32", "float16", "bfloat16", "int8"])
 @pytest.mark.parametrize("name", ["gpt2", "srupp"])
-def test_trained_weights_in_other_numbers_are_those_of_the_builder(
-    name: str, numbers: NumberFormat, tmp_path: Path
-) -> None:
-    found = package(tmp_path / "model", name)
-    path = tmp_path / "model.onnx"
+def test_trained_weights_are_those_of_the_builder(name: str, numbers: NumberFormat, tmp_path: Path) -> None:
+    found = package(tmp_path / "model", name, **FACTS)
+    path = tmp_path / file_name(found.architecture.digest, None, "onnx")
+    assert "-trained" in path.name
     write_model(found.architecture, "onnx", found.weights, path, numbers)
-    written = {item.name: onnx.numpy_helper.to_array(item) for item in onnx.load(path).graph.initializer}
+    read = onnx.load(path)
+    about = {entry.key: entry.value for entry in read.metadata_props}
+    assert (about["weights"], about["training"]) == ("trained", "01TRAINING")
+    written = {item.name: onnx.numpy_helper.to_array(item) for item in read.graph.initializer}
     arrays = {key: value.detach().numpy() for key, value in found.model().named_parameters()}
     if numbers == "bfloat16":
         for key, array in arrays.items():
@@ -161,7 +119,8 @@ def test_trained_weights_in_other_numbers_are_those_of_the_builder(
         np.testing.assert_array_equal(written[item.name], onnx.numpy_helper.to_array(item), err_msg=item.name)
     tokens = np.random.default_rng(2).integers(0, 256, (1, 12))
     (scores,) = session(path).run(None, {"tokens": tokens})
-    wanted = torch_scores(found.model(), tokens, last=False)
+    with torch.inference_mode():
+        wanted = np.asarray(found.model()(torch.from_numpy(tokens)))
     assert np.abs(scores.astype(np.float32) - wanted).max() < 0.05 * np.abs(wanted).max()
 
 

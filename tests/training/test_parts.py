@@ -126,17 +126,6 @@ def test_it_begins_with_what_it_inherits_and_says_what_was_cut(data: Path, paren
         assert line in card, line
 
 
-def test_a_part_that_is_healed_is_better_than_it_was_cut(data: Path, parent: Path, tmp_path: Path) -> None:
-    whole = read_package(parent.parent).architecture
-    made = trainer(part_spec(data, parent, child(whole), steps=30, optimizer={"lr": 0.003}), tmp_path / "run")
-    before = made.evaluate("valid")
-    made.train()
-    after = made.evaluate("valid")
-    assert before is not None
-    assert after is not None
-    assert after.loss < before.loss - 0.1
-
-
 def test_it_needs_no_teacher(data: Path, parent: Path, tmp_path: Path) -> None:
     whole = read_package(parent.parent).architecture
     spec = part_spec(data, parent, child(whole), distil=None).model_copy(update={"teacher": None})

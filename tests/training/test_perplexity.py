@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
+import packages
 import pytest
 import torch
 from numpy.typing import NDArray
+from packages import F, S
 
 from edgefront.core.errors import Diverged, InvalidInput
 from edgefront.core.evaluation.perplexity import Perplexity, documents, perplexity, perplexity_of, streams
-from edgefront.core.graph.parameters import parameters
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load
 from edgefront.core.recipes.recipe import Evaluation
 from edgefront.core.spaces.architecture import Architecture
 
 VOCABULARY = 23
-S = {"kind": "attention", "n_head": 2}
-F = {"kind": "feed_forward", "d_inner": 24}
+lively = partial(packages.lively, vocab_size=VOCABULARY)
 MODELS: dict[str, dict[str, Any]] = {
     "transformer-xl": {"positions": {"kind": "relative"}, "norm": "post", "blocks": [S, F, S, F]},
     "adaptive": {
@@ -60,17 +61,6 @@ def text(size: int, seed: int = 0, documents: int = 1, **counts: int) -> Paralle
     inner = np.sort(rng.choice(np.arange(1, size), documents - 1, replace=False))
     starts = np.array([0, *inner, size], np.int64)
     return Parallel(rng.integers(0, VOCABULARY, size).astype(np.uint16), starts, **counts)
-
-
-def lively(description: dict[str, Any], seed: int = 1) -> LanguageModel:
-    """Weights in which nothing is one, zero or tiny."""
-    architecture = Architecture.parse({"d_model": 16, "embedding": {"vocab_size": VOCABULARY}, **description})
-    rng = np.random.default_rng(seed)
-    weights = {
-        spec.name: torch.tensor(rng.normal(spec.fill == "ones", 0.3, spec.shape), dtype=torch.float32)
-        for spec in parameters(architecture)
-    }
-    return load(LanguageModel(architecture), weights)
 
 
 def evaluate(model: LanguageModel, split: Parallel, **changes: Any) -> Perplexity:
@@ -273,13 +263,6 @@ def test_the_perplexity_of_known_chances() -> None:
     # A text of characters: its bits a character are its loss in bits.
     letters = evaluate(model, text(80, characters=80))
     assert letters.bpc == pytest.approx(letters.loss / math.log(2), rel=1e-12)
-
-
-def test_an_untaught_model_is_as_wide_as_its_vocabulary() -> None:
-    model = lively(MODELS["srupp"])
-    for tensor in model.parameters():
-        torch.nn.init.zeros_(tensor)
-    assert evaluate(model, text(60)).perplexity == pytest.approx(VOCABULARY, rel=1e-6)
 
 
 def test_a_loss_that_is_no_number_is_reported() -> None:

@@ -120,14 +120,6 @@ def test_only_clusters_that_occur_are_computed(name: str) -> None:
             assert not found[key].isnan().any(), key
 
 
-@pytest.mark.parametrize("name", ["plain", "narrowing clusters", "masked tokens"])
-def test_gradients_by_finite_differences(name: str) -> None:
-    subject, targets = model(OUTPUTS[name], torch.float64), some_targets()[:1, :5]
-    hidden = torch.randn(1, 5, 16, dtype=torch.float64, requires_grad=True)
-    for smoothing in (0.0, 0.1):
-        assert torch.autograd.gradcheck(lambda x, e=smoothing: subject.token_losses(x, targets, e), [hidden])
-
-
 def test_nothing_to_predict() -> None:
     for description in OUTPUTS.values():
         subject = model(description)

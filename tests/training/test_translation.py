@@ -99,32 +99,6 @@ def test_the_batch_is_searched_as_each_sentence_by_lists(kind: str, beam: int, p
         assert all(len(item.tokens) <= longest for item in hypotheses)
 
 
-def test_a_beam_of_one_is_greedy() -> None:
-    model = translator()
-    for source, hypotheses in zip(SOURCES, beam_search(model, *sources(), begin=BEGIN, end=END, beam=1), strict=True):
-        tokens: tuple[int, ...] = ()
-        while (best := int(np.argmax(chances(model, source, tokens)))) != END and len(tokens) < 200:
-            tokens = (*tokens, best)
-        assert [item.tokens for item in hypotheses] == [tokens]
-
-
-def test_longer_translations_win_by_a_higher_penalty() -> None:
-    model = translator(spread=0.1)
-    mean = [
-        np.mean(
-            [
-                len(beam[0].tokens)
-                for beam in beam_search(
-                    model, *sources(), begin=BEGIN, end=END, beam=12, length_penalty=penalty, max_length=6
-                )
-            ]
-        )
-        for penalty in (0.0, 1.0, 3.0)
-    ]
-    assert mean[0] <= mean[1] <= mean[2]
-    assert mean[0] < mean[2]
-
-
 def test_the_models_positions_are_kept_to() -> None:
     short = translator(positions={"kind": "learned", "length": 4})
     found = beam_search(short, *sources(), begin=BEGIN, end=END, beam=12)
