@@ -61,9 +61,9 @@ def server() -> Iterator[Server]:
         yield known
 
 
-def zipped(files: Mapping[str, bytes]) -> bytes:
+def zipped(files: Mapping[str, bytes], how: int = zipfile.ZIP_STORED) -> bytes:
     packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(packed, "w", how) as archive:
         for name, content in files.items():
             archive.writestr(name, content)
     return packed.getvalue()
@@ -204,8 +204,11 @@ WRONG = {
     "many files": (tar(FOUR), "more than 3 files and folders"),
     "a zip of many files": (zipped(FOUR), "more than 3 files and folders"),
     "many bytes": (gzip.compress(tar({"x": bytes(2 << 20)})), "more than 1,048,576 bytes"),
-    "a zip of many bytes": (zipped({"x": bytes(2 << 20)}), "more than 1,048,576 bytes"),
-    "a zip that is damaged": (damaged(zipped({"x": random.Random(0).randbytes(9000)}), 5000), "broken"),
+    "a zip of many bytes": (zipped({"x": bytes(2 << 20)}, zipfile.ZIP_DEFLATED), "more than 1,048,576 bytes"),
+    "a zip that is damaged": (
+        damaged(zipped({"x": random.Random(0).randbytes(9000)}, zipfile.ZIP_DEFLATED), 5000),
+        "broken",
+    ),
     **{
         f"{how.__module__} that {what}": (harm(how(NOISE)), "is broken .* download it again")
         for how in (gzip.compress, bz2.compress, lzma.compress)
@@ -239,7 +242,7 @@ def honest(kind: int) -> bytes:
     "made",
     [
         honest,
-        lambda _: zipped(NAMES),
+        lambda _: zipped(NAMES, zipfile.ZIP_DEFLATED),
         lambda kind: gzip.compress(honest(kind)),
         lambda kind: bz2.compress(honest(kind)),
         lambda kind: lzma.compress(honest(kind)[:5000]) + lzma.compress(honest(kind)[5000:]),
