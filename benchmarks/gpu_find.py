@@ -26,7 +26,7 @@ from record import append, table
 from sqlalchemy import create_engine, update
 
 from edgefront.client import Client
-from edgefront.core.measurement.ceiling import CORE_GB, CORE_GFLOPS, GPU_GB, GPU_GFLOPS, GPU_HALF_GFLOPS
+from edgefront.core.measurement.plausible import CORE_GB, CORE_GFLOPS, GPU_GB, GPU_GFLOPS, GPU_HALF_GFLOPS
 from edgefront.core.services.measuring.anchors import EVERY
 from edgefront.core.store.tables import Device
 from edgefront.embedded.service import DEVICE, EmbeddedService

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 from edgefront.core.errors import Unavailable
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.validation import checked
-from edgefront.core.wire.comparisons import ComparisonView
 from edgefront.core.wire.jobs import Quality, TrainingBudget
-from edgefront.core.wire.predictions import PredictionRequest, PredictionsView
+from edgefront.core.wire.predictions import ComparisonView, PredictionRequest, PredictionsView
 from edgefront.core.wire.service import HealthView, IdentifiedKind, IdentifierView
 from edgefront.local import LocalServer, default_home, read_key
 from edgefront.resources.downloads import Models

@@ -10,7 +10,7 @@ from sqlalchemy import JSON, Connection
 
 from edgefront.core.errors import EdgefrontError
 from edgefront.core.services.settings import Settings
-from edgefront.core.store.connection import WRITE, make_engine, parse_url, unavailable_when_away
+from edgefront.core.store.database import WRITE, make_engine, parse_url, unavailable_when_away
 from edgefront.core.store.tables import Base
 from edgefront.core.store.tables.base import UtcDateTime
 

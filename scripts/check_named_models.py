@@ -27,8 +27,8 @@ from passes import in_onnx, in_torch, inputs, onnx_pieces  # noqa: E402
 from tiny_models import onnx_session  # noqa: E402
 
 from edgefront.core.graph.build import build  # noqa: E402
+from edgefront.core.graph.formats import WeightCache  # noqa: E402
 from edgefront.core.graph.state import GraphOptions  # noqa: E402
-from edgefront.core.graph.weights import WeightCache  # noqa: E402
 from edgefront.core.nn.model import LanguageModel  # noqa: E402
 from edgefront.core.nn.weights import fill  # noqa: E402
 from edgefront.core.spaces.architecture import Architecture  # noqa: E402

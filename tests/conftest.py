@@ -177,7 +177,7 @@ def statements_compiled_once() -> Iterator[None]:
         return engine
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("edgefront.core.store.connection.create_engine", create)
+        patch.setattr("edgefront.core.store.database.create_engine", create)
         yield
 
 

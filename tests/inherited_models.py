@@ -14,10 +14,9 @@ from edgefront.core.data.tokenizers.tokenizers import Bytes
 from edgefront.core.evaluation.package import WEIGHTS, write_package
 from edgefront.core.files import sha256
 from edgefront.core.graph.parameters import parameters
-from edgefront.core.inherit.cuts import Cutter, HeldOut
+from edgefront.core.inherit.cuts import Cutter, HeldOut, inherited
 from edgefront.core.inherit.importance import Importance, importance_of
 from edgefront.core.inherit.study import CutStudy, write_study
-from edgefront.core.inherit.tensors import inherited
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load
 from edgefront.core.quality.cut_law import CutLaw, cut_origin

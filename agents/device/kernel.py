@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from edgefront.agents.device.cores import CorePlan, keep_to, numbers
 from edgefront.agents.measuring.forked import child_environment
-from edgefront.core.measurement.ceiling import CORE_GB, CORE_GFLOPS, GPU_GB, GPU_GFLOPS, GPU_HALF_GFLOPS, MAX_MHZ
+from edgefront.core.measurement.plausible import CORE_GB, CORE_GFLOPS, GPU_GB, GPU_GFLOPS, GPU_HALF_GFLOPS, MAX_MHZ
 from edgefront.core.measurement.record import Fact
 from edgefront.core.measurement.runtimes import not_installed
 from edgefront.core.processes.child import python

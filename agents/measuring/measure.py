@@ -30,11 +30,10 @@ from edgefront.agents.measuring.request import GgufFile, LaunchRequest
 from edgefront.core.cost.flops import kept, kept_bytes
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import EdgefrontError, InvalidInput
-from edgefront.core.graph.formats import OF_DTYPE, bytes_of, stored
+from edgefront.core.graph.formats import OF_DTYPE, WeightCache, bytes_of, stored
 from edgefront.core.graph.gguf import cached_gguf
 from edgefront.core.graph.gguf_header import GgufHeader
 from edgefront.core.graph.parameters import parameters
-from edgefront.core.graph.weights import WeightCache
 from edgefront.core.measurement.generation import last_length, prompt_pass, token_pass
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol

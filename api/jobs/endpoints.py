@@ -25,8 +25,8 @@ from edgefront.core.services.jobs import lifecycle as jobs
 from edgefront.core.services.prediction import estimates
 from edgefront.core.services.prediction.limits import check_limits
 from edgefront.core.states import JobState
-from edgefront.core.wire.estimates import JobEstimate
 from edgefront.core.wire.jobs import NO_BUDGET, AddedTargetRequest, JobPage, JobRequest, JobView
+from edgefront.core.wire.predictions import JobEstimate
 from edgefront.core.wire.recommendations import ChoicesView, RecommendationView
 from edgefront.core.wire.service import JobLawView
 

@@ -14,8 +14,7 @@ from edgefront.api.http.json_body import JsonRoute
 from edgefront.core.services.prediction.comparing import compare
 from edgefront.core.services.prediction.predictions import predict as predicted
 from edgefront.core.wire.agent import Identifier
-from edgefront.core.wire.comparisons import MAX_TARGETS, ComparisonView
-from edgefront.core.wire.predictions import PredictionRequest, PredictionsView
+from edgefront.core.wire.predictions import MAX_TARGETS, ComparisonView, PredictionRequest, PredictionsView
 
 router = APIRouter(prefix="/v1", route_class=JsonRoute)
 

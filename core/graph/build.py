@@ -41,6 +41,7 @@ from edgefront.core.graph.context import GraphContext
 from edgefront.core.graph.formats import (
     RANDOM_SCALE,
     Format,
+    WeightCache,
     bytes_of,
     encode,
     format_of,
@@ -56,7 +57,6 @@ from edgefront.core.graph.parameters import parameters, table_specs
 from edgefront.core.graph.positions import write_positions
 from edgefront.core.graph.random_values import INT4_SCALE, values
 from edgefront.core.graph.state import Dtype, GraphOptions, check_pass
-from edgefront.core.graph.weights import WeightCache
 from edgefront.core.graph.writer import CONTRIBUTED, IR_VERSION, OPSET, GraphWriter
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.validation import one_of

@@ -20,11 +20,10 @@ from numpy.typing import NDArray
 
 from edgefront.core.files import lock_open, locked, refusing_full_disk, whole_file
 from edgefront.core.graph.export import metadata
-from edgefront.core.graph.formats import Format, encode
+from edgefront.core.graph.formats import Format, WeightCache, encode
 from edgefront.core.graph.gguf_vocabulary import GgufVocabulary, numbered, vocabulary_of
 from edgefront.core.graph.parameter import ParameterSpec
 from edgefront.core.graph.parameter_values import ParameterValues, values_of
-from edgefront.core.graph.weights import WeightCache
 from edgefront.core.number_formats import GGUF_BLOCKS, GgufFormat
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import MAX_LENGTH, Attention, FeedForward, ShortConv

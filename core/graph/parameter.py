@@ -18,7 +18,7 @@ class ParameterSpec:
     """A named tensor. The name is the same in torch (state_dict), in ONNX (initializer) and in safetensors.
 
     `fill` is the initialisation of an untrained model: "random" is uniform with standard deviation 0.02
-    (`core.graph.weights`). "int4_scale" is that of random weights in int4 (`core.graph.formats`).
+    (`core.graph.formats`). "int4_scale" is that of random weights in int4 (`core.graph.formats`).
     """
 
     name: str

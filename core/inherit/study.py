@@ -21,10 +21,9 @@ from edgefront.core.evaluation.model_card import forbids_derivatives
 from edgefront.core.evaluation.package import CUTS, WEIGHTS, Package, read_package, write_new_package
 from edgefront.core.files import sha256, whole_file
 from edgefront.core.graph.parameters import parameters
-from edgefront.core.inherit.cuts import Cutter, HeldOut, Progress
+from edgefront.core.inherit.cuts import Cutter, HeldOut, Progress, inherited
 from edgefront.core.inherit.importance import Importance, importance_of
 from edgefront.core.inherit.law_file import FORMAT, law_in, wrong
-from edgefront.core.inherit.tensors import inherited
 from edgefront.core.nn.weights import load_safetensors
 from edgefront.core.quality.cut_law import CutLaw, cut_origin
 from edgefront.core.quality.cut_table import cannot_be_cut

@@ -12,11 +12,10 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from edgefront.core.errors import InvalidInput
-from edgefront.core.graph.formats import RANDOM_SCALE, Format, format_of, is_linear_map
+from edgefront.core.graph.formats import RANDOM_SCALE, Format, WeightCache, format_of, is_linear_map
 from edgefront.core.graph.parameter import ParameterSpec
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.graph.random_values import values
-from edgefront.core.graph.weights import WeightCache
 from edgefront.core.nn.blocks.attention import AttentionBlock
 from edgefront.core.nn.layers import Linear
 from edgefront.core.nn.model import LanguageModel

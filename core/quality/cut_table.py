@@ -3,7 +3,7 @@
 A cut model, the child, is a part of its parent: some of the blocks in their order, each with some of its heads or inner
 units, on some of the channels of the residual stream. The child's description does not say which blocks of the parent
 its blocks are. They are those for which the table expects the least loss, found by dynamic programming; the same rule
-decides which weights a child inherits (`core.inherit.tensors`).
+decides which weights a child inherits (`core.inherit.cuts`).
 """
 
 from __future__ import annotations

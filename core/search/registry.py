@@ -9,10 +9,9 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from edgefront.core.errors import InvalidInput, within
+from edgefront.core.search.evolution import LightweightTransformerSearch, LtsSettings, Nsga2, Nsga2Settings
 from edgefront.core.search.interface import Algorithm, Answer, Context, generator
 from edgefront.core.search.listed import ListedSearch, ListedSettings
-from edgefront.core.search.lts import LightweightTransformerSearch, LtsSettings
-from edgefront.core.search.nsga2 import Nsga2, Nsga2Settings
 from edgefront.core.search.par_supernet import ParSupernet, ParSupernetSettings
 from edgefront.core.search.predictive_search import SurrogateSettings
 from edgefront.core.search.problem import PLAIN, Problem

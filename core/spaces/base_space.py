@@ -16,8 +16,7 @@ from edgefront.core.errors import SpaceError
 from edgefront.core.spaces.architecture import Activation, Architecture, NormKind, NormPlace
 from edgefront.core.spaces.block import Attention, Block, FeedForward
 from edgefront.core.spaces.embeddings_and_head import Embedding, Output, Positions
-from edgefront.core.spaces.gene import Gene, Value, in_words
-from edgefront.core.spaces.kinds import WIDTHS, block_of
+from edgefront.core.spaces.gene import WIDTHS, Gene, Value, block_of, in_words
 from edgefront.core.spaces.space import Genome, Loader, SearchSpace
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING
 from edgefront.core.errors import SpaceError
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.base_space import FramedSpace
-from edgefront.core.spaces.gene import Value, in_words
-from edgefront.core.spaces.kinds import (
+from edgefront.core.spaces.gene import (
     GENES,
     IDENTITY,
     MIN_ATTENTION,
@@ -29,9 +28,11 @@ from edgefront.core.spaces.kinds import (
     WIDTHS,
     Choice,
     MinimumShare,
+    Value,
     block_of,
     choices,
     genes_of,
+    in_words,
 )
 from edgefront.core.spaces.space import Genome
 

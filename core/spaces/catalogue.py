@@ -21,9 +21,7 @@ from edgefront.core.spaces.embeddings_and_head import (
     RelativePositions,
     RotaryPositions,
 )
-from edgefront.core.spaces.gene import Gene, steps
-from edgefront.core.spaces.gguf import EXPRESSIBLE
-from edgefront.core.spaces.kinds import (
+from edgefront.core.spaces.gene import (
     ATTENTION,
     MIN_ATTENTION,
     MIN_MIXING,
@@ -32,7 +30,10 @@ from edgefront.core.spaces.kinds import (
     TIED,
     UNIFORM,
     UNTIED,
+    Gene,
+    steps,
 )
+from edgefront.core.spaces.gguf import EXPRESSIBLE
 from edgefront.core.spaces.layers import LayeredSpace
 from edgefront.core.spaces.space import SearchSpace
 from edgefront.core.validation import existing

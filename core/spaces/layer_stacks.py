@@ -13,8 +13,7 @@ from itertools import pairwise, product
 from math import comb, prod
 
 from edgefront.core.spaces.base_space import FramedSpace
-from edgefront.core.spaces.gene import Value
-from edgefront.core.spaces.kinds import (
+from edgefront.core.spaces.gene import (
     ENDS,
     MIN_ATTENTION,
     PER_LAYER,
@@ -22,6 +21,7 @@ from edgefront.core.spaces.kinds import (
     UNIFORM,
     UNIFORM_GENES,
     MinimumShare,
+    Value,
 )
 from edgefront.core.spaces.space import Genome
 

@@ -20,8 +20,7 @@ from edgefront.core.spaces.base_space import Frame
 from edgefront.core.spaces.block import Attention, Block, FeedForward, ShortConv
 from edgefront.core.spaces.embeddings_and_head import LearnedPositions
 from edgefront.core.spaces.formatting import layers_of
-from edgefront.core.spaces.gene import Value, in_words
-from edgefront.core.spaces.kinds import (
+from edgefront.core.spaces.gene import (
     ATTENTION,
     ENDS,
     MIN_ATTENTION,
@@ -30,6 +29,8 @@ from edgefront.core.spaces.kinds import (
     TIED,
     UNIFORM,
     UNTIED,
+    Value,
+    in_words,
 )
 from edgefront.core.spaces.layer_stacks import LayerStacks
 from edgefront.core.spaces.space import Genome, Loader

@@ -20,8 +20,7 @@ from edgefront.core.spaces.catalogue import LFM, LLAMA
 from edgefront.core.spaces.embeddings_and_head import RelativePositions
 from edgefront.core.spaces.faults import Fault, listed, of_kind, uneven
 from edgefront.core.spaces.formatting import layers_of
-from edgefront.core.spaces.gene import Gene, Value, steps
-from edgefront.core.spaces.kinds import ENDS, MIN_ATTENTION, TIED, UNTIED
+from edgefront.core.spaces.gene import ENDS, MIN_ATTENTION, TIED, UNTIED, Gene, Value, steps
 from edgefront.core.spaces.layers import LayeredSpace
 
 BASES = (LLAMA, LFM)

@@ -1,35 +1,252 @@
 """The database: sessions to read and to write in, its clock, its migrations.
 
-Only the edge (an endpoint, a task, a command) opens sessions; services take one and never commit.
+Only the edge (an endpoint, a task, a command) opens sessions; services take one and never commit. A database that is
+unavailable is one error.
 """
 
 from __future__ import annotations
 
+import math
+import sqlite3
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+from weakref import WeakValueDictionary
 
+import orjson
+import psycopg
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, event, func, select, text
+from sqlalchemy import Connection, Engine, NullPool, create_engine, event, func, select, text
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import ORMExecuteState, Session
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from edgefront.core.errors import Conflict, Unavailable
+from edgefront.core.errors import Conflict, EdgefrontError, InvalidInput, Unavailable
 from edgefront.core.store import outbox
 from edgefront.core.store.clock import Clock
-from edgefront.core.store.connection import (
-    WRITE,
-    make_engine,
-    parse_url,
-    unavailable_when_away,
-    writer_lock,
-)
 from edgefront.core.store.tables.base import UtcDateTime
+
+WRITE = "edgefront_write"
+"""Execution option: begin with the write lock (SQLite)."""
+
+IDLE_S = 1.0
+"""A pooled connection that was idle for longer (seconds) is tested before it is used."""
+
+PREPARED_STATEMENTS = 500
+"""Maximum number of prepared statements per connection; the service has some hundred."""
+
+_USED_AT = "edgefront_used_at"
+
+BUSY_TIMEOUT_S = 15
+"""Seconds that a writer waits for another before the database counts as unavailable."""
+
+# Postgres: shut down, starting up, too many connections.
+_AWAY = frozenset({"57P01", "57P02", "57P03", "57P05", "53300", "25P03"})
+# Deadlock, serialisation, lock timeout.
+_BUSY = frozenset({"40001", "40P01", "55P03"})
+# Disk full, out of memory, and input or output that failed.
+_FULL = frozenset({"53100", "53200", "58030"})
+# What SQLite says of the same; its codes have names only from Python 3.11 on.
+_SQLITE_BUSY = ("database is locked", "database table is locked", "database schema is locked")
+_SQLITE_FULL = ("database or disk is full", "disk I/O error", "out of memory")
+_SQLITE_AWAY = ("unable to open database file", "attempt to write a readonly database", "locking protocol")
+
+
+def parse_url(text: str) -> URL:
+    """The URL with its driver; only SQLite files and Postgres are supported."""
+    allowed = "sqlite:////path/file.db or postgresql+psycopg://user@host/database"
+    try:
+        url = make_url(text)
+        backend = url.get_backend_name()
+    except (ArgumentError, ValueError):
+        raise InvalidInput(  # without the URL, which may hold a password
+            "database.url: this is not the URL of a database; in a user name or password /, @ and : are written as "
+            f"%2F, %40 and %3A. Such as {allowed}",
+            field="database.url",
+            allowed=allowed,
+        ) from None
+    if backend in ("postgresql", "postgres"):
+        options: dict[str, Any] = dict(url.query)
+        try:
+            psycopg.conninfo.make_conninfo("", **options)
+        except psycopg.ProgrammingError as error:
+            raise InvalidInput(f"database.url: {error}".strip(), field="database.url") from None
+        return url.set(drivername="postgresql+psycopg")
+    if backend == "sqlite" and url.database and url.database != ":memory:":
+        return url
+    raise InvalidInput(
+        f"database URL {url.render_as_string()!r}: give a SQLite file or a Postgres database",
+        field="database.url",
+        value=url.render_as_string(),
+        allowed=allowed,
+    )
+
+
+def make_engine(url: URL, *, pool_size: int, migrating: bool = False) -> Engine:
+    """An engine for `url`.
+
+    SQLite runs in WAL mode with `synchronous=FULL`: an acknowledged report survives a power failure as it does on
+    Postgres, so the agent may delete it. SQLite and migrations: foreign keys are off while migrating, since rebuilding
+    a table drops it and would cascade.
+    """
+    common: dict[str, Any] = {
+        "json_serializer": lambda value: orjson.dumps(value).decode(),
+        "json_deserializer": orjson.loads,
+    }
+    if migrating:
+        common["poolclass"] = NullPool
+    elif url.get_backend_name() == "postgresql":
+        common |= {"pool_size": pool_size, "max_overflow": 0, "pool_timeout": BUSY_TIMEOUT_S}
+    else:
+        common |= {"pool_size": pool_size, "max_overflow": 16, "pool_timeout": BUSY_TIMEOUT_S}
+    if url.get_backend_name() == "postgresql":
+        arguments = {"connect_timeout": 5, "keepalives_idle": 30, "keepalives_interval": 5, "keepalives_count": 3}
+        engine = create_engine(url, connect_args=arguments, **common)
+        _watch_connections(engine)
+        return engine
+    if url.database:
+        Path(url.database).parent.mkdir(parents=True, exist_ok=True)
+    engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False}, **common)
+    _control_transactions(engine, foreign_keys=not migrating)
+    return engine
+
+
+def _watch_connections(engine: Engine) -> None:
+    # SQLAlchemy's pre-ping tests at every use. A connection that was used a moment ago is good, or else its user gets
+    # an error and the pool drops all older connections: testing the idle ones is enough, and saves a round trip.
+    @event.listens_for(engine, "connect")
+    def connect(connection: psycopg.Connection[Any], _record: Any) -> None:
+        connection.prepared_max = PREPARED_STATEMENTS
+
+    @event.listens_for(engine, "checkin")
+    def checkin(_connection: Any, record: ConnectionPoolEntry) -> None:
+        record.info[_USED_AT] = time.monotonic()
+
+    @event.listens_for(engine, "checkout")
+    def checkout(connection: psycopg.Connection[Any], record: ConnectionPoolEntry, _proxy: Any) -> None:
+        if time.monotonic() - record.info.get(_USED_AT, math.inf) > IDLE_S:
+            try:
+                engine.dialect.do_ping(cast(DBAPIConnection, connection))
+            except psycopg.Error as error:
+                raise DisconnectionError from error
+
+
+def _control_transactions(engine: Engine, *, foreign_keys: bool) -> None:
+    # The sqlite3 module begins transactions late and only for some statements; SQLAlchemy's recipe takes over.
+    @event.listens_for(engine, "connect")
+    def connect(connection: sqlite3.Connection, _record: Any) -> None:
+        connection.isolation_level = None
+        cursor = connection.cursor()
+        cursor.execute("PRAGMA journal_mode=WAL")
+        cursor.execute("PRAGMA synchronous=FULL")
+        cursor.execute(f"PRAGMA foreign_keys={'ON' if foreign_keys else 'OFF'}")
+        cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        write = connection.get_execution_options().get(WRITE, False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+
+@contextmanager
+def unavailable_when_away() -> Iterator[None]:
+    """Turns the errors of a database that is unreachable, full, or busy for too long into `Unavailable`.
+
+    Any other error is a fault of the statement, and stays what it is.
+    """
+    try:
+        yield
+    except PoolTimeout as error:
+        raise Unavailable("the database is busy: no connection came free; try again", retry_after_s=2) from error
+    except (DBAPIError, sqlite3.Error, psycopg.Error) as error:
+        if _damaged(error):
+            raise EdgefrontError(
+                f"the database file cannot be read: {_first_line(error)}; restore a copy, or remove it to start empty"
+            ) from error
+        state = _state(error)
+        if state is None:
+            raise
+        raise Unavailable(f"the database is {state}: {_first_line(error)}; try again", retry_after_s=2) from error
+
+
+def _state(error: DBAPIError | sqlite3.Error | psycopg.Error) -> str | None:
+    """`unavailable`, `busy` or `out of room`; None where the database is well and the statement is at fault."""
+    said: BaseException | None = error
+    if isinstance(error, DBAPIError):
+        said = error.orig
+        # Without a statement it was the connection that failed.
+        if error.connection_invalidated or (error.statement is None and isinstance(said, psycopg.OperationalError)):
+            return "unavailable"
+    code = getattr(said, "sqlstate", None)
+    text = str(said) if isinstance(said, sqlite3.Error) else ""
+    if code in _BUSY or text.startswith(_SQLITE_BUSY):
+        return "busy"
+    if code in _FULL or text.startswith(_SQLITE_FULL):
+        return "out of room"
+    if code in _AWAY or (code or "").startswith("08") or text.startswith(_SQLITE_AWAY):
+        return "unavailable"
+    # Past SQLAlchemy: the test of an idle connection, or its return to the pool.
+    if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and code is None:
+        return "unavailable"
+    return None
+
+
+def _damaged(error: Exception) -> bool:
+    """Whether SQLite reports that its file is not a database, or is damaged."""
+    said = error.orig if isinstance(error, DBAPIError) else error
+    damage = ("file is not a database", "database disk image is malformed")
+    return isinstance(said, sqlite3.DatabaseError) and str(said).startswith(damage)
+
+
+def _first_line(error: Exception) -> str:
+    said = error.orig if isinstance(error, DBAPIError) else error
+    return (str(said).strip().splitlines() or ["no answer"])[0]
+
+
+class WriterLock:
+    """One writer at a time among the threads of this process: SQLite's own waiting is not fair."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._owner: int | None = None
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        if self._owner == threading.get_ident():
+            raise RuntimeError("this thread is writing already; a write within a write would wait for itself")
+        if not self._lock.acquire(timeout=BUSY_TIMEOUT_S):
+            raise Unavailable("the database is busy with another write; try again", retry_after_s=2)
+        self._owner = threading.get_ident()
+        try:
+            yield
+        finally:
+            self._owner = None
+            self._lock.release()
+
+
+_locks: WeakValueDictionary[str, WriterLock] = WeakValueDictionary()
+_locks_guard = threading.Lock()
+
+
+def writer_lock(url: URL) -> WriterLock:
+    """The lock of a SQLite file, the same for every `Database` on it in this process."""
+    path = str(Path(url.database or "").resolve())
+    with _locks_guard:
+        lock = _locks.get(path)
+        if lock is None:
+            lock = _locks[path] = WriterLock()
+        return lock
+
 
 MIGRATIONS = Path(__file__).resolve().parents[2] / "migrations"
 _MIGRATION_LOCK = 0x65646765  # any constant number: Postgres advisory locks have no names

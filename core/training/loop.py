@@ -40,7 +40,7 @@ from edgefront.core.training.checkpoint import (
 )
 from edgefront.core.training.distributed import Meter, Ranks, gradients_kept, share
 from edgefront.core.training.optimizers import learning_rate, make_optimizer, set_learning_rate
-from edgefront.core.training.parametrisation import initialise
+from edgefront.core.training.parametrisation import begin_with, initialise, load_teacher
 from edgefront.core.training.run_folder import (
     CHECKPOINTS,
     Journal,
@@ -50,7 +50,6 @@ from edgefront.core.training.run_folder import (
     with_vocabulary,
     write_limit,
 )
-from edgefront.core.training.start import begin_with, load_teacher
 from edgefront.core.training.step import (
     Objective,
     Validation,

@@ -1,14 +1,17 @@
-"""Public requests and responses about predictions: what a model would take on a device, without measuring it."""
+"""Public requests and responses about predictions: what a model would take on a device, without measuring it;
+what a job would take, before it is submitted; and answers about several targets beside each other.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.wire.agent import Name
-from edgefront.core.wire.jobs import TrainingBudget
+from edgefront.core.states import TargetState
+from edgefront.core.wire.agent import Identifier, Name
+from edgefront.core.wire.jobs import JobRequest, TrainingBudget
 from edgefront.core.wire.messages import View
 
 
@@ -120,3 +123,156 @@ class PredictionsView(View):
     perplexity_of: str = ""
     """Data, split and training that predicted perplexities are of; empty where none is predicted."""
     predictions: tuple[PredictionView, ...]
+
+
+MAX_TARGETS = 8
+
+
+class ComparedTarget(View):
+    """One of the targets; ratios are against the first of them."""
+
+    target_id: Identifier
+    target: str
+    job_id: Identifier
+    job_name: str
+    device: str
+    """Device or device class."""
+    protocol: MeasurementProtocol
+    state: TargetState
+    shared: int
+    """Architectures of the comparison that are measured here and on the first target."""
+    latency_ratio: float | None
+    """Median over them: 1.5 is half as much again as on the first target. Where there is none, over those that are
+    predicted on one of the two; None without either."""
+    latency_ratio_low: float | None = None
+    """Ends of its 95 % interval: medians over those models whose launches tell theirs on both; None where none do."""
+    latency_ratio_high: float | None = None
+    memory_ratio: float | None
+
+
+class ComparedEntry(View):
+    """What an architecture takes on one of the targets."""
+
+    candidate_id: Identifier | None
+    """None: another job measured it on the same device by the same protocol, or it is predicted."""
+    predicted: bool = False
+    """It was not measured there: as predicted, with half of the 95 % interval of one launch."""
+    on_frontier: bool
+    latency_ms: float
+    latency_half_width_ms: float | None
+    memory_bytes: int
+
+
+class ComparedArchitecture(View):
+    digest: str
+    architecture: dict[str, Any]
+    decoder_parameters: int
+    total_parameters: int
+    perplexity: float | None
+    """As predicted; None where no quality law covers it. Of a law that knows no perplexity of these data, the ratio to
+    that of `relative_to`."""
+    law: str | None
+    relative_to: str | None = None
+    train_tokens: float | None = None
+    label: str = ""
+    """What the perplexity is of, in about six words."""
+    baseline: bool = False
+    """A baseline of one of the targets."""
+    entries: tuple[ComparedEntry | None, ...]
+    """In the order of the targets; None where it is neither measured nor can be predicted."""
+
+
+class ComparisonView(View):
+    """Every architecture on the frontier of at least one of the targets, and their baselines, by rising decoder
+    parameters.
+    """
+
+    targets: tuple[ComparedTarget, ...]
+    architectures: tuple[ComparedArchitecture, ...]
+    perplexity_of: str = ""
+    """Data, split and training that predicted perplexities are of; empty where nothing is predicted."""
+    note: str = ""
+    """What a person should know: passes, runtimes or number formats that differ."""
+
+
+Source = Literal["predicted", "measured", "flops", "unknown"]
+
+
+class Refusal(View):
+    """One reason why the job would be refused, as the problem document of a submission has it."""
+
+    status: int
+    kind: str
+    detail: str
+    field: str = ""
+    value: Any = None
+    allowed: str = ""
+
+
+class Count(View):
+    """How many are expected, and how many there can be at most."""
+
+    expected: int
+    at_most: int
+
+
+class StockEstimate(View):
+    """What a baseline is predicted to take on the target's device: medians, and the ends of the 95 % interval."""
+
+    name: str
+    """In words, as in `4 layers`."""
+    latency_ms: float
+    latency_low_ms: float
+    latency_high_ms: float
+    memory_bytes: float
+
+
+class TargetEstimate(View):
+    """One target. Launches that are known already are not counted: they are not repeated."""
+
+    name: str
+    device: str
+    """Device or device class, as asked for."""
+    baseline_launches: int
+    """Further launches of the baselines, each up to its repeats."""
+    candidates: Count
+    """Proposed by the search, each with its first launch."""
+    refinements: Count
+    """Further launches where the frontier is uncertain."""
+    launches: Count
+    """All of them."""
+    seconds_per_launch: float | None
+    seconds_from: Source
+    """predicted: from measurements of this device by this protocol; measured: their pace, where they are too few to
+    predict from; flops: from the speed that the device, or its class, reached by other protocols; unknown: nothing was
+    measured there."""
+    minutes: float | None
+    """Of the expected launches, with the time in which the search computes, if the device has no other work."""
+    minutes_at_most: float | None
+    note: str
+    """What a person should know; mostly empty."""
+    stock: tuple[StockEstimate, ...] = ()
+    """The smallest baseline and the largest, to choose limits by; empty where nothing can be predicted."""
+
+
+class JobEstimate(View):
+    """What a job would take; nothing is stored."""
+
+    request: JobRequest
+    """With what it leaves open settled as a submission would."""
+    refusals: tuple[Refusal, ...]
+    """Everything that a submission would be refused for; empty: it would be accepted."""
+    targets: tuple[TargetEstimate, ...]
+    """Without those that would be refused."""
+    launches: Count
+    minutes: float | None
+    """Targets on one device are measured after each other, others at the same time; None if any is unknown."""
+    minutes_at_most: float | None
+    candidates: Count
+    """Stored in all, baselines included."""
+    event_bytes: Count
+    """Of the job's log, which the event stream and the pages read."""
+    model_bytes: int | None
+    """A candidate's model file in float32, in the mean; made when it is downloaded. None if the job is refused."""
+    note: str = ""
+    """What a person should know: that the quality law is of other data than the job's."""

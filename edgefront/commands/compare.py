@@ -11,7 +11,7 @@ from edgefront.commands.base import Session
 from edgefront.commands.options import JobId, LimitOptions
 
 if TYPE_CHECKING:
-    from edgefront.core.wire.comparisons import ComparisonView
+    from edgefront.core.wire.predictions import ComparisonView
 
 
 _SEPARATOR = "/"

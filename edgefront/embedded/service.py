@@ -131,7 +131,7 @@ class EmbeddedService:
         from edgefront.core.store.database import Database
 
         self._go_on()
-        from edgefront.workers.embedded import EmbeddedWorker
+        from edgefront.workers.app import EmbeddedWorker
         from edgefront.workers.training.launch import stop_all
 
         self._go_on()

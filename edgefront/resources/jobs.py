@@ -19,9 +19,9 @@ from edgefront.core.files import whole_file
 from edgefront.core.states import ENDED_JOBS
 from edgefront.core.validation import checked
 from edgefront.core.wire.candidates import CandidatePage, CandidateView, FrontierView, Group, LaunchView
-from edgefront.core.wire.estimates import JobEstimate
 from edgefront.core.wire.jobs import AddedTargetRequest, JobPage, JobRequest, JobView
 from edgefront.core.wire.messages import Event
+from edgefront.core.wire.predictions import JobEstimate
 from edgefront.core.wire.recommendations import ChoicesView, RecommendationView
 from edgefront.resources.repeated import follow_log, pages, until_ended
 from edgefront.transport import Transport, segment

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from edgefront.client import Client
-    from edgefront.core.wire.estimates import Count, JobEstimate, TargetEstimate
+    from edgefront.core.wire.predictions import Count, JobEstimate, TargetEstimate
     from edgefront.show.fitting import FittingTable
 
 

@@ -13,7 +13,7 @@ import pytest
 from edgefront.agents.device.cores import Core, CorePlan, described, numbers, parse_cores, ranked
 from edgefront.agents.device.kernel import kernel_facts
 from edgefront.core.errors import InvalidInput
-from edgefront.core.measurement.ceiling import MAX_MHZ
+from edgefront.core.measurement.plausible import MAX_MHZ
 
 
 def tree(folder: Path, *cores: dict[str, str]) -> Path:

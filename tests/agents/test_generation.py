@@ -299,7 +299,7 @@ def test_onnxruntime_writes_keys_and_values_where_they_are(weights: Path, name: 
     """One buffer, as long as the generation: the context stays at its beginning, and every token is written behind it.
     Blocks with a window keep no more than it sees, and are copied.
     """
-    from edgefront.agents.measuring.runtimes.onnx_generation import OnnxGenerator
+    from edgefront.agents.measuring.runtimes.onnx_runtime import OnnxGenerator
 
     asked = protocol(memory_length=13)
     model = OnnxGenerator(request(weights, MODELS[name], asked))

@@ -19,7 +19,7 @@ from edgefront.agents.measuring.failures import reason_of
 from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.agents.measuring.runtimes import llama_cpp, onnx_runtime
 from edgefront.core.errors import MeasurementError
-from edgefront.core.measurement.ceiling import GPU_GFLOPS
+from edgefront.core.measurement.plausible import GPU_GFLOPS
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.wire.agent import RuntimeFacts
 

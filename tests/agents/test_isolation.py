@@ -213,8 +213,8 @@ def test_a_spawned_child_measures_the_same(weights, tmp_path):
     """The way of GPUs and of other systems, here on the CPU."""
     from edgefront.agents.measuring.measure import run_spawned
     from edgefront.agents.measuring.request import LaunchRequest
+    from edgefront.core.graph.formats import WeightCache
     from edgefront.core.graph.parameters import parameters
-    from edgefront.core.graph.weights import WeightCache
 
     model: Architecture = subjects.gpt()
     cache = WeightCache(weights)

@@ -13,7 +13,7 @@ from running_client import BOARD, Running
 from edgefront import exits
 from edgefront.api.docs.examples import example
 from edgefront.core.errors import InvalidInput
-from edgefront.core.search.lts import LtsSettings
+from edgefront.core.search.evolution import LtsSettings
 from edgefront.core.spaces.catalogue import space
 from edgefront.core.spaces.formatting import architecture_in_words
 from edgefront.core.wire.predictions import PredictedView

@@ -17,7 +17,7 @@ from edgefront.agents.device.probe import gpus, try_runtime
 from edgefront.agents.measuring.measure import Measurer
 from edgefront.agents.measuring.memory_probes import AllocatorMeter, DeviceMeter, PeakMemoryMeter
 from edgefront.core.cost.costs import costs
-from edgefront.core.measurement.ceiling import (
+from edgefront.core.measurement.plausible import (
     ACCELERATOR_BYTES,
     ACCELERATOR_FLOPS_FLOAT32,
     GPU_GB,

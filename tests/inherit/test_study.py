@@ -22,12 +22,11 @@ from edgefront.core.errors import InvalidInput, NotFound
 from edgefront.core.evaluation.package import CUTS, WEIGHTS, read_package
 from edgefront.core.graph.export import write_safetensors
 from edgefront.core.graph.parameter_values import GivenValues
-from edgefront.core.inherit.cuts import HeldOut
+from edgefront.core.inherit.cuts import HeldOut, inherited
 from edgefront.core.inherit.importance import Importance
 from edgefront.core.inherit.law_file import read_law
 from edgefront.core.inherit.parts import part_of, random_part, stated
 from edgefront.core.inherit.study import StudySettings, inherited_from, read_study, study_cuts
-from edgefront.core.inherit.tensors import inherited
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load
 from edgefront.core.quality.stored import to_text

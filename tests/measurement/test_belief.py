@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefront.core.measurement.ceiling import (
+from edgefront.core.measurement.plausible import (
     ACCELERATOR_BYTES,
     CORE_GB,
     CORE_GFLOPS,
@@ -21,9 +21,11 @@ from edgefront.core.measurement.ceiling import (
     MAX_MHZ,
     PROCESSOR_BYTES,
     PROCESSOR_FLOPS,
+    Work,
     ceiling,
+    implausible,
+    over_time_too_early,
 )
-from edgefront.core.measurement.plausible import Work, implausible, over_time_too_early
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LatencySamples, LaunchResult, PeakMemory
 from edgefront.core.measurement.statistics import (

@@ -12,7 +12,7 @@ from edgefront.agents.measuring.energy import EnergyMeter
 from edgefront.agents.measuring.measure import Measurer
 from edgefront.agents.measuring.memory_probes import meter_for
 from edgefront.core.errors import MeasurementError
-from edgefront.core.measurement.ceiling import ACCELERATOR_BYTES, ceiling
+from edgefront.core.measurement.plausible import ACCELERATOR_BYTES, ceiling
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.provider import Provider
 from edgefront.core.services.measuring.plausibility import _memory_bytes

@@ -20,8 +20,8 @@ from tiny_models import (
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.build import build
+from edgefront.core.graph.formats import WeightCache
 from edgefront.core.graph.parameters import parameters
-from edgefront.core.graph.weights import WeightCache
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import fill
 from edgefront.core.spaces.architecture import Architecture

@@ -14,10 +14,9 @@ import pytest
 from test_gguf_families import gpt2
 
 from edgefront.core.errors import InvalidInput
-from edgefront.core.graph.formats import encode
+from edgefront.core.graph.formats import WeightCache, encode
 from edgefront.core.graph.gguf import cached_gguf
 from edgefront.core.graph.model_file import file_name, formats_of, write_model
-from edgefront.core.graph.weights import WeightCache
 from edgefront.core.number_formats import GgufFormat
 from edgefront.core.spaces.architecture import Architecture
 
@@ -66,7 +65,7 @@ def test_processes_that_write_files_of_one_cache_at_once_all_get_whole_ones(
     program = (
         "import sys, gguf\n"
         "from edgefront.core.graph.gguf import cached_gguf\n"
-        "from edgefront.core.graph.weights import WeightCache\n"
+        "from edgefront.core.graph.formats import WeightCache\n"
         "from edgefront.core.spaces.architecture import Architecture\n"
         "for turn in range(3):\n"
         "    for text in sys.argv[3:]:\n"

@@ -13,10 +13,10 @@ from tiny_models import lively_weights
 
 from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.errors import InvalidInput
+from edgefront.core.graph.formats import WeightCache
 from edgefront.core.graph.gguf import cached_gguf, write_gguf
 from edgefront.core.graph.model_file import check_format
 from edgefront.core.graph.parameter_values import GivenValues
-from edgefront.core.graph.weights import WeightCache
 from edgefront.core.number_formats import GgufFormat
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.gguf import gguf_fault, gguf_form

@@ -18,11 +18,10 @@ from edgefront.core.cost.costs import CostOptions, costs
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.graph.build import build
 from edgefront.core.graph.export import write_onnx
-from edgefront.core.graph.formats import is_linear_map, quantise_int4
+from edgefront.core.graph.formats import WeightCache, is_linear_map, quantise_int4
 from edgefront.core.graph.parameter_values import GivenValues
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.graph.state import GraphOptions
-from edgefront.core.graph.weights import WeightCache
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.prediction.memory import weight_bytes
 

@@ -21,6 +21,7 @@ from edgefront.core.graph.build import build
 from edgefront.core.graph.formats import (
     RANDOM_SCALE,
     Format,
+    WeightCache,
     bytes_of,
     encode,
     format_of,
@@ -31,7 +32,6 @@ from edgefront.core.graph.parameter import ParameterSpec
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.graph.random_values import CHUNK, values
 from edgefront.core.graph.state import GraphOptions
-from edgefront.core.graph.weights import WeightCache
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import Int8Linear, fill
 from edgefront.core.number_formats import GGUF_BLOCKS

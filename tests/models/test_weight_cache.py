@@ -17,13 +17,13 @@ import pytest
 from tiny_models import adaptive
 
 from edgefront.core.errors import InvalidInput, Unavailable
-from edgefront.core.graph import weights
+from edgefront.core.graph import formats
 from edgefront.core.graph.build import build
+from edgefront.core.graph.formats import WeightCache
 from edgefront.core.graph.parameter import ParameterSpec
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.graph.random_values import CHUNK, values
 from edgefront.core.graph.state import GraphOptions
-from edgefront.core.graph.weights import WeightCache
 
 SMALL = ParameterSpec("blocks.0.up.weight", (7, 3))
 LARGE = ParameterSpec("blocks.0.up.weight", (CHUNK // 8 + 1, 17))
@@ -65,7 +65,7 @@ def test_processes_that_grow_the_same_file_at_once_all_read_right_values(tmp_pat
         import numpy as np
         from edgefront.core.graph.parameter import ParameterSpec
         from edgefront.core.graph.random_values import values
-        from edgefront.core.graph.weights import WeightCache
+        from edgefront.core.graph.formats import WeightCache
         cache, turn = WeightCache(sys.argv[1]), int(sys.argv[2])
         sys.stdin.read()  # all start together
         for step in range(1, 40):
@@ -121,7 +121,7 @@ def test_a_seed_in_use_is_never_dropped(tmp_path: Path) -> None:
 
 def _disk_with_room_for(monkeypatch: pytest.MonkeyPatch, folder: Path, limit: int) -> None:
     """Appending fails with "no space left" as soon as the folder holds `limit` bytes."""
-    real = weights.chunks
+    real = formats.chunks
 
     def chunks(*arguments: Any) -> Iterator[Any]:
         for chunk in real(*arguments):
@@ -129,7 +129,7 @@ def _disk_with_room_for(monkeypatch: pytest.MonkeyPatch, folder: Path, limit: in
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             yield chunk
 
-    monkeypatch.setattr(weights, "chunks", chunks)
+    monkeypatch.setattr(formats, "chunks", chunks)
 
 
 def test_a_full_disk_is_an_error_that_names_the_place_and_loses_nothing(

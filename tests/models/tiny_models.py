@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from onnx import ModelProto
 
 from edgefront.core.graph.build import EXTERNAL_FOLDER
+from edgefront.core.graph.formats import WeightCache
 from edgefront.core.graph.parameters import parameters
 from edgefront.core.graph.random_values import values
-from edgefront.core.graph.weights import WeightCache
 from edgefront.core.spaces.architecture import Architecture
 
 LENGTH = 24

@@ -10,9 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefront.core.pareto.frontier import Dominance
-from edgefront.core.pareto.options import MEMORY_SPREAD, Option, OptionLimits
-from edgefront.core.pareto.ratio import Figure
+from edgefront.core.pareto.frontier import MEMORY_SPREAD, Dominance, Figure, Option, OptionLimits
 from edgefront.core.pareto.recommendation import recommend
 from edgefront.core.units import MB
 

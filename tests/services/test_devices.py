@@ -12,7 +12,7 @@ from concurrency import at_once
 from lease_world import START, World, facts
 
 from edgefront.core.errors import Conflict, Forbidden, Gone, NotFound, Unauthenticated
-from edgefront.core.measurement.ceiling import CORE_GFLOPS
+from edgefront.core.measurement.plausible import CORE_GFLOPS
 from edgefront.core.services.access import keys
 from edgefront.core.services.access import queries as access
 from edgefront.core.services.access.keys import Principal

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from edgefront.core.errors import SpaceError
 from edgefront.core.spaces.catalogue import spaces
-from edgefront.core.spaces.kinds import ENDS
+from edgefront.core.spaces.gene import ENDS
 from edgefront.core.spaces.layers import LayeredSpace
 from edgefront.core.spaces.space import Genome, SearchSpace
 

@@ -17,7 +17,7 @@ from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.block import Attention, Block, FeedForward, Srupp
 from edgefront.core.spaces.block_stack import StackSpace
 from edgefront.core.spaces.catalogue import BERT, HYBRID, LTS_TRANSFORMER_XL, PAR_32, SRUPP
-from edgefront.core.spaces.kinds import MIN_ATTENTION, MIN_MIXING, MinimumShare
+from edgefront.core.spaces.gene import MIN_ATTENTION, MIN_MIXING, MinimumShare
 from edgefront.core.spaces.models import named_model
 from edgefront.core.spaces.pattern import expand, par_pattern
 

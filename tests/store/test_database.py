@@ -193,7 +193,7 @@ def test_a_database_that_cannot_be_reached_is_unavailable(open_database: Callabl
 def test_a_lost_connection_is_unavailable_and_the_next_session_works(
     postgres_url: str, open_database: Callable[..., Database], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("edgefront.core.store.connection.IDLE_S", 0.0)
+    monkeypatch.setattr("edgefront.core.store.database.IDLE_S", 0.0)
     database = open_database(postgres_url)
     with pytest.raises(Unavailable):
         _lose_the_connection(database)
@@ -251,7 +251,7 @@ def test_a_file_that_is_no_database_is_distinguished_from_an_unavailable_one(
 def test_a_locked_sqlite_file_is_unavailable(
     sqlite_url: str, open_database: Callable[..., Database], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("edgefront.core.store.connection.BUSY_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("edgefront.core.store.database.BUSY_TIMEOUT_S", 0.05)
     first = open_database(sqlite_url)
     # Another process's writer, as far as SQLite can tell: a connection beside the shared lock.
     with first.engine.connect() as outside:

@@ -21,7 +21,7 @@ from edgefront.core.services.tasks import ADVANCE
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate
-from edgefront.workers.embedded import EmbeddedWorker
+from edgefront.workers.app import EmbeddedWorker
 
 
 def settings_for(url: str, home: Path, sweep_s: float = 0.2) -> Settings:

@@ -15,8 +15,8 @@ from simulated_agent import SimulatedAgent, by_size
 from simulated_service import Service, request
 from sqlalchemy import select, text
 
+from edgefront.core.search.evolution import LightweightTransformerSearch
 from edgefront.core.search.interface import Answer, Context, Snapshot
-from edgefront.core.search.lts import LightweightTransformerSearch
 from edgefront.core.services.jobs.queries import demand, jobs
 from edgefront.core.services.search import advance as advancing
 from edgefront.core.services.search import snapshots

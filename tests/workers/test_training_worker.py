@@ -16,8 +16,7 @@ from edgefront.core.services.dispatch import sender
 from edgefront.core.services.trainings.files.folder import mark_deleted
 from edgefront.core.services.trainings.machine import served_queues
 from edgefront.core.store.database import Database
-from edgefront.workers.app import remove_deleted
-from edgefront.workers.embedded import EmbeddedWorker
+from edgefront.workers.app import EmbeddedWorker, remove_deleted
 from edgefront.workers.training.launch import stop_all
 from edgefront.workers.training.run_process import FolderLock
 

@@ -22,8 +22,8 @@ from edgefront.agents.measuring.memory_probes import memory_methods
 from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.agents.measuring.runtimes import Generated
 from edgefront.core.errors import MeasurementError
+from edgefront.core.graph.formats import WeightCache
 from edgefront.core.graph.gguf import cached_gguf
-from edgefront.core.graph.weights import WeightCache
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.provider import Provider
 from edgefront.core.number_formats import KvCache, NumberFormat

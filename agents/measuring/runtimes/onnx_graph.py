@@ -14,8 +14,8 @@ from edgefront.agents.measuring.inputs import Declared, random_indices, random_i
 from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.core.errors import MeasurementError
 from edgefront.core.graph.build import build
+from edgefront.core.graph.formats import WeightCache
 from edgefront.core.graph.state import GraphOptions, Mode, state_specs, writes_in_place
-from edgefront.core.graph.weights import WeightCache
 from edgefront.core.measurement.generation import last_length
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.spaces.architecture import Architecture

@@ -17,9 +17,8 @@ from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.agents.measuring.runtimes import Generated
 from edgefront.agents.measuring.runtimes.onnx_graph import generating, graph, inputs, is_finite, likeliest, starts
 from edgefront.core.errors import MeasurementError
-from edgefront.core.graph.formats import Format, encode
+from edgefront.core.graph.formats import Format, WeightCache, encode
 from edgefront.core.graph.state import state_specs
-from edgefront.core.graph.weights import WeightCache
 from edgefront.core.measurement.protocol import Dtype, MeasurementProtocol
 from edgefront.core.number_formats import QUANTISED, NumberFormat
 from edgefront.core.processes.folders import working_in

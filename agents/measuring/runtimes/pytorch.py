@@ -14,7 +14,7 @@ from edgefront.agents.measuring.memory_probes import memory_methods
 from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.agents.measuring.runtimes import Generated
 from edgefront.core.errors import MeasurementError
-from edgefront.core.graph.weights import WeightCache
+from edgefront.core.graph.formats import WeightCache
 from edgefront.core.nn.context import State
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import fill

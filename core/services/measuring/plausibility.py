@@ -7,9 +7,15 @@ from dataclasses import replace
 from typing import NamedTuple, cast
 
 from edgefront.core.errors import EdgefrontError
-from edgefront.core.measurement.ceiling import ceiling
 from edgefront.core.measurement.passes import generation_passes, protocol_costs
-from edgefront.core.measurement.plausible import Counted, GenerationWork, Work, implausible, over_time_too_early
+from edgefront.core.measurement.plausible import (
+    Counted,
+    GenerationWork,
+    Work,
+    ceiling,
+    implausible,
+    over_time_too_early,
+)
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.provider import Provider
 from edgefront.core.services.measuring.queries.reported import ReportedLaunch, ReportingDevice, Subject

@@ -16,7 +16,7 @@ from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.statistics import LogLaunches, half_width_ms
-from edgefront.core.pareto.ratio import Figure
+from edgefront.core.pareto.frontier import Figure
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_by_id
 from edgefront.core.services.fleet import queries as devices
@@ -33,7 +33,7 @@ from edgefront.core.states import MEASURED_CANDIDATES, CandidateRole, Measuremen
 from edgefront.core.store.database import Database
 from edgefront.core.store.sql import any_of, columns, typed
 from edgefront.core.store.tables import Candidate, Job, Measurement, Target
-from edgefront.core.wire.comparisons import (
+from edgefront.core.wire.predictions import (
     MAX_TARGETS,
     ComparedArchitecture,
     ComparedEntry,

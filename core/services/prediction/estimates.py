@@ -41,8 +41,8 @@ from edgefront.core.states import KeyRole, LaunchState
 from edgefront.core.store.database import Database
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Launch, Measurement
-from edgefront.core.wire.estimates import Count, JobEstimate, Refusal, Source, StockEstimate, TargetEstimate
 from edgefront.core.wire.jobs import JobRequest
+from edgefront.core.wire.predictions import Count, JobEstimate, Refusal, Source, StockEstimate, TargetEstimate
 
 EXAMPLES = 48
 """Architectures that stand for those of the search."""

@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgefront.core.spaces.block import Block
-from edgefront.core.spaces.gene import Gene, Value
-from edgefront.core.spaces.kinds import GENES, WIDTHS, block_of
+from edgefront.core.spaces.gene import GENES, WIDTHS, Gene, Value, block_of
 
 NO_BLOCK = -1
 """Number of a block that is not there."""

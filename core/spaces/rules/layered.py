@@ -11,8 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgefront.core.spaces.block import Block
-from edgefront.core.spaces.gene import Gene, Value
-from edgefront.core.spaces.kinds import ATTENTION, MIN_ATTENTION, SHORT_CONV, UNIFORM, UNIFORM_GENES, MinimumShare
+from edgefront.core.spaces.gene import (
+    ATTENTION,
+    MIN_ATTENTION,
+    SHORT_CONV,
+    UNIFORM,
+    UNIFORM_GENES,
+    Gene,
+    MinimumShare,
+    Value,
+)
 from edgefront.core.spaces.rules.base import NO_BLOCK, Codes, Floats, Genes, Mask, NumberedBlock, Rules, Table, gathered
 
 MAX_MUTATION_RATE = 0.5

@@ -9,8 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefront.core.spaces.gene import Gene, Value
-from edgefront.core.spaces.kinds import GENES, IDENTITY, MIN_ATTENTION, MIN_MIXING, MinimumShare, choices
+from edgefront.core.spaces.gene import GENES, IDENTITY, MIN_ATTENTION, MIN_MIXING, Gene, MinimumShare, Value, choices
 from edgefront.core.spaces.rules.base import NO_BLOCK, Codes, Floats, Genes, Mask, NumberedBlock, Rules, Table, gathered
 
 
