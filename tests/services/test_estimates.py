@@ -13,8 +13,8 @@ from edgefront.core.errors import EdgefrontError
 from edgefront.core.services.prediction.estimates import estimate
 from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.store.tables import Event, Job
-from edgefront.core.wire.estimates import JobEstimate
 from edgefront.core.wire.jobs import JobRequest
+from edgefront.core.wire.predictions import JobEstimate
 
 
 def ask(service: Service, asked: JobRequest) -> JobEstimate:
