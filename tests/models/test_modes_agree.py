@@ -18,7 +18,6 @@ from tiny_models import lively_weights, onnx_session
 
 from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.build import build
-from edgefront.core.graph.formats import WeightCache
 from edgefront.core.graph.state import GraphOptions, Mode, state_specs
 from edgefront.core.spaces.architecture import Architecture
 

@@ -1,4 +1,4 @@
-"""What may be imported before a fork, and what the device and the service need not have."""
+"""What may be imported before a fork."""
 
 from __future__ import annotations
 
@@ -7,13 +7,9 @@ import sys
 import textwrap
 
 
-def _run(program: str) -> None:
-    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True)
-
-
 def test_importing_the_torch_builder_runs_no_operator_and_starts_no_thread() -> None:
     # A process that imported it must stay fit to be forked.
-    _run(
+    program = textwrap.dedent(
         """
         import os, torch, onnxruntime
         from torch.utils._python_dispatch import TorchDispatchMode
@@ -33,3 +29,4 @@ def test_importing_the_torch_builder_runs_no_operator_and_starts_no_thread() -> 
             assert os.listdir("/proc/self/task") == threads
         """
     )
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -69,14 +69,6 @@ def test_a_layer_is_the_weighted_sum_of_its_blocks() -> None:
     torch.testing.assert_close(hidden(mixture), 0.2 * parts[0] + 0.5 * parts[1] + 0.3 * parts[2])
 
 
-def test_a_pass_needs_a_mixture_of_its_layers() -> None:
-    supernet = Supernet(settings(), VOCABULARY)
-    with pytest.raises(RuntimeError, match="needs a mixture"):
-        supernet(tokens(1, 3))
-    with pytest.raises(ValueError, match=r"is \[4, 3\], not \[3, 3\]"), supernet.mixed(one_hot("sfi")):
-        pass
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

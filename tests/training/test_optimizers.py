@@ -307,9 +307,3 @@ def test_inverse_sqrt_is_noam_s() -> None:
 def test_constant_and_a_warm_up_of_all_steps() -> None:
     assert course(Schedule(decay="constant"), 3) == [0.01] * 3
     assert course(Schedule(decay="cosine", warmup=4), 4)[-1] == 0.01
-
-
-@pytest.mark.parametrize("step", [-1, 10])
-def test_a_step_that_there_is_not(step: int) -> None:
-    with pytest.raises(InvalidInput, match="is not one of 10"):
-        learning_rate(Schedule(), 0.1, step, 10)

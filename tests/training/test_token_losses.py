@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from edgefront.core.errors import InvalidInput
-from edgefront.core.nn.dropout import Dropout
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.training.parametrisation import initialise
@@ -147,17 +146,6 @@ def test_spans() -> None:
     log_p = F.log_softmax(subject(some_tokens()), 1)
     ends = [(log_p[row, first, 0] + log_p[row, last, 1]) / -2 for row, (first, last) in enumerate(targets[:2].tolist())]
     torch.testing.assert_close(found, torch.stack([*ends, log_p[2, 7, 0] / -2]))
-
-
-def test_narrow_vectors_are_dropped_where_a_softmax_reads_them() -> None:
-    subject = model(OUTPUTS["narrowing clusters"]).train()
-    hidden, targets = subject(some_tokens(), "none").detach(), some_targets()
-    expected = subject.token_losses(hidden, targets)
-    subject.dropout = Dropout(narrow=0.5)
-    assert not torch.equal(subject.token_losses(hidden, targets), expected)
-    assert not torch.equal(subject.token_losses(hidden, targets, 0.1), expected)
-    subject.eval()
-    assert torch.equal(subject.token_losses(hidden, targets), expected)
 
 
 @pytest.mark.parametrize("target", [VOCABULARY, -1])
