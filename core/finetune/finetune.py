@@ -1,6 +1,6 @@
 """Fine-tuning of encoders as in BERT (Devlin et al. 2019, §4): a fresh head on the trained body, a few epochs.
 
-What the rows are is a task's matter: `core.finetune.classification` and `.answers`.
+What the rows are is a task's matter: `core.finetune.tasks` and `.answers`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ of their own (`Covariance`), and a process with a length scale for each feature,
 | y | `log_perplexity` | ln perplexity of a training, nats a token |
 | x | `inputs` | (12,) features of the shape (`core.quality.features`) |
 | D | `log_tokens` | ln of the training tokens |
-| m(x, D) | `trend` | power laws of shape and tokens (`core.quality.trends`) |
+| m(x, D) | `trend` | power laws of shape and tokens (`core.quality.features`) |
 | g(x), g(x, D) | `Shared` | Matérn 5/2 processes that all tables share |
 | a, s, b | `Deviation.shift`, `.scale`, `.slope` | of one table: y = a + (1 + s) m + b ln D + … |
 | h(x) | `Deviation.shape`, `.embedding` | processes of one table |
@@ -27,9 +27,8 @@ from numpy.typing import NDArray
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.gaussian_process import Kernel, matern52
-from edgefront.core.quality.features import BLOCK_NAMES, NAMES, names_of_blocks
+from edgefront.core.quality.features import BLOCK_NAMES, LOG_TOKENS, NAMES, names_of_blocks
 from edgefront.core.quality.predictor import Origin
-from edgefront.core.quality.trends import LOG_TOKENS
 
 Floats = NDArray[np.float64]
 Places = NDArray[np.int64]

@@ -32,8 +32,7 @@ from edgefront.core.quality.covariance import (
 )
 from edgefront.core.quality.differences import DEVIATIONS, ControlledVariables, differences
 from edgefront.core.quality.differences import NAMES as DIFFERENCE_NAMES
-from edgefront.core.quality.features import NAMES, rounded_features
-from edgefront.core.quality.trends import BudgetTrend, ShapeTrend, Trend
+from edgefront.core.quality.features import NAMES, BudgetTrend, ShapeTrend, Trend, rounded_features
 
 Floats = NDArray[np.float64]
 

@@ -224,9 +224,8 @@ def finetune(
     need("finetune", "torch")
     machine.use_threads()
     package = session.held.enter_context(package_of(model))
-    from edgefront.core.finetune.answers import answer_questions, read_questions
-    from edgefront.core.finetune.classification import classify, read_table
     from edgefront.core.finetune.finetune import FineTuning
+    from edgefront.core.finetune.tasks import answer_questions, classify, read_questions, read_table
 
     settings = FineTuning.parse(
         {"epochs": epochs, "rows": rows, "lr": lr, "max_length": max_length, "seed": seed, "precision": precision}

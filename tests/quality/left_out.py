@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from edgefront.core.quality import study as studies
 from edgefront.core.quality.covariance import Rows
 from edgefront.core.quality.differences import NAMES
+from edgefront.core.quality.features import BudgetTrend
 from edgefront.core.quality.scaling_law import OwnTrainings, ScalingLaw
 from edgefront.core.quality.shipped import law_named
 from edgefront.core.quality.study import Study
-from edgefront.core.quality.trends import BudgetTrend
 from edgefront.core.statistics import Z_95
 
 Floats = NDArray[np.float64]

@@ -22,7 +22,7 @@ from edgefront.core.errors import EdgefrontError, InvalidInput
 from edgefront.core.evaluation.package import write_package
 from edgefront.core.evaluation.perplexity import first_token, perplexity
 from edgefront.core.evaluation.translation import bleu, translate
-from edgefront.core.finetune.answers import Question
+from edgefront.core.finetune.tasks import Question
 from edgefront.core.recipes.recipe import Evaluation, Recipe
 
 

@@ -18,14 +18,6 @@ from tokenizers import models, pre_tokenizers
 from edgefront.core.data.tokenizers.bpe import Pieces
 from edgefront.core.data.tokenizers.tokenizers import Bytes
 from edgefront.core.errors import Diverged, InvalidInput
-from edgefront.core.finetune.answers import (
-    Question,
-    _Layout,
-    answer_questions,
-    read_questions,
-    word_spans,
-)
-from edgefront.core.finetune.classification import Examples, classify, read_table
 from edgefront.core.finetune.finetune import (
     FineTuning,
     Row,
@@ -41,6 +33,16 @@ from edgefront.core.finetune.finetune import (
     spearman,
     squad_scores,
     with_head,
+)
+from edgefront.core.finetune.tasks import (
+    Examples,
+    Question,
+    _Layout,
+    answer_questions,
+    classify,
+    read_questions,
+    read_table,
+    word_spans,
 )
 from edgefront.core.nn.dropout import NO_DROPOUT, Dropout
 from edgefront.core.nn.model import LanguageModel
