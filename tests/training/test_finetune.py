@@ -180,10 +180,10 @@ def test_pairs_are_laid_out_as_in_bert(tmp_path: Path) -> None:
     found = classify(model, tokenizer, pairs, pairs, FineTuning(epochs=1, rows=2, max_length=8))
     assert set(found.scores) == {"accuracy", "f1", "matthews"}
 
-    from edgefront.core.finetune import classification
+    from edgefront.core.finetune import tasks
 
     cls, sep = tokenizer.special["<cls>"], tokenizer.special["<sep>"]
-    for row in classification._rows(found.model, tokenizer, pairs, {"0": 0, "1": 1}, 8):
+    for row in tasks._rows(found.model, tokenizer, pairs, {"0": 0, "1": 1}, 8):
         seen.append(row)
         split = row.tokens.index(sep)
         assert (row.tokens[0], row.tokens[-1], len(row.tokens) <= 8) == (cls, sep, True)
