@@ -10,7 +10,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from edgefront.core.pareto.frontier import Figure, Ratio, checked_points
+from edgefront.core.pareto.frontier import checked_points
+from edgefront.core.pareto.options import Figure, Ratio
 
 MARGIN = 1.1
 """The reference point lies this factor beyond the worst baseline."""

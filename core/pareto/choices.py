@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgefront.core.pareto.frontier import Option
+from edgefront.core.pareto.options import Option
 
 RUNNERS_UP = 5
 

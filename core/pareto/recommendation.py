@@ -14,9 +14,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from edgefront.core.pareto import sentences
-from edgefront.core.pareto.frontier import (
+from edgefront.core.pareto.frontier import Dominance
+from edgefront.core.pareto.options import (
     By,
-    Dominance,
     LimitName,
     Move,
     Option,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edgefront.core.pareto.frontier import NAMES, UNITS, Move, Option, OptionLimits, QualityRatio, Ratio, difference
+from edgefront.core.pareto.options import NAMES, UNITS, Move, Option, OptionLimits, QualityRatio, Ratio, difference
 from edgefront.core.units import MB, plain, rounded
 
 MISTAKEN_UNIT_FACTOR = 100.0

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from edgefront.core.pareto.frontier import Figure
+from edgefront.core.pareto.options import Figure
 from edgefront.core.spaces.formatting import layers_in_words, spread, stack_in_words
 from edgefront.core.states import CandidateRole
 from edgefront.core.wire.candidates import CandidateView, FrontierView

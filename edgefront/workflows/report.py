@@ -18,7 +18,7 @@ from edgefront.core.errors import EdgefrontError, InvalidInput, NotFound
 from edgefront.core.files import whole_file
 from edgefront.core.measurement.protocol import LATENCY_NAMES
 from edgefront.core.measurement.variants import measure_command
-from edgefront.core.pareto.frontier import OptionLimits
+from edgefront.core.pareto.options import OptionLimits
 from edgefront.core.states import ENDED_JOBS
 from edgefront.core.wire.candidates import LaunchView
 from edgefront.core.wire.jobs import TargetView

@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 from edgefront.core.errors import InvalidInput, NotFound, TooLarge
 from edgefront.core.measurement.record import Milliseconds
 from edgefront.core.measurement.statistics import LaunchVariance, LogLaunches, relative_half_width
-from edgefront.core.pareto.frontier import MEMORY_SPREAD, Figure, Ratio
+from edgefront.core.pareto.options import MEMORY_SPREAD, Figure, Ratio
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.units import MB
 from edgefront.core.validation import checked, existing, invalid_input, printable

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefront.core.pareto.frontier import MEMORY_SPREAD, Dominance, Figure, Option, OptionLimits
+from edgefront.core.pareto.frontier import Dominance
+from edgefront.core.pareto.options import MEMORY_SPREAD, Figure, Option, OptionLimits
 from edgefront.core.pareto.recommendation import recommend
 from edgefront.core.units import MB
 

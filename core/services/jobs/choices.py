@@ -16,7 +16,7 @@ from edgefront.core.measurement.variants import format_of, measure_command, plac
 from edgefront.core.number_formats import BITS
 from edgefront.core.pareto import choices as pure
 from edgefront.core.pareto import recommendation, sentences
-from edgefront.core.pareto.frontier import MEMORY_SPREAD, Figure, Option, OptionLimits
+from edgefront.core.pareto.options import MEMORY_SPREAD, Figure, Option, OptionLimits
 from edgefront.core.published import PublishedModel, format_loss, published_models, score_tables
 from edgefront.core.quality.shipped import family, law_named
 from edgefront.core.services.access.keys import Principal

@@ -8,16 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from edgefront.core.cost.shapes import Shapes
-from edgefront.core.pareto.frontier import (
-    MEMORY_SPREAD,
-    UNITS,
-    Dominance,
-    Figure,
-    Option,
-    OptionLimits,
-    Ratio,
-    independent,
-)
+from edgefront.core.pareto.frontier import Dominance
+from edgefront.core.pareto.options import MEMORY_SPREAD, UNITS, Figure, Option, OptionLimits, Ratio, independent
 from edgefront.core.pareto.recommendation import Recommendation, recommend
 from edgefront.core.quality.predictor import PerplexityPredictor
 from edgefront.core.services.jobs.comparison import starts_from_model

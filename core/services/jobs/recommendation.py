@@ -14,7 +14,7 @@ from edgefront.core.errors import InvalidInput
 from edgefront.core.graph.model_file import NUMBERS, ModelFormat, formats_of
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.statistics import launches_needed
-from edgefront.core.pareto.frontier import Option, OptionLimits
+from edgefront.core.pareto.options import Option, OptionLimits
 from edgefront.core.pareto.recommendation import Recommendation
 from edgefront.core.quality.cut_law import CutLaw
 from edgefront.core.quality.predictor import PerplexityPredictor

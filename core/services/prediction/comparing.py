@@ -16,7 +16,7 @@ from edgefront.core.errors import InvalidInput
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.statistics import LogLaunches, half_width_ms
-from edgefront.core.pareto.frontier import Figure
+from edgefront.core.pareto.options import Figure
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_by_id
 from edgefront.core.services.fleet import queries as devices
