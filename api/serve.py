@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import resource
 import socket
 import ssl
 import threading
@@ -122,10 +123,6 @@ def allow_connections(settings: Settings) -> int:
     connections it can then have, `http.connections` at most.
     """
     connections = settings.http.connections
-    try:
-        import resource
-    except ImportError:  # Windows has no such limit
-        return connections
     files = connections + FILES + BACKLOG
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= files:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -122,12 +121,20 @@ def lock_open(descriptor: int, *, shared: bool) -> bool:
     """Locks an open file until it is closed, unless anybody holds a lock on it; shared ones may be held by several.
     Whether that could be done at once.
     """
-    if sys.platform == "win32":
-        return True  # there an open file cannot be removed
-    import fcntl
+    import fcntl  # which Windows lacks, where clients run
 
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
+
+
+def sync(path: Path) -> None:
+    """Makes a file's bytes, or a folder's entries, last through a power failure, where the system can."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some network file systems cannot
+            os.fsync(handle)
+    finally:
+        os.close(handle)

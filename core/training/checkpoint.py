@@ -11,7 +11,6 @@ What is random in a training is a function of seed and step, so no generator's s
 from __future__ import annotations
 
 import errno
-import os
 import pickle
 import shutil
 from collections.abc import Mapping
@@ -26,6 +25,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from edgefront.core.errors import InvalidInput, Unavailable
+from edgefront.core.files import sync
 from edgefront.core.training.distributed import Ranks
 
 MODEL, OPTIMIZER, TRAINER = "model.safetensors", "optimizer.pt", "trainer.json"
@@ -101,10 +101,10 @@ class Checkpoints:
             ranks.wait()
             if ranks.is_first:
                 for path in (*part.iterdir(), part):
-                    _sync(path)
+                    sync(path)
                 self._remove(final)
                 part.rename(final)
-                _sync(self.folder)
+                sync(self.folder)
                 self._prune(progress)
         except (OSError, SafetensorError, RuntimeError) as error:
             if ranks.is_first:
@@ -171,17 +171,6 @@ def _load(checkpoint: Path, name: str) -> Any:
         ) from None
     except (OSError, RuntimeError, ValueError, EOFError) as error:
         raise _unreadable(checkpoint, error) from error
-
-
-def _sync(path: Path) -> None:
-    if path.is_dir() and os.name == "nt":
-        return  # Windows cannot open a folder
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # some network file systems cannot
-            os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _unwritten(path: Path, error: Exception) -> Unavailable:

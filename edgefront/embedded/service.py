@@ -304,9 +304,8 @@ def _bound(host: str, port: int) -> socket.socket:
         raise _bad_host(host, error.strerror or str(error)) from None
     made = socket.socket(family, kind, protocol)
     try:
-        if os.name == "posix":
-            # A port with connections in TIME_WAIT may be reused at once.
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # A port with connections in TIME_WAIT may be reused at once.
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(place)
         made.listen(128)
         made.set_inheritable(False)

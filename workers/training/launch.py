@@ -11,7 +11,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -91,8 +90,6 @@ def stop_all(home: Path, timeout_s: float) -> bool:
 
     Returns whether all have ended in time; the others will end later.
     """
-    if sys.platform == "win32":
-        return True
     reported: set[str] = set()
     end = time.monotonic() + timeout_s
     while alive := running(home):

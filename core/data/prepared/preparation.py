@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 from collections.abc import Iterable, Mapping
 from itertools import islice
@@ -29,7 +28,7 @@ from edgefront.core.data.sources.data_set import DataSet
 from edgefront.core.data.sources.text import Counts
 from edgefront.core.data.tokenizers.tokenizers import Tokenizer
 from edgefront.core.errors import InvalidInput, NotFound
-from edgefront.core.files import locked, refusing_full_disk, sha256, whole_file
+from edgefront.core.files import locked, refusing_full_disk, sha256, sync, whole_file
 
 _CHUNK = 1 << 20
 
@@ -82,7 +81,7 @@ def prepare(
             draft.rename(folder)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
-        _sync_folder(home)
+        sync(home)
     return open_prepared(folder)
 
 
@@ -170,7 +169,7 @@ def _write(
     )
     with whole_file(folder / MANIFEST) as file:
         file.write((manifest.model_dump_json(indent=2, exclude_none=True) + "\n").encode())
-    _sync_folder(folder)
+    sync(folder)
 
 
 def _check_text(plan: PreparationPlan, progress: Progress) -> None:
@@ -223,13 +222,3 @@ def _tokenizer(plan: PreparationPlan, splits: Mapping[str, Parts], folder: Path,
     tokenizer = plan.given or make_tokenizer(plan.level, texts, plan.vocab_size, all_bytes=plan.alphabet == "all")
     tokenizer.save(folder)
     return tokenizer
-
-
-def _sync_folder(folder: Path) -> None:
-    """Makes the folder's entries last through a power failure, where the system can."""
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import socket
-import sys
 from functools import lru_cache
 
 from edgefront.core.processes.gpus import listed_gpus
@@ -36,8 +35,6 @@ def machine_of(settings: Settings) -> Machine:
 
 def cannot_train(settings: Settings) -> str | None:
     """The reason why no training can run here; None if one can."""
-    if sys.platform == "win32":
-        return "trainings run on Linux and macOS"
     if settings.training.command is None and importlib.util.find_spec("torch") is None:
         return "a training needs torch, which is not installed: pip install 'edgefront-lm[train]'"
     return None
