@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import IO, Annotated, Any, Literal
 
@@ -13,7 +12,6 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from edgefront.api.candidates import tables
-from edgefront.api.context import Context
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import BINARY, answer, errors, kept
 from edgefront.api.http.auth import Here, Reader
@@ -26,7 +24,6 @@ from edgefront.api.http.parameters import (
     TargetName,
 )
 from edgefront.api.http.threads import ThreadRoute
-from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.jobs import candidates, frontier, points, views
 from edgefront.core.services.jobs.candidates import DERIVED, SORTABLE, CandidateFilter, PageRequest
 from edgefront.core.services.prediction.predictions import candidate_parts
@@ -137,8 +134,12 @@ async def list_candidates(
     """The filters are combined by and, as in "measured, on the frontier, under 50 ms and 300 MB"."""
     if format == "json":
         page = PageRequest(cursor, limit, offset, around)
-        read = partial(candidates.list_candidates, job_id=job_id, filters=filters, sort=sort, page=page)
-        return await run_in_threadpool(_page, here, person, read)
+
+        def read() -> Response:
+            with here.database.read() as session:
+                return send_view(candidates.list_candidates(session, person, job_id, filters, sort, page))
+
+        return await run_in_threadpool(read)
     rows = partial(candidates.export_rows, principal=person, job_id=job_id, filters=filters, sort=sort)
     write = partial(tables.write_export, here.database, rows, format)
     # Written whole before it is sent: a slow reader must not hold a database connection.
@@ -161,12 +162,6 @@ class _Export(StreamingResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._file:
             await super().__call__(scope, receive, send)
-
-
-def _page(here: Context, person: Principal, page: Callable[..., CandidatePage]) -> Response:
-    with here.database.read() as session:
-        view = page(session, person)
-    return send_view(view)
 
 
 @router.get(

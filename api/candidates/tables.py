@@ -126,17 +126,13 @@ def _text(value: Any) -> Any:
 
 
 def _write_parquet(file: IO[bytes], rows: Iterator[dict[str, Any]]) -> None:
-    schema = _schema()
+    # Types are fixed: a first batch without measurements must not get a column of type null.
+    schema = pa.schema(
+        [pa.field(name, _type(name), metadata={"description": meaning}) for name, meaning in EXPORT_COLUMNS]
+    )
     with pq.ParquetWriter(file, schema, compression="zstd") as writer:
         while batch := list(islice(rows, BATCH)):
             writer.write_table(pa.Table.from_pylist(batch, schema))
-
-
-def _schema() -> pa.Schema:
-    """Types are fixed: a first batch without measurements must not get a column of type null."""
-    return pa.schema(
-        [pa.field(name, _type(name), metadata={"description": meaning}) for name, meaning in EXPORT_COLUMNS]
-    )
 
 
 def _type(name: str) -> pa.DataType:

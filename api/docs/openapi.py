@@ -106,14 +106,6 @@ _KEPT: list[Any] = []
 _MARK = "edgefront example "
 
 
-def _restore_examples(responses: dict[str, Any]) -> None:
-    for response in responses.values():
-        for content in response.get("content", {}).values():
-            example = content.get("example")
-            if isinstance(example, str) and example.startswith(_MARK):
-                content["example"] = _KEPT[int(example.removeprefix(_MARK))]
-
-
 def sample(value: Any, summary: str = "An example") -> dict[str, Any]:
     """`openapi_examples` of a body or parameter."""
     return {"example": {"summary": summary, "value": value}}
@@ -166,7 +158,11 @@ def _problem_response(status: int) -> dict[str, Any]:
 
 def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
     responses = operation["responses"]
-    _restore_examples(responses)
+    for response in responses.values():
+        for content in response.get("content", {}).values():
+            example = content.get("example")
+            if isinstance(example, str) and example.startswith(_MARK):
+                content["example"] = _KEPT[int(example.removeprefix(_MARK))]
     public = is_public(method.upper(), path)
     statuses = {500, 503} if public else set(_ALWAYS)
     if "requestBody" in operation:

@@ -43,9 +43,9 @@ def send_file(
     return _WholeOrPart(path, whole=whole, headers=sent, media_type=media_type, filename=name)
 
 
-def send_view(view: BaseModel, headers: Mapping[str, str] | None = None) -> Response:
+def send_view(view: BaseModel) -> Response:
     """A view as JSON, encoded by the caller's thread: FastAPI would validate and encode it in the event loop."""
-    return Response(view.model_dump_json(), media_type="application/json", headers=headers)
+    return Response(view.model_dump_json(), media_type="application/json")
 
 
 async def streamed(chunks: Iterator[bytes], limiter: anyio.CapacityLimiter | None) -> AsyncIterator[bytes]:

@@ -156,7 +156,11 @@ class Feeds:
             if not self._readers[key_id]:
                 del self._readers[key_id]
             if feed is not None:
-                self._part(log_id, feed)
+                feed.readers -= 1
+                if not feed.readers:
+                    self._feeds.pop(log_id, None)
+                    if feed.poller is not None:
+                        feed.poller.cancel()
 
     async def _page(self, log_id: str, after: int) -> list[tuple[int, bytes]] | None:
         """A page from the database; None, after a pause, if it is unavailable."""
@@ -184,13 +188,6 @@ class Feeds:
             feed.poller = asyncio.get_running_loop().create_task(self._poll(log_id, feed))
         feed.readers += 1
         return feed
-
-    def _part(self, log_id: str, feed: _Feed) -> None:
-        feed.readers -= 1
-        if not feed.readers:
-            self._feeds.pop(log_id, None)
-            if feed.poller is not None:
-                feed.poller.cancel()
 
     async def _poll(self, log_id: str, feed: _Feed) -> None:
         while not self.closed:

@@ -24,7 +24,6 @@ from edgefront.core.graph.model_file import ModelFormat
 from edgefront.core.number_formats import NumberFormat
 from edgefront.core.services.model_imports import begin_import, import_model
 from edgefront.core.services.trainings.files.downloads import Download, files_of, trained_model
-from edgefront.core.services.trainings.files.drafts import Draft
 from edgefront.core.wire.agent import Name
 from edgefront.core.wire.trainings import Licence, TrainingFile, TrainingView
 
@@ -185,7 +184,13 @@ async def import_model_as_training(
     """
     draft = await here.slow.run(partial(begin_import, here.database, person, here.settings))
     try:
-        await _receive(request, draft)
+        waiting = bytearray()
+        async for chunk in request.stream():
+            waiting += chunk
+            if len(waiting) >= _WRITE_BYTES:
+                await run_in_threadpool(draft.write, bytes(waiting))
+                waiting.clear()
+        await run_in_threadpool(draft.write, bytes(waiting))
         work = partial(import_model, here.database, person, draft, here.settings, name=name, licence=licence)
         training, made = await here.slow.run(work)
     finally:
@@ -197,14 +202,3 @@ async def import_model_as_training(
         response.status_code = 200
     response.headers["Location"] = f"/v1/trainings/{training.id}"
     return training
-
-
-async def _receive(request: Request, draft: Draft) -> None:
-    """Writes the body to the disk as it arrives."""
-    waiting = bytearray()
-    async for chunk in request.stream():
-        waiting += chunk
-        if len(waiting) >= _WRITE_BYTES:
-            await run_in_threadpool(draft.write, bytes(waiting))
-            waiting.clear()
-    await run_in_threadpool(draft.write, bytes(waiting))

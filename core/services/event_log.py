@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import cast
 
 from sqlalchemy import BindParameter, Integer, Table, bindparam, select, update
@@ -103,14 +104,13 @@ def read(session: Session, owner_id: str, after: int, limit: int = 500) -> list[
     """The events of a job or training with numbers above `after`, in order. No access check: see `check_access`."""
     log = _log_of(owner_id)
     asked = {"log": owner_id, "number": min(max(after, 0), MAX_NUMBER), "most": limit}
-    return [_view(dict(row._mapping)) for row in session.execute(log.after, asked)]
-
-
-def _view(row: Document) -> wire.Event:
-    """An event; with data that cannot be read it says so, and the log goes on."""
-    reader = RowReader()
-    event = reader.read(lambda: wire.Event.model_validate(row))
-    return event or wire.Event.model_validate({**row, "data": {"note": reader.note()}})
+    found: list[wire.Event] = []
+    for row in session.execute(log.after, asked):
+        reader, stored = RowReader(), dict(row._mapping)
+        event = reader.read(partial(wire.Event.model_validate, stored))
+        # One whose data cannot be read says so, and the log goes on.
+        found.append(event or wire.Event.model_validate({**stored, "data": {"note": reader.note()}}))
+    return found
 
 
 def check_access(session: Session, principal: Principal, owner_id: str) -> None:

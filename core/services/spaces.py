@@ -28,16 +28,14 @@ def filter_of(request: SpaceRequest) -> Filter:
 @lru_cache(maxsize=256)
 def _space(text: str) -> SearchSpace:
     request = SpaceRequest.model_validate_json(text)
+    base: SearchSpace
     with within("space"):
-        base = _base(request)
+        if request.published is not None:
+            with within("published"):
+                base = published_space(request.published.score, filter_of(request))
+        elif request.model is None:
+            base = catalogued(request.name)
+        else:
+            base = space_around(request.model, request.name, parts=request.inherit is not None)
     with within("space", "narrow"):
         return base.narrow(request.narrow) if request.narrow else base
-
-
-def _base(request: SpaceRequest) -> SearchSpace:
-    if request.published is not None:
-        with within("published"):
-            return published_space(request.published.score, filter_of(request))
-    if request.model is None:
-        return catalogued(request.name)
-    return space_around(request.model, request.name, parts=request.inherit is not None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
@@ -109,24 +109,18 @@ def _reports(session: Session, now: datetime) -> None:
 def _targets(session: Session, now: datetime) -> None:
     stalled = advance.stalled(session, now)
     if len(stalled) > SENT_FOR:
-        stalled = _some(stalled, job_rows.owners_of(session, stalled))
+        # As many of each owner as of any other, drawn by lot: the first of an owner's may wait for what takes long.
+        owners = job_rows.owners_of(session, stalled)
+        places: Counter[str] = Counter()
+        ranked = []
+        for target_id in random.sample(stalled, len(stalled)):
+            owner = owners.get(target_id, "")
+            ranked.append((places[owner], target_id))
+            places[owner] += 1
+        ranked.sort(key=lambda entry: entry[0])
+        stalled = [target_id for _, target_id in ranked[:SENT_FOR]]
     for target_id in stalled:
         outbox.enqueue(session, tasks.ADVANCE, target_id=target_id)
-
-
-def _some(target_ids: list[str], owners: Mapping[str, str]) -> list[str]:
-    """`SENT_FOR` of them, as many of each owner as of any other, drawn by lot: the first of an owner's may wait for
-    what takes long.
-    """
-    drawn = random.sample(target_ids, len(target_ids))
-    places: Counter[str] = Counter()
-    ranked = []
-    for target_id in drawn:
-        owner = owners.get(target_id, "")
-        ranked.append((places[owner], target_id))
-        places[owner] += 1
-    ranked.sort(key=lambda entry: entry[0])
-    return [target_id for _, target_id in ranked[:SENT_FOR]]
 
 
 def _ended_leases(session: Session, now: datetime) -> None:

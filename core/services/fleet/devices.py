@@ -168,7 +168,14 @@ def enrol(session: Session, token_secret: str, request: EnrolRequest, now: datet
         differ.
     """
     check_protocol_version(request.protocol_version)
-    token = _valid_token(session, token_secret, now)
+    known = token_secret.startswith("efe_")
+    token = access.enrolment_token_by_hash(session, hash_secret(token_secret)) if known else None
+    if token is None:
+        raise Unauthenticated("this enrolment token does not exist on this server; tokens start with efe_")
+    if token.revoked_at is not None:
+        raise Unauthenticated("this enrolment token was revoked")
+    if token.expires_at <= now:
+        raise Unauthenticated(f"this enrolment token expired at {token.expires_at:%Y-%m-%d %H:%M} UTC; get a new one")
     device = rows.lock_by_name(session, request.name)
     nonce = None if request.nonce is None else hash_secret(request.nonce)
     if device is not None and access.is_unused(session, device.id, token, nonce):
@@ -203,17 +210,6 @@ def enrol(session: Session, token_secret: str, request: EnrolRequest, now: datet
         credential=DeviceCredential(device.id, pending=True, token_id=token.id, enrolment_nonce=nonce),
     )
     return EnrolResponse(device_id=device.id, credential=secret)
-
-
-def _valid_token(session: Session, secret: str, now: datetime) -> EnrolmentToken:
-    token = access.enrolment_token_by_hash(session, hash_secret(secret)) if secret.startswith("efe_") else None
-    if token is None:
-        raise Unauthenticated("this enrolment token does not exist on this server; tokens start with efe_")
-    if token.revoked_at is not None:
-        raise Unauthenticated("this enrolment token was revoked")
-    if token.expires_at <= now:
-        raise Unauthenticated(f"this enrolment token expired at {token.expires_at:%Y-%m-%d %H:%M} UTC; get a new one")
-    return token
 
 
 def _again(session: Session, device: Device | None, token: EnrolmentToken, now: datetime) -> Device:

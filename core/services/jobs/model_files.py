@@ -173,7 +173,10 @@ def _build(
     """Writes the file, which has its name once it is complete; returns SHA-256 and size."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _clear_abandoned(path.parent)
+        for part in path.parent.glob(".*.part"):  # files of builders that were killed (`whole_file`)
+            with contextlib.suppress(OSError):
+                if time.time() - part.stat().st_mtime > _ABANDONED_S:
+                    part.unlink()
         write_model(architecture, format_, seed, path, number_format)
         return sha256(path), path.stat().st_size
     except Unavailable as error:  # its message names the server's folder
@@ -189,11 +192,3 @@ def _unavailable(error: OSError) -> Unavailable:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return Unavailable(_FULL)
     return Unavailable(f"the server cannot write the model: {error.strerror or error}")
-
-
-def _clear_abandoned(folder: Path) -> None:
-    """Removes partial files (`whole_file`) of builders that were killed."""
-    for part in folder.glob(".*.part"):
-        with contextlib.suppress(OSError):
-            if time.time() - part.stat().st_mtime > _ABANDONED_S:
-                part.unlink()

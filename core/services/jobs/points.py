@@ -88,14 +88,6 @@ def within(target_id: str, quality: Figure, window: Window) -> ColumnElement[boo
     return and_(_measured(target_id), latency.between(quick, slow), (quality + 0.0).between(low, high))
 
 
-def _kept(session: Session, target_id: str, ids: Collection[str]) -> list[MeasuredPoint]:
-    """The frontier, the baselines and those of `ids`: measured, wherever they lie."""
-    important = or_(Candidate.on_frontier, Candidate.role == CandidateRole.BASELINE)
-    chosen = select(Candidate.number).where(_measured(target_id), important)
-    named = select(*_COLUMNS).where(_measured(target_id), any_of(Candidate.id, ids))
-    return [*_rows(session, target_id, chosen), *(typed(MeasuredPoint, session.execute(named)) if ids else ())]
-
-
 def _spread(session: Session, target_id: str, quality: Figure, window: Window, most: int) -> list[MeasuredPoint]:
     """`most` of the other candidates in the window, or all where there are no more.
 
@@ -173,7 +165,12 @@ def read(
         total = session.scalar(inside) or 0 if zoom else sum(measured.values())
         by_id = {point.id: point for point in _spread(session, row.id, quality, window, min(most, MAX_POINTS))}
     trained = {score.candidate_id for score in trained_of(session, row.id)}
-    kept = _kept(session, row.id, trained | set(keep))
+    # The frontier and the baselines are kept, and those that are trained or asked for, wherever they lie.
+    important = or_(Candidate.on_frontier, Candidate.role == CandidateRole.BASELINE)
+    kept = _rows(session, row.id, select(Candidate.number).where(_measured(row.id), important))
+    if ids := trained | set(keep):
+        named = select(*_COLUMNS).where(_measured(row.id), any_of(Candidate.id, ids))
+        kept += typed(MeasuredPoint, session.execute(named))
     by_id |= {point.id: point for point in kept}
     points = sorted(by_id.values(), key=lambda point: point.number)
     documents = [predicted_of(point.predicted) for point in points]

@@ -28,8 +28,7 @@ def has_one_answer(request: JobRequest) -> bool:
 
 def rival_of(session: Session, target: Target) -> Rival | None:
     """The best that the job's other targets of this device have measured within the same limits."""
-    best = max(_others(session, target), key=lambda other: other[1].rank, default=None)
-    return None if best is None else best[1]
+    return max((rival for _, rival in _others(session, target)), key=lambda rival: rival.rank, default=None)
 
 
 def target_ahead(session: Session, target: Target) -> Target | None:

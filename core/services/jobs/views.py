@@ -112,6 +112,13 @@ def candidate_details(session: Session, principal: Principal, candidate_id: str)
     reader = RowReader()
     protocol = reader.read(lambda: PROTOCOL.read(target.protocol)) or MeasurementProtocol()
     architecture = reader.read(lambda: Architecture.parse(candidate.architecture))
+    # Parents, then theirs; of each generation by their number.
+    ancestors: dict[str, Candidate] = {}
+    parents = list(candidate.parents)
+    while parents and len(ancestors) < ANCESTORS:
+        generation = rows.by_ids(session, parents)[: ANCESTORS - len(ancestors)]
+        ancestors |= {ancestor.id: ancestor for ancestor in generation}
+        parents = [parent for ancestor in generation for parent in ancestor.parents if parent not in ancestors]
     view = candidate_view(candidate, baseline)
     return CandidateDetails(
         candidate=view.model_copy(update={"reason": reader.note(view.reason)}),
@@ -119,7 +126,7 @@ def candidate_details(session: Session, principal: Principal, candidate_id: str)
         target=target.name,
         device=devices.name_of(session, target.device_key),
         protocol=protocol,
-        ancestors=tuple(candidate_view(ancestor, baseline) for ancestor in _ancestors(session, candidate)),
+        ancestors=tuple(candidate_view(ancestor, baseline) for ancestor in ancestors.values()),
         **_facts(architecture),
     )
 
@@ -140,17 +147,6 @@ def _facts(architecture: Architecture | None) -> dict[str, Any]:
             for format_ in formats_of(architecture)
         ),
     }
-
-
-def _ancestors(session: Session, candidate: Candidate) -> list[Candidate]:
-    """Parents, then theirs; of each generation by their number."""
-    ancestors: dict[str, Candidate] = {}
-    parents = list(candidate.parents)
-    while parents and len(ancestors) < ANCESTORS:
-        generation = rows.by_ids(session, parents)[: ANCESTORS - len(ancestors)]
-        ancestors |= {ancestor.id: ancestor for ancestor in generation}
-        parents = [parent for ancestor in generation for parent in ancestor.parents if parent not in ancestors]
-    return list(ancestors.values())
 
 
 def _blocks(architecture: Architecture, parameters: Iterator[int]) -> Iterator[BlockView]:

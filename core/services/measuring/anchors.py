@@ -198,8 +198,12 @@ def apply_result(session: Session, launch: ReportedLaunch, provider: str, refusa
     if refusal is not None or launch.result.outcome != LaunchOutcome.DONE:
         count_failed(session, launch.device_id, provider, refusal or launch.reason, now)
         return
-    history = _first_and_latest_done(session, launch, now)
-    undisturbed = [result for result in (*history, launch.result) if result.conditions is None]
+    # It is held against the first and the latest `REFERENCE` done ones since the device is trusted, oldest first.
+    known = between(Launch.finished_at, _trusted_since(session, launch.device_id, now), launch.finished_at)
+    others = _done(launch.measurement_id).where(known, Launch.id != launch.id)
+    first, latest = (session.execute(others.order_by(*order).limit(REFERENCE)).all() for order in (_OLDEST, _NEWEST))
+    history = {row.id: row.result for row in (*first, *reversed(latest))}
+    undisturbed = [result for result in (*history.values(), launch.result) if result.conditions is None]
     moved = None if launch.result.conditions is not None else drift([*map(_latency_ms, undisturbed)])
     if moved is not None:
         hardware = Provider(provider).hardware
@@ -297,16 +301,6 @@ def _done(measurement_id: str) -> Select[str, datetime | None, BaseModel, str | 
     """The done anchor launches of a measurement."""
     query = select(Launch.id, Launch.finished_at, RESULT, Launch.mark)
     return query.where(*_anchors_of([measurement_id]), Launch.state == LaunchState.DONE)
-
-
-def _first_and_latest_done(session: Session, launch: ReportedLaunch, now: datetime) -> list[LaunchResult]:
-    """Results of the first and the latest `REFERENCE` done anchor launches of the same device, model and protocol as
-    this one, which it leaves out, since the device is trusted, oldest first.
-    """
-    known = between(Launch.finished_at, _trusted_since(session, launch.device_id, now), launch.finished_at)
-    others = _done(launch.measurement_id).where(known, Launch.id != launch.id)
-    first, latest = (session.execute(others.order_by(*order).limit(REFERENCE)).all() for order in (_OLDEST, _NEWEST))
-    return list({row.id: row.result for row in (*first, *reversed(latest))}.values())
 
 
 def _failed_in_a_row(

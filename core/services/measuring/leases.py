@@ -189,7 +189,11 @@ def heartbeat(session: Session, device_id: str, lease_id: str, now: datetime, tt
     """
     extended = rows.extend(session, device_id, lease_id, now, now + timedelta(seconds=ttl_s))
     if extended is None:
-        raise _no_lease(session, device_id, lease_id)
+        lease = rows.find(session, device_id, lease_id)
+        if lease is None:
+            raise NotFound(f"no lease {lease_id}")
+        ended = lease.ended_at or lease.expires_at
+        raise Gone(f"this lease ended at {ended:%Y-%m-%d %H:%M:%S} UTC; report what was measured all the same")
     expires_at = extended.expires_at
     if _is_overdue(session, device_id, extended, now):
         rows.expire(session, lease_id, now)
@@ -254,11 +258,3 @@ def end_leases(session: Session, device_id: str, now: datetime) -> None:
     held = launches.lock_leased(session, launches.held_by(session, device_id))
     launches.transfer(session, [row.id for row in held])
     launches.release(session, [row.id for row in held], now)
-
-
-def _no_lease(session: Session, device_id: str, lease_id: str) -> NotFound | Gone:
-    lease = rows.find(session, device_id, lease_id)
-    if lease is None:
-        return NotFound(f"no lease {lease_id}")
-    ended = lease.ended_at or lease.expires_at
-    return Gone(f"this lease ended at {ended:%Y-%m-%d %H:%M:%S} UTC; report what was measured all the same")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple, cast
+from typing import cast
 
 from edgefront.core.errors import EdgefrontError
 from edgefront.core.measurement.passes import generation_passes, protocol_costs
@@ -25,14 +25,6 @@ from edgefront.core.store.clock import elapsed_s
 from edgefront.core.store.sql import Document
 
 
-class _Asked(NamedTuple):
-    """What the launches of one measurement had to do."""
-
-    protocol: MeasurementProtocol
-    work: Work
-    generation: GenerationWork | None
-
-
 def refusals(
     launches: Sequence[ReportedLaunch], subjects: Mapping[str, Subject], devices: Mapping[str, ReportingDevice]
 ) -> dict[str, str]:
@@ -42,7 +34,7 @@ def refusals(
         launches: with their results. subjects, devices: of them.
     """
     reasons: dict[str, str] = {}
-    asked: dict[str, _Asked | None] = {}
+    asked: dict[str, tuple[MeasurementProtocol, Work, GenerationWork | None] | None] = {}
     for launch in launches:
         why, id_ = None, launch.measurement_id
         if launch.result.outcome == LaunchOutcome.DONE and launch.device_id in devices:
@@ -50,13 +42,12 @@ def refusals(
                 asked[id_] = _asked(subjects[id_])
             known, facts = asked[id_], devices[launch.device_id].facts
             if known is not None:
-                bound = ceiling(facts, known.protocol, known.work.read_bytes)
-                memory_bytes = _memory_bytes(facts, known.protocol)
-                why = implausible(launch.result, known.work, bound, _elapsed_s(launch), known.generation, memory_bytes)
-        elif launch.result.reason == "over_time":
-            protocol = subjects[id_].protocol
-            if protocol is not None:
-                why = over_time_too_early(launch.result, protocol.time_limit_s, _elapsed_s(launch))
+                protocol, work, generation = known
+                bound = ceiling(facts, protocol, work.read_bytes)
+                memory_bytes = _memory_bytes(facts, protocol)
+                why = implausible(launch.result, work, bound, _elapsed_s(launch), generation, memory_bytes)
+        elif launch.result.reason == "over_time" and (limits := subjects[id_].protocol) is not None:
+            why = over_time_too_early(launch.result, limits.time_limit_s, _elapsed_s(launch))
         if why is not None:
             reasons[launch.id] = why
     return reasons
@@ -75,30 +66,24 @@ def _memory_bytes(facts: Document, protocol: MeasurementProtocol) -> float | Non
     return max(numbers, default=0) or None
 
 
-def _asked(subject: Subject) -> _Asked | None:
-    """What was asked of a launch; None for a form that this release does not have."""
+def _asked(subject: Subject) -> tuple[MeasurementProtocol, Work, GenerationWork | None] | None:
+    """What the launches of one measurement had to do; None for a form that this release does not have."""
     protocol = subject.protocol
     if protocol is None:
         return None
     if protocol.mode != "generate" and subject.flops is not None:
-        return _Asked(protocol, Work.of(cast(Counted, subject), protocol, translates=subject.translates), None)
+        return protocol, Work.of(cast(Counted, subject), protocol, translates=subject.translates), None
     try:
         architecture = Architecture.model_validate(subject.architecture)
-        if protocol.mode == "generate":
-            return _generation(architecture, protocol)
-        return _Asked(
-            protocol, Work.of(protocol_costs(architecture, protocol), protocol, translates=subject.translates), None
-        )
+        if protocol.mode != "generate":
+            counted = protocol_costs(architecture, protocol)
+            return protocol, Work.of(counted, protocol, translates=subject.translates), None
+        passes = generation_passes(architecture, protocol)
+        # Every time of a generation is held against its own passes, whichever of them is the latency.
+        first_token, token = (Work.of(costs, protocol, translates=False) for costs in passes)
+        total = replace(first_token, flops=first_token.flops + (protocol.new_tokens - 1) * token.flops)
+        work = {"total": total, "first_token": first_token, "token": token}[protocol.latency]
+        generation = GenerationWork(first_token, token, protocol.new_tokens, protocol.batch, protocol.latency)
+        return protocol, work, generation
     except EdgefrontError:
         return None
-
-
-def _generation(architecture: Architecture, protocol: MeasurementProtocol) -> _Asked:
-    """Every time of a generation is held against its own passes, whichever of them is the latency."""
-    passes = generation_passes(architecture, protocol)
-    first_token, token = (Work.of(costs, protocol, translates=False) for costs in passes)
-    total = replace(first_token, flops=first_token.flops + (protocol.new_tokens - 1) * token.flops)
-    work = {"total": total, "first_token": first_token, "token": token}[protocol.latency]
-    return _Asked(
-        protocol, work, GenerationWork(first_token, token, protocol.new_tokens, protocol.batch, protocol.latency)
-    )

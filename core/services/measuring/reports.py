@@ -15,7 +15,6 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.errors import InvalidInput, within
 from edgefront.core.measurement.plausible import longest_s
-from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.services import tasks
 from edgefront.core.services.fleet import queries as devices
 from edgefront.core.services.fleet.capability import device_keys, without
@@ -88,14 +87,21 @@ def accept(session: Session, device_id: str, request: ReportRequest, now: dateti
         decision = evaluate_report(launch, device.id, report, digest)
         if decision == "reassign":
             protocol = PROTOCOL.read(orjson.loads(launch.protocol))
-            if not _take_out(session, device.id, protocol, report.result.message):
+            # The facts stay locked: another report of the device at the same time adds its note to this one's.
+            facts = without(devices.lock_facts(session, device.id), protocol, report.result.message)
+            if facts is not None:
+                devices.write_facts(session, device.id, facts)
+            else:
                 # No room for the note: an attempt is spent instead, so that it does not come back for ever.
                 decision = _charged(launch.attempts)
         if decision not in _REFUSED:
             by_id[launch.id] = launch._replace(state=LaunchState.REPORTED, reports=[*launch.reports, digest])
             counted.append((by_id[launch.id], report, decision))
         receipts.append(_receipt(launch, decision))
-    longest = {launch.id: _longest_s(launch, report.fence, now) for launch, report, _ in counted}
+    longest = {
+        launch.id: longest_s(elapsed_s(_began(launch, report.fence) or launch.created_at, now))
+        for launch, report, _ in counted
+    }
     busy_s = min(request.busy_s, max(longest.values(), default=0.0))
     wall_s = sum(report.result.wall_s for _, report, _ in counted)
     rows = []
@@ -172,24 +178,9 @@ def _charged(attempts: int) -> ReportDecision:
     return "failed" if attempts + 1 >= MAX_ATTEMPTS else "retry"
 
 
-def _take_out(session: Session, device_id: str, protocol: MeasurementProtocol, message: str) -> bool:
-    """Notes that the device does not support the protocol; False if there is no room for another note. Its facts stay
-    locked: another report of the device at the same time adds its note to this one's.
-    """
-    facts = without(devices.lock_facts(session, device_id), protocol, message)
-    if facts is not None:
-        devices.write_facts(session, device_id, facts)
-    return facts is not None
-
-
 def _began(launch: LaunchForReport, fence: int) -> datetime | None:
     """When the launch was started or leased under this fence; None (unknown by now) for an earlier lease."""
     return launch.started_at or launch.leased_at if fence == launch.fence else None
-
-
-def _longest_s(launch: LaunchForReport, fence: int, now: datetime) -> float:
-    """The most seconds that a report under this fence can have taken."""
-    return longest_s(elapsed_s(_began(launch, fence) or launch.created_at, now))
 
 
 def _row(

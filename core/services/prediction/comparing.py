@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from statistics import median
-from typing import NamedTuple
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -31,7 +30,7 @@ from edgefront.core.services.trainings.queries.trainings import frontier
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.states import MEASURED_CANDIDATES, CandidateRole, MeasurementState, TargetState
 from edgefront.core.store.database import Database
-from edgefront.core.store.sql import any_of, columns, typed
+from edgefront.core.store.sql import any_of
 from edgefront.core.store.tables import Candidate, Job, Measurement, Target
 from edgefront.core.wire.predictions import (
     MAX_TARGETS,
@@ -53,6 +52,8 @@ _TELLING = (
     "latency",
 )
 """Fields of a protocol without which figures say little of two devices."""
+MAX_OF_A_TARGET = 200
+"""Architectures that are compared of a target's frontier: the first by decoder parameters."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,10 @@ def compare(
     with database.read() as session:
         places = _places(session, principal, target_ids, job_ids)
         by_digest: dict[str, Candidate] = {}
-        for candidate in _compared(session, [place.target.id for place in places]):
-            by_digest.setdefault(candidate.digest, candidate)
+        for place in places:
+            baselines = measured_baselines(session, place.target.id)
+            for candidate in (*baselines, *frontier(session, place.target.id)[:MAX_OF_A_TARGET]):
+                by_digest.setdefault(candidate.digest, candidate)
         entries = [_measured(session, place, list(by_digest)) for place in places]
         asked = [
             fits.read(session, place.target.device_key, place.protocol) if len(own) < len(by_digest) else None
@@ -127,6 +130,25 @@ def _measured(session: Session, place: _Place, digests: Sequence[str]) -> dict[s
     """Digest → what was measured on the target, by this job or by another."""
     target = place.target
     variance = launch_variance(session, target.device_key, target.protocol_digest)
+    of_any_job = (
+        select(
+            Measurement.digest,
+            Measurement.latency_ms,
+            Measurement.launches,
+            Measurement.log_mean,
+            Measurement.log_m2,
+            Measurement.memory_bytes,
+        )
+        .where(
+            Measurement.device_key == target.device_key,
+            Measurement.protocol_digest == target.protocol_digest,
+            any_of(Measurement.digest, digests),
+            Measurement.state == MeasurementState.MEASURED,
+            Measurement.latency_ms.is_not(None),
+            Measurement.memory_bytes.is_not(None),
+        )
+        .order_by(Measurement.id)
+    )
     entries = {
         row.digest: ComparedEntry(
             candidate_id=None,
@@ -137,15 +159,33 @@ def _measured(session: Session, place: _Place, digests: Sequence[str]) -> dict[s
             ),
             memory_bytes=row.memory_bytes,
         )
-        for row in _measured_by_any(session, target.device_key, target.protocol_digest, digests)
+        for row in session.execute(of_any_job)
     }
-    for candidate in _measured_of(session, target.id, digests):
-        entries[candidate.digest] = ComparedEntry(
-            candidate_id=candidate.id,
-            on_frontier=candidate.on_frontier,
-            latency_ms=candidate.latency_ms,
-            latency_half_width_ms=candidate.latency_half_width_ms,
-            memory_bytes=candidate.memory_bytes,
+    of_target = (
+        select(
+            Candidate.digest,
+            Candidate.id,
+            Candidate.on_frontier,
+            Candidate.latency_ms,
+            Candidate.latency_half_width_ms,
+            Candidate.memory_bytes,
+        )
+        .where(
+            Candidate.target_id == target.id,
+            any_of(Candidate.digest, digests),
+            any_of(Candidate.state, MEASURED_CANDIDATES),
+            Candidate.latency_ms.is_not(None),
+            Candidate.memory_bytes.is_not(None),
+        )
+        .order_by(Candidate.number)  # a baseline before what the search proposed
+    )
+    for row in session.execute(of_target):
+        entries[row.digest] = ComparedEntry(
+            candidate_id=row.id,
+            on_frontier=row.on_frontier,
+            latency_ms=row.latency_ms,
+            latency_half_width_ms=row.latency_half_width_ms,
+            memory_bytes=row.memory_bytes,
         )
     return entries
 
@@ -230,71 +270,3 @@ def _note(protocols: Sequence[MeasurementProtocol]) -> str:
         return ""
     words = " and ".join(name.replace("_", " ") for name in differ)
     return f"These targets were not measured alike: they differ in {words}. Compare their figures with that in mind."
-
-
-MAX_OF_A_TARGET = 200
-
-
-def _compared(session: Session, target_ids: Collection[str]) -> list[Candidate]:
-    """The measured baselines of these targets, and their frontiers: of each the first 200 by decoder parameters."""
-    candidates: list[Candidate] = []
-    for target_id in target_ids:
-        candidates += measured_baselines(session, target_id)
-        candidates += frontier(session, target_id)[:MAX_OF_A_TARGET]
-    return candidates
-
-
-class MeasuredCandidate(NamedTuple):
-    """What a target has measured of an architecture."""
-
-    id: str
-    digest: str
-    on_frontier: bool
-    latency_ms: float
-    latency_half_width_ms: float | None
-    memory_bytes: int
-
-
-def _measured_of(session: Session, target_id: str, digests: Collection[str]) -> list[MeasuredCandidate]:
-    """The target's measured candidates of these architectures; a baseline before what the search proposed."""
-    query = (
-        select(*columns(Candidate, MeasuredCandidate))
-        .where(
-            Candidate.target_id == target_id,
-            any_of(Candidate.digest, digests),
-            any_of(Candidate.state, MEASURED_CANDIDATES),
-            Candidate.latency_ms.is_not(None),
-            Candidate.memory_bytes.is_not(None),
-        )
-        .order_by(Candidate.number)
-    )
-    return typed(MeasuredCandidate, session.execute(query))
-
-
-class MeasuredThere(NamedTuple):
-    """What any job has measured of an architecture."""
-
-    digest: str
-    latency_ms: float
-    launches: int
-    log_mean: float | None
-    log_m2: float | None
-    memory_bytes: int
-
-
-def _measured_by_any(
-    session: Session, device_key: str, protocol_digest: str, digests: Collection[str]
-) -> list[MeasuredThere]:
-    query = (
-        select(*columns(Measurement, MeasuredThere))
-        .where(
-            Measurement.device_key == device_key,
-            Measurement.protocol_digest == protocol_digest,
-            any_of(Measurement.digest, digests),
-            Measurement.state == MeasurementState.MEASURED,
-            Measurement.latency_ms.is_not(None),
-            Measurement.memory_bytes.is_not(None),
-        )
-        .order_by(Measurement.id)
-    )
-    return typed(MeasuredThere, session.execute(query))

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
-from sqlalchemy import ColumnElement, select
+from sqlalchemy import ColumnElement, Row, select
 from sqlalchemy.orm import Session
 
 from edgefront.core.cost.shapes import Shapes
@@ -39,7 +39,6 @@ from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.formatting import layers_in_words
 from edgefront.core.states import KeyRole, LaunchState
 from edgefront.core.store.database import Database
-from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Launch, Measurement
 from edgefront.core.wire.jobs import JobRequest
 from edgefront.core.wire.predictions import Count, JobEstimate, Refusal, Source, StockEstimate, TargetEstimate
@@ -152,9 +151,9 @@ def _target(
     refinements = Count(expected=0 if none else int(share * expected), at_most=int(share * most))
     launches = Count(expected=repeats + expected + refinements.expected, at_most=repeats + most + refinements.at_most)
     fit = fits.fit(data.to_fit)
-    pace = data.past.pace([*baselines, *examples], plan_.protocol, fit)
+    seconds, source = data.past.pace([*baselines, *examples], plan_.protocol, fit)
     minutes = [
-        None if pace.seconds is None else _minutes(request, plan_, count, searched, pace.seconds, data.online)
+        None if seconds is None else _minutes(request, plan_, count, searched, seconds, data.online)
         for count, searched in ((launches.expected, expected), (launches.at_most, most))
     ]
     _, name = parsed(place.device_key)
@@ -167,8 +166,8 @@ def _target(
         candidates=Count(expected=expected, at_most=most),
         refinements=refinements,
         launches=launches,
-        seconds_per_launch=pace.seconds,
-        seconds_from=pace.source,
+        seconds_per_launch=seconds,
+        seconds_from=source,
         minutes=minutes[0],
         minutes_at_most=minutes[1],
         note=" ".join(text for text in (offline, plan_.algorithm.note) if text),
@@ -231,44 +230,30 @@ LATEST = 60
 """Launches that the pace is taken from."""
 
 
-class Pace(NamedTuple):
-    """Seconds of one launch; None where it is unknown."""
-
-    seconds: float | None
-    source: Source
-
-
-@dataclass(frozen=True)
-class _Past:
-    wall_s: float
-    measuring_s: float
-    latency_ms: float
-    protocol: Document
-    architecture: Document
-
-
 @dataclass(frozen=True)
 class PastLaunches:
     """The latest launches of a device: by the protocol in question, or by others where there are none."""
 
-    same: tuple[_Past, ...]
-    others: tuple[_Past, ...]
+    same: Sequence[Row[Any]]
+    others: Sequence[Row[Any]]
 
-    def pace(self, architectures: Sequence[Architecture], protocol: MeasurementProtocol, fit: DeviceFit | None) -> Pace:
-        """The mean launch of such architectures by the protocol."""
+    def pace(
+        self, architectures: Sequence[Architecture], protocol: MeasurementProtocol, fit: DeviceFit | None
+    ) -> tuple[float | None, Source]:
+        """Seconds of the mean launch of such architectures by the protocol, None where they are unknown."""
         if not architectures:
-            return Pace(None, "unknown")
+            return None, "unknown"
         passes = protocol.warmup + protocol.repeats
         if self.same and fit is not None:
             latency_ms = float(np.mean(fit.latency.predict(Shapes.of(architectures)).ms))
-            return Pace(_overhead_s(self.same) + passes * latency_ms / 1000, "predicted")
+            return _overhead_s(self.same) + passes * latency_ms / 1000, "predicted"
         if self.same:
-            return Pace(median(launch.wall_s for launch in self.same), "measured")
+            return median(launch.result["wall_s"] for launch in self.same), "measured"
         speed = _flops_per_ms(self.others)
         if speed is None:
-            return Pace(None, "unknown")
+            return None, "unknown"
         flops = float(np.mean([protocol_costs(architecture, protocol).flops for architecture in architectures]))
-        return Pace(_overhead_s(self.others) + passes * flops / speed / 1000, "flops")
+        return _overhead_s(self.others) + passes * flops / speed / 1000, "flops"
 
 
 def past_launches(session: Session, device_keys: Sequence[str], protocol_digest: str) -> PastLaunches:
@@ -284,7 +269,7 @@ def past_launches(session: Session, device_keys: Sequence[str], protocol_digest:
     return PastLaunches((), ())
 
 
-def _latest(session: Session, *conditions: ColumnElement[bool]) -> tuple[_Past, ...]:
+def _latest(session: Session, *conditions: ColumnElement[bool]) -> list[Row[Any]]:
     rows = session.execute(
         select(Launch.result, Measurement.latency_ms, Measurement.protocol, Measurement.architecture)
         .join(Measurement, Measurement.id == Launch.measurement_id)
@@ -292,19 +277,15 @@ def _latest(session: Session, *conditions: ColumnElement[bool]) -> tuple[_Past, 
         .order_by(Launch.finished_at.desc(), Launch.id)
         .limit(LATEST)
     )
-    return tuple(
-        _Past(row.result["wall_s"], row.result["measuring_s"], row.latency_ms, row.protocol, row.architecture)
-        for row in rows
-        if row.result is not None
-    )
+    return [row for row in rows if row.result is not None]
 
 
-def _overhead_s(past: Sequence[_Past]) -> float:
+def _overhead_s(past: Sequence[Row[Any]]) -> float:
     """What a launch takes beside its passes: starting the process and building the model."""
-    return median(max(0.0, launch.wall_s - launch.measuring_s) for launch in past)
+    return float(median(max(0.0, launch.result["wall_s"] - launch.result["measuring_s"]) for launch in past))
 
 
-def _flops_per_ms(past: Sequence[_Past]) -> float | None:
+def _flops_per_ms(past: Sequence[Row[Any]]) -> float | None:
     """The speed that was reached in the median; None where no launch can be read."""
     speeds = []
     for launch in past:

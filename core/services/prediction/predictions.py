@@ -78,7 +78,12 @@ def predict(database: Database, principal: Principal, request: PredictionRequest
     """
     principal.require(KeyRole.USER, KeyRole.VIEWER)
     protocol = request.protocol
-    architectures = [_architecture(given, index, protocol) for index, given in enumerate(request.architectures)]
+    architectures: list[Architecture] = []
+    for index, given in enumerate(request.architectures):
+        with within("architectures", index):
+            architecture = named_model(given).architecture if isinstance(given, str) else Architecture.parse(given)
+            protocol_costs(architecture, protocol)
+        architectures.append(architecture)
     place = TargetRequest(device=request.device, device_class=request.device_class, protocol=protocol)
     with database.read() as session:
         device_key, label, devices = find_devices(session, place)
@@ -113,14 +118,6 @@ def predict(database: Database, principal: Principal, request: PredictionRequest
         perplexity_of="; ".join(dict.fromkeys(law.about for law in by_law if law is not None)),
         predictions=predictions,
     )
-
-
-def _architecture(given: str | Document, index: int, protocol: MeasurementProtocol) -> Architecture:
-    """One of the request's, which fits the protocol; errors name `architectures.<index>`."""
-    with within("architectures", index):
-        architecture = named_model(given).architecture if isinstance(given, str) else Architecture.parse(given)
-        protocol_costs(architecture, protocol)
-    return architecture
 
 
 def _law(

@@ -18,7 +18,6 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, TypedDict
 
@@ -103,22 +102,6 @@ class Taught(NamedTuple):
     """Before the best checkpoint; losses by its end."""
 
 
-@dataclass(frozen=True)
-class _Group:
-    """Trainings of one owner and kind whose models have the same base law."""
-
-    base: ScalingLaw
-    models: tuple[TrainedModel, ...]
-    """In the order of what they are and came to: ids change nothing in what is stored."""
-    architectures: tuple[Architecture, ...]
-
-
-class _Fitted(NamedTuple):
-    law: ScalingLaw
-    base: str
-    left_out: list[LeftOut]
-
-
 def learn(database: Database, subject: str) -> None:
     """Replaces the posteriors of an owner and kind; `subject` is `KIND OWNER`. May run twice at once."""
     recipe_key, _, owner = subject.partition(" ")
@@ -126,11 +109,15 @@ def learn(database: Database, subject: str) -> None:
         with database.read() as session:
             trained = _trained(session, owner, recipe_key)
             curves = _curves(session, [model.training_id for model in trained])
-        fitted = [_fitted(group, curves, recipe_key) for group in _groups(trained)]
+        fitted = [_fitted(*group, curves, recipe_key) for group in _groups(trained)]
         with database.write() as session:
             lock_name(session, "law", subject)
             if _outcomes(_trained(session, owner, recipe_key)) == _outcomes(trained):
-                _replace(session, owner, recipe_key, fitted, database.now(session))
+                now, names = database.now(session), [law.origin.name for law, _, _ in fitted]
+                former = OwnerLaw.name.endswith(f"-{recipe_key[:10]}") & OwnerLaw.name.not_in(names)
+                session.execute(delete(OwnerLaw).where(OwnerLaw.owner == owner, OwnerLaw.base != "", former))
+                for law, base, left_out in fitted:
+                    session.merge(row_of(owner, law, base, left_out, now))
                 return
     _log.warning("trainings %s end faster than they are learnt from; the next one that ends requests it again", subject)
 
@@ -226,8 +213,9 @@ def _curves(session: Session, trainings: Collection[str]) -> dict[str, list[Curv
     return by_training
 
 
-def _groups(trained: Sequence[TrainedModel]) -> list[_Group]:
+def _groups(trained: Sequence[TrainedModel]) -> list[tuple[ScalingLaw, list[TrainedModel], list[Architecture]]]:
     """Groups the models by base law, in the order of names; leaves out those without a usable perplexity or a law.
+    In a group they are in the order of what they are and came to: ids change nothing in what is stored.
 
     A base that knows one budget takes those trained for the length that most were trained for.
     """
@@ -246,17 +234,24 @@ def _groups(trained: Sequence[TrainedModel]) -> list[_Group]:
         lengths = Counter(model.length for model in models)
         usual = max(lengths, key=lambda length: (lengths[length], length))
         kept = [place for place, model in enumerate(models) if base.study.budgets or model.length == usual]
-        groups.append(_Group(base, tuple(models[at] for at in kept), tuple(architectures[at] for at in kept)))
+        groups.append((base, [models[place] for place in kept], [architectures[place] for place in kept]))
     return groups
 
 
 # Fitting -------------------------------------------------------------------------------------------------------------
 
 
-def _fitted(group: _Group, curves: Mapping[str, Sequence[CurvePoint]], recipe_key: str) -> _Fitted:
-    base, first = group.base, group.models[0]
-    best = [taught(model, curves.get(model.training_id, ())) for model in group.models]
-    logs = [math.log(model.perplexity) for model in group.models]
+def _fitted(
+    base: ScalingLaw,
+    models: Sequence[TrainedModel],
+    architectures: Sequence[Architecture],
+    curves: Mapping[str, Sequence[CurvePoint]],
+    recipe_key: str,
+) -> tuple[ScalingLaw, str, list[LeftOut]]:
+    """The law that these trainings teach, the name of its base, and what it predicts of each when that is left out."""
+    first = models[0]
+    best = [taught(model, curves.get(model.training_id, ())) for model in models]
+    logs = [math.log(model.perplexity) for model in models]
     ends = [(place, each.tokens, end) for place, (each, end) in enumerate(zip(best, logs, strict=True))]
     points = [
         (place, point.tokens, logs[place] + point.loss)
@@ -264,7 +259,7 @@ def _fitted(group: _Group, curves: Mapping[str, Sequence[CurvePoint]], recipe_ke
         for point in (each.curve if base.study.budgets else ())
     ]
     chosen = [*ends, *points]  # ends first: of too many rows the last are left out
-    shapes = Shapes.of(group.architectures)
+    shapes = Shapes.of(architectures)
     own = own_trainings(
         base,
         shapes.take(np.array([place for place, _, _ in chosen])),
@@ -289,10 +284,6 @@ def _fitted(group: _Group, curves: Mapping[str, Sequence[CurvePoint]], recipe_ke
     if base.study.budgets:
         law = law.at_tokens(float(sorted(each.tokens for each in best)[len(best) // 2]))
     log_tokens = np.log([each.tokens for each in best]) if base.study.budgets else law.log_tokens(shapes)
-    return _Fitted(law, base.origin.name, _left_out(law, group, shapes, log_tokens))
-
-
-def _left_out(law: ScalingLaw, group: _Group, shapes: Shapes, log_tokens: np.ndarray) -> list[LeftOut]:
     inputs = rounded_features(shapes)
     found: dict[int, LeftOut] = {}
     for row in np.unique(inputs, axis=0):
@@ -300,7 +291,7 @@ def _left_out(law: ScalingLaw, group: _Group, shapes: Shapes, log_tokens: np.nda
         others = law.without(row)
         predicted = None if others.relative_to is not None else others.at(shapes.take(places), log_tokens[places])
         for index, place in enumerate(places.tolist()):
-            model = group.models[place]
+            model = models[place]
             found[place] = LeftOut(
                 training_id=model.training_id,
                 digest=model.digest,
@@ -309,13 +300,4 @@ def _left_out(law: ScalingLaw, group: _Group, shapes: Shapes, log_tokens: np.nda
                 low=None if predicted is None else float(predicted.low[index]),
                 high=None if predicted is None else float(predicted.high[index]),
             )
-    return [found[place] for place in sorted(found)]
-
-
-def _replace(session: Session, owner: str, recipe_key: str, fitted: Sequence[_Fitted], now: datetime) -> None:
-    """Puts the laws in the place of what was learnt of this kind before."""
-    names = [each.law.origin.name for each in fitted]
-    gone = OwnerLaw.name.endswith(f"-{recipe_key[:10]}") & OwnerLaw.name.not_in(names)
-    session.execute(delete(OwnerLaw).where(OwnerLaw.owner == owner, OwnerLaw.base != "", gone))
-    for each in fitted:
-        session.merge(row_of(owner, each.law, each.base, each.left_out, now))
+    return law, base.origin.name, [found[place] for place in sorted(found)]

@@ -66,7 +66,13 @@ class ComputeStep:
             depths = next_depths(self.depths, self.plan.baselines(), self.plan.problem, self.most or MOST_DEPTHS)
             proposed = [Proposed(depth, self.plan.costs(depth), "baseline") for depth in depths]
         else:
-            answer = self.plan.algorithm.answer(self._context())
+            snapshot = self.snapshot
+            if self.device_data is not None:
+                snapshot = self.device_data.known_to(snapshot, self.plan.protocol)
+            offers = [
+                Offer(genome, Architecture.model_validate(described), proxy) for genome, described, proxy in self.offers
+            ]
+            answer = self.plan.algorithm.answer(Context(self.seed, self.number, snapshot, offers, self.supernet))
             note = answer.note
             proposed = [
                 Proposed(
@@ -87,15 +93,6 @@ class ComputeStep:
             for proposal, more in zip(proposed, expected, strict=True)
         ]
         return Computed(tuple(proposed), scorer, scorer.at_once(architectures), note)
-
-    def _context(self) -> Context:
-        snapshot = self.snapshot
-        if self.device_data is not None:
-            snapshot = self.device_data.known_to(snapshot, self.plan.protocol)
-        offers = [
-            Offer(genome, Architecture.model_validate(described), proxy) for genome, described, proxy in self.offers
-        ]
-        return Context(self.seed, self.number, snapshot, offers, self.supernet)
 
 
 @dataclass(frozen=True)

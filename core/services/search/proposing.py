@@ -68,7 +68,8 @@ def propose(
     Candidates without a score, or whose weights do not fit the device's memory, are infeasible at once; existing
     measurements are applied at once. `begins`: where these are the first of a generation, how many that has.
     """
-    memory = _device_memory(session, target, plan.protocol)
+    devices = job_rows.devices_of(session, target.device_key)
+    memory = max(filter(None, (_memory(device, plan.protocol) for device in devices)), default=None)
     rows = [
         _row(target, plan, item, scores[item.architecture.digest], role, target.candidates + index, now)
         for index, item in enumerate(proposed)
@@ -185,13 +186,8 @@ def _row(
     }
 
 
-def _device_memory(session: Session, target: Target, protocol: MeasurementProtocol) -> int | None:
-    """Memory (bytes) of the largest device that this target can be measured on; None if it is not known."""
-    sizes = [size for device in job_rows.devices_of(session, target.device_key) if (size := _memory(device, protocol))]
-    return max(sizes, default=None)
-
-
 def _memory(device: Device, protocol: MeasurementProtocol) -> int | None:
+    """Bytes that a model on this device can have; None if that is not known."""
     if Provider(protocol.provider).shares_host_memory:
         size: int | None = device.facts.get("memory_bytes")
         return size

@@ -48,7 +48,7 @@ from edgefront.core.states import (
     TargetState,
 )
 from edgefront.core.store import outbox
-from edgefront.core.store.tables import Candidate, Generation, Job, Launch, Measurement, Target
+from edgefront.core.store.tables import Candidate, Job, Launch, Measurement, Target
 from edgefront.core.wire.jobs import JobRequest
 
 SPREAD_UNKNOWN = 2
@@ -225,21 +225,15 @@ def is_reopened(session: Session, request: JobRequest, target: Target) -> bool:
     last = job_rows.find_generation(session, target.id, target.generation + 1)
     if last is None:
         return False  # the budget was spent
-    if _rival_was_better(session, target, last):
-        return True
+    rival_then = (last.device_data or {}).get("rival")
+    if rival_then is not None:
+        rival = rival_of(session, target)
+        if rival is None or rival.rank < Rival(**rival_then).rank:
+            return True  # the search ended for that model of another target, which later launches found beyond them
     then = snapshots.restore(session, target.id, target.generation + 1).in_bounds()
     best = max(then, key=lambda model: (model.proxy, model.digest), default=None)
     now = {row.id: row.state for row in candidates.search_rows(session, target.id)}
     return best is not None and now[best.id] != "measured"
-
-
-def _rival_was_better(session: Session, target: Target, last: Generation) -> bool:
-    """Whether the search ended for a better model of another target that has been found beyond the limits since."""
-    then = (last.device_data or {}).get("rival")
-    if then is None:
-        return False
-    rival = rival_of(session, target)
-    return rival is None or rival.rank < Rival(**then).rank
 
 
 def reopen(session: Session, target: Target, plan: SearchPlan, now: datetime) -> bool:

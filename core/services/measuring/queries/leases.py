@@ -96,17 +96,12 @@ def add(session: Session, device_id: str, launch_ids: Collection[str], now: date
         "until": expires_at,
         "ids": list(launch_ids),
     }
-    if _sqlite(session):
+    if session.get_bind().dialect.name == "sqlite":  # it runs one statement where Postgres takes several
         session.execute(_ADD, values)
         session.execute(_LEASE_OUT, values)
     else:
         _ADD_AND_LEASE_OUT.run(session, values)
     return lease_id
-
-
-def _sqlite(session: Session) -> bool:
-    """It has one writer at a time, and runs one statement where Postgres takes several."""
-    return session.get_bind().dialect.name == "sqlite"
 
 
 def extend(session: Session, device_id: str, lease_id: str, now: datetime, expires_at: datetime) -> Row[Any] | None:

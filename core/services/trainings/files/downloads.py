@@ -212,7 +212,12 @@ def trained_model(
     path = folder / file_name(architecture.digest, None, format_, number_format)
     with locked(folder / ".lock"):
         if not path.is_file():
-            _build(files, format_, number_format, path)
+            with tempfile.TemporaryDirectory(dir=folder, prefix=".") as place:
+                package = read_package(files.folder / RESULT)
+                beside = package.hugging_face_files() if format_ in ("gguf", "transformers") else None
+                draft = Path(place) / "model"
+                write_model(package.architecture, format_, package.weights, draft, number_format, beside)
+                draft.replace(path)
     made, digest = hashed(path)
     return Download(path, path.name, made.st_size, digest)
 
@@ -227,15 +232,4 @@ def formats_of_trained(training: Training) -> tuple[ModelFormat, ...]:
     return formats
 
 
-@lru_cache(maxsize=1024)
-def _formats(architecture: Architecture) -> tuple[ModelFormat, ...]:
-    return formats_of(architecture)
-
-
-def _build(files: TrainingFiles, format_: ModelFormat, number_format: NumberFormat, path: Path) -> None:
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".") as place:
-        package = read_package(files.folder / RESULT)
-        beside = package.hugging_face_files() if format_ in ("gguf", "transformers") else None
-        draft = Path(place) / "model"
-        write_model(package.architecture, format_, package.weights, draft, number_format, beside)
-        draft.replace(path)
+_formats = lru_cache(maxsize=1024)(formats_of)

@@ -65,7 +65,7 @@ class Draft:
         self.archive.unlink()
 
     def size(self) -> int:
-        return sum(path.stat().st_size for path in self._files().values())
+        return sum(path.stat().st_size for path in (*model_files(self.result).values(), self.result / CARD))
 
     def place(self) -> None:
         """Puts the files where those of the training are."""
@@ -82,9 +82,6 @@ class Draft:
             _log.warning("files of the import %s are not removed yet: %s", self.training_id, error)
         finally:
             self._lock.release()
-
-    def _files(self) -> dict[str, Path]:
-        return {**model_files(self.result), CARD: self.result / CARD}
 
 
 def remove_left(settings: Settings, database: Database) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, and_, delete, false, func, literal, or_, select, true, tuple_
+from sqlalchemy import delete, false, func, literal, or_, select, true, tuple_
 from sqlalchemy.orm import Session
 
 from edgefront.core.services.turns import TurnQueue, next_turns
@@ -115,24 +115,19 @@ def claimable(session: Session, queue: str, memory: Mapping[int, int]) -> Traini
     """The next waiting training of the queue that fits, locked; rows that others have locked are skipped. `memory`:
     number of GPUs (0 without any) → bytes that a training with so many may need, on each.
     """
+    needed = func.coalesce(Training.memory_bytes, 0)
     query = (
         select(Training)
         .where(
             Training.state == TrainingState.QUEUED,
             Training.queue == queue,
-            or_(false(), *(_fits(gpus, size) for gpus, size in memory.items())),
+            or_(false(), *((Training.gpus == gpus) & (needed <= max(0, size)) for gpus, size in memory.items())),
         )
         .order_by(Training.turn, Training.id)
         .limit(1)
         .with_for_update(skip_locked=True, key_share=True)
     )
     return session.scalar(query.execution_options(populate_existing=True))
-
-
-def _fits(gpus: int, memory_bytes: int) -> ColumnElement[bool]:
-    return and_(
-        Training.gpus == gpus, or_(Training.memory_bytes.is_(None), Training.memory_bytes <= max(0, memory_bytes))
-    )
 
 
 def take_turn(session: Session, training: Training) -> None:
