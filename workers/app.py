@@ -38,8 +38,7 @@ from edgefront.core.services.trainings.files.folder import deleted_trainings, re
 from edgefront.core.services.trainings.machine import cannot_train, machine_of, served_queues
 from edgefront.core.states import TrainingEnding
 from edgefront.core.store.database import Database
-from edgefront.workers.training.launch import launch, stop_all
-from edgefront.workers.training.run_process import is_held
+from edgefront.workers.training.launch import is_held, launch, stop_all
 from edgefront.workers.work import Worker
 
 _QUEUES = {queue.name: queue for queue in work.QUEUES}

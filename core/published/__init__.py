@@ -211,8 +211,6 @@ def is_permitted(model: PublishedModel, licence: str) -> bool:
     return model.licence.lower() == licence.lower()
 
 
-CATALOGUE = "EDGEFRONT_CATALOGUE"
-"""The environment variable that names a file with models of one's own."""
 MAX_CATALOGUE_BYTES = 1 << 26
 _Row = TypeVar("_Row", PublishedModel, ScoreTable)
 
@@ -222,7 +220,7 @@ def published_models() -> Mapping[str, PublishedModel]:
 
     Raises `NotFound` and `InvalidInput` about the file that `EDGEFRONT_CATALOGUE` names.
     """
-    path = os.environ.get(CATALOGUE, "")
+    path = os.environ.get("EDGEFRONT_CATALOGUE", "")
     return _with_own(path) if path else shipped_models()
 
 
@@ -257,10 +255,10 @@ def read_catalogue(path: Path) -> dict[str, PublishedModel]:
     allowed = f"a JSON lines file of at most {MAX_CATALOGUE_BYTES} bytes"
     try:
         if path.stat().st_size > MAX_CATALOGUE_BYTES:
-            raise InvalidInput(f"{path} is too large", field=CATALOGUE, allowed=allowed)
+            raise InvalidInput(f"{path} is too large", field="EDGEFRONT_CATALOGUE", allowed=allowed)
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise InvalidInput(f"{path} is not UTF-8 text", field=CATALOGUE, allowed=allowed) from None
+        raise InvalidInput(f"{path} is not UTF-8 text", field="EDGEFRONT_CATALOGUE", allowed=allowed) from None
     except OSError as error:
         raise NotFound(f"the catalogue {path} cannot be read: {error.strerror}", allowed=allowed) from None
     return _rows(PublishedModel, text, str(path))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from edgefront.core.cost.parameters import count
 from edgefront.core.errors import InvalidInput
-from edgefront.core.evaluation.imported_model import ImportedModel, check_imported
+from edgefront.core.evaluation.given_model import ImportedModel, check_imported
 from edgefront.core.evaluation.package import CUTS, WEIGHTS
 from edgefront.core.files import sha256
 from edgefront.core.inherit.law_file import law_in

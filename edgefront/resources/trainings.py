@@ -116,8 +116,7 @@ class Trainings:
         without weights, or with a wrong tensor, which it names; `TooLarge` for one that is larger than the service
         takes.
         """
-        from edgefront.core.evaluation.given_model import package_of
-        from edgefront.core.evaluation.imported_model import model_files
+        from edgefront.core.evaluation.given_model import model_files, package_of
 
         with package_of(os.fspath(model)) as package:
             archive = Archive(model_files(package.folder))

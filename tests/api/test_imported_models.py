@@ -23,7 +23,7 @@ from trained_parent import trained_parent
 
 from edgefront.client import Client
 from edgefront.core.data.tokenizers.tokenizers import Bytes
-from edgefront.core.evaluation.imported_model import model_files
+from edgefront.core.evaluation.given_model import model_files
 from edgefront.core.evaluation.package import read_package, write_package
 from edgefront.core.services.trainings.files import drafts
 from edgefront.core.store.database import Database

@@ -18,7 +18,7 @@ from sqlalchemy import select
 
 from edgefront.core.cost.shapes import Shapes
 from edgefront.core.errors import InvalidInput
-from edgefront.core.evaluation.imported_model import model_files
+from edgefront.core.evaluation.given_model import model_files
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.quality.cut_law import CutLaw
 from edgefront.core.services.jobs import recommendation

@@ -11,7 +11,7 @@ import pytest
 from edgefront.core.cost.parameters import count, published_view
 from edgefront.core.errors import InvalidInput, NotFound
 from edgefront.core.evaluation.given_model import architecture_of, has_weights, named_as, published_as
-from edgefront.core.published import CATALOGUE, agrees, published_models, read_catalogue, score_tables
+from edgefront.core.published import agrees, published_models, read_catalogue, score_tables
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.spaces.huggingface import from_config, to_config
 from edgefront.core.spaces.models import named_model
@@ -40,7 +40,7 @@ ROW: dict[str, Any] = {
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file for rows of one's own, which commands and the service read."""
     path = tmp_path / "models.jsonl"
-    monkeypatch.setenv(CATALOGUE, str(path))
+    monkeypatch.setenv("EDGEFRONT_CATALOGUE", str(path))
     return path
 
 

@@ -22,8 +22,7 @@ from edgefront.core.services.trainings.files.folder import tail
 from edgefront.core.store.database import Database
 from edgefront.core.training.run_folder import SPEC, RunSpec
 from edgefront.workers.app import sweep_once
-from edgefront.workers.training.launch import stop_all
-from edgefront.workers.training.run_process import FolderHeld, FolderLock
+from edgefront.workers.training.launch import FolderHeld, FolderLock, stop_all
 from edgefront.workers.training.supervisor import Supervisor
 
 

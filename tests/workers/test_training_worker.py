@@ -17,8 +17,7 @@ from edgefront.core.services.trainings.files.folder import mark_deleted
 from edgefront.core.services.trainings.machine import served_queues
 from edgefront.core.store.database import Database
 from edgefront.workers.app import EmbeddedWorker, remove_deleted
-from edgefront.workers.training.launch import stop_all
-from edgefront.workers.training.run_process import FolderLock
+from edgefront.workers.training.launch import FolderLock, stop_all
 
 
 def worker(pool: Pool) -> AbstractContextManager[subprocess.Popen[bytes]]:

@@ -39,7 +39,7 @@ from edgefront.core.states import TrainingCommand, TrainingEnding, TrainingKind
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Training
 from edgefront.core.training.run_folder import LOG, SPEC, RunSpec, with_vocabulary
-from edgefront.workers.training.run_process import FolderHeld, FolderLock, RunProcess, command_for
+from edgefront.workers.training.launch import FolderHeld, FolderLock, RunProcess, command_for
 from edgefront.workers.training.run_reader import RunReader
 
 Result = TypeVar("Result")

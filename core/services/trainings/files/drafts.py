@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from edgefront.core.errors import EdgefrontError, InvalidInput, TooLarge
-from edgefront.core.evaluation.imported_model import FILES, model_files, most_bytes
+from edgefront.core.evaluation.given_model import FILES, model_files, most_bytes
 from edgefront.core.evaluation.package import CARD
 from edgefront.core.files import refusing_full_disk
 from edgefront.core.services.settings import Settings
