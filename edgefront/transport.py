@@ -64,7 +64,8 @@ class Transport:
     def ask(self, kind: type[Answer], method: str, path: str, **sent: Any) -> Answer:
         """The answer to a request (its arguments are those of `request`), as this model or list of models."""
         content = self.request(method, path, **sent).content
-        with self.reading(_name(kind)):
+        items = get_args(kind)
+        with self.reading(f"a list of {items[0].__name__}" if items else kind.__name__):
             return TypeAdapter(kind).validate_json(content)
 
     @contextmanager
@@ -180,12 +181,6 @@ def _json(body: BaseModel | Mapping[str, Any]) -> bytes:
         raise InvalidInput(
             f"this cannot be sent as JSON: {error}", allowed="values that JSON supports, finite numbers"
         ) from None
-
-
-def _name(kind: Any) -> str:
-    """A model, or a list of models, as an error names it."""
-    items = get_args(kind)
-    return f"a list of {items[0].__name__}" if items else str(kind.__name__)
 
 
 def segment(name: str) -> str:

@@ -228,7 +228,13 @@ class Conditions:
         """Each condition that was bad for a launch with so many threads, besides what its own process saw. Throttling
         is of the time since it was last asked.
         """
-        return tuple(filter(None, [self._battery(), self._governor(threads), self._quota(threads), self._throttling()]))
+        # Of each measuring core: the clusters of an ARM processor may have different governors.
+        governor = next(filter(None, map(self._saving, self._plan.measuring(threads))), "")
+        quota = self._plan.quota
+        too_few = str(quota) if quota is not None and quota.cores < threads else ""
+        before, self._throttled = self._throttled, self._throttle_count()
+        heat = "throttled by heat" if self._throttled > before or self._is_cooled() else ""
+        return tuple(filter(None, [self._battery(), governor, too_few, heat]))
 
     def _battery(self) -> str:
         import psutil  # here, as measuring processes import this module
@@ -240,10 +246,6 @@ class Conditions:
             return ""
         return f"on battery ({battery.percent:.0f} %)"
 
-    def _governor(self, threads: int) -> str:
-        """Of the measuring cores: the clusters of an ARM processor may have different ones."""
-        return next(filter(None, map(self._saving, self._plan.measuring(threads))), "")
-
     def _saving(self, core: int) -> str:
         folder = self._system / f"cpu{core}" / "cpufreq"
         if _text(folder / "scaling_governor") != "powersave":
@@ -253,14 +255,6 @@ class Conditions:
             preference = _text(folder / "energy_performance_preference")
             return f"energy preference {preference}" if preference.endswith("power") else ""
         return "power-saving governor"
-
-    def _quota(self, threads: int) -> str:
-        quota = self._plan.quota
-        return str(quota) if quota is not None and quota.cores < threads else ""
-
-    def _throttling(self) -> str:
-        before, self._throttled = self._throttled, self._throttle_count()
-        return "throttled by heat" if self._throttled > before or self._is_cooled() else ""
 
     def _is_cooled(self) -> bool:
         """Whether the kernel holds clock rates down: of ARM processors it counts no throttling."""

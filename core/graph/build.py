@@ -221,21 +221,18 @@ def _graph(graph: GraphWriter, architecture: Architecture, options: GraphOptions
     if architecture.embedding.segments and options.mode == "forward":
         segments = graph.input("segments", ["batch", "sequence"], TensorProto.INT64)
     if architecture.source is not None and options.mode != "decode":
-        source = _write_source(graph, architecture.source)
+        whole = architecture.source
+        tokens = graph.input("source_tokens", ["batch", "source"], TensorProto.INT64)
+        encoder = graph.child(tokens, float(whole.norm_eps), whole.norm_kind)
+        source = _write_blocks(GraphContext(encoder, whole, prefix="source."), None)
+        if whole.has_final_norm:
+            source = encoder.norm(source, "source.final_norm")
     context = GraphContext(graph, architecture, options, source=source)
     hidden = _write_blocks(context, segments)
     output, name, shape = write_end(graph, architecture, hidden, options.logits)
     graph.output(output, name, shape)
     context.emit_state()
     return graph.graph()
-
-
-def _write_source(graph: GraphWriter, source: Architecture) -> str:
-    """The encoder's states after its final norm, [batch·source, d_model]."""
-    tokens = graph.input("source_tokens", ["batch", "source"], TensorProto.INT64)
-    encoder = graph.child(tokens, float(source.norm_eps), source.norm_kind)
-    hidden = _write_blocks(GraphContext(encoder, source, prefix="source."), None)
-    return encoder.norm(hidden, "source.final_norm") if source.has_final_norm else hidden
 
 
 def _write_blocks(context: GraphContext, segments: str | None) -> str:

@@ -155,7 +155,11 @@ class GraphContext:
         least = min((size for size in (window, self._window) if size is not None), default=None)
 
         def make() -> str:
-            last, keys = self._places(attends, window)
+            # Places of the segment's tokens among the keys, [sequence, 1], and of the keys, [1, keys]; both int64.
+            earlier = self._earlier(attends, window)
+            last = graph.steps() if earlier is None else graph.op("Add", graph.steps(), earlier)
+            last = graph.op("Unsqueeze", last, graph.integers(1))
+            keys = graph.op("Unsqueeze", graph.range(self.keys(attends, window)), graph.integers(0))
             visible = graph.op("LessOrEqual", keys, last)
             if least is not None:
                 near = graph.op("Greater", keys, graph.op("Sub", last, graph.integer(least)))
@@ -338,11 +342,3 @@ class GraphContext:
     def _room(self, attends: Attends, window: int | None) -> str | None:
         """An entry with the buffer's length, if blocks that attend so write in place."""
         return None if attends != "self" or window is not None else next(iter(sorted(self._in_place)), None)
-
-    def _places(self, attends: Attends, window: int | None) -> tuple[str, str]:
-        """Places of the segment's tokens among the keys, [sequence, 1], and of the keys, [1, keys]; both int64."""
-        graph = self.graph
-        earlier = self._earlier(attends, window)
-        last = graph.steps() if earlier is None else graph.op("Add", graph.steps(), earlier)
-        last = graph.op("Unsqueeze", last, graph.integers(1))
-        return last, graph.op("Unsqueeze", graph.range(self.keys(attends, window)), graph.integers(0))

@@ -136,9 +136,20 @@ def _block(
     if isinstance(part, Attention) and isinstance(whole, Attention):
         yield from _attention(whole, parent.d_head(whole), units, channels)
     elif isinstance(whole, FeedForward):
-        yield from _feed_forward(whole, units, channels)
+        # Gated, `up` has the rows of the gate, then those that it multiplies.
+        rows = torch.cat([units, whole.d_inner + units]) if whole.gated else units
+        yield "up.weight", (rows, channels)
+        yield "up.bias", (rows,)
+        yield "down.weight", (channels, units)
+        yield "down.bias", (channels,)
     elif isinstance(whole, ShortConv):
-        yield from _short_conv(parent.d_model, units, channels)
+        rows = torch.cat([start * parent.d_model + units for start in range(3)])
+        yield "up.weight", (rows, channels)
+        yield "up.bias", (rows,)
+        yield "conv.weight", (None, units)
+        yield "conv.bias", (units,)
+        yield "out.weight", (channels, units)
+        yield "out.bias", (channels,)
 
 
 def _attention(whole: Attention, d_head: int, heads: Tensor, channels: Tensor) -> Iterator[tuple[str, Places]]:
@@ -154,26 +165,6 @@ def _attention(whole: Attention, d_head: int, heads: Tensor, channels: Tensor) -
     is_whole = whole.qk_norm == "whole"
     yield "q_norm.weight", (queries if is_whole else None,)
     yield "k_norm.weight", (keys if is_whole else None,)
-
-
-def _feed_forward(whole: FeedForward, inner: Tensor, channels: Tensor) -> Iterator[tuple[str, Places]]:
-    """Gated, `up` has the rows of the gate, then those that it multiplies."""
-    rows = torch.cat([inner, whole.d_inner + inner]) if whole.gated else inner
-    yield "up.weight", (rows, channels)
-    yield "up.bias", (rows,)
-    yield "down.weight", (channels, inner)
-    yield "down.bias", (channels,)
-
-
-def _short_conv(d_model: int, features: Tensor, channels: Tensor) -> Iterator[tuple[str, Places]]:
-    """`up` has three times the features' rows."""
-    rows = torch.cat([start * d_model + features for start in range(3)])
-    yield "up.weight", (rows, channels)
-    yield "up.bias", (rows,)
-    yield "conv.weight", (None, features)
-    yield "conv.bias", (features,)
-    yield "out.weight", (channels, features)
-    yield "out.bias", (channels,)
 
 
 def _rows(heads: Tensor, d_head: int) -> Tensor:

@@ -97,7 +97,8 @@ def ceiling(facts: Mapping[str, Any], protocol: MeasurementProtocol, read_bytes:
     clock = min(CLOCK_HZ, _positive(extra.get(MAX_MHZ), CLOCK_HZ / 1e6) * 1e6)
     processor = f"{cores} core{'s' if cores > 1 else ''} at {clock / 1e9:g} GHz"
     of_any = "any processor of today"
-    per_cycle = _per_cycle(features, is_x86)
+    unknown = _X86_PER_CYCLE if is_x86 else _UNKNOWN_PER_CYCLE
+    per_cycle = next((count for feature, count in _PER_CYCLE if feature in features), unknown)
     reached = cores * _positive(extra.get(CORE_GFLOPS), float("inf")) * 1e9 * MARGIN * times
     flops, flops_from = min(
         (PROCESSOR_FLOPS, of_any), (cores * clock * per_cycle * times, processor), (reached, _KERNEL), key=_bound
@@ -131,11 +132,6 @@ def _of_accelerator(extra: Mapping[str, Any], number_format: str, read_bytes: fl
 
 def _bound(bound: tuple[float, str]) -> float:
     return bound[0]
-
-
-def _per_cycle(features: Collection[str], is_x86: bool) -> float:
-    unknown = _X86_PER_CYCLE if is_x86 else _UNKNOWN_PER_CYCLE
-    return next((count for feature, count in _PER_CYCLE if feature in features), unknown)
 
 
 def _times(number_format: str, features: Collection[str], is_x86: bool) -> float:

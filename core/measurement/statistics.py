@@ -126,13 +126,9 @@ class LaunchVariance:
 
 def _usual(measurements: Sequence[tuple[int, float]]) -> float:
     """The usual variance (the lower of two middle ones), from (degrees of freedom, squared deviations) of each."""
-    each = [total / (degrees * _middle(degrees)) for degrees, total in measurements]
+    # By the median of χ² with these degrees of freedom (Wilson & Hilferty 1931).
+    each = [total / (degrees * (1 - 2 / (9 * degrees)) ** 3) for degrees, total in measurements]
     return max(PRIOR_SPREAD**2, statistics.median_low([PRIOR_SPREAD**2, *each]))
-
-
-def _middle(degrees: int) -> float:
-    """The median of χ² with these degrees of freedom, per degree (Wilson & Hilferty 1931)."""
-    return (1 - 2 / (9 * degrees)) ** 3
 
 
 def relative_half_width(launches: int, variance: LaunchVariance) -> float | None:

@@ -83,18 +83,17 @@ class Baseline:
         near, far = (0, 1) if proxy < proxies[0] else (-1, -2)
         slope = (values[near] - values[far]) / (proxies[near] - proxies[far]) if len(proxies) > 1 else 0.0
         continued = values[near] + slope * (proxy - proxies[near])
-        sure = values[-1] if proxy > proxies[-1] else values[0] * self._share(proxy)
-        return max(continued, sure)
+        if proxy > proxies[-1]:
+            return max(continued, values[-1])
+        # A model below the smallest depth costs this share of it for certain.
+        least = proxies[0]
+        share = max(proxy, min(1.0, least / 2)) / least if least > 0 else 1.0
+        return max(continued, values[0] * share)
 
     def knots(self, values: Literal["latency", "memory"]) -> list[tuple[float, float]]:
         """The measured depths of one of its curves: rows of (proxy, ms or bytes), rising."""
         own = self._latency if values == "latency" else self._memory
         return list(zip(self._proxies, own, strict=True))
-
-    def _share(self, proxy: float) -> float:
-        """Share of what the smallest depth costs that a model below it costs for certain."""
-        least = self._proxies[0]
-        return max(proxy, min(1.0, least / 2)) / least if least > 0 else 1.0
 
 
 def reference(points: ArrayLike) -> dict[str, float]:

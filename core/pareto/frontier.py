@@ -115,13 +115,11 @@ class Dominance:
             raise ValueError("latency and memory must be positive")
         # Computed one by one: the logarithm of an array may differ in the last digit with its length, and so may a box.
         proxies = points[:, 0].tolist()
+        if not self.logarithmic:
+            # Rises with the value, by as much as the logarithm of its magnitude changes.
+            proxies = [math.copysign(_BELOW_ALL + math.log(abs(each)), each) if each else 0.0 for each in proxies]
         rows = [
-            (proxy if self.logarithmic else _signed_log(proxy), -math.log(latency), -math.log(memory))
+            (proxy, -math.log(latency), -math.log(memory))
             for proxy, latency, memory in zip(proxies, points[:, 1].tolist(), points[:, 2].tolist(), strict=True)
         ]
         return np.array(rows, dtype=np.float64) / math.log1p(self.epsilon)
-
-
-def _signed_log(value: float) -> float:
-    """Rises with the value, by as much as the logarithm of its magnitude changes."""
-    return math.copysign(_BELOW_ALL + math.log(abs(value)), value) if value else 0.0

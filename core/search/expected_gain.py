@@ -106,7 +106,13 @@ def frontier(
     rng: np.random.Generator,
 ) -> Choice:
     """The batch with the largest expected hypervolume beyond that of the measured points (n, 3) within the limits."""
-    limits = _limited(reference, problem)
+    # The reference point, no further than the limits.
+    latency, memory = reference["latency_ms"], reference["memory_bytes"]
+    limits = {
+        **reference,
+        "latency_ms": min(latency, problem.latency_ms or latency),
+        "memory_bytes": min(memory, problem.memory_bytes or memory),
+    }
     front = points[nondominated(points)]
     reached = hypervolume(front, limits)
     means = pool.forecast.points()
@@ -178,16 +184,6 @@ def _case(forecast: Forecast, problem: Problem, z: Floats) -> Floats:
     points = forecast.points(z)
     points[~_in_time(forecast, problem, z), 1] = _BEYOND
     return points
-
-
-def _limited(reference: Mapping[str, float], problem: Problem) -> dict[str, float]:
-    """The reference point, no further than the limits."""
-    latency, memory = reference["latency_ms"], reference["memory_bytes"]
-    return {
-        **reference,
-        "latency_ms": min(latency, problem.latency_ms or latency),
-        "memory_bytes": min(memory, problem.memory_bytes or memory),
-    }
 
 
 def _improves(points: Floats, front: Floats, limits: Mapping[str, float]) -> NDArray[np.bool_]:

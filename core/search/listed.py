@@ -28,7 +28,6 @@ from edgefront.core.search.interface import (
     Offer,
     Predicted,
     Proposal,
-    Rival,
     Snapshot,
 )
 from edgefront.core.search.population_shapes import identity
@@ -99,20 +98,14 @@ class ListedSearch(PredictiveSearch):
         return self._candidates(context.snapshot)
 
     def _candidates(self, snapshot: Snapshot) -> LightFirst:
-        return LightFirst(
-            self._offers,
-            snapshot,
-            self._accept,
-            self._settings.initial,
-            lambda offer: self._may_be_better(offer, snapshot.rival),
-        )
+        def may_be_better(offer: Offer) -> bool:
+            """Whether it may beat the rival; of the same model in as many bits another runtime may be faster."""
+            rival, rank = snapshot.rival, (offer.proxy, self._bits)
+            if rival is None:
+                return True
+            return rank > rival.rank or (rank == rival.rank and offer.architecture.digest == rival.digest)
 
-    def _may_be_better(self, offer: Offer, rival: Rival | None) -> bool:
-        """Whether it may beat the rival; of the same model in as many bits another runtime may be faster."""
-        if rival is None:
-            return True
-        rank = (offer.proxy, self._bits)
-        return rank > rival.rank or (rank == rival.rank and offer.architecture.digest == rival.digest)
+        return LightFirst(self._offers, snapshot, self._accept, self._settings.initial, may_be_better)
 
     def why(self, gain: float, pool: Pool) -> str:
         if not (pool.forecast.violation(self._problem, RISK_LEVEL) == 0).any():

@@ -61,7 +61,9 @@ class PopulationShapes:
         grids = {name: getattr(table, name).ravel()[at] for name in GRIDS}
         # Positions that the attention blocks share exist where there is one.
         attended = (grids["kind"] == 0).any(axis=1)
-        ends, frames = self._ends_with, self._frames(codes)
+        ends, frames = self._ends_with, self._codes("d_model", codes)  # the row of `_ends` that each genome has
+        for name in self._rules.ends:
+            frames = frames * len(self._rules.genes[name].values) + self._codes(name, codes)
         without = self._ends_without
         return Shapes(
             d_model=ends.d_model[frames],
@@ -90,11 +92,12 @@ class PopulationShapes:
 
     def _blocks_of(self, width: int) -> Shapes:
         """One row: every block at this width."""
+        first_ends = {name: self._rules.genes[name].values[0] for name in self._rules.ends}
         alone, number = [], []
         for index, (kind, values) in enumerate(self._rules.blocks):
             block = self._rules.block(kind, width, values)
             if block is not None:
-                alone.append(self._space.build(self._first_ends(width), [block]))
+                alone.append(self._space.build({"d_model": width, **first_ends}, [block]))
                 number.append(index)
         block_shapes = Shapes.of(alone)
         empty = len(self._rules.blocks) + 1
@@ -111,19 +114,9 @@ class PopulationShapes:
 
     # What is no block ---------------------------------------------------------------------------------------------
 
-    def _frames(self, codes: Codes) -> NDArray[np.int64]:
-        """The row of `_ends` that each genome has."""
-        rows = self._codes("d_model", codes)
-        for name in self._rules.ends:
-            rows = rows * len(self._rules.genes[name].values) + self._codes(name, codes)
-        return rows
-
     def _codes(self, name: str, codes: Codes) -> NDArray[np.int64]:
         """(n,) codes of a gene of the whole model."""
         return codes[:, self._rules.columns[name].start].astype(np.int64)
-
-    def _first_ends(self, width: int) -> Genome:
-        return {"d_model": width, **{name: self._rules.genes[name].values[0] for name in self._rules.ends}}
 
     @cached_property
     def _ends_with(self) -> Shapes:

@@ -298,12 +298,19 @@ class PredictiveSearch(Algorithm):
         """The rows worth measuring, best first, more than are needed in case some are refused."""
         problem, count = self._problem, self._settings.batch
         violation = problem.violation(observations.latency_ms, observations.memory_bytes, observations.times_ms)
-        within, corner = self._within(snapshot), self._reference(snapshot, observations, pool)
+        # What was measured within the bounds, and the baselines that count as well.
+        in_bounds, rivals = snapshot.in_bounds(), self._rivals(snapshot)
+        points = np.concatenate([objectives(in_bounds), self._points_of(rivals)])
+        times = problem.times_of([*in_bounds, *rivals])
+        within: Floats = points[problem.violation(points[:, 1], points[:, 2], times) == 0]
+        corner = self._reference(snapshot, observations, pool)
         if problem.goal == Goal.BEST_WITHIN_LIMITS:
+            shapes = [candidates.shapes(in_bounds), Shapes.of([rival.architecture for rival in rivals])]
+            launches = [*(result.launches for result in in_bounds), *(rival.launches for rival in rivals)]
             choice = expected_gain.best_within_limits(
                 pool,
                 problem,
-                self._posterior(forecaster, candidates, snapshot),
+                forecaster.posterior(Shapes.concatenate(shapes), points, times, np.array(launches, dtype=np.int64)),
                 corner["proxy"],
                 forecaster.error_quantiles(expected_gain.CASES),
                 count,
@@ -322,23 +329,6 @@ class PredictiveSearch(Algorithm):
         if len(within) or choice.rows:
             return choice
         return expected_gain.nearest(pool, problem, float(violation.min()), count)
-
-    def _within(self, snapshot: Snapshot) -> Floats:
-        """(n, 3) quality, latency and memory of what was measured within the limits."""
-        in_bounds, rivals = snapshot.in_bounds(), self._rivals(snapshot)
-        points = np.concatenate([objectives(in_bounds), self._points_of(rivals)])
-        times = self._problem.times_of([*in_bounds, *rivals])
-        inside: Floats = points[self._problem.violation(points[:, 1], points[:, 2], times) == 0]
-        return inside
-
-    def _posterior(self, forecaster: Forecaster, candidates: Candidates, snapshot: Snapshot) -> Forecast:
-        """What was measured within the limits, and the baselines that count as well."""
-        in_bounds, rivals = snapshot.in_bounds(), self._rivals(snapshot)
-        every = Shapes.concatenate([candidates.shapes(in_bounds), Shapes.of([rival.architecture for rival in rivals])])
-        points = np.concatenate([objectives(in_bounds), self._points_of(rivals)])
-        launches = [*(result.launches for result in in_bounds), *(rival.launches for rival in rivals)]
-        times = self._problem.times_of([*in_bounds, *rivals])
-        return forecaster.posterior(every, points, times, np.array(launches, dtype=np.int64))
 
     def _rivals(self, snapshot: Snapshot) -> Sequence[Observation]:
         """The baselines, where the best model is looked for: nothing is gained by what is worse than they are."""

@@ -175,9 +175,6 @@ class Evolution:
             return np.arange(len(pool))
         if self._problem.goal == Goal.FRONTIER:
             return self._frontiers(pool, count)
-        return self._best(pool, count)
-
-    def _best(self, pool: Pool, count: int) -> NDArray[np.intp]:
         chosen = []
         for risk in RISKS:
             violation = pool.forecast.violation(self._problem, risk)

@@ -109,7 +109,9 @@ class Checkpoints:
         except (OSError, SafetensorError, RuntimeError) as error:
             if ranks.is_first:
                 shutil.rmtree(part, ignore_errors=True)
-            raise _unwritten(final, error) from error
+            full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+            cause = "the disk is full" if full or "No space left" in str(error) else str(error)
+            raise Unavailable(f"the checkpoint {final.name} cannot be written: {cause}") from error
 
     def _complete(self) -> list[Path]:
         if not self.folder.is_dir():
@@ -171,13 +173,6 @@ def _load(checkpoint: Path, name: str) -> Any:
         ) from None
     except (OSError, RuntimeError, ValueError, EOFError) as error:
         raise _unreadable(checkpoint, error) from error
-
-
-def _unwritten(path: Path, error: Exception) -> Unavailable:
-    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    full = full or "No space left" in str(error)
-    cause = "the disk is full" if full else str(error)
-    return Unavailable(f"the checkpoint {path.name} cannot be written: {cause}")
 
 
 def _unreadable(path: Path, error: Exception) -> InvalidInput:

@@ -183,7 +183,10 @@ def command(app: typer.Typer, name: str, *, server: bool = True) -> Callable[...
             _check_text(given)
             try:
                 for name, kind in identified.items():
-                    given[name] = _identified(session, kind, given[name])
+                    if isinstance(value := given[name], list | tuple):
+                        given[name] = [session.identifier(kind, text) for text in value]
+                    elif value is not None:
+                        given[name] = session.identifier(kind, value)
                 for name, options in groups.items():
                     given[name] = options(**{option.name: given.pop(option.name) for option in fields(options)})
                 function(session, **given)
@@ -220,12 +223,6 @@ def _check_text(given: Mapping[str, Any]) -> None:
         for text in value if isinstance(value, list | tuple) else (value,):
             if isinstance(text, str) and any("\ud800" <= character <= "\udfff" for character in text):
                 raise typer.BadParameter(f"{name.replace('_', '-')}: this is not UTF-8 text")
-
-
-def _identified(session: Session, kind: IdentifiedKind, given: Any) -> Any:
-    if isinstance(given, list | tuple):
-        return [session.identifier(kind, text) for text in given]
-    return None if given is None else session.identifier(kind, given)
 
 
 def steering(app: typer.Typer, resource: str, kind: Any, verbs: Mapping[str, str], name: str = "id") -> None:

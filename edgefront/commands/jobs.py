@@ -95,9 +95,11 @@ def submit(
     ] = False,
 ) -> None:
     """Submit a search job."""
+    from edgefront import exits
     from edgefront.core.validation import checked
     from edgefront.core.wire.jobs import JobRequest
     from edgefront.requests import jobs as submission
+    from edgefront.show.progress import show_estimate
 
     if file is not None:
         request = submission.read_request(file, JobRequest)
@@ -122,19 +124,12 @@ def submit(
             },
         )
     if dry_run:
-        _estimate(session, request)
+        expected = session.client.jobs.estimate(request)
+        session.put(expected, lambda: show_estimate(session.out, session.err, expected))
+        if expected.refusals:
+            raise typer.Exit(exits.REFUSED)
     else:
         _submit(session, request, watch)
-
-
-def _estimate(session: Session, request: JobRequest) -> None:
-    from edgefront import exits
-    from edgefront.show.progress import show_estimate
-
-    expected = session.client.jobs.estimate(request)
-    session.put(expected, lambda: show_estimate(session.out, session.err, expected))
-    if expected.refusals:
-        raise typer.Exit(exits.REFUSED)
 
 
 def _submit(session: Session, request: JobRequest, watch: bool) -> None:
@@ -239,12 +234,16 @@ def recommend(
     what comes nearest, and which limit to move by how much (exit code 10).
     """
     from edgefront import exits
+    from edgefront.show import published
     from edgefront.show.recommendation import show
 
     client, budget = session.client, training.given
     searched = client.jobs.get(job)
     if searched.request.space.published is not None:
-        _recommend_published(session, job, asdict(limit), explain)
+        choices = client.jobs.choices(job, **asdict(limit))
+        session.put(choices, lambda: published.show(choices, session.out, explain=explain))
+        if any(each.recommended is None for each in choices.every):
+            raise typer.Exit(exits.NOTHING_FITS)
         return
     names = [target] if target else [item.id for item in searched.targets]
     views = [client.jobs.recommendation(job, target=name, **asdict(limit), **budget) for name in names]
@@ -255,17 +254,6 @@ def recommend(
 
     session.put(views[0] if target else views, say)
     if any(view.recommended is None for view in views):
-        raise typer.Exit(exits.NOTHING_FITS)
-
-
-def _recommend_published(session: Session, job: str, limits: dict[str, float | None], explain: bool) -> None:
-    """The choice of a job among published models, over all its targets."""
-    from edgefront import exits
-    from edgefront.show.published import show
-
-    view = session.client.jobs.choices(job, **limits)
-    session.put(view, lambda: show(view, session.out, explain=explain))
-    if any(each.recommended is None for each in view.every):
         raise typer.Exit(exits.NOTHING_FITS)
 
 

@@ -291,7 +291,9 @@ def trained_in_words(value: dict[str, Any]) -> str:
 
 def _show(session: Session, law: dict[str, Any]) -> None:
     """A law's summary, or the server's view of one."""
-    from edgefront.core.quality.predictor import NOT_STATED
+    from math import exp
+
+    from edgefront.core.quality.predictor import NOT_STATED, in_words
     from edgefront.show.output import table
 
     session.say(f"{law['name']}: {law['title']}")
@@ -306,32 +308,18 @@ def _show(session: Session, law: dict[str, Any]) -> None:
     if law["relative_to"] is not None:
         session.say(f"  predicts: perplexity by that of {law['relative_to']}")
     if law["train_tokens"] is not None:
-        session.say(f"  training tokens: {_budget(law)}")
+        budget = f"{in_words(law['train_tokens'])} unless others are asked for"
+        if law["min_train_tokens"] is not None and law["max_train_tokens"] is not None:
+            budget += f"; learnt from {in_words(law['min_train_tokens'])} to {in_words(law['max_train_tokens'])}"
+        session.say(f"  training tokens: {budget}")
     if law["prior"] is not None:
         session.say(f"  prior: {law['prior']}")
     shown = table(
         "feature", "from", "to", "unit", "of", right=("from", "to"), prose=("unit", "of"), less=("of", "unit")
     )
     for row in law["features"]:
-        shown.add_row(row["name"], *_range(row), row["unit"].removeprefix("ln of "), row["meaning"])
+        limits = [f"{row[end]:.2f}" for end in ("low", "high")]
+        if row["unit"].startswith("ln of "):
+            limits = [f"{exp(row[end]):,.3g}" for end in ("low", "high")]
+        shown.add_row(row["name"], *limits, row["unit"].removeprefix("ln of "), row["meaning"])
     session.out.print(shown)
-
-
-def _budget(law: dict[str, Any]) -> str:
-    """`30 billion unless others are asked for; learnt from 2 billion to 350 billion`."""
-    from edgefront.core.quality.predictor import in_words
-
-    text = f"{in_words(law['train_tokens'])} unless others are asked for"
-    if law["min_train_tokens"] is None or law["max_train_tokens"] is None:
-        return text
-    return f"{text}; learnt from {in_words(law['min_train_tokens'])} to {in_words(law['max_train_tokens'])}"
-
-
-def _range(row: dict[str, Any]) -> tuple[str, str]:
-    """Range of a feature in its plain unit."""
-    from math import exp
-
-    low, high = row["low"], row["high"]
-    if not row["unit"].startswith("ln of "):
-        return f"{low:.2f}", f"{high:.2f}"
-    return f"{exp(low):,.3g}", f"{exp(high):,.3g}"

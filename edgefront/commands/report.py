@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from edgefront.commands.base import Session, command, group
 from edgefront.commands.options import Force, JobId, LimitOptions
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from edgefront.workflows.verify import Compared, Place
-
 
 app = group("A job's answer as a folder to pass on, and whether another machine agrees.")
 
@@ -99,7 +93,11 @@ def verify(
 
     def show() -> None:
         session.note(f"{subject.candidate.id}: {protocol.setup}, {launches} launches here")
-        _show(session, compared, where)
+        for each in compared:
+            session.say(verifying.in_words(each))
+        for title, differences in (("of the class", where.differences), ("else", where.others)):
+            for name, (there, here) in differences.items():
+                session.note(f"differs {title}: {name}, {there} there, {here} here")
         for said in conditions:
             session.note(f"! {said}")
         session.say(sentence)
@@ -120,13 +118,3 @@ def verify(
     session.put(result, show)
     if not agrees:
         raise typer.Exit(exits.DISAGREES)
-
-
-def _show(session: Session, compared: Sequence[Compared], where: Place) -> None:
-    from edgefront.workflows.verify import in_words
-
-    for each in compared:
-        session.say(in_words(each))
-    for title, differences in (("of the class", where.differences), ("else", where.others)):
-        for name, (there, here) in differences.items():
-            session.note(f"differs {title}: {name}, {there} there, {here} here")

@@ -97,7 +97,10 @@ class Download:
         with self.transport.stream(
             self.url, params=self.params, headers=headers, read_timeout_s=_FIRST_BYTE_S
         ) as response:
-            expected = _checksum(response)
+            etag = _SHA256.match(response.headers.get("etag", ""))
+            if etag is None:
+                raise EdgefrontError(f"{response.request.url.copy_with(query=None)} does not send the file's SHA-256")
+            expected = etag.group(1)
             resumed = response.status_code == 206 and part is not None and expected == checksum
             fresh = folder / f"{self._prefix}{expected}.part"
             if part is not None and part != fresh:
@@ -156,13 +159,6 @@ class Download:
             )
         part.replace(target)
         return target
-
-
-def _checksum(response: httpx.Response) -> str:
-    match = _SHA256.match(response.headers.get("etag", ""))
-    if match is None:
-        raise EdgefrontError(f"{response.request.url.copy_with(query=None)} does not send the file's SHA-256")
-    return match.group(1)
 
 
 def _file_name(response: httpx.Response, otherwise: str) -> str:

@@ -233,7 +233,9 @@ class Trainings:
             raise Conflict(f"training {training_id} is {training.state} and has {what} yet", state=training.state)
         folder, fetched = Path(path), []
         for file in listed:
-            inside = _inside(file.path)
+            inside = PurePosixPath(file.path)
+            if inside.is_absolute() or ".." in inside.parts or "\\" in file.path or len(inside.parts) < 2:
+                raise EdgefrontError(f"the server names a file outside its training: {file.path!r}")
             target = folder.joinpath(*inside.parts[2 if checkpoint else 1 :])
             target.parent.mkdir(parents=True, exist_ok=True)
 
@@ -275,11 +277,3 @@ class Trainings:
 
 def _path(training_id: str) -> str:
     return f"/v1/trainings/{segment(training_id)}"
-
-
-def _inside(path: str) -> PurePosixPath:
-    """The server's path, checked to stay within the folder."""
-    inside = PurePosixPath(path)
-    if inside.is_absolute() or ".." in inside.parts or "\\" in path or len(inside.parts) < 2:
-        raise EdgefrontError(f"the server names a file outside its training: {path!r}")
-    return inside

@@ -255,7 +255,9 @@ def _answer(answer: ReportedTarget, target: TargetView, picture: str | None) -> 
     if frontier.points or frontier.baseline:
         yield "<h3>Pareto frontier</h3>"
         yield _soft(f"{frontier.summary} {frontier.note}".strip())
-        yield _figure(picture, f"Quality against latency of what was measured on {target.name}")
+        if picture is not None:
+            label = escape(f"Quality against latency of what was measured on {target.name}")
+            yield f'<figure role="img" aria-label="{label}">{picture}</figure>'
         trained = {candidate.candidate_id: candidate.perplexity for candidate in frontier.trained}
         baseline = "my model" if frontier.own_model else "baseline"
         best = view.recommended.id if view.recommended is not None else None
@@ -263,8 +265,8 @@ def _answer(answer: ReportedTarget, target: TargetView, picture: str | None) -> 
         rows += [(baseline, point) for point in frontier.baseline]
         shown = recommendation.models_table(rows, view.proxy, trained, target.protocol)
         yield _wide(shown._repr_html_(), "models")
-        if label := frontier_label(frontier):
-            yield _soft(label)
+        if said := frontier_label(frontier):
+            yield _soft(said)
 
 
 def _setup(target: TargetView) -> str:
@@ -307,10 +309,6 @@ def _again(report: Report) -> Iterator[str]:
     yield _soft("In this folder, where edgefront is installed. The files that commands read lie beside this page.")
     for each in report.commands:
         yield f"<h3>{escape(each.title[:1].upper() + each.title[1:])}</h3><pre>{escape(each.command)}</pre>"
-
-
-def _figure(svg: str | None, label: str) -> str:
-    return "" if svg is None else f'<figure role="img" aria-label="{escape(label)}">{svg}</figure>'
 
 
 def _wide(html: str, kind: str = "") -> str:

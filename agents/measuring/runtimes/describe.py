@@ -99,7 +99,10 @@ def main(runtime: Runtime) -> None:
     facts = describe(runtime)
     # A driver may crash: it comes last.
     here = sorted(facts["providers"], key=lambda name: not Provider(name).on_processor)
-    numbers: dict[str, list[str]] = {name: ["float32"] for name in here if _always_computes(Provider(name))}
+    # These compute in float32 whatever a test says, which fails on a full disk or a full GPU, too. Of any other, as
+    # OpenVINO's `gpu` and `npu`, only what passed is offered.
+    sure = [name for name in here if Provider(name).on_processor or Provider(name).on_nvidia]
+    numbers: dict[str, list[str]] = {name: ["float32"] for name in sure}
     facts |= {"providers": sorted(numbers), "numbers": numbers}
     _print(facts)
     for provider in here:
@@ -111,13 +114,6 @@ def main(runtime: Runtime) -> None:
                 numbers[provider].append(number)
                 facts["providers"] = sorted(name for name, formats in numbers.items() if formats)
                 _print(facts)
-
-
-def _always_computes(provider: Provider) -> bool:
-    """Whether it computes in float32 whatever a test says, which fails on a full disk or a full GPU, too. Of any other,
-    as OpenVINO's `gpu` and `npu`, only what passed is offered.
-    """
-    return provider.on_processor or provider.on_nvidia
 
 
 def _print(facts: dict[str, Any]) -> None:

@@ -323,7 +323,7 @@ class OnnxGenerator:
         self.versions = versions(protocol)
 
     def prepare(self) -> None:
-        self._state = self._context()
+        self._state = dict(self._kept) if self._buffers else self._values(self._random_state())
 
     def generate(self) -> Generated:
         state = self._state
@@ -344,9 +344,6 @@ class OnnxGenerator:
 
     def finite(self) -> bool:
         return is_finite(array_of(self._after[self._scores]))
-
-    def _context(self) -> dict[str, Any]:
-        return dict(self._kept) if self._buffers else self._values(self._random_state())
 
     def _random_state(self) -> dict[str, Any]:
         return dict(random_state(self._architecture, self._protocol, self._seed))

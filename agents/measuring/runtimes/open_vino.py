@@ -149,7 +149,12 @@ class OpenVinoGenerator:
         self.versions = {"openvino": ov.__version__, "onnx": onnx.__version__, "numpy": np.__version__}
 
     def prepare(self) -> None:
-        self._state = self._context()
+        arrays = random_state(self._architecture, self._protocol, self._seed)
+        self._state = {
+            name: _tensor(_encoded(array, self._inputs[name].element_type), self._inputs[name])
+            for name, array in arrays.items()
+            if name in self._inputs
+        }
 
     def generate(self) -> Generated:
         started = time.perf_counter_ns()
@@ -164,14 +169,6 @@ class OpenVinoGenerator:
 
     def finite(self) -> bool:
         return is_finite(self._last.get_tensor(self._scores).data)
-
-    def _context(self) -> dict[str, Any]:
-        arrays = random_state(self._architecture, self._protocol, self._seed)
-        return {
-            name: _tensor(_encoded(array, self._inputs[name].element_type), self._inputs[name])
-            for name, array in arrays.items()
-            if name in self._inputs
-        }
 
     def _after(self) -> dict[str, Any]:
         """The state that the last pass put out."""

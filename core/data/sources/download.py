@@ -199,7 +199,13 @@ def unpack(path: Path, folder: Path, name: str, bounds: Bounds) -> None:
     """
     try:
         if zipfile.is_zipfile(path):
-            _unzip(path, folder, bounds)
+            with zipfile.ZipFile(path) as archive:
+                entries = archive.infolist()
+                _check(len(entries), sum(entry.file_size for entry in entries), bounds)
+                for entry in entries:
+                    kind = stat.S_IFMT(entry.external_attr >> 16)
+                    _check_entry(entry.filename, is_plain=kind in (0, stat.S_IFREG, stat.S_IFDIR))
+                    archive.extract(entry, folder)
         elif tarfile.is_tarfile(path) or _TAR.search(name):
             _untar(path, folder, bounds)
         else:
@@ -214,17 +220,6 @@ def unpack(path: Path, folder: Path, name: str, bounds: Bounds) -> None:
         wrong = f"{name} is broken ({why}) and was removed: download it again"
     path.unlink()
     raise InvalidInput(wrong, field="download", value=str(path))
-
-
-def _unzip(path: Path, folder: Path, bounds: Bounds) -> None:
-    with zipfile.ZipFile(path) as archive:
-        entries = archive.infolist()
-        _check(len(entries), sum(entry.file_size for entry in entries), bounds)
-        for entry in entries:
-            _check_entry(
-                entry.filename, is_plain=stat.S_IFMT(entry.external_attr >> 16) in (0, stat.S_IFREG, stat.S_IFDIR)
-            )
-            archive.extract(entry, folder)
 
 
 def _untar(path: Path, folder: Path, bounds: Bounds) -> None:
