@@ -89,7 +89,9 @@ class Agent:
         self._draining = asyncio.Event()
         self._fatal: BaseException | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._listen_to_signals()
+        if threading.current_thread() is threading.main_thread():
+            for name in (signal.SIGTERM, signal.SIGINT):
+                self._loop.add_signal_handler(name, self._on_signal)
         self._started.set()
         refused = credential.CredentialFile(self.options.folder).refused_instance()
         async with AgentClient(self.options.server, insecure=self.options.insecure, instance=refused) as client:
@@ -258,12 +260,6 @@ class Agent:
         if self._measurer is not None and self._leasing is not None and self._leasing.holdings.current is not None:
             _log.info("the current launch is aborted")
             self._measurer.abort()
-
-    def _listen_to_signals(self) -> None:
-        if threading.current_thread() is not threading.main_thread():
-            return
-        for name in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(name, self._on_signal)
 
     def _on_signal(self) -> None:
         if self._draining.is_set():

@@ -216,20 +216,17 @@ def processor(cpuinfo: str | None = None, board: str | None = None) -> tuple[str
 
 
 def _name(fields: dict[str, list[str]], board: str | None) -> str:
-    cores = _arm_cores(fields)
-    if cores:
+    kinds = list(zip(fields.get("CPU implementer", []), fields.get("CPU part", []), strict=False))
+    if kinds:
+        # Such as `4x Cortex-A72`, or `4x Cortex-A55 + 4x Cortex-A76` where there are two kinds.
+        names = [_ARM_CORES.get(maker, {}).get(part, f"ARM {maker}/{part}") for maker, part in kinds]
+        cores = " + ".join(f"{names.count(name)}x {name}" for name in dict.fromkeys(names))
         return f"{board} ({cores})" if board else cores
     for key in ("model name", "Model", "cpu model", "uarch", "Hardware", "Processor"):
         if fields.get(key):
-            return _tidy(fields[key][0])
+            noise = r"\((R|TM)\)|\bCPU\b|\bProcessor\b|@.*$"
+            return " ".join(re.sub(noise, " ", fields[key][0], flags=re.IGNORECASE).split())
     return board or platform.processor() or platform.machine() or "unknown"
-
-
-def _arm_cores(fields: dict[str, list[str]]) -> str:
-    """Such as `4x Cortex-A72`, or `4x Cortex-A55 + 4x Cortex-A76` where there are two kinds."""
-    kinds = list(zip(fields.get("CPU implementer", []), fields.get("CPU part", []), strict=False))
-    names = [_ARM_CORES.get(maker, {}).get(part, f"ARM {maker}/{part}") for maker, part in kinds]
-    return " + ".join(f"{names.count(name)}x {name}" for name in dict.fromkeys(names))
 
 
 def _fields(cpuinfo: str) -> dict[str, list[str]]:
@@ -239,11 +236,6 @@ def _fields(cpuinfo: str) -> dict[str, list[str]]:
         if colon:
             fields.setdefault(key.strip(), []).append(value.strip())
     return fields
-
-
-def _tidy(name: str) -> str:
-    name = re.sub(r"\((R|TM)\)|\bCPU\b|\bProcessor\b|@.*$", " ", name, flags=re.IGNORECASE)
-    return " ".join(name.split())
 
 
 def _other_system() -> str:

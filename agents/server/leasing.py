@@ -80,7 +80,8 @@ class Leasing:
             await asyncio.sleep(_DISK_S)
             return
         facts = None if self._told_facts else self._facts
-        request = LeaseRequest(max_items=self._batch(), wait_s=self._wait_s, facts=facts)
+        batch = _FIRST_BATCH if self._mean_s is None else max(1, round(_AIM_S / max(self._mean_s, 1e-3)))
+        request = LeaseRequest(max_items=min(batch, self._most), wait_s=self._wait_s, facts=facts)
         asked = time.monotonic()
         answer = await self._ask(request)
         self._told_facts = answer is not None
@@ -186,11 +187,6 @@ class Leasing:
     def _note_hunger(self) -> None:
         if self.holdings.waiting == 0 and not self._closed:
             self._hungry.set()
-
-    def _batch(self) -> int:
-        if self._mean_s is None:
-            return min(_FIRST_BATCH, self._most)
-        return max(1, min(self._most, round(_AIM_S / max(self._mean_s, 1e-3))))
 
 
 def _state_message(state: str, blocked_reason: str | None) -> str:

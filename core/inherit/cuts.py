@@ -3,7 +3,7 @@
 A sub-block table as Puzzle has (Bercovich et al. 2024, arXiv 2411.19146, §4): each block is left out, or loses some of
 its heads or inner units, while all else is whole. What comes before the block is computed once for all of its cuts.
 
-The part of a parent's tensors that a child inherits: rows and columns by index, one function for each kind of block.
+The part of a parent's tensors that a child inherits: rows and columns by index.
 
 Which blocks of the parent the child's blocks are parts of, `CutTable.align` says; which heads, inner units and channels
 stay, their importance. What is kept is copied, so a child with nothing cut is the parent. A norm over fewer channels

@@ -120,7 +120,9 @@ def nothing_fits(
     """What comes nearest, and the limits to move: each alone, or all `together`."""
     times = [name for name in limits.given if name.endswith("token_ms")]
     figures = [f"{nearest.latency} ms", *(f"{rounded(nearest.value(name), 4)} {UNITS[name]}" for name in times)]
-    words = _listed([_in_words(move) for move in moves], "and" if together else "or")
+    units = {"memory_mb": "MB"}  # the others are in ms
+    raised = [f"the {NAMES[move.limit]} limit to {plain(move.to)} {units.get(move.limit, 'ms')}" for move in moves]
+    words = _listed(raised, "and" if together else "or")
     takes = _listed([*figures, f"{nearest.memory.value / MB:.1f} MB"], "and")
     hint = _unit(options, limits)
     return f"Nothing that was measured is within {limits}. The nearest takes {takes}: raise {words}.{hint}"
@@ -188,11 +190,6 @@ def _reaches(best: Option) -> str:
 
 def _of(option: Option) -> str:
     return f" ({option.label})" if option.label else ""
-
-
-def _in_words(move: Move) -> str:
-    unit = "MB" if move.limit == "memory_mb" else "ms"
-    return f"the {NAMES[move.limit]} limit to {plain(move.to)} {unit}"
 
 
 def _unit(options: Sequence[Option], limits: OptionLimits) -> str:

@@ -170,13 +170,19 @@ class CutTable:
         keeps = np.zeros((len(self.blocks), count, longest + 1), dtype=np.bool_)
         costs = np.zeros((len(self.blocks), count, longest))
         for place, cuts in enumerate(self.blocks):
-            costs[place] = np.where(self._fits(place, shapes), cuts.narrowed(self._share(place, shapes)), np.inf)
+            share = np.ones(shapes.kind.shape)  # of the heads or inner units of the parent's block
+            if parent.kind[0, place] in (ATTENTION, FEED_FORWARD):
+                share = shapes.width / parent.width[0, place]
+            costs[place] = np.where(self._fits(place, shapes), cuts.narrowed(share), np.inf)
             kept = np.full_like(best, np.inf)
             kept[:, 1:] = best[:, :-1] + costs[place]
             left = best + cuts.dropped
             keeps[place] = kept <= left
             best = np.minimum(kept, left)
-        is_part = np.isfinite(best[np.arange(count), lengths]) & self._is_within(shapes) & (lengths > 0)
+        is_part = np.isfinite(best[np.arange(count), lengths]) & (lengths > 0)
+        is_part &= (shapes.d_model <= parent.d_model[0]) & (shapes.vocab_size <= parent.vocab_size[0])
+        if self.parent.scaled_embedding:  # a narrower model would scale it by another factor
+            is_part &= shapes.d_model == parent.d_model[0]
         blocks = np.full((count, longest), -1, dtype=np.int64)
         dropped, narrowed, cuts_made = np.zeros(count), np.zeros(count), np.zeros(count, dtype=np.int64)
         rows, at = np.arange(count), lengths.copy()
@@ -197,13 +203,6 @@ class CutTable:
             cuts_made + (share < 1),
         )
 
-    def _share(self, place: int, shapes: Shapes) -> Floats:
-        """(n, L) share of the heads or inner units of the parent's block."""
-        whole = self.shapes.width[0, place]
-        if self.shapes.kind[0, place] not in (ATTENTION, FEED_FORWARD):
-            return np.ones(shapes.kind.shape)
-        return np.asarray(shapes.width / whole, dtype=np.float64)
-
     def _fits(self, place: int, shapes: Shapes) -> NDArray[np.bool_]:
         """(n, L) whether a block can be a part of the parent's block: so wide at most, and the same otherwise."""
         parent = self.shapes
@@ -219,13 +218,6 @@ class CutTable:
             fits &= (shapes.turned > 0) == (parent.turned[0, place] > 0)  # rotary positions or none
             fits &= shapes.width * kv_width <= width * shapes.kv_width  # no more heads to a key/value head
         return np.asarray(fits)
-
-    def _is_within(self, shapes: Shapes) -> NDArray[np.bool_]:
-        parent = self.shapes
-        is_within = (shapes.d_model <= parent.d_model[0]) & (shapes.vocab_size <= parent.vocab_size[0])
-        if self.parent.scaled_embedding:  # a narrower model would scale it by another factor
-            is_within &= shapes.d_model == parent.d_model[0]
-        return np.asarray(is_within)
 
 
 _COLUMNS = ("blocks", "dropped", "narrowed", "width", "count")

@@ -54,8 +54,12 @@ def fit_table(shapes: Shapes, log_perplexity: ArrayLike, origin: Origin, base: S
     expected, slope, level = _EXPECTED, 1.0, float(logs.mean())
     if base is not None:
         low, high, kinds = np.minimum(low, base.low), np.maximum(high, base.high), kinds | base.kinds
-        expected, slope = _EXPECTED_AROUND_BASE, _slope(base.of_features(inputs), logs)
-        level -= slope * float(base.of_features(inputs).mean())
+        expected, around = _EXPECTED_AROUND_BASE, base.of_features(inputs)
+        # Slope of ln perplexity against what the base predicts, by ridge regression around 1.
+        apart, left = around - around.mean(), logs - logs.mean()
+        stiffness = expected.kernel.amplitude**2 / _SLOPE_STD**2
+        slope = rounded(1 + float(apart @ (left - apart)) / (float(apart @ apart) + stiffness))
+        level -= slope * float(around.mean())
     scales = LengthScales(expected.kernel, inputs.mean(0), level, len(order), low, high, kinds, base=base, slope=slope)
     left = logs - scales.expected(inputs)
     kernel = most_probable(inputs, left, expected)
@@ -70,13 +74,6 @@ def law_of_table(origin: Origin, scales: LengthScales, inputs: Floats, log_perpl
     tables = (KnownTable(origin.name, origin.data, 1.0, 1.0),)
     study = Study(origin.name, scales, tables, inputs, zeros, zeros.astype(np.int64), log_perplexity, budgets=False)
     return ScalingLaw(origin, study, 0, True, 0.0, None, base=None if scales.base is None else scales.base.origin.name)
-
-
-def _slope(base: Floats, logs: Floats) -> float:
-    """Slope of ln perplexity against what `base` predicts, by ridge regression around 1."""
-    apart, left = base - base.mean(), logs - logs.mean()
-    stiffness = _EXPECTED_AROUND_BASE.kernel.amplitude**2 / _SLOPE_STD**2
-    return rounded(1 + float(apart @ (left - apart)) / (float(apart @ apart) + stiffness))
 
 
 def folds(inputs: Floats) -> list[NDArray[np.bool_]]:

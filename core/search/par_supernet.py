@@ -268,7 +268,12 @@ def block_latencies(results: Sequence[Evaluated]) -> tuple[float, float]:
     Raises `InvalidInput` where the measured stacks do not tell the two apart from each other and from the rest, or are
     so noisy that a block would cost nothing.
     """
-    timed = sorted((r.digest, *_counts(r.genome), float(r.latency_ms)) for r in results if r.latency_ms is not None)
+    timed = []
+    for r in results:
+        if r.latency_ms is not None:
+            kinds = r.genome["kind"][: r.genome["n_block"]]
+            timed.append((r.digest, kinds.count("attention"), kinds.count("feed_forward"), float(r.latency_ms)))
+    timed.sort()
     table = np.array([(1.0, attention, feed_forward) for _, attention, feed_forward, _ in timed]).reshape(-1, 3)
     if np.linalg.matrix_rank(table) < table.shape[1]:
         raise InvalidInput(
@@ -288,11 +293,6 @@ def block_latencies(results: Sequence[Evaluated]) -> tuple[float, float]:
             allowed="null, or a device without other load, with logits none in the protocol",
         )
     return attention_ms, feed_forward_ms
-
-
-def _counts(genome: Genome) -> tuple[int, int]:
-    kinds = genome["kind"][: genome["n_block"]]
-    return kinds.count("attention"), kinds.count("feed_forward")
 
 
 def _shape(space: SearchSpace) -> _Shape:

@@ -183,7 +183,12 @@ def show_space(
 
         shown = table("gene", "values", "per layer", title=f"{narrowed.name}: {narrowed.title}", prose=("values",))
         for gene, described in narrowed.genes().items():
-            shown.add_row(gene, _values(described), "yes" if described.get("per_layer") else "")
+            if "values" in described:
+                values = ", ".join(str(value) for value in described["values"])
+            else:
+                step = described.get("step", 1)
+                values = f"{described['min']}..{described['max']}" + (f" in steps of {step}" if step != 1 else "")
+            shown.add_row(gene, values, "yes" if described.get("per_layer") else "")
         session.out.print(shown)
         session.out.print(f"{float(narrowed.size()):.3g} architectures · {narrowed.source}", markup=False)
         loaders = ", ".join(f"{LOADS_IN}={loader}" for loader in narrowed.loaders())
@@ -193,13 +198,6 @@ def show_space(
             session.say(f"proxy: {narrowed.caveat}")
 
     session.put(narrowed.to_json(), show)
-
-
-def _values(described: dict[str, Any]) -> str:
-    if "values" in described:
-        return ", ".join(str(value) for value in described["values"])
-    step = described.get("step", 1)
-    return f"{described['min']}..{described['max']}" + (f" in steps of {step}" if step != 1 else "")
 
 
 def predict(

@@ -248,24 +248,17 @@ class Candidates:
         table = export.read([name for name in export.schema_arrow.names if name != "architecture"])
         frame = table.to_pandas(types_mapper=nullable.get)
         genomes = [json.loads(text) if text else {} for text in table.column("genome").to_pylist()]
-        genes = pa.table(_genes(genomes)).to_pandas(types_mapper=nullable.get)
+        columns: dict[str, list[Any]] = {}  # a value for each genome, None where it has none
+        for row, genome in enumerate(genomes):
+            for name, value in _values(genome):
+                columns.setdefault(name, [None] * len(genomes))[row] = value
+        genes = pa.table(columns).to_pandas(types_mapper=nullable.get)
         return pd.concat([frame.drop(columns="genome"), genes], axis="columns")
 
     def _exported(self, job_id: str, format: ExportFormat, target: str | None) -> Iterator[bytes]:  # noqa: A002
         url, params = f"/v1/jobs/{segment(job_id)}/candidates", {"format": format, "target": target}
         with self._transport.stream(url, params=params, read_timeout_s=_FIRST_BYTE_S) as response:
             yield from response.iter_bytes()
-
-
-def _genes(genomes: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    """Column → a value for each genome, None where it has none."""
-    columns: dict[str, list[Any]] = {}
-    for row, genome in enumerate(genomes):
-        for name, value in _values(genome):
-            if name not in columns:
-                columns[name] = [None] * len(genomes)
-            columns[name][row] = value
-    return columns
 
 
 def _values(genome: dict[str, Any]) -> Iterator[tuple[str, Any]]:

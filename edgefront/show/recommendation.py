@@ -72,7 +72,8 @@ def _glance(view: RecommendationView) -> FittingTable:
 def notes(view: RecommendationView) -> list[str]:
     """What a reader of the table should know, a sentence each: marks, trades, what perplexities are of."""
     said = []
-    if _any_extrapolated(view):
+    trained, shown = {candidate.candidate_id for candidate in view.trained}, _candidates(view)
+    if any(_perplexity(candidate, None).endswith("*") for candidate in shown if candidate.id not in trained):
         said.append("* extrapolated: the model lies beyond those that the quality law was learnt from.")
     if any(candidate.marked for candidate in _candidates(view)):
         said.append(f"{MARKED}.")
@@ -170,14 +171,6 @@ def _quality_column(candidates: Sequence[CandidateView], proxy: str, trained: Ma
     if not trained and all(candidate.predicted is None for candidate in candidates):
         return True, proxy.replace("_", " ")
     return False, quality_header(candidate.predicted for candidate in candidates).removeprefix("predicted ")
-
-
-def _any_extrapolated(view: RecommendationView) -> bool:
-    """Whether the table marks a perplexity with a `*`."""
-    trained = {candidate.candidate_id for candidate in view.trained}
-    return any(
-        _perplexity(candidate, None).endswith("*") for candidate in _candidates(view) if candidate.id not in trained
-    )
 
 
 def _candidates(view: RecommendationView) -> list[CandidateView]:

@@ -20,7 +20,6 @@ from edgefront.core.measurement.protocol import LATENCY_NAMES
 from edgefront.core.measurement.variants import measure_command
 from edgefront.core.pareto.options import OptionLimits
 from edgefront.core.states import ENDED_JOBS
-from edgefront.core.wire.candidates import LaunchView
 from edgefront.core.wire.jobs import TargetView
 from edgefront.core.wire.reports import Report, ReportedCommand, ReportedTarget
 from edgefront.core.wire.service import DeviceView
@@ -69,16 +68,14 @@ def gather(client: Client, job_id: str, target: str | None, limits: Mapping[str,
         }
     )
     launches = {candidate.id: client.candidates.launches(candidate.id) for candidate in report.shown}
-    report = report.model_copy(update={"launches": launches, "devices": _devices(client, launches.values())})
-    return report.model_copy(update={"commands": tuple(_commands(report))})
-
-
-def _devices(client: Client, launches: Iterable[tuple[LaunchView, ...]]) -> tuple[DeviceView, ...]:
     devices = []
-    for device_id in dict.fromkeys(launch.device_id for each in launches for launch in each if launch.device_id):
+    for device_id in dict.fromkeys(
+        launch.device_id for each in launches.values() for launch in each if launch.device_id
+    ):
         with suppress(NotFound):  # it was deleted, or is another owner's
             devices.append(client.devices.get(device_id))
-    return tuple(devices)
+    report = report.model_copy(update={"launches": launches, "devices": tuple(devices)})
+    return report.model_copy(update={"commands": tuple(_commands(report))})
 
 
 def _commands(report: Report) -> Iterable[ReportedCommand]:

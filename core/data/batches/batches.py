@@ -53,16 +53,14 @@ class Segments:
         """Number of the segment that a row reads, counted over all steps."""
         block, place = divmod(row, _BLOCK)
         if block != self._block:
-            self._block, self._order = block, self._numbers(np.arange(block * _BLOCK, (block + 1) * _BLOCK))
+            rows = np.arange(block * _BLOCK, (block + 1) * _BLOCK)
+            epochs, places = np.divmod(rows, self._count)
+            self._block, self._order = block, np.empty_like(rows)
+            for epoch in np.unique(epochs):
+                inside = epochs == epoch
+                order = key("segments", self._seed, int(epoch))
+                self._order[inside] = shuffled(order, self._count, places[inside])
         return int(self._order[place])
-
-    def _numbers(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        epochs, places = np.divmod(rows, self._count)
-        numbers = np.empty_like(rows)
-        for epoch in np.unique(epochs):
-            inside = epochs == epoch
-            numbers[inside] = shuffled(key("segments", self._seed, int(epoch)), self._count, places[inside])
-        return numbers
 
 
 _LAST = np.uint64((1 << 64) - 1)
