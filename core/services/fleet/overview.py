@@ -39,6 +39,10 @@ def overview(session: Session, now: datetime) -> list[StateGauge]:
     queued = session.scalar(select(func.min(Training.created_at)).where(Training.state == TrainingState.QUEUED))
     lag_s, wait_s = _age_s(oldest_report(session), now), _age_s(queued, now)
     speed = "Tokens a second of all running trainings together, by their last reports"
+    speeds = {"cpu": 0.0, "cuda": 0.0}
+    running = select(Training.device, Training.last_metric).where(Training.state.in_(LIVE_TRAININGS))
+    for device, metric in session.execute(running):
+        speeds[device] = speeds.get(device, 0.0) + ((metric or {}).get("tokens_per_s") or 0.0)
     single = (
         ("devices_online", "Devices seen within the last minute", _count(session, *online)),
         ("settling_lag_seconds", "Age of the oldest report that is not settled yet", lag_s),
@@ -47,7 +51,7 @@ def overview(session: Session, now: datetime) -> list[StateGauge]:
     )
     return [
         *(StateGauge(name, text, "state", _by_state(session, *rows)) for name, text, rows in by_state),
-        StateGauge("training_tokens_per_second", speed, "device", _tokens_per_second(session)),
+        StateGauge("training_tokens_per_second", speed, "device", speeds),
         *(StateGauge(name, text, "", {"": value}) for name, text, value in single),
     ]
 
@@ -65,15 +69,6 @@ def _by_state(session: Session, column: InstrumentedAttribute[Any], states: Iter
 
 def _count(session: Session, *conditions: ColumnElement[bool]) -> int:
     return session.scalar(select(func.count()).where(*conditions)) or 0
-
-
-def _tokens_per_second(session: Session) -> dict[str, float]:
-    """Device → tokens a second of all running trainings on such, by their last reports."""
-    speeds = {"cpu": 0.0, "cuda": 0.0}
-    query = select(Training.device, Training.last_metric).where(Training.state.in_(LIVE_TRAININGS))
-    for device, metric in session.execute(query):
-        speeds[device] = speeds.get(device, 0.0) + ((metric or {}).get("tokens_per_s") or 0.0)
-    return speeds
 
 
 def _age_s(moment: datetime | None, now: datetime) -> float:

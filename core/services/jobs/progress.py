@@ -136,12 +136,13 @@ def note(
     online: int,
     facts: Sequence[Document],
     scoring: int = 0,
-    held_back: jobs.HeldBack | None = None,
+    held_back: tuple[str, bool] | None = None,
 ) -> str:
     """A note for people: why the target ended, that it is paused, or that no online agent can measure for it.
 
     `facts` are those of the devices online; empty if they were not queried. `scoring` is the number of models whose
-    scores the target waits for. `held_back` is a device of the target that gets no launches.
+    scores the target waits for. `held_back` is a device of the target that gets no launches
+    (`jobs.held_back`).
     """
     said = [target.note] if target.note else []
     if target.state in ACTIVE_TARGETS:
@@ -150,10 +151,11 @@ def note(
         elif scoring:
             said.append(f"Scoring {scoring} model{'s' if scoring > 1 else ''} by {target.proxy} before measuring.")
         elif online == 0 and held_back is not None:
-            state = "draining" if held_back.draining else "in quarantine"
-            way_on = "activate it" if held_back.draining else "trust it again"
+            name, in_quarantine = held_back
+            state = "in quarantine" if in_quarantine else "draining"
+            way_on = "trust it again" if in_quarantine else "activate it"
             said.append(
-                f"The device {held_back.name!r} is {state}, and no other is online for {_kind(target)} {device!r}: "
+                f"The device {name!r} is {state}, and no other is online for {_kind(target)} {device!r}: "
                 f"its owner or an admin may {way_on}."
             )
         elif online == 0:

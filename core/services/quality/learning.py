@@ -93,15 +93,6 @@ class CurvePoint(NamedTuple):
     loss: float
 
 
-class Taught(NamedTuple):
-    """What a training teaches."""
-
-    tokens: int
-    """Those of its best checkpoint."""
-    curve: tuple[CurvePoint, ...]
-    """Before the best checkpoint; losses by its end."""
-
-
 def learn(database: Database, subject: str) -> None:
     """Replaces the posteriors of an owner and kind; `subject` is `KIND OWNER`. May run twice at once."""
     recipe_key, _, owner = subject.partition(" ")
@@ -149,16 +140,18 @@ def row_of(owner: str, law: ScalingLaw | CutLaw, base: str, left_out: Sequence[L
     )
 
 
-def taught(model: TrainedModel, curve: Sequence[CurvePoint]) -> Taught:
-    """What of a training counts: its best checkpoint, the first of the least loss, and what came before."""
+def taught(model: TrainedModel, curve: Sequence[CurvePoint]) -> tuple[int, tuple[CurvePoint, ...]]:
+    """What of a training counts: the tokens of its best checkpoint, the first of the least loss, and the curve before
+    that, with losses above it.
+    """
     usable = [point for point in curve if math.isfinite(point.loss)]
     if not usable:
-        return Taught(max(model.tokens, 1), ())
+        return max(model.tokens, 1), ()
     best = min(usable, key=lambda point: point.loss)
     before = [point for point in usable if CURVE_SHARE * best.tokens <= point.tokens < best.tokens]
     # Evaluations during a training may be on a part of the split: what they tell is how the loss falls.
     apart = tuple(CurvePoint(point.tokens, point.loss - best.loss) for point in before[-CURVE_POINTS:])
-    return Taught(max(best.tokens, 1), apart)
+    return max(best.tokens, 1), apart
 
 
 # Reading -------------------------------------------------------------------------------------------------------------
@@ -252,11 +245,11 @@ def _fitted(
     first = models[0]
     best = [taught(model, curves.get(model.training_id, ())) for model in models]
     logs = [math.log(model.perplexity) for model in models]
-    ends = [(place, each.tokens, end) for place, (each, end) in enumerate(zip(best, logs, strict=True))]
+    ends = [(place, tokens, end) for place, ((tokens, _), end) in enumerate(zip(best, logs, strict=True))]
     points = [
         (place, point.tokens, logs[place] + point.loss)
-        for place, each in enumerate(best)
-        for point in (each.curve if base.study.budgets else ())
+        for place, (_, curve) in enumerate(best)
+        for point in (curve if base.study.budgets else ())
     ]
     chosen = [*ends, *points]  # ends first: of too many rows the last are left out
     shapes = Shapes.of(architectures)
@@ -282,8 +275,8 @@ def _fitted(
     )
     law = base.refined(own, origin)
     if base.study.budgets:
-        law = law.at_tokens(float(sorted(each.tokens for each in best)[len(best) // 2]))
-    log_tokens = np.log([each.tokens for each in best]) if base.study.budgets else law.log_tokens(shapes)
+        law = law.at_tokens(float(sorted(tokens for tokens, _ in best)[len(best) // 2]))
+    log_tokens = np.log([tokens for tokens, _ in best]) if base.study.budgets else law.log_tokens(shapes)
     inputs = rounded_features(shapes)
     found: dict[int, LeftOut] = {}
     for row in np.unique(inputs, axis=0):

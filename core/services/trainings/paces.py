@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeVar
+from operator import attrgetter
+from typing import Any, TypeVar
 
 import numpy as np
-from sqlalchemy import select
+from sqlalchemy import Row, select
 from sqlalchemy.orm import Session
 
 from edgefront.core.cost.shapes import Shapes
@@ -16,32 +17,12 @@ from edgefront.core.services.stored import RowReader
 from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.states import TrainingKind, TrainingState
 from edgefront.core.store.database import Database
-from edgefront.core.store.sql import Document, typed
 from edgefront.core.store.tables import Training
 from edgefront.core.wire.jobs import TrainerPace, TrainingBudget
 from edgefront.core.wire.trainings import TrainerView
 
 LATEST = 20
 """Trainings, the latest, from which a pace is learnt."""
-
-
-class EndedTraining(NamedTuple):
-    """What a training took, and of what."""
-
-    architecture: Document
-    trained: Document | None
-    """The same with the vocabulary of its data; None of trainings that did not say."""
-    segment: int
-    tokens: int
-    seconds: float
-    gpus: int
-    precision: str
-    compile: bool
-
-    @property
-    def how(self) -> tuple[int, str, bool]:
-        """What changes the pace of a model besides the worker."""
-        return self.gpus, self.precision, self.compile
 
 
 _ENDED = (
@@ -53,11 +34,11 @@ _ENDED = (
 )
 
 
-def ended_by(session: Session, owner: str, worker: str) -> list[EndedTraining]:
-    """The owner's latest trainings on a worker, the newest first."""
+def ended_by(session: Session, owner: str, worker: str) -> list[Row[Any]]:
+    """What the owner's latest trainings on a worker took, and of what, the newest first."""
     columns = (
         Training.architecture,
-        Training.trained,
+        Training.trained,  # with the vocabulary of its data; None of trainings that did not say
         Training.recipe["segment"].as_integer().label("segment"),
         Training.tokens,
         Training.seconds,
@@ -67,7 +48,7 @@ def ended_by(session: Session, owner: str, worker: str) -> list[EndedTraining]:
     )
     readable = Training.recipe["segment"].as_integer().is_not(None)
     query = select(*columns).where(*_ENDED, readable, Training.owner == owner, Training.worker == worker)
-    return typed(EndedTraining, session.execute(query.order_by(Training.finished_at.desc(), Training.id).limit(LATEST)))
+    return [*session.execute(query.order_by(Training.finished_at.desc(), Training.id).limit(LATEST))]
 
 
 def trainers(session: Session, owner: str) -> list[str]:
@@ -105,16 +86,17 @@ def list_trainers(database: Database, owner: str) -> list[TrainerView]:
     with database.read() as session:
         ended = {name: ended_by(session, owner, name) for name in trainers(session, owner)}
 
-    def can_be_read(each: EndedTraining) -> bool:
+    def can_be_read(each: Row[Any]) -> bool:
         return RowReader().read(lambda: Architecture.model_validate(each.trained or each.architecture)) is not None
 
     known = {name: [each for each in trainings if can_be_read(each)] for name, trainings in ended.items()}
     return [TrainerView(name=name, gpus=own[0].gpus, pace=_view(own)) for name, own in known.items() if own]
 
 
-def _view(ended: Sequence[EndedTraining]) -> TrainerPace:
+def _view(ended: Sequence[Row[Any]]) -> TrainerPace:
     """That of the trainings with as many GPUs, the precision and the compilation of the newest one."""
-    alike = [training for training in ended if training.how == ended[0].how]
+    how = attrgetter("gpus", "precision", "compile")
+    alike = [training for training in ended if how(training) == how(ended[0])]
     described = [Architecture.model_validate(training.trained or training.architecture) for training in alike]
     flops = [
         float(flops_per_token(Shapes.of([architecture]), training.segment)[0])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import ColumnElement, delete, func, or_, select
 from sqlalchemy.orm import Session
@@ -261,19 +261,14 @@ def facts_seen(session: Session, device_keys: Sequence[str], since: datetime) ->
     return {key: [row.facts for row in rows] for key, rows in found.items()}
 
 
-class HeldBack(NamedTuple):
-    """A device that gets no launches, drained or in quarantine."""
-
-    name: str
-    draining: bool
-
-
-def held_back(session: Session, device_keys: Sequence[str]) -> dict[str, HeldBack]:
-    """Device key → a device of it that gets no launches though it was not revoked; keys without one are left out."""
+def held_back(session: Session, device_keys: Sequence[str]) -> dict[str, tuple[str, bool]]:
+    """Device key → the name of a device of it that gets no launches though it was not revoked, and whether it is in
+    quarantine, else draining; keys without one are left out.
+    """
     waits = or_(Device.quarantine.is_not(None), Device.state == DeviceState.DRAINING)
     columns = (Device.name, Device.quarantine)
     found = _devices(session, device_keys, columns, waits, Device.state != DeviceState.REVOKED)
-    return {key: HeldBack(rows[0].name, draining=rows[0].quarantine is None) for key, rows in found.items() if rows}
+    return {key: (rows[0].name, rows[0].quarantine is not None) for key, rows in found.items() if rows}
 
 
 def devices_of(session: Session, device_key: str) -> list[Device]:

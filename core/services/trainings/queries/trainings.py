@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any
 
-from sqlalchemy import delete, false, func, literal, or_, select, true, tuple_
+from sqlalchemy import Row, delete, false, func, literal, or_, select, true, tuple_
 from sqlalchemy.orm import Session
 
 from edgefront.core.services.turns import TurnQueue, next_turns
 from edgefront.core.states import LIVE_TRAININGS, MEASURED_CANDIDATES, TrainingKind, TrainingState
 from edgefront.core.store.clock import MAX_TTL, over
-from edgefront.core.store.sql import any_of, typed
+from edgefront.core.store.sql import any_of
 from edgefront.core.store.tables import Candidate, Job, Target, Training
 
 _MEASURED = 16
@@ -96,19 +96,11 @@ def remove(session: Session, training_id: str) -> None:
     session.expire_all()
 
 
-class HeldTraining(NamedTuple):
-    """What a training takes of the worker that holds it."""
-
-    device: str
-    gpu_numbers: list[int]
-    memory_bytes: int | None
-    """None: it does not say."""
-
-
-def held_by(session: Session, worker: str) -> list[HeldTraining]:
+def held_by(session: Session, worker: str) -> list[Row[Any]]:
+    """Device, numbers of GPUs, and bytes of memory (None: it does not say) of each training that the worker holds."""
     query = select(Training.device, Training.gpu_numbers, Training.memory_bytes)
     query = query.where(Training.worker == worker, Training.state.in_(LIVE_TRAININGS))
-    return typed(HeldTraining, session.execute(query))
+    return [*session.execute(query)]
 
 
 def claimable(session: Session, queue: str, memory: Mapping[int, int]) -> Training | None:
