@@ -137,7 +137,7 @@ def test_trainings_of_an_owner_are_bounded_in_bytes(
     open_database: Callable[..., Database],
     start_service: Callable[..., Service],
 ) -> None:
-    service = start_service(open_database(sqlite_url), OwnerSettings(stored_bytes=1000))
+    service = start_service(open_database(sqlite_url), owners=OwnerSettings(stored_bytes=1000))
     prepare(service.settings.data_folder)
     bob = service.client("user", "bob")
     asked = {
