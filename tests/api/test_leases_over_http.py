@@ -22,8 +22,6 @@ from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Device
 from edgefront.core.wire.agent import WITHHELD_HEADER, LeaseResponse, ReportResponse
 
-MEMORY = example("report_request")["reports"][0]["result"]["memory"]
-
 
 def lease(agent: httpx.Client, **body: Any) -> LeaseResponse:
     response = agent.post("/v1/leases", json={"wait_s": 0, **body})
