@@ -78,7 +78,8 @@ def create_app(settings: Settings, *, database: Database | None = None) -> FastA
         BodyBound, max_bytes=settings.http.max_body_bytes, max_import_bytes=settings.data.max_import_bytes
     )
     app.add_middleware(Guard)
-    app.add_middleware(BelowPath, root_path=settings.http.root_path)
+    if settings.http.root_path:
+        app.add_middleware(BelowPath, root_path=settings.http.root_path)
     app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=settings.http.trusted_proxies or [])
     problems.install(app, pages.missing_page)
     # Routes as they were made: `include_router` would make each again, a quarter of a second of a core for all.

@@ -83,7 +83,7 @@ def _read(text: str, schemes: Sequence[str] = ("http", "https")) -> httpx.URL:
     return url
 
 
-def client_options(url: str) -> dict[str, Any]:
+def client_options(url: str, *, follow_redirects: bool = False) -> dict[str, Any]:
     """Arguments of `httpx.Client` and `httpx.AsyncClient` for a server. `InvalidInput` names the variable whose value
     cannot be used.
     """
@@ -92,16 +92,16 @@ def client_options(url: str) -> dict[str, Any]:
     if not is_direct:
         _check_proxies()
     # Where nothing is encrypted there is nothing to verify, and loading the certificates takes longer than a request.
-    verify = _trusted() if address.scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    return {"verify": verify, "trust_env": not is_direct}
+    encrypted = follow_redirects or address.scheme == "https"
+    verify = _trusted() if encrypted else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    return {"verify": verify, "trust_env": not is_direct, "follow_redirects": follow_redirects}
 
 
 @contextmanager
 def stream(url: str, *, headers: Mapping[str, str], timeout_s: float) -> Iterator[httpx.Response]:
     """One GET with a streamed body, after redirects."""
-    options = {**client_options(url), "verify": _trusted(), "follow_redirects": True}
     with (
-        httpx.Client(**options, timeout=timeout_s) as client,
+        httpx.Client(**client_options(url, follow_redirects=True), timeout=timeout_s) as client,
         client.stream("GET", url, headers=dict(headers)) as response,
     ):
         yield response

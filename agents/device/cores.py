@@ -199,7 +199,7 @@ _LITTLE_LOAD = 0.5
 
 
 class Conditions:
-    """What is bad on this device.
+    """The bad conditions on this device.
 
     Args:
         plan: the cores. system: the folder that describes the processors. thermal: the folder of zones and cooling
@@ -213,7 +213,7 @@ class Conditions:
         self._throttled = self._throttle_count()
 
     def before(self, threads: int) -> tuple[str, ...]:
-        """What is bad now for a launch with so many threads: `after`, and other load. Takes a moment to look."""
+        """The bad conditions for a launch with this many threads now: those of `after`, and other load. Takes 0.2 s."""
         import psutil
 
         busy = psutil.cpu_percent(_WINDOW_S, percpu=True)
@@ -225,8 +225,8 @@ class Conditions:
         return (*self.after(threads), *filter(None, [load]))
 
     def after(self, threads: int) -> tuple[str, ...]:
-        """Each condition that was bad for a launch with so many threads, besides what its own process saw. Throttling
-        is of the time since it was last asked.
+        """The bad conditions of a launch with this many threads that its own process does not see. Throttling counts
+        since the last call.
         """
         # Of each measuring core: the clusters of an ARM processor may have different governors.
         governor = next(filter(None, map(self._saving, self._plan.measuring(threads))), "")

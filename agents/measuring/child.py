@@ -273,8 +273,8 @@ class Disturbance:
 
 
 def conditions(wall_s: float, waited_s: float, throttled_s: float) -> str:
-    """What is bad about passes that took `wall_s`, while their threads waited so long for a core, of that
-    `throttled_s` because of a quota.
+    """The bad conditions of passes that took `wall_s`, while their threads waited `waited_s` for a core, `throttled_s`
+    of it because of a quota.
     """
     said = [
         f"{what} {100 * seconds / wall_s:.0f} % of their time)"

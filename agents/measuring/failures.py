@@ -67,6 +67,6 @@ def of_child(answer: bytes | None, status: int, output_tail: str, oom_kills: int
         return failure("out_of_memory", f"the runtime ran out of memory: {output_tail}")
     how = f"ended with exit code {status} and no result"
     if status < 0:
-        known = {number.value for number in signal.Signals}
-        how = f"was killed by {signal.Signals(-status).name if -status in known else f'signal {-status}'}"
+        named = {number.value for number in signal.Signals}
+        how = f"was killed by {signal.Signals(-status).name if -status in named else f'signal {-status}'}"
     return failure("crashed", f"the measuring process {how}" + (f": {output_tail}" if output_tail else ""))

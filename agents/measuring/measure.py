@@ -367,7 +367,7 @@ def read_file(path: Path, protocol: MeasurementProtocol) -> GgufHeader | None:
             raise _fault(protocol, field, why, f"{only}, or the description of the model")
     if header is None or header.context_length is None:
         return header
-    # llama.cpp admits as many tokens as the file states, and wants room for one after those of a prompt.
+    # llama.cpp admits as many tokens as the file states, and needs room for one more after a prompt.
     length, most = last_length(protocol), header.context_length - (protocol.mode != "generate")
     if length > most:
         field = "memory_length" if protocol.memory_length else "sequence_length"

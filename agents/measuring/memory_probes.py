@@ -60,7 +60,7 @@ class PeakMemoryMeter:
         )
 
     def _peak(self) -> int:
-        """Bytes since `_reset`, above those that were held before the build."""
+        """Peak since `_reset`, in bytes above the use before the build."""
         raise NotImplementedError
 
     def _reset(self) -> None: ...

@@ -257,8 +257,8 @@ class RetryPolicy:
 
 
 async def repeat(what: str, step: Callable[[], Awaitable[None]]) -> NoReturn:
-    """Takes this step for ever. Errors of the server end it; any other is logged, and the next step follows a pause: an
-    agent goes on after what nobody has foreseen.
+    """Repeats a step for ever. Errors of the server end it; any other is logged, and the next step follows a pause: an
+    agent outlives unforeseen errors.
     """
     while True:
         try:

@@ -257,7 +257,7 @@ class Holdings:
                 del self.leases[lease.lease_id]
 
     def skip(self, launch_ids: Iterable[str]) -> list[str]:
-        """Removes those of these launches that have not started; returns them."""
+        """Removes the launches with these ids that have not started, and returns their ids."""
         unwanted = set(launch_ids)
         skipped = [held.item.launch_id for held in self._queue if held.item.launch_id in unwanted]
         self._queue = deque(held for held in self._queue if held.item.launch_id not in unwanted)

@@ -36,8 +36,8 @@ def send_file(
     """The file, the requested range of it, or 304 if the client has it. 416 for a range that starts after its end."""
     etag = f'"{sha256}"'
     sent = {"ETag": etag, "Cache-Control": "private, no-cache", "Accept-Ranges": "bytes", **(headers or {})}
-    known = {tag.strip().removeprefix("W/") for tag in (if_none_match or "").split(",")}
-    if etag in known or "*" in known:
+    etags = {tag.strip().removeprefix("W/") for tag in (if_none_match or "").split(",")}
+    if etag in etags or "*" in etags:
         return Response(status_code=304, headers=sent)
     whole = not _is_partial(request, etag, size)
     return _WholeOrPart(path, whole=whole, headers=sent, media_type=media_type, filename=name)

@@ -1,4 +1,4 @@
-"""`/v1/predictions` and `/v1/comparison`: what was not measured is predicted."""
+"""`/v1/predictions` and `/v1/comparison`: predictions of models, and targets beside each other."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def packaged_asset(name: str) -> Asset:
 
 @cache
 def imported(path: str) -> tuple[str, ...]:
-    """The modules that an own script imports, and those that they import: a browser would find them level by level."""
+    """The modules that one of our scripts imports, directly or not: a browser would find them level by level."""
     names: dict[str, None] = {}
     waiting = [path]
     while waiting:

@@ -330,7 +330,7 @@ def model_files(folder: Path) -> dict[str, Path]:
 
 
 def check_imported(folder: Path, *, name: str | None = None, licence: str | None = None) -> ImportedModel:
-    """Checks a folder and writes its `result.json` and model card anew; `name` and `licence` go before recorded ones.
+    """Checks a folder and writes its `result.json` and model card anew; `name` and `licence` replace recorded ones.
 
     Raises `InvalidInput`, which names no folder: a file is missing, is no JSON or no safetensors file; a tensor is
     missing, unknown, of another shape or type; a number is not finite; the architecture is not that of the weights; the

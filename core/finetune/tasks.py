@@ -135,11 +135,11 @@ def classify(
     scores = np.stack(scores_of(tuned, test_rows, device=device, batch=settings.rows, precision=settings.precision))
     if not classes:
         predicted, actual = scores[:, 0].astype(np.float64), np.array(test.labels, np.float64)
-        found = {name: metric(predicted, actual) for name, metric in OF_NUMBERS.items()}
-        return Tuned(found, predicted.tolist(), losses, tuned)
+        metrics = {name: metric(predicted, actual) for name, metric in OF_NUMBERS.items()}
+        return Tuned(metrics, predicted.tolist(), losses, tuned)
     best, right = scores.argmax(1), np.array([row.target for row in test_rows])
-    found = {name: metric(best, right) for name, metric in OF_CLASSES.items()}
-    return Tuned(found, [classes[i] for i in best], losses, tuned)
+    metrics = {name: metric(best, right) for name, metric in OF_CLASSES.items()}
+    return Tuned(metrics, [classes[i] for i in best], losses, tuned)
 
 
 def _rows(

@@ -46,7 +46,7 @@ Accept = Callable[[Architecture], bool]
 
 @dataclass(frozen=True)
 class AlgorithmInfo:
-    """An algorithm, and what people are told of it."""
+    """An algorithm with its description."""
 
     title: str
     source: str

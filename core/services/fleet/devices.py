@@ -168,8 +168,8 @@ def enrol(session: Session, token_secret: str, request: EnrolRequest, now: datet
         differ.
     """
     check_protocol_version(request.protocol_version)
-    known = token_secret.startswith("efe_")
-    token = access.enrolment_token_by_hash(session, hash_secret(token_secret)) if known else None
+    is_token = token_secret.startswith("efe_")
+    token = access.enrolment_token_by_hash(session, hash_secret(token_secret)) if is_token else None
     if token is None:
         raise Unauthenticated("this enrolment token does not exist on this server; tokens start with efe_")
     if token.revoked_at is not None:

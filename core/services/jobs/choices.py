@@ -21,7 +21,7 @@ from edgefront.core.published import PublishedModel, format_loss, published_mode
 from edgefront.core.quality.shipped import family, law_named
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of
-from edgefront.core.services.jobs.measured_models import MOST_NEAR, near_in_words
+from edgefront.core.services.jobs.measured_models import MAX_NEAR, near_in_words
 from edgefront.core.services.jobs.queries import candidates as rows
 from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.jobs.rivals import together
@@ -250,7 +250,7 @@ def _place_of(
     near = [
         choices[row.id]
         for target in targets
-        for row in rows.just_beyond(session, target.id, limits, MOST_NEAR * len(targets), score=-math.inf)
+        for row in rows.just_beyond(session, target.id, limits, MAX_NEAR * len(targets), score=-math.inf)
         if row.id in choices
     ]
     asked_of = {target.id: request.targets[target.position] for target in targets}

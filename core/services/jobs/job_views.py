@@ -143,16 +143,16 @@ def answers_of(session: Session, jobs: Sequence[Job], targets: Sequence[Target])
     for target in ended:
         job = of_job[target.job_id]
         facts[target.id] = (job.last_event, scores[target.id], taught.get(job.owner))
-    known = {id_: kept[1] for id_ in facts if (kept := _kept.get(id_)) is not None and kept[0] == facts[id_]}
-    unknown = [target for target in ended if target.id not in known]
-    computed = _computed(session, of_job, unknown, scores) if unknown else {}
-    for target in unknown:
-        known[target.id] = computed.get(target.id, "")
+    answers = {id_: kept[1] for id_ in facts if (kept := _kept.get(id_)) is not None and kept[0] == facts[id_]}
+    missing = [target for target in ended if target.id not in answers]
+    computed = _computed(session, of_job, missing, scores) if missing else {}
+    for target in missing:
+        answers[target.id] = computed.get(target.id, "")
         _kept.pop(target.id, None)  # so that the newest is the last
-        _kept[target.id] = (facts[target.id], known[target.id])
+        _kept[target.id] = (facts[target.id], answers[target.id])
         if len(_kept) > MAX_KEPT:
             _kept.pop(next(iter(_kept)), None)  # another thread may have done so
-    return known
+    return answers
 
 
 def _computed(

@@ -20,7 +20,7 @@ from edgefront.core.units import MB, rounded
 from edgefront.core.wire.candidates import CandidateView, TrainedView
 from edgefront.core.wire.jobs import JobRequest, Limits
 
-MOST_NEAR = 3
+MAX_NEAR = 3
 """Models just beyond the limits that an answer names."""
 
 
@@ -109,7 +109,7 @@ def _option(candidate: CandidateView, trained: float | None, proxy: str) -> Opti
 def near_in_words(near: Iterable[tuple[str, CandidateView]], limits: Limits) -> str:
     """A sentence that names models just beyond the limits; empty if there are none."""
     said = [f"{name}: {_beyond(candidate, limits)}" for name, candidate in near]
-    return f"Better, but just beyond the limits: {'; '.join(said[:MOST_NEAR])}." if said else ""
+    return f"Better, but just beyond the limits: {'; '.join(said[:MAX_NEAR])}." if said else ""
 
 
 def _beyond(candidate: CandidateView, limits: Limits) -> str:

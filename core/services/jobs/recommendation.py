@@ -23,7 +23,7 @@ from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_of
 from edgefront.core.services.jobs.comparison import baseline_of, starts_from_model, unmeasured_depth
 from edgefront.core.services.jobs.frontier import dominance_of
-from edgefront.core.services.jobs.measured_models import MOST_NEAR, MeasuredModels, near_in_words
+from edgefront.core.services.jobs.measured_models import MAX_NEAR, MeasuredModels, near_in_words
 from edgefront.core.services.jobs.progress import added_note
 from edgefront.core.services.jobs.queries import candidates as rows
 from edgefront.core.services.jobs.views import candidate_view, trained_views
@@ -282,7 +282,7 @@ def known_of(
     trained = trained_of(session, row.id)
     searched = rows.by_ids(session, best) if best else rows.best_within(session, row.id, limits, MAX_CANDIDATES)
     highest = max((candidate.proxy for candidate in searched), default=math.inf)
-    near = rows.just_beyond(session, row.id, limits, MOST_NEAR, score=highest)
+    near = rows.just_beyond(session, row.id, limits, MAX_NEAR, score=highest)
     left = {score.candidate_id for score in trained} - {candidate.id for candidate in searched}
     searched += rows.some_within(session, row.id, limits, left) if left else []
     searched = searched or rows.nearest_to(session, row.id, limits, MAX_NEAREST)

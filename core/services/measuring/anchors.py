@@ -245,7 +245,7 @@ def _number(result: LaunchResult, name: str) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-# Jobs may measure the same model on the same device: what is an anchor is said by the purpose of the launch.
+# Jobs may measure the same model on the same device: the purpose of a launch tells an anchor.
 
 
 def _anchors_of(measurement_ids: Collection[str]) -> tuple[ColumnElement[bool], ...]:

@@ -48,7 +48,7 @@ class LaunchForReport(NamedTuple):
 
     @property
     def is_wanted(self) -> bool:
-        """Whether the target that asked for it is active, or its job paused; anchors are wanted by the service."""
+        """Whether its target is active, or its job paused. The service itself needs anchors."""
         if self.purpose == Purpose.ANCHOR:
             return True
         return self.target_state in ACTIVE_TARGETS and self.job_state in LIVE_JOBS
