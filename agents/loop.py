@@ -26,11 +26,11 @@ from edgefront.agents.server import credential
 from edgefront.agents.server.client import AgentClient
 from edgefront.agents.server.leasing import HeldItem, Leasing
 from edgefront.agents.server.spool import Sender, Spool
-from edgefront.core.errors import EdgefrontError, InvalidInput, MeasurementError, Unavailable
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.errors import EdgefrontError, InvalidInput, MeasurementError, Unavailable
+from edgefront.core.common.units import MB
 from edgefront.core.measurement.record import LaunchResult
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.units import MB
-from edgefront.core.wire.agent import DeviceFacts, LaunchReport, LeaseItem
+from edgefront.core.schemas.agent import DeviceFacts, LaunchReport, LeaseItem
 
 _log = logging.getLogger(__name__)
 

@@ -18,14 +18,14 @@ from pathlib import Path
 from edgefront.agents.loop import Agent
 from edgefront.agents.options import AgentOptions
 from edgefront.agents.server.client import CopiedDataFolder, ProtocolMismatch
-from edgefront.core.errors import (
+from edgefront.core.common.errors import (
     EdgefrontError,
     Forbidden,
     Gone,
     InvalidInput,
     Unauthenticated,
 )
-from edgefront.core.processes.locks import only_holder
+from edgefront.core.common.processes.locks import only_holder
 
 
 class DataFolderBusy(EdgefrontError):

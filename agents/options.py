@@ -9,10 +9,11 @@ from typing import Annotated
 import typer
 from platformdirs import user_data_dir
 
-from edgefront.core.units import MB
+from edgefront.core.common.units import MB
 
 MAX_BATCH = 32
-"""Launches in one lease at most: `core.wire.agent.MAX_BATCH`, which a command line need not load to show its help."""
+"""Launches in one lease at most: `core.schemas.agent.MAX_BATCH`, which a command line need not load to show its help.
+"""
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ from edgefront.api.predictions import endpoints as predictions
 from edgefront.api.trainings import endpoints as trainings
 from edgefront.api.trainings import files as training_files
 from edgefront.api.web import pages
+from edgefront.core.schemas.messages import Event
 from edgefront.core.services import event_log
 from edgefront.core.services.dispatch import sender
 from edgefront.core.services.measuring.queries.leases import wanted_keys
@@ -42,7 +43,6 @@ from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.files.drafts import remove_left
 from edgefront.core.store.database import Database
-from edgefront.core.wire.messages import Event
 
 SPARE_THREADS = 8
 """Threads in addition to one per database connection: for files, and for requests that wait for a connection."""

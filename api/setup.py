@@ -17,15 +17,15 @@ from pathlib import Path
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import Unauthenticated
-from edgefront.core.files import write_private
-from edgefront.core.processes.program import run_program
+from edgefront.core.common.errors import Unauthenticated
+from edgefront.core.common.files import write_private
+from edgefront.core.common.processes.program import run_program
+from edgefront.core.common.states import KeyRole
+from edgefront.core.schemas.service import EnrolmentTokenRequest
 from edgefront.core.services.access.keys import Principal, authenticate, create_key
 from edgefront.core.services.fleet.devices import create_enrolment_token
 from edgefront.core.services.settings import Settings
-from edgefront.core.states import KeyRole
 from edgefront.core.store.database import Database
-from edgefront.core.wire.service import EnrolmentTokenRequest
 
 TOKEN_MINUTES = 24 * 60
 TOKEN_USES = 8

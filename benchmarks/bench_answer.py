@@ -20,8 +20,8 @@ from typing import Any
 from record import append, table
 
 from edgefront import Client
-from edgefront.core.states import Purpose
-from edgefront.core.wire.candidates import LaunchView
+from edgefront.core.common.states import Purpose
+from edgefront.core.schemas.candidates import LaunchView
 
 GENERATE = "--mode generate --prompt 128 --new 32 --max-first-token-ms 1500 --max-token-ms 40 --max-memory-mb 400"
 LLAMACPP = f"--runtime llamacpp --weights q8_0 --train-tokens 10B {GENERATE}"

@@ -31,10 +31,10 @@ from find_devices import DEVICES, Task, device
 from find_rivals import Session, Spent, botorch, optuna
 from record import RESULTS, append, table
 
-from edgefront.core.cost.shapes import Shapes
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.search.interface import Evaluated, Observation, Snapshot
 from edgefront.core.search.registry import make
-from edgefront.core.spaces.architecture import Architecture
 
 SHARES = (0.7, 0.4)
 """Limits of latency, as shares of the deepest stock model's."""

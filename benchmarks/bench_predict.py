@@ -30,12 +30,12 @@ from numpy.typing import NDArray
 from record import RESULTS, append, table
 
 from edgefront.agents.measuring.measure import Measurer
-from edgefront.core.cost.shapes import Shapes
-from edgefront.core.files import whole_file
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.catalogue import space
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.common.files import whole_file
+from edgefront.core.measurement.prediction.latency import LatencyPredictor
 from edgefront.core.measurement.protocol import MeasurementProtocol, Runtime
-from edgefront.core.prediction.latency import LatencyPredictor
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.catalogue import space
 
 hwgpt = from_tests("hwgpt")
 

@@ -25,17 +25,17 @@ import torch
 from record import append, table
 from torch import Tensor
 
-from edgefront.core.cost.costs import costs
-from edgefront.core.evaluation.perplexity import autocast
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.block import Attention, FeedForward
+from edgefront.core.architectures.cost.costs import costs
+from edgefront.core.architectures.embeddings_and_head import Embedding, LearnedPositions
+from edgefront.core.architectures.models import named_model
+from edgefront.core.architectures.models.srupp import every, srupp_layers, stack
 from edgefront.core.nn.model import LanguageModel
-from edgefront.core.recipes.recipe import Optimizer, Precision
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import Attention, FeedForward
-from edgefront.core.spaces.embeddings_and_head import Embedding, LearnedPositions
-from edgefront.core.spaces.models import named_model
-from edgefront.core.spaces.models.srupp import every, srupp_layers, stack
+from edgefront.core.training.evaluation.perplexity import autocast
 from edgefront.core.training.optimizers import make_optimizer
 from edgefront.core.training.parametrisation import initialise
+from edgefront.core.training.recipes.recipe import Optimizer, Precision
 from edgefront.core.training.step import Objective, Rows
 
 if TYPE_CHECKING:

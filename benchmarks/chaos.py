@@ -35,12 +35,12 @@ from chaos_processes import ROOT, Program, Stack
 from from_tests import from_tests
 from record import append, table
 
+from edgefront.core.common.states import LaunchState
+from edgefront.core.schemas.service import EnrolmentTokenRequest
 from edgefront.core.services.access.keys import Principal, create_key
 from edgefront.core.services.fleet.devices import create_enrolment_token
-from edgefront.core.states import LaunchState
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Job, Launch
-from edgefront.core.wire.service import EnrolmentTokenRequest
 
 servers = from_tests("servers")
 CLASS = "chaos"

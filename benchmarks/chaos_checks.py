@@ -17,7 +17,7 @@ from chaos_liar import MARK
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from edgefront.core.states import CandidateState, LaunchState, Purpose, TargetState
+from edgefront.core.common.states import CandidateState, LaunchState, Purpose, TargetState
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Device, Event, Job, Launch, Measurement, Target
 

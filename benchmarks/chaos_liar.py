@@ -17,9 +17,9 @@ from typing import Any
 import httpx
 from from_tests import from_tests
 
-from edgefront.core.cost.costs import costs
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.wire.agent import EnrolRequest
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.costs import costs
+from edgefront.core.schemas.agent import EnrolRequest
 
 MARK = {"agent": "liar"}
 """Environment of its reports: by it the checks find them."""

@@ -24,20 +24,20 @@ from from_tests import from_tests
 from record import RESULTS
 from scipy.special import ndtri
 
-from edgefront.core.cost.shapes import ATTENTION, FEED_FORWARD, Shapes
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.base_space import Frame, LtsSpace, Stock
+from edgefront.core.architectures.catalogue import LTS_GPT2
+from edgefront.core.architectures.cost.shapes import ATTENTION, FEED_FORWARD, Shapes
+from edgefront.core.architectures.embeddings_and_head import Embedding, LearnedPositions
+from edgefront.core.architectures.gene import Gene, Value
+from edgefront.core.measurement.prediction.memory import weight_bytes
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.prediction.memory import weight_bytes
 from edgefront.core.quality.shipped import law_named
 from edgefront.core.search.forecast import Forecast
 from edgefront.core.search.interface import generator
 from edgefront.core.search.population_shapes import PopulationShapes, identity
 from edgefront.core.search.problem import Problem
 from edgefront.core.search.surrogate import Evolution
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.base_space import Frame, LtsSpace, Stock
-from edgefront.core.spaces.catalogue import LTS_GPT2
-from edgefront.core.spaces.embeddings_and_head import Embedding, LearnedPositions
-from edgefront.core.spaces.gene import Gene, Value
 
 hwgpt = from_tests("hwgpt")
 

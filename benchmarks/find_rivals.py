@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from find_devices import Task
 
-from edgefront.core.prediction.features import features
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.rules.base import NO_BLOCK, Codes
+from edgefront.core.measurement.prediction.features import features
 from edgefront.core.search.population_shapes import PopulationShapes, identity
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.rules.base import NO_BLOCK, Codes
 
 INITIAL = 10
 """Launches, baselines included, before a model of the device decides: Optuna's default of both samplers."""

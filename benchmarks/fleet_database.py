@@ -17,9 +17,9 @@ from fleet_agents import figures_of, parameters_of
 from sqlalchemy import make_url
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.schemas.jobs import JobRequest, TargetRequest
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import new_id
-from edgefront.core.wire.jobs import JobRequest, TargetRequest
 
 PROTOCOL = MeasurementProtocol()
 BASELINES = 12

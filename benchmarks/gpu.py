@@ -66,7 +66,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=everything, default=everything, metavar="PART")
     parser.add_argument("--pretend", action="store_true", help="in small, on the CPU")
     options = parser.parse_args()
-    if not (ROOT / "edgefront" / "core" / "errors.py").is_file():
+    if not (ROOT / "edgefront" / "core" / "common" / "errors.py").is_file():
         return refuse(f"{ROOT}/edgefront/core is neither a folder nor a link to one: copy the checkout with its links")
     sys.path.append(str(ROOT))  # edgefront need not be installed
     begun, out = time.monotonic(), options.out.resolve()

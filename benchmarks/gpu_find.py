@@ -25,13 +25,13 @@ from typing import Any
 from record import append, table
 from sqlalchemy import create_engine, update
 
-from edgefront.client import Client
+from edgefront.cli.exits import NOTHING_FITS
+from edgefront.cli.workflows.up import agent_is_ready
+from edgefront.client.client import Client
 from edgefront.core.measurement.plausible import CORE_GB, CORE_GFLOPS, GPU_GB, GPU_GFLOPS, GPU_HALF_GFLOPS
 from edgefront.core.services.measuring.anchors import EVERY
 from edgefront.core.store.tables import Device
 from edgefront.embedded.service import DEVICE, EmbeddedService
-from edgefront.exits import NOTHING_FITS
-from edgefront.workflows.up import agent_is_ready
 
 NARROW = ("n_layer=2..12", "d_model=256..1024")
 REACHED = (CORE_GFLOPS, CORE_GB, GPU_GFLOPS, GPU_HALF_GFLOPS, GPU_GB)

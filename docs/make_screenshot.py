@@ -15,7 +15,7 @@ from pathlib import Path
 from playwright.sync_api import Page, sync_playwright
 
 from edgefront import Client
-from edgefront.local import default_home, read_key
+from edgefront.client.local import default_home, read_key
 
 ROOT = Path(__file__).parent.parent
 PICTURES = ROOT / "docs" / "images"

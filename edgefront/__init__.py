@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edgefront.client import Client
+    from edgefront.client.client import Client
 
 __all__ = ["Client", "__version__"]
 
@@ -20,7 +20,7 @@ __all__ = ["Client", "__version__"]
 def __getattr__(name: str) -> Any:
     # Lazy: every process of the project imports this package, and few need the HTTP client.
     if name == "Client":
-        from edgefront.client import Client
+        from edgefront.client.client import Client
 
         return Client
     if name == "__version__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgefront.core.processes.program import run_program
+from edgefront.core.common.processes.program import run_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,7 +16,7 @@ def main() -> None:
 
 
 def _load() -> Callable[[], None]:
-    from edgefront.cli import main as command
+    from edgefront.cli.main import main as command
 
     return command
 

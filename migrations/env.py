@@ -8,7 +8,7 @@ from alembic import context
 from alembic.autogenerate.api import AutogenContext
 from sqlalchemy import JSON, Connection
 
-from edgefront.core.errors import EdgefrontError
+from edgefront.core.common.errors import EdgefrontError
 from edgefront.core.services.settings import Settings
 from edgefront.core.store.database import WRITE, make_engine, parse_url, unavailable_when_away
 from edgefront.core.store.tables import Base

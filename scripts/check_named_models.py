@@ -26,13 +26,13 @@ import numpy as np  # noqa: E402
 from passes import in_onnx, in_torch, inputs, onnx_pieces  # noqa: E402
 from tiny_models import onnx_session  # noqa: E402
 
-from edgefront.core.graph.build import build  # noqa: E402
-from edgefront.core.graph.formats import WeightCache  # noqa: E402
-from edgefront.core.graph.state import GraphOptions  # noqa: E402
+from edgefront.core.architectures.architecture import Architecture  # noqa: E402
+from edgefront.core.architectures.models import named_models  # noqa: E402
+from edgefront.core.model_files.build import build  # noqa: E402
+from edgefront.core.model_files.formats import WeightCache  # noqa: E402
+from edgefront.core.model_files.state import GraphOptions  # noqa: E402
 from edgefront.core.nn.model import LanguageModel  # noqa: E402
 from edgefront.core.nn.weights import fill  # noqa: E402
-from edgefront.core.spaces.architecture import Architecture  # noqa: E402
-from edgefront.core.spaces.models import named_models  # noqa: E402
 
 SHAPES = [(1, 24), (3, 11)]
 PREFILL = 7

@@ -13,14 +13,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefront.core.proxies.table import Row, quality_of, read_table, where
-from edgefront.core.proxies.trained import trained_models
 from edgefront.core.quality import study as studies
 from edgefront.core.quality.predictor import Origin
 from edgefront.core.quality.shipped import LTS_RECIPE, LTS_SOURCE, LTS_STEPS
 from edgefront.core.quality.stored import to_text
 from edgefront.core.quality.study import KnownTable, Study
 from edgefront.core.quality.table_fit import fit_table
+from edgefront.core.training.proxies.table import Row, quality_of, read_table, where
+from edgefront.core.training.proxies.trained import trained_models
 
 ROOT = Path(__file__).parent.parent
 TABLES = ROOT / "tests" / "golden"

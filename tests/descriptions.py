@@ -8,8 +8,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import BLOCK_KINDS
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.block import BLOCK_KINDS
 
 LENGTH = 24
 """Length of every learned position table."""

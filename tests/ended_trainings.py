@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from edgefront.core.cost.shapes import Shapes
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.architectures.models import named_model
+from edgefront.core.common.states import TrainingCommand, TrainingKind, TrainingState
 from edgefront.core.quality.predictor import Pace, flops_per_token
-from edgefront.core.recipes.papers import recipe
-from edgefront.core.spaces.models import named_model
-from edgefront.core.states import TrainingCommand, TrainingKind, TrainingState
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Training
+from edgefront.core.training.recipes.papers import recipe
 
 PACE = Pace(seconds_per_token=2e-6, seconds_per_flop=1e-13, segment=recipe("modern").segment)
 MODELS = ("smollm2-135m", "smollm2-360m")

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edgefront.core.spaces.gene import Gene, Value
-from edgefront.core.spaces.space import Genome, SearchSpace
+from edgefront.core.architectures.gene import Gene, Value
+from edgefront.core.architectures.space import Genome, SearchSpace
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefront.core.cost.shapes import Shapes
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.measurement.prediction.features import descriptors, features, standardised
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.prediction.features import descriptors, features, standardised
-from edgefront.core.spaces.architecture import Architecture
 
 ARCHITECTURE = ("embed_dim", "n_layer", "n_head", "mlp_ratio", "bias")
 PROTOCOL = MeasurementProtocol(runtime="pytorch", sequence_length=1024, logits="all")

@@ -10,18 +10,18 @@ import torch
 from packages import lively
 from torch import Tensor
 
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.files import sha256
 from edgefront.core.data.tokenizers.tokenizers import Bytes
-from edgefront.core.evaluation.package import WEIGHTS, write_package
-from edgefront.core.files import sha256
-from edgefront.core.graph.parameters import parameters
-from edgefront.core.inherit.cuts import Cutter, HeldOut, inherited
-from edgefront.core.inherit.importance import Importance, importance_of
-from edgefront.core.inherit.study import CutStudy, write_study
+from edgefront.core.model_files.parameters import parameters
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load
 from edgefront.core.quality.cut_law import CutLaw, cut_origin
 from edgefront.core.quality.cut_table import CutTable
-from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.training.evaluation.package import WEIGHTS, write_package
+from edgefront.core.training.pruning.cuts import Cutter, HeldOut, inherited
+from edgefront.core.training.pruning.importance import Importance, importance_of
+from edgefront.core.training.pruning.study import CutStudy, write_study
 
 S = {"kind": "attention", "n_head": 4, "n_kv_head": 2, "bias": "none"}
 F = {"kind": "feed_forward", "d_inner": 24, "gated": True, "bias": False}

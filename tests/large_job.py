@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from edgefront.core.cost.costs import costs
+from edgefront.core.architectures.catalogue import spaces
+from edgefront.core.architectures.cost.costs import costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.pareto.frontier import Dominance
-from edgefront.core.spaces.catalogue import spaces
+from edgefront.core.schemas.jobs import JobRequest, Limits, TargetRequest
+from edgefront.core.search.pareto.frontier import Dominance
 from edgefront.core.store.database import Database
 from edgefront.core.store.sql import insert_rows
 from edgefront.core.store.tables import Candidate, Job, Target, new_id
 from edgefront.core.store.tables.base import random_ids
-from edgefront.core.wire.jobs import JobRequest, Limits, TargetRequest
 
 SPACE = "lts-gpt2"
 BASELINES = 12

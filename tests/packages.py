@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.data.tokenizers.tokenizers import Bytes
-from edgefront.core.evaluation.package import Package, read_package, write_package
-from edgefront.core.graph.parameters import parameters
+from edgefront.core.model_files.parameters import parameters
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load
-from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.training.evaluation.package import Package, read_package, write_package
 
 S = {"kind": "attention", "n_head": 2}
 F = {"kind": "feed_forward", "d_inner": 24}

@@ -21,6 +21,8 @@ from edgefront.api.app import create_app
 from edgefront.api.context import Context
 from edgefront.api.docs.examples import example
 from edgefront.api.serve import Server, make_server
+from edgefront.core.schemas.agent import DeviceFacts, EnrolRequest
+from edgefront.core.schemas.service import EnrolmentTokenRequest, Problem, Role
 from edgefront.core.services.access import keys
 from edgefront.core.services.fleet import devices
 from edgefront.core.services.measuring import leases
@@ -33,8 +35,6 @@ from edgefront.core.services.settings import (
     Settings,
 )
 from edgefront.core.store.database import Database
-from edgefront.core.wire.agent import DeviceFacts, EnrolRequest
-from edgefront.core.wire.service import EnrolmentTokenRequest, Problem, Role
 
 
 @dataclass

@@ -14,19 +14,15 @@ from typing import Any, get_args
 
 import httpx
 
-from edgefront.core.cost.costs import costs
-from edgefront.core.cost.shapes import Shapes
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.costs import costs
+from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.measurement.generation import prompt_pass, token_pass
 from edgefront.core.measurement.passes import protocol_costs
+from edgefront.core.measurement.prediction.features import features
 from edgefront.core.measurement.protocol import MeasurementProtocol, Mode
 from edgefront.core.measurement.record import GenerationSamples, LatencySamples, LaunchResult, PeakMemory
-from edgefront.core.prediction.features import features
-from edgefront.core.services.access.keys import Principal, create_key
-from edgefront.core.services.fleet import devices
-from edgefront.core.services.measuring import leases, reports
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.store.database import Database
-from edgefront.core.wire.agent import (
+from edgefront.core.schemas.agent import (
     DeviceFacts,
     EnrolRequest,
     EnrolResponse,
@@ -39,7 +35,11 @@ from edgefront.core.wire.agent import (
     RuntimeFacts,
     StartRequest,
 )
-from edgefront.core.wire.service import EnrolmentTokenRequest
+from edgefront.core.schemas.service import EnrolmentTokenRequest
+from edgefront.core.services.access.keys import Principal, create_key
+from edgefront.core.services.fleet import devices
+from edgefront.core.services.measuring import leases, reports
+from edgefront.core.store.database import Database
 
 Measure = Callable[[Architecture, MeasurementProtocol, int], LaunchResult]
 """Architecture, protocol and how many launches of it came before → result."""

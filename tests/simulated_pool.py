@@ -16,6 +16,7 @@ import simulated_agent as simulated
 from sqlalchemy import select
 
 from edgefront.core.data.prepared.prepared import MANIFEST, Manifest
+from edgefront.core.schemas.trainings import TrainingRequest, TrainingView
 from edgefront.core.services.settings import (
     BrokerSettings,
     DatabaseSettings,
@@ -29,7 +30,6 @@ from edgefront.core.services.trainings.claims import Machine, TrainingClaim
 from edgefront.core.services.trainings.files.folder import training_folder
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Training, TrainingEvent
-from edgefront.core.wire.trainings import TrainingRequest, TrainingView
 from edgefront.workers.app import start_waiting
 from edgefront.workers.training.launch import running
 

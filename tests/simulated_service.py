@@ -6,15 +6,15 @@ from typing import Any
 
 import simulated_agent as simulated
 
-from edgefront.core.errors import Unavailable
+from edgefront.core.common.errors import Unavailable
+from edgefront.core.schemas.jobs import NO_LIMITS, JobRequest, JobView, Limits
+from edgefront.core.schemas.recommendations import ChoicesView, RecommendationView
 from edgefront.core.services.jobs import choices, recommendation
 from edgefront.core.services.jobs import lifecycle as jobs
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.tasks import ADVANCE, PROCESS_RESULTS, WORK
 from edgefront.core.services.work import SCORES
 from edgefront.core.store.database import Database
-from edgefront.core.wire.jobs import NO_LIMITS, JobRequest, JobView, Limits
-from edgefront.core.wire.recommendations import ChoicesView, RecommendationView
 from edgefront.workers.work import compute_and_store, fail, in_words, next_compute_step, process_some
 
 SMALL = {"n_layer": {"max": 3}, "d_model": [128, 192], "d_inner": {"max": 640}}

@@ -9,13 +9,13 @@ from typing import Any
 from simulated_pool import Pool, asked
 from sqlalchemy import delete, select
 
-from edgefront.core.cost.shapes import Shapes
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.common.states import WorkKind
 from edgefront.core.quality.shipped import law_named
 from edgefront.core.services.quality import learning
 from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.services.trainings.claims import Outcome, Report, Score
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.states import WorkKind
 from edgefront.core.store.tables import Candidate, OwnerLaw, WorkItem
 
 BASE = "own-data-gpt2"

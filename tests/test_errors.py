@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from edgefront.core.errors import Conflict, EdgefrontError, InvalidInput, MeasurementError, NotFound, SpaceError, within
+from edgefront.core.common.errors import (
+    Conflict,
+    EdgefrontError,
+    InvalidInput,
+    MeasurementError,
+    NotFound,
+    SpaceError,
+    within,
+)
 
 
 def test_a_detail_that_begins_with_the_field_keeps_beginning_with_it() -> None:

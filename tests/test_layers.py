@@ -16,86 +16,30 @@ import pytest
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("core", "api", "workers", "agents", "edgefront", "migrations")
 
+# The rooms of `core`, lowest first: a room imports itself and lower ones.
+ROOMS = (
+    "common",
+    "architectures",
+    "model_files",
+    "measurement",
+    "quality",
+    "search",
+    "nn",
+    "data",
+    "schemas",
+    "training",
+    "store",
+    "services",
+)
+LOWER = {room: {f"core.{lower}" for lower in ROOMS[:number]} for number, room in enumerate(ROOMS)}
 # Part → those that it may import besides itself; the longest prefix that matches decides. Names are within `edgefront`.
-LEAVES = {
-    "core.errors",
-    "core.canonical",
-    "core.json_lines",
-    "core.validation",
-    "core.states",
-    "core.number_formats",
-    "core.token_counts",
-} | {
-    "core.units",
-    "core.statistics",
-    "core.gaussian_process",
-    "core.addresses",
-    "core.hugging_face",
-    "core.published",
-}
-MODELS = {"core.spaces", "core.cost", "core.graph", "core.nn", "core.files"}
-BELOW_TRAINING = MODELS | {"core.recipes", "core.data", "core.evaluation", "core.quality", "core.inherit", "core.wire"}
-TRAINING = BELOW_TRAINING | {"core.training"}
 ALLOWED: dict[str, set[str]] = {
-    "core.errors": set(),
-    "core.canonical": set(),
-    "core.json_lines": set(),
-    "core.number_formats": set(),
-    "core.units": set(),
-    "core.token_counts": {"core.errors"},
-    "core.statistics": set(),
-    "core.gaussian_process": set(),
-    "core.addresses": set(),
-    "core.hugging_face": {"core.errors"},
-    "core.states": set(),
-    "core.published": {"core.errors", "core.json_lines", "core.validation"},
-    "core.validation": {"core.errors"},
-    "core.processes": {"core.errors"},
-    "core.http_client": {"core.errors", "core.addresses"},
-    "core.files": {"core.errors"},
-    "core.spaces": LEAVES,
-    "core.cost": LEAVES | {"core.spaces"},
-    "core.measurement": LEAVES | {"core.spaces", "core.cost"},
-    "core.quality": LEAVES | {"core.spaces", "core.cost"},
-    "core.pareto": LEAVES,
-    "core.prediction": LEAVES | {"core.spaces", "core.cost", "core.measurement"},
-    "core.search": LEAVES
-    | {f"core.{name}" for name in ("spaces", "pareto", "cost", "measurement", "prediction")}
-    | {"core.supernet.settings"},  # data, no torch
-    "core.wire": LEAVES | {"core.measurement"},
-    "core.graph": LEAVES | {"core.spaces", "core.files"},
-    "core.nn": LEAVES | {"core.spaces", "core.graph", "core.files"},
-    "core.recipes": LEAVES | {"core.spaces", "core.nn"},
-    "core.data": LEAVES | {"core.files", "core.http_client", "core.recipes"},
-    "core.evaluation": LEAVES | MODELS | {"core.recipes", "core.data"},
-    "core.inherit": LEAVES | MODELS | {"core.recipes", "core.data", "core.evaluation", "core.quality"},
-    "core.training": LEAVES | BELOW_TRAINING,
-    "core.finetune": LEAVES | TRAINING,
-    "core.proxies": LEAVES | TRAINING | {"core.quality"},
-    "core.supernet": LEAVES | TRAINING,
-    "core.run": LEAVES | TRAINING | {"core.supernet"},
-    "core.store": LEAVES | {"core.measurement", "migrations"},
-    "migrations": {"core.errors", "core.store", "core.services.settings"},  # alembic's command line reads the settings
-    "core.services": LEAVES
-    | TRAINING
-    | {
-        f"core.{name}"
-        for name in (
-            "measurement",
-            "pareto",
-            "prediction",
-            "processes",
-            "proxies",
-            "quality",
-            "search",
-            "store",
-            "supernet",
-            "wire",
-        )
-    },
+    **{f"core.{room}": lower for room, lower in LOWER.items()},
+    "core.store": LOWER["store"] - {"core.training"} | {"migrations"},
+    "migrations": {"core.common", "core.store", "core.services.settings"},  # alembic's command line reads the settings
     "api": {"core"},
     "workers": {"core"},
-    "agents": LEAVES | MODELS | {"core.processes", "core.http_client", "core.measurement", "core.wire"},
+    "agents": {f"core.{room}" for room in ("common", "architectures", "model_files", "measurement", "nn", "schemas")},
     "edgefront": {"core", "api", "workers", "agents"},
 }
 OURS = {*FOLDERS} - {"edgefront"}
@@ -197,25 +141,25 @@ def test_relative_imports_are_not_used() -> None:
 
 HEAVY_FREE = {
     # What must load without what (import in a fresh process).
-    "edgefront.cli": ("torch", "onnxruntime", "onnx", "sqlalchemy", "fastapi", "celery", "moocore", "pymoo"),
+    "edgefront.cli.main": ("torch", "onnxruntime", "onnx", "sqlalchemy", "fastapi", "celery", "moocore", "pymoo"),
     "edgefront": ("torch", "onnxruntime", "onnx", "sqlalchemy", "fastapi", "celery", "httpx"),
     "edgefront.agents.main": ("torch", "sqlalchemy", "fastapi", "celery"),
     "edgefront.agents.measuring.forkserver": ("torch", "filelock"),  # filelock hooks into forks
-    "edgefront.core.graph.build": ("torch", "sqlalchemy", "onnxruntime"),
-    "edgefront.core.graph.export": ("torch", "sqlalchemy"),
+    "edgefront.core.model_files.build": ("torch", "sqlalchemy", "onnxruntime"),
+    "edgefront.core.model_files.export": ("torch", "sqlalchemy"),
     "edgefront.core.search.registry": ("torch", "sqlalchemy", "matplotlib"),
-    "edgefront.core.spaces.catalogue": ("torch", "sqlalchemy", "onnx"),
-    "edgefront.core.cost.costs": ("torch", "sqlalchemy", "numpy"),
+    "edgefront.core.architectures.catalogue": ("torch", "sqlalchemy", "onnx"),
+    "edgefront.core.architectures.cost.costs": ("torch", "sqlalchemy", "numpy"),
     "edgefront.core.quality.shipped": ("torch", "sqlalchemy", "sklearn", "scipy"),
-    "edgefront.core.proxies.registry": ("torch", "sqlalchemy", "numpy", "sklearn"),
-    "edgefront.core.prediction.latency": ("torch", "sqlalchemy", "onnx", "sklearn"),
-    "edgefront.core.prediction.memory": ("torch", "sqlalchemy", "onnx", "sklearn"),
-    "edgefront.core.wire.jobs": ("torch", "sqlalchemy", "numpy"),
+    "edgefront.core.training.proxies.registry": ("torch", "sqlalchemy", "numpy", "sklearn"),
+    "edgefront.core.measurement.prediction.latency": ("torch", "sqlalchemy", "onnx", "sklearn"),
+    "edgefront.core.measurement.prediction.memory": ("torch", "sqlalchemy", "onnx", "sklearn"),
+    "edgefront.core.schemas.jobs": ("torch", "sqlalchemy", "numpy"),
     "edgefront.core.services.search.advance": ("torch", "fastapi", "matplotlib"),
-    "edgefront.core.supernet.settings": ("torch", "sqlalchemy", "matplotlib"),
-    "edgefront.core.inherit.law_file": ("torch", "sqlalchemy", "scipy"),
-    "edgefront.core.recipes.recipe": ("torch", "sqlalchemy"),
-    "edgefront.core.recipes.papers": ("torch", "sqlalchemy"),
+    "edgefront.core.search.supernet_settings": ("torch", "sqlalchemy", "matplotlib"),
+    "edgefront.core.training.pruning.law_file": ("torch", "sqlalchemy", "scipy"),
+    "edgefront.core.training.recipes.recipe": ("torch", "sqlalchemy"),
+    "edgefront.core.training.recipes.papers": ("torch", "sqlalchemy"),
     "edgefront.core.training.run_folder": ("torch", "sqlalchemy"),
     "edgefront.core.data.batches.batches": ("torch", "sqlalchemy", "tokenizers"),
     "edgefront.core.data.prepared.preparation": ("torch", "sqlalchemy"),
@@ -234,15 +178,15 @@ def test_loads_without(module: str) -> None:
 
 
 HOMES = {
-    r"^_?[MG]IB = ": "core/units.py",
+    r"^_?[MG]IB = ": "core/common/units.py",
     r"[\"'](device|class):": "core/services/fleet/device_keys.py",
-    r"= \"(127\.0\.0\.1|::1)\"": "core/addresses.py",
-    r"def _?is_loopback\b": "core/addresses.py",
-    r"^(LIVE|ACTIVE|ENDED)_\w+ = ": "core/states.py",
-    r"^(Quantisation|NumberFormat) = ": "core/number_formats.py",
-    r"[\"'](tokenizer_config|generation_config)\.json[\"']": "core/hugging_face.py",
-    r"\b(1\.96|1\.959\d*|1\.4826)\b": "core/statistics.py",
-    r"def _?matern": "core/gaussian_process.py",
+    r"= \"(127\.0\.0\.1|::1)\"": "core/common/addresses.py",
+    r"def _?is_loopback\b": "core/common/addresses.py",
+    r"^(LIVE|ACTIVE|ENDED)_\w+ = ": "core/common/states.py",
+    r"^(Quantisation|NumberFormat) = ": "core/common/number_formats.py",
+    r"[\"'](tokenizer_config|generation_config)\.json[\"']": "core/common/hugging_face.py",
+    r"\b(1\.96|1\.959\d*|1\.4826)\b": "core/common/statistics.py",
+    r"def _?matern": "core/common/gaussian_process.py",
     r"^MAX_KEY = ": "core/services/idempotency.py",
 }
 """What marks the definition of a fact → the file that it is defined in."""
@@ -292,6 +236,6 @@ def _names(module: Path) -> set[str]:
 
 
 def test_python_children_are_started_by_one_function() -> None:
-    """Else a file of the user's working folder may be a module to them (`core.processes.child.python`)."""
+    """Else a file of the user's working folder may be a module to them (`core.common.processes.child.python`)."""
     naming = {name for name, path in _modules() if "sys.executable" in path.read_text(encoding="utf-8")}
-    assert naming == {"core.processes.child"}
+    assert naming == {"core.common.processes.child"}

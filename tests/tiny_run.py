@@ -15,8 +15,8 @@ import threading
 import time
 from pathlib import Path
 
+from edgefront.core.schemas.trainings import MetricView
 from edgefront.core.training.run_folder import CHECKPOINTS, RESULT, SPEC, TENSORBOARD, Journal, RunSpec
-from edgefront.core.wire.trainings import MetricView
 
 
 def main(folder: Path) -> int:

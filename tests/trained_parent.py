@@ -12,11 +12,11 @@ import torch
 from edgefront.core.data.prepared.planning import Preparation
 from edgefront.core.data.prepared.preparation import prepare
 from edgefront.core.data.prepared.prepared import Prepared, open_prepared
-from edgefront.core.evaluation.package import Package, read_package
-from edgefront.core.inherit.cuts import HeldOut
-from edgefront.core.inherit.study import CutStudy, StudySettings, study_cuts, write_study
-from edgefront.core.recipes.recipe import Recipe
-from edgefront.core.run import run
+from edgefront.core.training.evaluation.package import Package, read_package
+from edgefront.core.training.pruning.cuts import HeldOut
+from edgefront.core.training.pruning.study import CutStudy, StudySettings, study_cuts, write_study
+from edgefront.core.training.recipes.recipe import Recipe
+from edgefront.core.training.run import run
 from edgefront.core.training.run_folder import EXIT_DONE, RESULT, SPEC, RunSpec
 
 ARCHITECTURE = {

@@ -23,10 +23,11 @@ from celery.exceptions import WorkerShutdown
 from celery.worker import WorkController
 from kombu import Exchange, Queue
 
-from edgefront.core.errors import EdgefrontError, Unavailable
-from edgefront.core.processes.limits import usable_cores
-from edgefront.core.processes.program import open_closed_streams
-from edgefront.core.processes.threads import collect_seldom, switch_often
+from edgefront.core.common.errors import EdgefrontError, Unavailable
+from edgefront.core.common.processes.limits import usable_cores
+from edgefront.core.common.processes.program import open_closed_streams
+from edgefront.core.common.processes.threads import collect_seldom, switch_often
+from edgefront.core.common.states import TrainingEnding
 from edgefront.core.services import tasks, work
 from edgefront.core.services.dispatch import broker_app, queue_name, queue_of, sender, training_queue, work_queue
 from edgefront.core.services.settings import Settings
@@ -36,7 +37,6 @@ from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.services.trainings.claims import Outcome, Report, TrainingClaim
 from edgefront.core.services.trainings.files.folder import deleted_trainings, remove_folder, training_folder
 from edgefront.core.services.trainings.machine import cannot_train, machine_of, served_queues
-from edgefront.core.states import TrainingEnding
 from edgefront.core.store.database import Database
 from edgefront.workers.training.launch import is_held, launch, stop_all
 from edgefront.workers.work import Worker

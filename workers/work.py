@@ -20,7 +20,8 @@ from typing import TypeVar
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import EdgefrontError, Unavailable
+from edgefront.core.common.errors import EdgefrontError, Unavailable
+from edgefront.core.common.states import WorkKind
 from edgefront.core.services import work
 from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.measuring import result_processing as reports
@@ -30,7 +31,6 @@ from edgefront.core.services.search.computing import ComputeStep
 from edgefront.core.services.search.proposing import BEFORE_SEARCH
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.work import Claim, Outcome, Queue, interval_s
-from edgefront.core.states import WorkKind
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import new_id
 from edgefront.workers.scoring.scoring import Scoring

@@ -14,8 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgefront.core.errors import InvalidInput
-from edgefront.core.processes.limits import Quota, allowed_cores, cpu_quota, whole_cores
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.processes.limits import Quota, allowed_cores, cpu_quota, whole_cores
 
 SYSTEM = Path("/sys/devices/system/cpu")
 """Where Linux describes the processors."""

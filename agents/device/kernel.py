@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 from edgefront.agents.device.cores import CorePlan, keep_to, numbers
 from edgefront.agents.measuring.forked import child_environment
+from edgefront.core.common.processes.child import python
+from edgefront.core.common.processes.folders import work_folder
 from edgefront.core.measurement.plausible import CORE_GB, CORE_GFLOPS, GPU_GB, GPU_GFLOPS, GPU_HALF_GFLOPS, MAX_MHZ
 from edgefront.core.measurement.record import Fact
 from edgefront.core.measurement.runtimes import not_installed
-from edgefront.core.processes.child import python
-from edgefront.core.processes.folders import work_folder
 
 if TYPE_CHECKING:
     import torch

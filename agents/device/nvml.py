@@ -9,7 +9,7 @@ import ctypes
 import os
 from dataclasses import dataclass
 
-from edgefront.core.errors import MeasurementError
+from edgefront.core.common.errors import MeasurementError
 from edgefront.core.measurement.record import Fact
 
 _CLOCK_SM, _CLOCK_MEM, _TEMPERATURE_GPU = 1, 2, 0

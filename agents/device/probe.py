@@ -19,15 +19,15 @@ from typing import get_args
 from edgefront.agents.device.cores import CorePlan
 from edgefront.agents.device.kernel import kernel_facts
 from edgefront.agents.measuring.forked import child_environment
+from edgefront.core.common.processes.child import python
+from edgefront.core.common.processes.folders import work_folder
+from edgefront.core.common.processes.gpus import listed_gpus
+from edgefront.core.common.processes.limits import total_memory_bytes
 from edgefront.core.measurement.protocol import Mode, Runtime
 from edgefront.core.measurement.provider import Provider
 from edgefront.core.measurement.record import Fact
 from edgefront.core.measurement.runtimes import not_installed
-from edgefront.core.processes.child import python
-from edgefront.core.processes.folders import work_folder
-from edgefront.core.processes.gpus import listed_gpus
-from edgefront.core.processes.limits import total_memory_bytes
-from edgefront.core.wire.agent import DeviceFacts, RuntimeFacts
+from edgefront.core.schemas.agent import DeviceFacts, RuntimeFacts
 
 _log = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ def class_facts(facts: DeviceFacts) -> dict[str, Fact]:
 
 
 def as_name(text: str) -> str:
-    """`text` with what `core.wire.agent.Name` forbids left out."""
+    """`text` with what `core.schemas.agent.Name` forbids left out."""
     return " ".join(re.sub(r"[^\w .:@()+,/\-]", " ", text).split())[:100] or "device"
 
 

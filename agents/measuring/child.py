@@ -31,7 +31,10 @@ from edgefront.agents.measuring.inputs import external_files
 from edgefront.agents.measuring.memory_probes import PeakMemoryMeter, meter_for
 from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.agents.measuring.runtimes import Generated, Generator
-from edgefront.core.errors import MeasurementError
+from edgefront.core.common.errors import MeasurementError
+from edgefront.core.common.processes.child import end_with_input, first_for_the_oom_killer
+from edgefront.core.common.processes.limits import throttled_s
+from edgefront.core.common.states import LaunchOutcome
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.provider import Provider
 from edgefront.core.measurement.record import (
@@ -41,9 +44,6 @@ from edgefront.core.measurement.record import (
     LatencySamples,
     LaunchResult,
 )
-from edgefront.core.processes.child import end_with_input, first_for_the_oom_killer
-from edgefront.core.processes.limits import throttled_s
-from edgefront.core.states import LaunchOutcome
 
 
 def host_environment(cores: tuple[int, ...]) -> dict[str, Fact]:

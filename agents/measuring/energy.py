@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from edgefront.agents.device.nvml import Gpu
-from edgefront.core.errors import MeasurementError
+from edgefront.core.common.errors import MeasurementError
 from edgefront.core.measurement.provider import Provider
 
 POWERCAP = Path("/sys/class/powercap")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import signal
 
-from edgefront.core.errors import MeasurementError
+from edgefront.core.common.errors import MeasurementError
+from edgefront.core.common.states import LaunchOutcome
 from edgefront.core.measurement.record import INFEASIBLE, FailureReason, LaunchResult
-from edgefront.core.states import LaunchOutcome
 
 _MAX_MESSAGE = 4000
 MAX_TAIL_BYTES = 500

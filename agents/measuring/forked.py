@@ -18,10 +18,10 @@ from pathlib import Path
 
 from edgefront.agents.measuring.failures import failure
 from edgefront.agents.measuring.request import LaunchRequest
-from edgefront.core.errors import MeasurementError
+from edgefront.core.common.errors import MeasurementError
+from edgefront.core.common.processes.child import python
 from edgefront.core.measurement.protocol import Runtime
 from edgefront.core.measurement.record import LaunchResult
-from edgefront.core.processes.child import python
 
 _ROOT = Path(__file__).absolute().parents[3]
 """The folder that contains the package `edgefront`. In a source tree its subpackages are links, so links are not

@@ -24,10 +24,10 @@ from edgefront.agents.measuring import child, runtimes
 from edgefront.agents.measuring.failures import MAX_TAIL_BYTES, of_child
 from edgefront.agents.measuring.forked import only_measurement
 from edgefront.agents.measuring.request import LaunchRequest
+from edgefront.core.common.processes.child import die_with_parent, first_for_the_oom_killer
+from edgefront.core.common.validation import one_of
 from edgefront.core.measurement.protocol import Runtime
 from edgefront.core.measurement.record import LaunchResult
-from edgefront.core.processes.child import die_with_parent, first_for_the_oom_killer
-from edgefront.core.validation import one_of
 
 
 class AgentGone(Exception):

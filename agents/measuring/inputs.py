@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefront.core.errors import MeasurementError
-from edgefront.core.graph.state import Form, state_specs
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.errors import MeasurementError
 from edgefront.core.measurement.passes import source_length
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.model_files.state import Form, state_specs
 
 _FLOATS = {"float": "float32", "double": "float64"}
 """Where ONNX's name of a type is not numpy's."""
@@ -75,7 +75,7 @@ def state_sizes(architecture: Architecture, protocol: MeasurementProtocol) -> di
 def random_state(
     architecture: Architecture, protocol: MeasurementProtocol, seed: int
 ) -> dict[str, NDArray[np.float32] | NDArray[np.int64]]:
-    """The state after `memory_length` tokens, by the names of `core.graph.state`.
+    """The state after `memory_length` tokens, by the names of `core.model_files.state`.
 
     Keys, values, layer inputs and cells are float32, uniform in ±1: finite in every type, and without zeros, which a
     runtime might special-case. They are zeros if `memory_length` is 0. Counts of tokens (int64, without axes) are

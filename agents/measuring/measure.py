@@ -27,27 +27,27 @@ from edgefront.agents.measuring.failures import MAX_TAIL_BYTES, failure, of_chil
 from edgefront.agents.measuring.forked import ForkServer, child_environment, lock_path, only_measurement
 from edgefront.agents.measuring.inputs import state_sizes
 from edgefront.agents.measuring.request import GgufFile, LaunchRequest
-from edgefront.core.cost.flops import kept, kept_bytes
-from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import EdgefrontError, InvalidInput
-from edgefront.core.graph.formats import OF_DTYPE, WeightCache, bytes_of, stored
-from edgefront.core.graph.gguf import cached_gguf
-from edgefront.core.graph.gguf_header import GgufHeader
-from edgefront.core.graph.parameters import parameters
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.block import Attention, FeedForward
+from edgefront.core.architectures.cost.flops import kept, kept_bytes
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.common.errors import EdgefrontError, InvalidInput
+from edgefront.core.common.number_formats import GGUF_MAGIC
+from edgefront.core.common.processes.child import python
+from edgefront.core.common.processes.folders import CHILD, work_folder
+from edgefront.core.common.processes.limits import available_memory_bytes
+from edgefront.core.common.states import LaunchOutcome
 from edgefront.core.measurement.generation import last_length, prompt_pass, token_pass
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.provider import Provider
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.measurement.runtimes import Runtime, not_installed
-from edgefront.core.number_formats import GGUF_MAGIC
-from edgefront.core.processes.child import python
-from edgefront.core.processes.folders import CHILD, work_folder
-from edgefront.core.processes.limits import available_memory_bytes
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import Attention, FeedForward
-from edgefront.core.states import LaunchOutcome
-from edgefront.core.wire.agent import RuntimeFacts
+from edgefront.core.model_files.formats import OF_DTYPE, WeightCache, bytes_of, stored
+from edgefront.core.model_files.gguf import cached_gguf
+from edgefront.core.model_files.gguf_header import GgufHeader
+from edgefront.core.model_files.parameters import parameters
+from edgefront.core.schemas.agent import RuntimeFacts
 
 
 def run_spawned(

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Protocol
 
 from edgefront.agents.device import linux
-from edgefront.core.errors import MeasurementError
+from edgefront.core.common.errors import MeasurementError
 from edgefront.core.measurement.protocol import MeasurementProtocol, MemoryMethod
 from edgefront.core.measurement.provider import Provider
 from edgefront.core.measurement.record import PeakMemory

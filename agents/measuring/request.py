@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.spaces.architecture import Architecture
 
 
 class GgufFile(BaseModel):
@@ -20,7 +20,7 @@ class GgufFile(BaseModel):
     """The file, or the parts of one model, of which llama.cpp is given the first."""
     vocab_size: Annotated[int, Field(ge=1)]
     keeps_state: bool
-    """Whether llama.cpp may be unable to take a token back (`core.graph.gguf_header`)."""
+    """Whether llama.cpp may be unable to take a token back (`core.model_files.gguf_header`)."""
 
 
 class LaunchRequest(BaseModel):

@@ -1,6 +1,6 @@
 """The agent's requests to the server over HTTP, each a cancellable coroutine, and when they are repeated.
 
-Error responses become exceptions of `core.errors`, by status; an
+Error responses become exceptions of `core.common.errors`, by status; an
 unreachable server, a proxy's error page and an unreadable response become `Unavailable`.
 """
 
@@ -20,8 +20,8 @@ import httpx
 from pydantic import BaseModel, ValidationError
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_before_delay, stop_never
 
-from edgefront.core.addresses import is_own
-from edgefront.core.errors import (
+from edgefront.core.common.addresses import is_own
+from edgefront.core.common.errors import (
     Conflict,
     EdgefrontError,
     Forbidden,
@@ -33,8 +33,15 @@ from edgefront.core.errors import (
     Unauthenticated,
     Unavailable,
 )
-from edgefront.core.http_client import asking, client_options, pauses, problem_document, retry_after_s, server_url
-from edgefront.core.wire.agent import (
+from edgefront.core.common.http_client import (
+    asking,
+    client_options,
+    pauses,
+    problem_document,
+    retry_after_s,
+    server_url,
+)
+from edgefront.core.schemas.agent import (
     INSTANCE_HEADER,
     WITHHELD_HEADER,
     EnrolRequest,
@@ -100,7 +107,7 @@ def check_url(server: str, *, insecure: bool = False) -> str:
 class AgentClient:
     """One device's connection to the server. Use as an asynchronous context manager.
 
-    `instance` names this process (`core.wire.agent.INSTANCE_HEADER`); it is random if absent.
+    `instance` names this process (`core.schemas.agent.INSTANCE_HEADER`); it is random if absent.
     """
 
     def __init__(self, server: str, *, insecure: bool = False, instance: str | None = None) -> None:
@@ -214,7 +221,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """Pauses of `core.http_client`. No attempt starts later than `total_s` after the first (None: unlimited)."""
+    """Pauses of `core.common.http_client`. No attempt starts later than `total_s` after the first (None: unlimited)."""
 
     base_s: float = 0.5
     cap_s: float = 30.0

@@ -15,9 +15,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from edgefront.agents.device.probe import as_name, default_class
 from edgefront.agents.options import AgentOptions
 from edgefront.agents.server.client import FOREVER, AgentClient
-from edgefront.core.errors import Conflict, EdgefrontError, Gone, InvalidInput, Unauthenticated
-from edgefront.core.files import write_private
-from edgefront.core.wire.agent import INSTANCE, DeviceFacts, EnrolRequest
+from edgefront.core.common.errors import Conflict, EdgefrontError, Gone, InvalidInput, Unauthenticated
+from edgefront.core.common.files import write_private
+from edgefront.core.schemas.agent import INSTANCE, DeviceFacts, EnrolRequest
 
 _log = logging.getLogger(__name__)
 

@@ -17,14 +17,14 @@ from edgefront.agents.options import AgentOptions
 from edgefront.agents.server.client import BRIEF, FOREVER, AgentClient, CopiedDataFolder, repeat
 from edgefront.agents.server.credential import CredentialFile
 from edgefront.agents.server.spool import Spool
-from edgefront.core.errors import (
+from edgefront.core.common.errors import (
     EdgefrontError,
     Gone,
     NotFound,
     Unauthenticated,
     Unavailable,
 )
-from edgefront.core.wire.agent import DeviceFacts, LeaseItem, LeaseRequest, LeaseResponse
+from edgefront.core.schemas.agent import DeviceFacts, LeaseItem, LeaseRequest, LeaseResponse
 
 _log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from edgefront.agents.server.client import FOREVER, AgentClient, repeat
-from edgefront.core.errors import (
+from edgefront.core.common.errors import (
     Conflict,
     EdgefrontError,
     Gone,
@@ -28,9 +28,9 @@ from edgefront.core.errors import (
     Unauthenticated,
     Unavailable,
 )
-from edgefront.core.files import whole_file
-from edgefront.core.states import ReportOutcome
-from edgefront.core.wire.agent import MAX_BATCH, LaunchReport, ReportRequest
+from edgefront.core.common.files import whole_file
+from edgefront.core.common.states import ReportOutcome
+from edgefront.core.schemas.agent import MAX_BATCH, LaunchReport, ReportRequest
 
 _log = logging.getLogger(__name__)
 

@@ -20,11 +20,9 @@ from edgefront.api.http.auth import DeviceId, EnrolmentToken, Here
 from edgefront.api.http.file_responses import send_view
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import LaunchId, LeaseId
-from edgefront.core.errors import EdgefrontError, Unavailable
-from edgefront.core.services.fleet import devices
-from edgefront.core.services.measuring import leases, reports
-from edgefront.core.states import DeviceState
-from edgefront.core.wire.agent import (
+from edgefront.core.common.errors import EdgefrontError, Unavailable
+from edgefront.core.common.states import DeviceState
+from edgefront.core.schemas.agent import (
     INSTANCE,
     INSTANCE_HEADER,
     WITHHELD_HEADER,
@@ -39,6 +37,8 @@ from edgefront.core.wire.agent import (
     ReportResponse,
     StartRequest,
 )
+from edgefront.core.services.fleet import devices
+from edgefront.core.services.measuring import leases, reports
 
 router = APIRouter(prefix="/v1", tags=["agents"], route_class=JsonRoute)
 

@@ -24,12 +24,9 @@ from edgefront.api.http.parameters import (
     TargetName,
 )
 from edgefront.api.http.threads import ThreadRoute
-from edgefront.core.services.jobs import candidates, frontier, points, views
-from edgefront.core.services.jobs.candidates import DERIVED, SORTABLE, CandidateFilter, PageRequest
-from edgefront.core.services.prediction.predictions import candidate_parts
-from edgefront.core.states import CandidateRole, CandidateState
-from edgefront.core.wire import points as points_wire
-from edgefront.core.wire.candidates import (
+from edgefront.core.common.states import CandidateRole, CandidateState
+from edgefront.core.schemas import points as points_wire
+from edgefront.core.schemas.candidates import (
     CandidateDetails,
     CandidatePage,
     CandidateParts,
@@ -38,7 +35,10 @@ from edgefront.core.wire.candidates import (
     Group,
     LaunchView,
 )
-from edgefront.core.wire.jobs import Quality
+from edgefront.core.schemas.jobs import Quality
+from edgefront.core.services.jobs import candidates, frontier, points, views
+from edgefront.core.services.jobs.candidates import DERIVED, SORTABLE, CandidateFilter, PageRequest
+from edgefront.core.services.prediction.predictions import candidate_parts
 
 router = APIRouter(prefix="/v1", tags=["candidates"], route_class=ThreadRoute)
 

@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 from sqlalchemy.orm import Session
 
 from edgefront.core.measurement.generation import MEASURED
+from edgefront.core.schemas.candidates import CandidateView, FrontierView
 from edgefront.core.services.jobs.candidates import EXPORT_COLUMNS
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate
 from edgefront.core.store.tables.base import UtcDateTime
-from edgefront.core.wire.candidates import CandidateView, FrontierView
 
 PARQUET = "application/vnd.apache.parquet"
 MEDIA_TYPES = {"csv": "text/csv; charset=utf-8", "parquet": PARQUET}

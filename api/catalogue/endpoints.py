@@ -13,23 +13,23 @@ from edgefront.api.docs.openapi import answer, sample
 from edgefront.api.http.auth import Anyone, Here, Reader
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import CatalogueName, HubName, HubOwner, LawName
-from edgefront.core.cost.columns import Logits, Mode
-from edgefront.core.cost.costs import CostOptions, Dtype, costs
-from edgefront.core.cost.parameters import published_view
-from edgefront.core.errors import NotFound
-from edgefront.core.number_formats import Quantisation
-from edgefront.core.published import PublishedCatalogue, PublishedView, published_models, score_tables
-from edgefront.core.recipes import papers
+from edgefront.core.architectures import catalogue
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.columns import Logits, Mode
+from edgefront.core.architectures.cost.costs import CostOptions, Dtype, costs
+from edgefront.core.architectures.cost.parameters import published_view
+from edgefront.core.architectures.models import NamedModel, named_model, named_models, nearest_models
+from edgefront.core.architectures.published import PublishedCatalogue, PublishedView, published_models, score_tables
+from edgefront.core.common.errors import NotFound
+from edgefront.core.common.number_formats import Quantisation
+from edgefront.core.common.validation import existing
+from edgefront.core.schemas.service import AlgorithmView, Costs, NamedModelView, QualityLawView, SpaceView
+from edgefront.core.schemas.trainings import DatasetView, RecipeView, TrainerView
 from edgefront.core.search.registry import ALGORITHMS
 from edgefront.core.services.quality import laws
 from edgefront.core.services.trainings import datasets as data
 from edgefront.core.services.trainings import paces
-from edgefront.core.spaces import catalogue
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.models import NamedModel, named_model, named_models, nearest_models
-from edgefront.core.validation import existing
-from edgefront.core.wire.service import AlgorithmView, Costs, NamedModelView, QualityLawView, SpaceView
-from edgefront.core.wire.trainings import DatasetView, RecipeView, TrainerView
+from edgefront.core.training.recipes import papers
 
 _TOKENS = "Tokens per sequence of the pass. Default: 192; in decode 1."
 _MODE = (

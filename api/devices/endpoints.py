@@ -18,14 +18,8 @@ from edgefront.api.docs.openapi import answer, errors, sample
 from edgefront.api.http.auth import Admin, Anyone, Here, Person, Reader
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import Cursor, DeviceName, TokenId
-from edgefront.core.addresses import is_local, is_loopback
-from edgefront.core.services.access import keys
-from edgefront.core.services.access.keys import Principal
-from edgefront.core.services.fleet import devices
-from edgefront.core.services.measuring import anchors, device_queue, leases
-from edgefront.core.services.settings import HttpSettings
-from edgefront.core.store.tables import Device
-from edgefront.core.wire.service import (
+from edgefront.core.common.addresses import is_local, is_loopback
+from edgefront.core.schemas.service import (
     AddressView,
     AnchorView,
     DevicePage,
@@ -35,6 +29,12 @@ from edgefront.core.wire.service import (
     EnrolmentTokenView,
     ReenrolRequest,
 )
+from edgefront.core.services.access import keys
+from edgefront.core.services.access.keys import Principal
+from edgefront.core.services.fleet import devices
+from edgefront.core.services.measuring import anchors, device_queue, leases
+from edgefront.core.services.settings import HttpSettings
+from edgefront.core.store.tables import Device
 
 router = APIRouter(prefix="/v1", tags=["devices"], route_class=JsonRoute)
 

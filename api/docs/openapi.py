@@ -11,7 +11,7 @@ from pydantic.json_schema import models_json_schema
 
 from edgefront.api.http import problems
 from edgefront.api.http.auth import is_public
-from edgefront.core.wire.service import Problem
+from edgefront.core.schemas.service import Problem
 
 TAGS = [
     {"name": "jobs", "description": "Searches: submit, follow, pause, resume, cancel, delete."},

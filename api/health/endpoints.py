@@ -15,10 +15,10 @@ from edgefront.api.docs.openapi import answer
 from edgefront.api.http.auth import Here, Reader
 from edgefront.api.http.metrics import MEDIA_TYPE
 from edgefront.api.http.threads import ThreadRoute
-from edgefront.core.errors import Unavailable
+from edgefront.core.common.errors import Unavailable
+from edgefront.core.schemas.service import HealthView
 from edgefront.core.services.dispatch import broker_answers
 from edgefront.core.services.fleet.overview import overview
-from edgefront.core.wire.service import HealthView
 
 router = APIRouter(tags=["service"], route_class=ThreadRoute)
 

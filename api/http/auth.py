@@ -15,9 +15,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from edgefront.api.context import Context
 from edgefront.api.http.credentials import CHECKED_S, Credential
 from edgefront.api.http.root_path import own_path
-from edgefront.core.errors import EdgefrontError, Forbidden, Unauthenticated, Unavailable
+from edgefront.core.common.errors import EdgefrontError, Forbidden, Unauthenticated, Unavailable
+from edgefront.core.common.states import KeyRole
 from edgefront.core.services.access.keys import Principal
-from edgefront.core.states import KeyRole
 
 COOKIE = "edgefront_session"
 ENROLMENT_PREFIX = "efe_"

@@ -21,7 +21,7 @@ from datetime import datetime, timezone
 import anyio
 from starlette.concurrency import run_in_threadpool
 
-from edgefront.core.errors import Unavailable
+from edgefront.core.common.errors import Unavailable
 from edgefront.core.services.access import queries as access
 from edgefront.core.services.access.keys import Principal, authenticate, authenticate_web
 from edgefront.core.services.fleet.devices import first_used

@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import FileResponse
 from starlette.types import Receive, Scope, Send
 
-from edgefront.core.errors import Unavailable
+from edgefront.core.common.errors import Unavailable
 
 _RANGE = re.compile(r"^bytes=(?:(\d{1,18})-(\d{0,18})|-(\d{1,18}))$")
 

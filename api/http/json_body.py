@@ -17,7 +17,7 @@ from pydantic_core import from_json
 from starlette.exceptions import HTTPException
 
 from edgefront.api.http.threads import ThreadRoute
-from edgefront.core.errors import InvalidInput
+from edgefront.core.common.errors import InvalidInput
 
 MAX_INTEGER = (1 << 63) - 1
 MAX_FIELDS = 1000

@@ -15,7 +15,7 @@ from edgefront.api.context import Context
 from edgefront.api.http import problems
 from edgefront.api.http.auth import ENROL_PATH, is_public
 from edgefront.api.http.root_path import own_path
-from edgefront.core.errors import EdgefrontError, TooLarge
+from edgefront.core.common.errors import EdgefrontError, TooLarge
 
 PUBLIC_BYTES = 16 << 10
 """Largest body of a request that needs no key. A sign-in has some hundred bytes."""

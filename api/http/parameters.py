@@ -6,9 +6,9 @@ from typing import Annotated
 
 from fastapi import Depends, Header, Path, Query
 
+from edgefront.core.common.token_counts import MAX_TRAIN_TOKENS, MIN_TRAIN_TOKENS
+from edgefront.core.schemas.jobs import MAX_LIMIT, Limits, TrainerName, TrainHours, TrainingBudget
 from edgefront.core.services.idempotency import MAX_KEY
-from edgefront.core.token_counts import MAX_TRAIN_TOKENS, MIN_TRAIN_TOKENS
-from edgefront.core.wire.jobs import MAX_LIMIT, Limits, TrainerName, TrainHours, TrainingBudget
 
 _ID = r"^[A-Za-z0-9_\-]+$"
 

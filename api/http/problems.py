@@ -15,8 +15,8 @@ from fastapi.exceptions import RequestValidationError
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
-from edgefront.core.errors import EdgefrontError, InvalidInput
-from edgefront.core.validation import fault, field_path
+from edgefront.core.common.errors import EdgefrontError, InvalidInput
+from edgefront.core.common.validation import fault, field_path
 
 MEDIA_TYPE = "application/problem+json"
 MAX_ERRORS = 20

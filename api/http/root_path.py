@@ -12,7 +12,7 @@ from collections.abc import Collection
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from edgefront.core.errors import InvalidInput
+from edgefront.core.common.errors import InvalidInput
 
 
 class BelowPath:

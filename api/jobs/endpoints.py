@@ -19,16 +19,16 @@ from edgefront.api.http.file_responses import send_view
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import AskedBudget, AskedLimits, Cursor, IdempotencyKey, JobId, TargetName
 from edgefront.api.live.streaming import After, LastEventId, event_stream
+from edgefront.core.common.states import JobState
+from edgefront.core.schemas.jobs import NO_BUDGET, AddedTargetRequest, JobPage, JobRequest, JobView
+from edgefront.core.schemas.predictions import JobEstimate
+from edgefront.core.schemas.recommendations import ChoicesView, RecommendationView
+from edgefront.core.schemas.service import JobLawView
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.jobs import choices, law, recommendation
 from edgefront.core.services.jobs import lifecycle as jobs
 from edgefront.core.services.prediction import estimates
 from edgefront.core.services.prediction.limits import check_limits
-from edgefront.core.states import JobState
-from edgefront.core.wire.jobs import NO_BUDGET, AddedTargetRequest, JobPage, JobRequest, JobView
-from edgefront.core.wire.predictions import JobEstimate
-from edgefront.core.wire.recommendations import ChoicesView, RecommendationView
-from edgefront.core.wire.service import JobLawView
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=JsonRoute)
 

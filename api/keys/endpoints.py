@@ -13,10 +13,10 @@ from edgefront.api.http.auth import COOKIE, Admin, Anyone, Here, Person, Reader
 from edgefront.api.http.credentials import Credential
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import KeyId
-from edgefront.core.errors import Forbidden
+from edgefront.core.common.errors import Forbidden
+from edgefront.core.schemas.service import IdentifiedKind, IdentifierView, KeyRequest, KeyView, MeView, SessionRequest
 from edgefront.core.services.access import identifiers, keys
 from edgefront.core.services.access.keys import Principal
-from edgefront.core.wire.service import IdentifiedKind, IdentifierView, KeyRequest, KeyView, MeView, SessionRequest
 
 router = APIRouter(prefix="/v1", route_class=JsonRoute)
 

@@ -17,8 +17,8 @@ from sse_starlette import ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 
 from edgefront.api.live.long_poll import Pulse
-from edgefront.core.errors import EdgefrontError, TooManyRequests, Unavailable
-from edgefront.core.wire.messages import Event
+from edgefront.core.common.errors import EdgefrontError, TooManyRequests, Unavailable
+from edgefront.core.schemas.messages import Event
 
 POLL_S = 0.4
 AWAY_S = 1.0

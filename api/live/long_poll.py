@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from starlette.concurrency import run_in_threadpool
 
-from edgefront.core.errors import Unavailable
+from edgefront.core.common.errors import Unavailable
 
 POLL_S = 0.25
 AWAY_S = 1.0

@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 
 from edgefront.api.context import Context
 from edgefront.api.http.credentials import Credential
-from edgefront.core.errors import InvalidInput
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.services import event_log
 from edgefront.core.services.access.keys import Principal, authenticate, authenticate_web
 

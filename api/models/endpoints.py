@@ -14,11 +14,11 @@ from edgefront.api.http.auth import Anyone, Here, Reader
 from edgefront.api.http.file_responses import IfNoneMatch, send_file
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import CandidateId
-from edgefront.core.graph.model_file import ModelFormat
-from edgefront.core.number_formats import NumberFormat
+from edgefront.core.architectures.huggingface import from_config
+from edgefront.core.common.number_formats import NumberFormat
+from edgefront.core.model_files.model_file import ModelFormat
+from edgefront.core.schemas.service import ImportedModel
 from edgefront.core.services.jobs.model_files import artifact_for
-from edgefront.core.spaces.huggingface import from_config
-from edgefront.core.wire.service import ImportedModel
 
 router = APIRouter(prefix="/v1", tags=["models"], route_class=JsonRoute)
 

@@ -11,10 +11,10 @@ from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, sample
 from edgefront.api.http.auth import Here, Reader
 from edgefront.api.http.json_body import JsonRoute
+from edgefront.core.schemas.agent import Identifier
+from edgefront.core.schemas.predictions import MAX_TARGETS, ComparisonView, PredictionRequest, PredictionsView
 from edgefront.core.services.prediction.comparing import compare
 from edgefront.core.services.prediction.predictions import predict as predicted
-from edgefront.core.wire.agent import Identifier
-from edgefront.core.wire.predictions import MAX_TARGETS, ComparisonView, PredictionRequest, PredictionsView
 
 router = APIRouter(prefix="/v1", route_class=JsonRoute)
 

@@ -18,13 +18,8 @@ from edgefront.api.http.auth import Here, Person, Reader
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import Cursor, IdempotencyKey, TrainingId
 from edgefront.api.live.streaming import After, LastEventId, event_stream
-from edgefront.core.services.access.keys import Principal
-from edgefront.core.services.trainings import lifecycle as trainings
-from edgefront.core.services.trainings.files.downloads import files_of
-from edgefront.core.services.trainings.files.folder import mark_deleted, remove_folder
-from edgefront.core.services.trainings.lifecycle import MAX_METRICS, MAX_RECORDS
-from edgefront.core.states import TrainingState
-from edgefront.core.wire.trainings import (
+from edgefront.core.common.states import TrainingState
+from edgefront.core.schemas.trainings import (
     MetricPage,
     ProbabilitiesView,
     TrainingEstimate,
@@ -32,6 +27,11 @@ from edgefront.core.wire.trainings import (
     TrainingRequest,
     TrainingView,
 )
+from edgefront.core.services.access.keys import Principal
+from edgefront.core.services.trainings import lifecycle as trainings
+from edgefront.core.services.trainings.files.downloads import files_of
+from edgefront.core.services.trainings.files.folder import mark_deleted, remove_folder
+from edgefront.core.services.trainings.lifecycle import MAX_METRICS, MAX_RECORDS
 
 router = APIRouter(prefix="/v1/trainings", tags=["trainings"], route_class=JsonRoute)
 

@@ -20,12 +20,12 @@ from edgefront.api.http.auth import Here, Person, Reader
 from edgefront.api.http.file_responses import IfNoneMatch, send_file, streamed
 from edgefront.api.http.parameters import TrainingId
 from edgefront.api.http.threads import ThreadRoute
-from edgefront.core.graph.model_file import ModelFormat
-from edgefront.core.number_formats import NumberFormat
+from edgefront.core.common.number_formats import NumberFormat
+from edgefront.core.model_files.model_file import ModelFormat
+from edgefront.core.schemas.agent import Name
+from edgefront.core.schemas.trainings import Licence, TrainingFile, TrainingView
 from edgefront.core.services.model_imports import begin_import, import_model
 from edgefront.core.services.trainings.files.downloads import Download, files_of, trained_model
-from edgefront.core.wire.agent import Name
-from edgefront.core.wire.trainings import Licence, TrainingFile, TrainingView
 
 router = APIRouter(prefix="/v1/trainings", tags=["trainings"], route_class=ThreadRoute)
 

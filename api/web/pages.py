@@ -28,7 +28,7 @@ from markupsafe import Markup
 
 from edgefront.api.http.auth import COOKIE, wants_page
 from edgefront.api.http.root_path import own_path
-from edgefront.core.errors import NotFound
+from edgefront.core.common.errors import NotFound
 
 MAX_SHOWN_PATH = 200
 KEEP_FOR_GOOD = "public, max-age=31536000, immutable"

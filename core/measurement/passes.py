@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from edgefront.core.cost.costs import CostOptions, Costs, costs
-from edgefront.core.errors import InvalidInput
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.block import Attention, Sru, Srupp
+from edgefront.core.architectures.catalogue import expressible
+from edgefront.core.architectures.cost.costs import CostOptions, Costs, costs
+from edgefront.core.architectures.gguf import gguf_fault
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.number_formats import GGUF_BLOCK, GGUF_QUANTISED
 from edgefront.core.measurement.generation import last_length, token_pass
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.number_formats import GGUF_BLOCK, GGUF_QUANTISED
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import Attention, Sru, Srupp
-from edgefront.core.spaces.catalogue import expressible
-from edgefront.core.spaces.gguf import gguf_fault
 
 MAX_INT = (1 << 63) - 1
 """FLOPs or bytes of a pass: what databases count."""

@@ -18,10 +18,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from edgefront.core.common.units import MB
 from edgefront.core.measurement.protocol import LATENCY_NAMES, Latency, MeasurementProtocol
 from edgefront.core.measurement.provider import Provider
 from edgefront.core.measurement.record import GenerationSamples, LaunchResult
-from edgefront.core.units import MB
 
 CLOCK_HZ = 6e9
 """Clock of a processor that does not report its highest one, and maximum of those that are reported."""
@@ -82,7 +82,7 @@ class Ceiling:
 
 
 def ceiling(facts: Mapping[str, Any], protocol: MeasurementProtocol, read_bytes: float) -> Ceiling:
-    """The ceiling of a device with these facts (`core.wire.agent.DeviceFacts` as JSON) under a protocol.
+    """The ceiling of a device with these facts (`core.schemas.agent.DeviceFacts` as JSON) under a protocol.
 
     `read_bytes` are those that each pass reads at least: where no cache holds them, memory is the bound.
     """
@@ -166,7 +166,9 @@ MIN_JOULES = 1e-14
 
 
 class Counted(Protocol):
-    """The exact costs of a pass that are asked of here: `core.cost.costs.Costs`, or a row with its columns."""
+    """The exact costs of a pass that are asked of here: `core.architectures.cost.costs.Costs`, or a row with its
+    columns.
+    """
 
     @property
     def flops(self) -> int: ...

@@ -15,11 +15,9 @@ from pydantic import (
     model_validator,
 )
 
-from edgefront.core.canonical import digest
-from edgefront.core.errors import ProtocolError
-from edgefront.core.measurement.provider import Provider
-from edgefront.core.measurement.runtimes import Runtime as Runtime
-from edgefront.core.number_formats import (
+from edgefront.core.common.canonical import digest
+from edgefront.core.common.errors import ProtocolError
+from edgefront.core.common.number_formats import (
     BLOCK_SIZE,
     KV_CACHE_DEFAULT,
     GgufFormat,
@@ -28,7 +26,9 @@ from edgefront.core.number_formats import (
     NumberFormat,
     Quantisation,
 )
-from edgefront.core.validation import form
+from edgefront.core.common.validation import form
+from edgefront.core.measurement.provider import Provider
+from edgefront.core.measurement.runtimes import Runtime as Runtime
 
 MemoryMethod = Literal["anonymous", "allocator", "device", "resident"]
 Mode = Literal["forward", "prefill", "decode", "generate"]

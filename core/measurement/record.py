@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from edgefront.core.common.states import LaunchOutcome
+from edgefront.core.common.validation import printable
 from edgefront.core.measurement.protocol import Latency, MemoryMethod
-from edgefront.core.states import LaunchOutcome
-from edgefront.core.validation import printable
 
 FailureReason = Literal[
     "out_of_memory",  # infeasible: the device has not enough memory for it

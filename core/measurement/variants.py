@@ -8,11 +8,11 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
-from edgefront.core.errors import InvalidInput
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.number_formats import BLOCK_SIZE, KV_CACHE_DEFAULT, KvCache, WeightFormat
+from edgefront.core.common.validation import checked
 from edgefront.core.measurement.protocol import Dtype, MeasurementProtocol
 from edgefront.core.measurement.runtimes import Runtime
-from edgefront.core.number_formats import BLOCK_SIZE, KV_CACHE_DEFAULT, KvCache, WeightFormat
-from edgefront.core.validation import checked
 
 _DTYPES: Mapping[WeightFormat, Dtype] = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
 _DEFAULTS: Mapping[Runtime, tuple[WeightFormat, ...]] = {

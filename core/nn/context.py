@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from edgefront.core.errors import InvalidInput
-from edgefront.core.graph.state import Attends, Form, StateSpec, state_specs
+from edgefront.core.architectures import embeddings_and_head
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.block import Parallel
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.model_files.state import Attends, Form, StateSpec, state_specs
 from edgefront.core.nn.dropout import NO_DROPOUT, Dropout
 from edgefront.core.nn.embedding import RelativePositions, RotaryPositions
 from edgefront.core.nn.layers import drop
-from edgefront.core.spaces import embeddings_and_head
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import Parallel
 
 
 class State(dict[str, Tensor]):

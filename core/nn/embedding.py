@@ -9,13 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from edgefront.core.errors import InvalidInput
-from edgefront.core.graph.parameters import table_specs
-from edgefront.core.graph.positions import Frequencies, frequencies, rotary_frequencies
+from edgefront.core.architectures import embeddings_and_head
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.block import Attention
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.model_files.parameters import table_specs
+from edgefront.core.model_files.positions import Frequencies, frequencies, rotary_frequencies
 from edgefront.core.nn.layers import drop, make_norm
-from edgefront.core.spaces import embeddings_and_head
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import Attention
 
 
 class TokenEmbedding(nn.Module):

@@ -7,8 +7,10 @@ from typing import get_args
 import torch
 from torch import Tensor, nn
 
-from edgefront.core.errors import InvalidInput
-from edgefront.core.graph.state import Form, Logits, check_pass
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.validation import one_of
+from edgefront.core.model_files.state import Form, Logits, check_pass
 from edgefront.core.nn.blocks import make_block
 from edgefront.core.nn.context import Context, State
 from edgefront.core.nn.dropout import NO_DROPOUT, Dropout
@@ -20,12 +22,10 @@ from edgefront.core.nn.embedding import (
 )
 from edgefront.core.nn.layers import drop, make_norm
 from edgefront.core.nn.output import OutputLayer, select_positions
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.validation import one_of
 
 
 class LanguageModel(nn.Module):
-    """A language model in evaluation and training alike; its parameters are those of `core.graph.parameters`.
+    """A language model in evaluation and training alike; its parameters are those of `core.model_files.parameters`.
 
     Built without values: fill it (`core.nn.weights.fill`) or load it (`core.nn.weights`).
     """

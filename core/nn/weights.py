@@ -11,18 +11,18 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from edgefront.core.errors import InvalidInput
-from edgefront.core.graph.formats import RANDOM_SCALE, Format, WeightCache, format_of, is_linear_map
-from edgefront.core.graph.parameter import ParameterSpec
-from edgefront.core.graph.parameters import parameters
-from edgefront.core.graph.random_values import values
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.number_formats import Quantisation
+from edgefront.core.model_files.formats import RANDOM_SCALE, Format, WeightCache, format_of, is_linear_map
+from edgefront.core.model_files.parameter import ParameterSpec
+from edgefront.core.model_files.parameters import parameters
+from edgefront.core.model_files.random_values import values
 from edgefront.core.nn.blocks.attention import AttentionBlock
 from edgefront.core.nn.layers import Linear
 from edgefront.core.nn.model import LanguageModel
-from edgefront.core.number_formats import Quantisation
-from edgefront.core.spaces.architecture import Architecture
 
-# Linear layers with int8 weights on the CPU, as `core.graph.formats` defines them.
+# Linear layers with int8 weights on the CPU, as `core.model_files.formats` defines them.
 #
 # PyTorch's own kernels (`torch.ops.quantized`) behind `torch.ao.quantization.quantize_dynamic`, which is deprecated and
 # would compute its own weights; here they are those of the ONNX builder.
@@ -126,7 +126,7 @@ def _tensor(cache: WeightCache, spec: ParameterSpec, seed: int, kind: Format) ->
 
 
 def load_safetensors(path: Path | str) -> LanguageModel:
-    """The model of a file that `core.graph.export` wrote: its architecture and its parameters.
+    """The model of a file that `core.model_files.export` wrote: its architecture and its parameters.
 
     Raises `InvalidInput` where the file is not such a file or a parameter is missing, unknown or of a wrong shape.
     """

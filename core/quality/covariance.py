@@ -25,8 +25,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefront.core.cost.shapes import Shapes
-from edgefront.core.gaussian_process import Kernel, matern52
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.common.gaussian_process import Kernel, matern52
 from edgefront.core.quality.features import BLOCK_NAMES, LOG_TOKENS, NAMES, names_of_blocks
 from edgefront.core.quality.predictor import Origin
 

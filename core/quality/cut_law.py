@@ -17,12 +17,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import InvalidInput
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.quality.cut_table import Alignment, CutTable
 from edgefront.core.quality.features import BLOCK_NAMES, features, names_of_blocks, rounded_features
 from edgefront.core.quality.predictor import Origin, PerplexityPredictor, Prediction
-from edgefront.core.spaces.architecture import Architecture
 
 Floats = NDArray[np.float64]
 

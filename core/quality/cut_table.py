@@ -3,7 +3,7 @@
 A cut model, the child, is a part of its parent: some of the blocks in their order, each with some of its heads or inner
 units, on some of the channels of the residual stream. The child's description does not say which blocks of the parent
 its blocks are. They are those for which the table expects the least loss, found by dynamic programming; the same rule
-decides which weights a child inherits (`core.inherit.cuts`).
+decides which weights a child inherits (`core.training.pruning.cuts`).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, FiniteFloat
 
-from edgefront.core.cost.shapes import ATTENTION, FEED_FORWARD, IDENTITY, SHORT_CONV, Shapes
-from edgefront.core.errors import InvalidInput
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import BLOCK_KINDS, Attention, Block
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.block import BLOCK_KINDS, Attention, Block
+from edgefront.core.architectures.cost.shapes import ATTENTION, FEED_FORWARD, IDENTITY, SHORT_CONV, Shapes
+from edgefront.core.common.errors import InvalidInput
 
 Floats = NDArray[np.float64]
 Share = Annotated[FiniteFloat, Field(gt=0, le=1)]

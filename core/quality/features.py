@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefront.core.cost.shapes import Shapes
-from edgefront.core.gaussian_process import rounded
-from edgefront.core.spaces.block import BLOCK_KINDS
+from edgefront.core.architectures.block import BLOCK_KINDS
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.common.gaussian_process import rounded
 
 Floats = NDArray[np.float64]
 

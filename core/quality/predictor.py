@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from edgefront.core.cost.columns import Pass
-from edgefront.core.cost.flops import products
-from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import InvalidInput
-from edgefront.core.token_counts import MAX_TRAIN_TOKENS, MIN_TRAIN_TOKENS
-from edgefront.core.units import rounded
+from edgefront.core.architectures.cost.columns import Pass
+from edgefront.core.architectures.cost.flops import products
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.token_counts import MAX_TRAIN_TOKENS, MIN_TRAIN_TOKENS
+from edgefront.core.common.units import rounded
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -22,15 +22,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import InvalidInput
-from edgefront.core.gaussian_process import evenly_spaced
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.gaussian_process import evenly_spaced
+from edgefront.core.common.statistics import Z_95
+from edgefront.core.common.token_counts import MAX_TRAIN_TOKENS, MIN_TRAIN_TOKENS
 from edgefront.core.quality.covariance import NO_MODEL, Excess, LengthScales, Places, Posterior, Rows
 from edgefront.core.quality.features import features, rounded_features
 from edgefront.core.quality.predictor import Origin, PerplexityPredictor, Prediction, TrainingTime
 from edgefront.core.quality.study import SLACK, Study
-from edgefront.core.statistics import Z_95
-from edgefront.core.token_counts import MAX_TRAIN_TOKENS, MIN_TRAIN_TOKENS
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -14,22 +14,22 @@ from pathlib import Path
 
 import numpy as np
 
-from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import InvalidInput
-from edgefront.core.quality.predictor import OWN_DATA, Origin, PerplexityPredictor
-from edgefront.core.quality.scaling_law import ScalingLaw
-from edgefront.core.quality.stored import from_json
-from edgefront.core.quality.study import study
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import Attention, FeedForward
-from edgefront.core.spaces.embeddings_and_head import (
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.block import Attention, FeedForward
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.architectures.embeddings_and_head import (
     LearnedPositions,
     RelativePositions,
     RotaryPositions,
     SinusoidalPositions,
 )
-from edgefront.core.spaces.models import named_model
-from edgefront.core.spaces.space import SearchSpace
+from edgefront.core.architectures.models import named_model
+from edgefront.core.architectures.space import SearchSpace
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.quality.predictor import OWN_DATA, Origin, PerplexityPredictor
+from edgefront.core.quality.scaling_law import ScalingLaw
+from edgefront.core.quality.stored import from_json
+from edgefront.core.quality.study import study
 
 LTS_SOURCE = (
     "logs of randomly drawn models by Javaheripi et al., LiteTransformerSearch (arXiv 2203.02094, microsoft/archai)"

@@ -17,9 +17,12 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, TypeAdapter, ValidationError, model_validator
 
-from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import InvalidInput, NotFound
-from edgefront.core.gaussian_process import Kernel
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.architectures.models import named_model
+from edgefront.core.common.errors import InvalidInput, NotFound
+from edgefront.core.common.gaussian_process import Kernel
+from edgefront.core.common.validation import form, invalid_input
 from edgefront.core.quality.covariance import LengthScales
 from edgefront.core.quality.cut_law import CutLaw
 from edgefront.core.quality.cut_table import BlockCuts, Cut, CutTable, Loss
@@ -29,9 +32,6 @@ from edgefront.core.quality.predictor import Origin, PerplexityPredictor
 from edgefront.core.quality.scaling_law import OwnTrainings, ScalingLaw
 from edgefront.core.quality.study import STUDIES, study
 from edgefront.core.quality.table_fit import MIN_ROWS, law_of_table
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.models import named_model
-from edgefront.core.validation import form, invalid_input
 
 COLUMNS = ("log_perplexity", *NAMES)
 

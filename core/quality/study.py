@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefront.core.cost.shapes import Shapes
+from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.quality.covariance import (
     GEMSTONES,
     LTS,

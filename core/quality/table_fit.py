@@ -10,9 +10,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import InvalidInput
-from edgefront.core.gaussian_process import Expectation, Kernel, Process, evenly_spaced, most_probable, rounded
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.gaussian_process import Expectation, Kernel, Process, evenly_spaced, most_probable, rounded
 from edgefront.core.quality.covariance import LengthScales
 from edgefront.core.quality.features import BLOCK_NAMES, names_of_blocks, rounded_features
 from edgefront.core.quality.predictor import Origin, Prediction

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.states import Goal
 from edgefront.core.search.interface import Times
 from edgefront.core.search.problem import Problem
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.states import Goal
 
 MOST_DEPTHS = 5
 """Depths that are measured at most before the search, where the best model within limits is wanted."""

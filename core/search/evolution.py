@@ -35,7 +35,7 @@ Pure like the others: each generation is bred from the survivors of everything m
 than of a population carried along, so nothing good is ever lost to truncation. Only pymoo's operators are used, not its
 algorithm object: that one keeps state.
 
-A genome is coded as one integer a place, the index of its value among the gene's values (`core.spaces.rules`);
+A genome is coded as one integer a place, the index of its value among the gene's values (`core.architectures.rules`);
 offspring are repaired into the space, as mutants and crossovers of LTS are.
 
 With a budget and no population the population is such that several generations fit the budget.
@@ -49,8 +49,9 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from edgefront.core.errors import InvalidInput
-from edgefront.core.pareto.frontier import nondominated
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.space import Genome, SearchSpace
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.search.interface import (
     CROSSOVER,
     MUTATE,
@@ -61,10 +62,9 @@ from edgefront.core.search.interface import (
     generator,
     objectives,
 )
+from edgefront.core.search.pareto.frontier import nondominated
 from edgefront.core.search.problem import PLAIN, Problem, beyond_limits, fitted_population
 from edgefront.core.search.proposals import ATTEMPTS, PopulationSearch, Proposals
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.space import Genome, SearchSpace
 
 _DEFAULT_SIZES = {"parents": 20, "mutants": 40, "crossovers": 40}
 

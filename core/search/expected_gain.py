@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefront.core.pareto.frontier import hypervolume, nondominated
 from edgefront.core.search.forecast import Forecast, Pool
+from edgefront.core.search.pareto.frontier import hypervolume, nondominated
 from edgefront.core.search.problem import Floats, Problem
 
 CASES = 64

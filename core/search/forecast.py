@@ -16,15 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from edgefront.core.cost.shapes import Shapes
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.common.statistics import Z_95
 from edgefront.core.measurement.generation import with_latency
-from edgefront.core.prediction.calibration import widening
-from edgefront.core.prediction.latency import LatencyPredictor
-from edgefront.core.prediction.memory import MemoryPredictor
+from edgefront.core.measurement.prediction.calibration import widening
+from edgefront.core.measurement.prediction.latency import LatencyPredictor
+from edgefront.core.measurement.prediction.memory import MemoryPredictor
 from edgefront.core.search.interface import AUDIT, Evaluated, Predicted, Snapshot
 from edgefront.core.search.population_shapes import identity
 from edgefront.core.search.problem import Floats, Problem
-from edgefront.core.statistics import Z_95
 
 PRIOR_WEIGHT = 10.0
 """Weight of the assumption that errors are normal, in numbers of observed errors."""

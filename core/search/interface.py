@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.space import Genome
-from edgefront.core.states import CandidateState
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.space import Genome
+from edgefront.core.common.states import CandidateState
 
 if TYPE_CHECKING:
-    from edgefront.core.prediction.latency import LatencyPredictor
+    from edgefront.core.measurement.prediction.latency import LatencyPredictor
 
 SAMPLE = "sample"
 MUTATE = "mutate"
@@ -171,7 +171,9 @@ class Offer:
 
 
 Probabilities = Sequence[Sequence[float]]
-"""What one seed of a supernet's search found: a row a layer, a number for each of `core.supernet.settings.CHOICES`."""
+"""What one seed of a supernet's search found: a row a layer, a number for each of
+`core.search.supernet_settings.CHOICES`.
+"""
 
 
 class Need(Enum):

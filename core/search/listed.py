@@ -15,10 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import InvalidInput
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.architectures.space import SearchSpace
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.number_formats import BITS
+from edgefront.core.common.states import Goal
 from edgefront.core.measurement.variants import format_of
-from edgefront.core.number_formats import BITS
 from edgefront.core.search.forecast import Forecaster, Pool
 from edgefront.core.search.interface import (
     Answer,
@@ -33,9 +36,6 @@ from edgefront.core.search.interface import (
 from edgefront.core.search.population_shapes import identity
 from edgefront.core.search.predictive_search import RISK_LEVEL, Candidates, PredictiveSearch, SurrogateSettings
 from edgefront.core.search.problem import Problem
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.space import SearchSpace
-from edgefront.core.states import Goal
 
 
 class ListedSettings(BaseModel):

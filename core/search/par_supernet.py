@@ -1,6 +1,6 @@
 """PAR's differentiable search (Mandava et al. 2020, §2): the architectures that a supernet chose, then measured.
 
-The supernet is trained elsewhere, once for a target (`core.supernet`); the context holds what it found. The
+The supernet is trained elsewhere, once for a target (`core.training.supernet`); the context holds what it found. The
 generation after that holds, in this order, the likeliest stack of each seed, the stack of PAR's design
 rules at this depth, and samples of the final probabilities.
 
@@ -19,7 +19,12 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, StrictFloat, StrictInt
 
-from edgefront.core.errors import InvalidInput
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.block import Attention, FeedForward
+from edgefront.core.architectures.embeddings_and_head import RelativePositions
+from edgefront.core.architectures.pattern import expand, par_pattern
+from edgefront.core.architectures.space import Genome, SearchSpace
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.search.interface import (
     Algorithm,
     Answer,
@@ -32,12 +37,7 @@ from edgefront.core.search.interface import (
 )
 from edgefront.core.search.problem import PLAIN, Problem
 from edgefront.core.search.proposals import Proposals
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import Attention, FeedForward
-from edgefront.core.spaces.embeddings_and_head import RelativePositions
-from edgefront.core.spaces.pattern import expand, par_pattern
-from edgefront.core.spaces.space import Genome, SearchSpace
-from edgefront.core.supernet.settings import (
+from edgefront.core.search.supernet_settings import (
     CHOICES,
     LETTERS,
     LatencyTerm,

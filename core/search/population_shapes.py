@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefront.core.cost.shapes import DERIVED, GRIDS, Shapes
-from edgefront.core.spaces.block import Attention, Block, FeedForward
-from edgefront.core.spaces.rules.base import NO_BLOCK, Codes
-from edgefront.core.spaces.space import Genome, SearchSpace
+from edgefront.core.architectures.block import Attention, Block, FeedForward
+from edgefront.core.architectures.cost.shapes import DERIVED, GRIDS, Shapes
+from edgefront.core.architectures.rules.base import NO_BLOCK, Codes
+from edgefront.core.architectures.space import Genome, SearchSpace
 
 _FACTORS = np.random.Generator(np.random.PCG64(0)).integers(
     1 << 63, size=(2 + len(GRIDS), 1024), dtype=np.uint64

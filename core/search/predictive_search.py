@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import InvalidInput
-from edgefront.core.pareto.baseline import reference
-from edgefront.core.prediction.features import FEATURES, descriptors, farthest, features
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.states import CandidateState, Goal
+from edgefront.core.measurement.prediction.features import FEATURES, descriptors, farthest, features
 from edgefront.core.search import expected_gain
 from edgefront.core.search.expected_gain import Choice
 from edgefront.core.search.forecast import Forecast, Forecaster, Observations, Pool, measured, rounded
@@ -44,9 +44,9 @@ from edgefront.core.search.interface import (
     generator,
     objectives,
 )
+from edgefront.core.search.pareto.baseline import reference
 from edgefront.core.search.population_shapes import identity
 from edgefront.core.search.problem import Floats, Problem
-from edgefront.core.states import CandidateState, Goal
 
 POOL_SIZE = 4096
 """Samples among which the spread-out candidates and the audits are chosen."""

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import InvalidInput
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.states import CandidateState, Goal
 from edgefront.core.measurement.protocol import Latency, MeasurementProtocol
 from edgefront.core.search.interface import Evaluated, Observation, Snapshot
-from edgefront.core.states import CandidateState, Goal
 
 Floats = NDArray[np.float64]
 Scores = Callable[[Shapes], Floats]

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.space import Genome, SearchSpace
 from edgefront.core.search.interface import SAMPLE, Algorithm, Predicted, Proposal, Snapshot
 from edgefront.core.search.problem import PLAIN, Problem, one_generation
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.space import Genome, SearchSpace
 
 ATTEMPTS = 200
 """Fruitless attempts in a row before a generation gives up making one more proposal in a given way."""

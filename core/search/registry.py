@@ -8,7 +8,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from edgefront.core.errors import InvalidInput, within
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.space import SearchSpace
+from edgefront.core.common.errors import InvalidInput, within
+from edgefront.core.common.validation import invalid_input
 from edgefront.core.search.evolution import LightweightTransformerSearch, LtsSettings, Nsga2, Nsga2Settings
 from edgefront.core.search.interface import Algorithm, Answer, Context, generator
 from edgefront.core.search.listed import ListedSearch, ListedSettings
@@ -17,9 +20,6 @@ from edgefront.core.search.predictive_search import SurrogateSettings
 from edgefront.core.search.problem import PLAIN, Problem
 from edgefront.core.search.proposals import PopulationSearch, Proposals
 from edgefront.core.search.surrogate import Surrogate
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.space import SearchSpace
-from edgefront.core.validation import invalid_input
 
 
 class RandomSettings(BaseModel):

@@ -16,10 +16,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefront.core.cost.shapes import Shapes
-from edgefront.core.pareto.frontier import nondominated
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.architectures.rules.base import Codes, Rules
+from edgefront.core.architectures.space import SearchSpace
+from edgefront.core.common.states import Goal
 from edgefront.core.search.forecast import Forecast, Forecaster, Pool, measured
 from edgefront.core.search.interface import Context, Evaluated, Predicted, Proposal
+from edgefront.core.search.pareto.frontier import nondominated
 from edgefront.core.search.population_shapes import PopulationShapes, identity
 from edgefront.core.search.predictive_search import (
     POOL_SIZE,
@@ -30,10 +34,6 @@ from edgefront.core.search.predictive_search import (
 )
 from edgefront.core.search.problem import Problem
 from edgefront.core.search.proposals import MAX_ENUMERATED, Proposals
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.rules.base import Codes, Rules
-from edgefront.core.spaces.space import SearchSpace
-from edgefront.core.states import Goal
 
 TYPICAL_BATCHES = 4
 """Batches of predictions after which a search typically ends."""

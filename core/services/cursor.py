@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Any
 
-from edgefront.core.errors import InvalidInput
+from edgefront.core.common.errors import InvalidInput
 
 MAX_LENGTH = 500
 MAX_NUMBER = (1 << 31) - 1

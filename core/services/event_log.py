@@ -17,21 +17,21 @@ from sqlalchemy import BindParameter, Integer, Table, bindparam, select, update
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.attributes import set_committed_value
 
+from edgefront.core.common.states import JobEventKind, TrainingEventKind
+from edgefront.core.schemas import messages as wire
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, training_of
 from edgefront.core.services.cursor import MAX_NUMBER
 from edgefront.core.services.stored import RowReader
-from edgefront.core.states import JobEventKind, TrainingEventKind
 from edgefront.core.store.sql import Document, insert_rows
 from edgefront.core.store.tables import Event, Job, Training, TrainingEvent
-from edgefront.core.wire import messages as wire
 
 _COLUMNS = ("number", "kind", "data", "created_at")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """An event without its number. `kind` and `data` as in `core.wire.messages`; `target_id` in the log of a job."""
+    """An event without its number. `kind` and `data` as in `core.schemas.messages`; `target_id` in the log of a job."""
 
     kind: JobEventKind | TrainingEventKind
     data: Document

@@ -10,7 +10,7 @@ from typing import TypeVar
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import Conflict, InvalidInput
+from edgefront.core.common.errors import Conflict, InvalidInput
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Base
 

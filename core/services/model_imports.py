@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgefront.core.cost.parameters import count
-from edgefront.core.errors import InvalidInput
-from edgefront.core.evaluation.given_model import ImportedModel, check_imported
-from edgefront.core.evaluation.package import CUTS, WEIGHTS
-from edgefront.core.files import sha256
-from edgefront.core.inherit.law_file import law_in
+from edgefront.core.architectures.cost.parameters import count
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.files import sha256
+from edgefront.core.common.states import KeyRole, TrainingCommand, TrainingKind, TrainingState
 from edgefront.core.quality.cut_law import CutLaw
+from edgefront.core.schemas.trainings import TrainingView
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.idempotency import add_once
 from edgefront.core.services.quality.laws import CUTS_LAW
@@ -21,10 +20,11 @@ from edgefront.core.services.trainings.files.folder import check_stored
 from edgefront.core.services.trainings.queries import trainings as rows
 from edgefront.core.services.trainings.transitions import log_state
 from edgefront.core.services.trainings.views import training_view
-from edgefront.core.states import KeyRole, TrainingCommand, TrainingKind, TrainingState
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Training
-from edgefront.core.wire.trainings import TrainingView
+from edgefront.core.training.evaluation.given_model import ImportedModel, check_imported
+from edgefront.core.training.evaluation.package import CUTS, WEIGHTS
+from edgefront.core.training.pruning.law_file import law_in
 
 
 def begin_import(database: Database, principal: Principal, settings: Settings) -> Draft:

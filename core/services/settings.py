@@ -18,9 +18,9 @@ from platformdirs import user_data_dir
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
-from edgefront.core.addresses import LOOPBACK, is_local
-from edgefront.core.errors import InvalidInput
-from edgefront.core.validation import existing, invalid_input
+from edgefront.core.common.addresses import LOOPBACK, is_local
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.validation import existing, invalid_input
 
 PREFIX = "EDGEFRONT_"
 
@@ -154,7 +154,7 @@ class TrainingSettings(_Group):
     end_with_worker: bool = False
     """Stop the trainings when their worker stops: for containers, where no process outlives the worker."""
     command: tuple[str, ...] | None = None
-    """Command that trains; the training's folder is appended. `python -m edgefront.core.run` if absent."""
+    """Command that trains; the training's folder is appended. `python -m edgefront.core.training.run` if absent."""
 
 
 class ScoringSettings(_Group):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from edgefront.core.errors import within
-from edgefront.core.spaces.catalogue import space as catalogued
-from edgefront.core.spaces.neighbourhood import space_around
-from edgefront.core.spaces.published import Filter, published_space
-from edgefront.core.spaces.space import SearchSpace
-from edgefront.core.wire.jobs import SpaceRequest
-from edgefront.core.wire.published import PublishedRequest
+from edgefront.core.architectures.catalogue import space as catalogued
+from edgefront.core.architectures.neighbourhood import space_around
+from edgefront.core.architectures.published_space import Filter, published_space
+from edgefront.core.architectures.space import SearchSpace
+from edgefront.core.common.errors import within
+from edgefront.core.schemas.jobs import SpaceRequest
+from edgefront.core.schemas.published import PublishedRequest
 
 
 def space_of(request: SpaceRequest) -> SearchSpace:

@@ -10,11 +10,11 @@ from typing import Generic, TypeVar
 import orjson
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from edgefront.core.errors import EdgefrontError, InvalidInput, NotFound
+from edgefront.core.common.errors import EdgefrontError, InvalidInput, NotFound
+from edgefront.core.common.validation import invalid_input
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.schemas.jobs import JobRequest, Limits
 from edgefront.core.store.sql import Document
-from edgefront.core.validation import invalid_input
-from edgefront.core.wire.jobs import JobRequest, Limits
 
 Model = TypeVar("Model", bound=BaseModel)
 Other = TypeVar("Other")

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
+from edgefront.core.common.states import LaunchState, Purpose
 from edgefront.core.services import tasks, work
 from edgefront.core.services.access import keys
 from edgefront.core.services.jobs.queries import demand
@@ -22,7 +23,6 @@ from edgefront.core.services.measuring.result_processing import apply_results, m
 from edgefront.core.services.quality import scoring
 from edgefront.core.services.search import advance
 from edgefront.core.services.trainings import claims as training_claims
-from edgefront.core.states import LaunchState, Purpose
 from edgefront.core.store import outbox
 
 PROCESSED_WITHIN = timedelta(seconds=1)

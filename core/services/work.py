@@ -20,9 +20,9 @@ from typing import NamedTuple
 from sqlalchemy import ColumnElement, and_, case, func, or_, select, update
 from sqlalchemy.orm import Session
 
+from edgefront.core.common.states import WorkKind
 from edgefront.core.services import tasks
 from edgefront.core.services.turns import TurnQueue, next_turns
-from edgefront.core.states import WorkKind
 from edgefront.core.store import sql
 from edgefront.core.store.clock import over
 from edgefront.core.store.outbox import enqueue

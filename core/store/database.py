@@ -31,7 +31,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import ORMExecuteState, Session
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from edgefront.core.errors import Conflict, EdgefrontError, InvalidInput, Unavailable
+from edgefront.core.common.errors import Conflict, EdgefrontError, InvalidInput, Unavailable
 from edgefront.core.store import outbox
 from edgefront.core.store.clock import Clock
 from edgefront.core.store.tables.base import UtcDateTime
@@ -292,8 +292,8 @@ class Database:
         and arguments after a commit; None drops them (the sweep sends them again). pool_size: maximum number of
         connections to Postgres.
 
-    Both kinds of session raise `core.errors.Unavailable` when the database is unavailable or busy for too long; the
-    next session connects again, so it recovers by itself.
+    Both kinds of session raise `core.common.errors.Unavailable` when the database is unavailable or busy for too long;
+    the next session connects again, so it recovers by itself.
     """
 
     def __init__(self, url: str, *, send: outbox.Send | None = None, pool_size: int = 8) -> None:

@@ -24,8 +24,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from edgefront.core.errors import InvalidInput, Unavailable
-from edgefront.core.files import sync
+from edgefront.core.common.errors import InvalidInput, Unavailable
+from edgefront.core.common.files import sync
 from edgefront.core.training.distributed import Ranks
 
 MODEL, OPTIMIZER, TRAINER = "model.safetensors", "optimizer.pt", "trainer.json"
@@ -53,7 +53,7 @@ class Progress(BaseModel):
     start: str | None = None
     """SHA-256 of the weights that it began with, where it began with another training's."""
     cut: dict[str, Any] | None = None
-    """What was cut out of that one (`core.evaluation.cut`), where it is a part of it."""
+    """What was cut out of that one (`core.training.evaluation.cut`), where it is a part of it."""
     scaler: dict[str, int | float] = {}
     """The loss scale and how it moves, in float16: all ranks need the same."""
 

@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.output import IGNORED
-from edgefront.core.recipes.recipe import Distil
+from edgefront.core.training.recipes.recipe import Distil
 
 MAX_SCORES = 1 << 25
 """Scores over the vocabulary of each model that are in memory at once: 128 MiB of float32."""

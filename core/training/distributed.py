@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from edgefront.core.errors import InvalidInput
+from edgefront.core.common.errors import InvalidInput
 
 _TIMEOUT = timedelta(hours=2)  # an evaluation of one rank, for which the others wait
 

@@ -21,15 +21,14 @@ from torch.distributed.checkpoint.state_dict import (
     set_optimizer_state_dict,
 )
 
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.errors import Diverged, InvalidInput, Unavailable
 from edgefront.core.data.batches.batch import IGNORED, Batch
-from edgefront.core.data.batches.batches import make_batches
 from edgefront.core.data.prepared.prepared import open_prepared
-from edgefront.core.errors import Diverged, InvalidInput, Unavailable
-from edgefront.core.evaluation.perplexity import Perplexity, autocast
 from edgefront.core.nn.context import State
 from edgefront.core.nn.model import LanguageModel
-from edgefront.core.recipes.recipe import carries_state, check_task
-from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.schemas.trainings import MetricView
+from edgefront.core.training.batches import make_batches
 from edgefront.core.training.checkpoint import (
     Checkpoints,
     Progress,
@@ -39,8 +38,10 @@ from edgefront.core.training.checkpoint import (
     read_progress,
 )
 from edgefront.core.training.distributed import Meter, Ranks, gradients_kept, share
+from edgefront.core.training.evaluation.perplexity import Perplexity, autocast
 from edgefront.core.training.optimizers import learning_rate, make_optimizer, set_learning_rate
 from edgefront.core.training.parametrisation import begin_with, initialise, load_teacher
+from edgefront.core.training.recipes.recipe import carries_state, check_task
 from edgefront.core.training.run_folder import (
     CHECKPOINTS,
     Journal,
@@ -60,7 +61,6 @@ from edgefront.core.training.step import (
     seed_device,
     seed_of,
 )
-from edgefront.core.wire.trainings import MetricView
 
 _log = logging.getLogger(__name__)
 

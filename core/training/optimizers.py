@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgefront.core.errors import InvalidInput
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.nn.blocks.attention import AttentionBlock
 from edgefront.core.nn.model import LanguageModel
-from edgefront.core.recipes.recipe import Optimizer, Parametrisation, Schedule
 from edgefront.core.training.parametrisation import Rules, parameters_of
+from edgefront.core.training.recipes.recipe import Optimizer, Parametrisation, Schedule
 
 _FUSED = ("cpu", "cuda")
 """Where torch has one kernel for all of Adam."""

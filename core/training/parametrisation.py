@@ -51,20 +51,20 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.block import Identity, Sru, Srupp
+from edgefront.core.common.errors import InvalidInput, NotFound
+from edgefront.core.common.files import sha256
+from edgefront.core.common.validation import one_of
 from edgefront.core.data.prepared.prepared import Prepared
 from edgefront.core.data.tokenizers.load import same_tokens
-from edgefront.core.errors import InvalidInput, NotFound
-from edgefront.core.evaluation.cut import cut_between
-from edgefront.core.files import sha256
-from edgefront.core.graph.parameter_values import StoredValues
-from edgefront.core.inherit.study import inherited_from
+from edgefront.core.model_files.parameter_values import StoredValues
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load_safetensors
-from edgefront.core.recipes.recipe import Parametrisation, Recipe, Scheme
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import Identity, Sru, Srupp
 from edgefront.core.training.distillation import Teacher
-from edgefront.core.validation import one_of
+from edgefront.core.training.evaluation.cut import cut_between
+from edgefront.core.training.pruning.study import inherited_from
+from edgefront.core.training.recipes.recipe import Parametrisation, Recipe, Scheme
 
 _VECTORS = ("bias", "u", "v")
 """Last parts of names of parameters that are no matrices, whatever their shape: Transformer-XL's u and v are biases."""
@@ -300,10 +300,10 @@ def begin_with(
 ) -> tuple[str, dict[str, Any] | None]:
     """Copies the parameters of a safetensors file of ours into the model, or with `inherit` those that a part keeps.
 
-    Returns the SHA-256 of the file, and what was cut of its model (`core.evaluation.cut`) with `inherit`. Raises
-    `InvalidInput` where it cannot be read, is of another architecture or of one of which the model is no part, holds
-    numbers that are not finite, or lies beside a tokenizer that is not the data's: its tokens would mean something
-    else.
+    Returns the SHA-256 of the file, and what was cut of its model (`core.training.evaluation.cut`) with `inherit`.
+    Raises `InvalidInput` where it cannot be read, is of another architecture or of one of which the model is no part,
+    holds numbers that are not finite, or lies beside a tokenizer that is not the data's: its tokens would mean
+    something else.
     """
     if inherit:
         return _begin_as_part(model, weights, data)

@@ -9,7 +9,7 @@
     checkpoints/     step-000001000/ …, each complete or not there (`core.training.checkpoint`)
     result/          what is kept when it has ended: model.safetensors, architecture.json, tokenizer files, result.json
 
-`python -m edgefront.core.run FOLDER` trains to the end, or until SIGTERM, and resumes where a run stopped.
+`python -m edgefront.core.training.run FOLDER` trains to the end, or until SIGTERM, and resumes where a run stopped.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from edgefront.core.files import refusing_full_disk, whole_file
-from edgefront.core.recipes.recipe import Recipe
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.wire.trainings import MetricView, TrainingBudget
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.files import refusing_full_disk, whole_file
+from edgefront.core.schemas.trainings import MetricView, TrainingBudget
+from edgefront.core.training.recipes.recipe import Recipe
 
 EXIT_DONE = 0
 EXIT_STOPPED = 75
@@ -66,7 +66,7 @@ class RunSpec(BaseModel):
     data: str
     """Folder of the prepared data set (`core.data.prepared.prepared`)."""
     recipe: dict[str, Any]
-    """A whole `core.recipes.recipe.Recipe`."""
+    """A whole `core.training.recipes.recipe.Recipe`."""
     budget: TrainingBudget = TrainingBudget()
     """The learning rate's schedule is that of the steps."""
     start: str | None = None
@@ -84,7 +84,7 @@ class RunSpec(BaseModel):
     threads: int | None = Field(default=None, ge=1)
     """Of the CPU, for one rank; None: torch's choice."""
     supernet: dict[str, Any] | None = None
-    """Settings of `core.supernet`."""
+    """Settings of `core.training.supernet`."""
     about: dict[str, Any] = Field(default_factory=dict)
     """Further facts on the model, copied into `result.json` and the model card."""
 

@@ -12,19 +12,19 @@ import torch
 from torch import Tensor, nn
 
 from edgefront.core.data.batches.batch import IGNORED, Batch
-from edgefront.core.data.batches.batches import make_batches
 from edgefront.core.data.prepared.prepared import Prepared
-from edgefront.core.evaluation.perplexity import (
+from edgefront.core.nn.context import State
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.training.batches import make_batches
+from edgefront.core.training.distillation import Teacher, distilled
+from edgefront.core.training.evaluation.perplexity import (
     Perplexity,
     evaluating,
     first_token,
     perplexity,
     perplexity_of,
 )
-from edgefront.core.nn.context import State
-from edgefront.core.nn.model import LanguageModel
-from edgefront.core.recipes.recipe import Recipe
-from edgefront.core.training.distillation import Teacher, distilled
+from edgefront.core.training.recipes.recipe import Recipe
 
 _RAISES = 2  # torch's number of that mode; in 1 it warns
 _NO_MEMORY = ("DefaultCPUAllocator", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 
 from edgefront import __version__
 from edgefront.agents.device.cores import CorePlan, keep_to, parse_cores
-from edgefront.core.addresses import LOOPBACK, LOOPBACK_V6
-from edgefront.core.errors import Conflict, EdgefrontError, InvalidInput
-from edgefront.core.files import write_private
-from edgefront.core.processes.child import python
-from edgefront.core.processes.locks import only_holder
-from edgefront.core.states import KeyRole
+from edgefront.client.local import LocalServer, read_key
+from edgefront.core.common.addresses import LOOPBACK, LOOPBACK_V6
+from edgefront.core.common.errors import Conflict, EdgefrontError, InvalidInput
+from edgefront.core.common.files import write_private
+from edgefront.core.common.processes.child import python
+from edgefront.core.common.processes.locks import only_holder
+from edgefront.core.common.states import KeyRole
 from edgefront.embedded.agent import AgentProcess, follow_the_server
-from edgefront.local import LocalServer, read_key
 
 if TYPE_CHECKING:
     from edgefront.core.services.access.keys import Principal
@@ -220,9 +220,9 @@ class EmbeddedService:
     @staticmethod
     def _enrolment_token(database: Database, principal: Principal, path: Path) -> None:
         """A new token of one use in the agent's data folder, for the device if it was enrolled before."""
-        from edgefront.core.errors import NotFound
+        from edgefront.core.common.errors import NotFound
+        from edgefront.core.schemas.service import EnrolmentTokenRequest, ReenrolRequest
         from edgefront.core.services.fleet.devices import create_enrolment_token, reenrolment_token
-        from edgefront.core.wire.service import EnrolmentTokenRequest, ReenrolRequest
 
         with database.write() as session:
             now = database.now(session)

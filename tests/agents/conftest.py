@@ -9,7 +9,7 @@ import pytest
 
 from edgefront.agents.device.probe import probe
 from edgefront.agents.measuring.measure import Measurer
-from edgefront.core.wire.agent import DeviceFacts
+from edgefront.core.schemas.agent import DeviceFacts
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 from edgefront.agents import loop
-from edgefront.cli import main
-from edgefront.core.wire.agent import DeviceFacts
+from edgefront.cli.main import main
+from edgefront.core.schemas.agent import DeviceFacts
 
 if __name__ == "__main__":
     facts = DeviceFacts.model_validate_json(Path(sys.argv.pop(1)).read_bytes())

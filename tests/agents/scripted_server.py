@@ -20,7 +20,7 @@ import uvicorn
 from fastapi import Depends, FastAPI, HTTPException, Request, Response
 from fastapi.responses import JSONResponse
 
-from edgefront.core.wire.agent import (
+from edgefront.core.schemas.agent import (
     WITHHELD_HEADER,
     EnrolRequest,
     EnrolResponse,

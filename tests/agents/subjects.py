@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.architectures.architecture import Architecture
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 

@@ -22,9 +22,9 @@ from edgefront.agents.server import client as client_module
 from edgefront.agents.server.client import AgentClient, ProtocolMismatch
 from edgefront.agents.server.credential import CredentialFile
 from edgefront.agents.server.spool import Entry, Spool
-from edgefront.core.errors import Conflict, Gone, InvalidInput, Unauthenticated
+from edgefront.core.common.errors import Conflict, Gone, InvalidInput, Unauthenticated
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.wire.agent import DeviceFacts, LaunchReport, LeaseItem
+from edgefront.core.schemas.agent import DeviceFacts, LaunchReport, LeaseItem
 
 PROTOCOL = MeasurementProtocol(sequence_length=16)
 

@@ -8,8 +8,8 @@ import pytest
 
 from edgefront.agents.device.cores import within
 from edgefront.agents.device.probe import hardware
-from edgefront.core.processes import limits
-from edgefront.core.processes.limits import Quota, cpu_quota, groups, throttled_s
+from edgefront.core.common.processes import limits
+from edgefront.core.common.processes.limits import Quota, cpu_quota, groups, throttled_s
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.machine import default_threads, machine_of
 from edgefront.workers.app import create_celery

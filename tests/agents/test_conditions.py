@@ -16,8 +16,8 @@ from test_agent_loop import PROTOCOL, config, folder, item, running  # noqa: F40
 from edgefront.agents import loop
 from edgefront.agents.device.cores import Conditions, Core, CorePlan
 from edgefront.agents.device.kernel import gpu_reached, kernel_facts
+from edgefront.core.common.processes.limits import Quota
 from edgefront.core.measurement.plausible import CORE_GB, CORE_GFLOPS, GPU_GB, GPU_GFLOPS, GPU_HALF_GFLOPS, ceiling
-from edgefront.core.processes.limits import Quota
 
 PLAN = CorePlan((3, 2, 1, 0), tuple(Core(number) for number in range(4)))
 

@@ -12,7 +12,7 @@ import pytest
 
 from edgefront.agents.device.cores import Core, CorePlan, described, numbers, parse_cores, ranked
 from edgefront.agents.device.kernel import kernel_facts
-from edgefront.core.errors import InvalidInput
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.measurement.plausible import MAX_MHZ
 
 

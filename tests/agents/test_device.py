@@ -14,12 +14,12 @@ from edgefront.agents.device.probe import as_name, default_class, processor
 from edgefront.agents.measuring.child import gpu_environment
 from edgefront.agents.measuring.measure import Measurer
 from edgefront.agents.measuring.runtimes import describe
+from edgefront.core.common.number_formats import GgufQuantisation
+from edgefront.core.common.processes.gpus import parse_gpus
+from edgefront.core.common.processes.limits import available_memory_bytes, total_memory_bytes
 from edgefront.core.measurement.runtimes import Runtime, not_installed
-from edgefront.core.number_formats import GgufQuantisation
-from edgefront.core.processes.gpus import parse_gpus
-from edgefront.core.processes.limits import available_memory_bytes, total_memory_bytes
+from edgefront.core.schemas.agent import DeviceFacts, EnrolRequest, RuntimeFacts
 from edgefront.core.services.measuring import anchors
-from edgefront.core.wire.agent import DeviceFacts, EnrolRequest, RuntimeFacts
 
 RASPBERRY_PI_4 = """\
 processor\t: 0
@@ -99,7 +99,7 @@ def test_memory_is_what_a_launch_could_get():
 
 def test_control_groups_bound_the_memory(tmp_path, monkeypatch):
     """A container's limits, as files of both versions of control groups show them."""
-    from edgefront.core.processes import limits
+    from edgefront.core.common.processes import limits
 
     v2 = tmp_path / "v2"
     v2.mkdir()

@@ -16,13 +16,13 @@ from edgefront.agents.measuring.energy import EnergyMeter
 from edgefront.agents.measuring.measure import Measurer, least_footprint_bytes
 from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.agents.measuring.runtimes import Generated, library
-from edgefront.core.cost.costs import CostOptions, costs
-from edgefront.core.errors import InvalidInput
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.costs import CostOptions, costs
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.measurement.runtimes import INSTALLATIONS
-from edgefront.core.spaces.architecture import Architecture
 
 WITH_A_GRAPH = ("onnxruntime", "pytorch", "openvino")
 HERE = [

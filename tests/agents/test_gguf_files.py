@@ -14,10 +14,10 @@ from test_llamacpp import FAMILIES, generation, model_of
 from edgefront.agents.measuring.measure import Measurer
 from edgefront.agents.measuring.request import GgufFile, LaunchRequest
 from edgefront.agents.measuring.runtimes import library
-from edgefront.core.errors import InvalidInput
-from edgefront.core.graph.gguf import write_gguf
-from edgefront.core.graph.gguf_header import GgufHeader
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.model_files.gguf import write_gguf
+from edgefront.core.model_files.gguf_header import GgufHeader
 
 pytestmark = pytest.mark.skipif(
     find_spec("xllamacpp") is None or find_spec("gguf") is None, reason="xllamacpp or gguf is not installed"

@@ -18,10 +18,10 @@ from edgefront.agents.measuring import runtimes
 from edgefront.agents.measuring.failures import reason_of
 from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.agents.measuring.runtimes import llama_cpp, onnx_runtime
-from edgefront.core.errors import MeasurementError
+from edgefront.core.common.errors import MeasurementError
 from edgefront.core.measurement.plausible import GPU_GFLOPS
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.wire.agent import RuntimeFacts
+from edgefront.core.schemas.agent import RuntimeFacts
 
 KINDS = xllamacpp.ggml_backend_dev_type
 

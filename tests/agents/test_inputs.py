@@ -7,7 +7,7 @@ import pytest
 import subjects
 
 from edgefront.agents.measuring.inputs import lookup_sizes, random_inputs, random_tokens
-from edgefront.core.errors import MeasurementError
+from edgefront.core.common.errors import MeasurementError
 from edgefront.core.measurement.protocol import MeasurementProtocol
 
 PROTOCOL = MeasurementProtocol(batch=2, sequence_length=24)

@@ -17,8 +17,8 @@ import subjects
 from scripted_server import wait_for
 
 from edgefront.agents.measuring.measure import Aborted, Measurer
+from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.measurement.protocol import MeasurementProtocol, Runtime
-from edgefront.core.spaces.architecture import Architecture
 
 ORT = MeasurementProtocol(runtime="onnxruntime", sequence_length=16, repeats=3)
 TORCH = ORT.model_copy(update={"runtime": "pytorch"})
@@ -213,8 +213,8 @@ def test_a_spawned_child_measures_the_same(weights, tmp_path):
     """The way of GPUs and of other systems, here on the CPU."""
     from edgefront.agents.measuring.measure import run_spawned
     from edgefront.agents.measuring.request import LaunchRequest
-    from edgefront.core.graph.formats import WeightCache
-    from edgefront.core.graph.parameters import parameters
+    from edgefront.core.model_files.formats import WeightCache
+    from edgefront.core.model_files.parameters import parameters
 
     model: Architecture = subjects.gpt()
     cache = WeightCache(weights)

@@ -19,9 +19,9 @@ from edgefront.agents.server.client import (
     error_of,
     retryable,
 )
-from edgefront.core import errors
-from edgefront.core.http_client import pauses
-from edgefront.core.wire.agent import MAX_BATCH, LeaseRequest
+from edgefront.core.common import errors
+from edgefront.core.common.http_client import pauses
+from edgefront.core.schemas.agent import MAX_BATCH, LeaseRequest
 
 QUICK = RetryPolicy(base_s=0.01, cap_s=0.02, total_s=5.0)
 

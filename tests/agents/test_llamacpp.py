@@ -16,12 +16,12 @@ from pydantic import ValidationError
 from edgefront.agents.measuring.measure import Measurer, least_footprint_bytes
 from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.agents.measuring.runtimes import library
-from edgefront.core.cost.costs import CostOptions, costs
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.costs import CostOptions, costs
+from edgefront.core.common.number_formats import KV_CACHE_BYTES, GgufQuantisation
+from edgefront.core.common.units import MIB
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.number_formats import KV_CACHE_BYTES, GgufQuantisation
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.units import MIB
-from edgefront.core.wire.jobs import TargetRequest
+from edgefront.core.schemas.jobs import TargetRequest
 
 pytestmark = pytest.mark.skipif(
     find_spec("xllamacpp") is None or find_spec("gguf") is None, reason="xllamacpp or gguf is not installed"

@@ -14,9 +14,9 @@ import subjects
 from edgefront.agents.device import linux
 from edgefront.agents.measuring.measure import Measurer
 from edgefront.agents.measuring.memory_probes import DeviceMeter
-from edgefront.core.graph.parameters import parameters
+from edgefront.core.common.units import MIB
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.units import MIB
+from edgefront.core.model_files.parameters import parameters
 
 ROOT = Path(__file__).parent.parent.parent
 RUNTIME = 6 * MIB  # what a runtime holds for itself: 4 to 5 MiB
@@ -195,7 +195,7 @@ def test_a_gpu_that_stops_answering_the_poller_has_no_peak():
 
 
 def test_an_unusable_cache_folder_is_reported(tmp_path):
-    from edgefront.core.errors import EdgefrontError
+    from edgefront.core.common.errors import EdgefrontError
 
     file = tmp_path / "file"
     file.write_text("")

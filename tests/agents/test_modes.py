@@ -9,12 +9,12 @@ import pytest
 
 from edgefront.agents.measuring.inputs import random_indices, random_state
 from edgefront.agents.measuring.measure import Measurer, least_footprint_bytes
-from edgefront.core.graph.state import state_specs
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.units import MIB
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.units import MIB
-from edgefront.core.wire.agent import DeviceFacts
+from edgefront.core.model_files.state import state_specs
+from edgefront.core.schemas.agent import DeviceFacts
 
 RUNTIMES = ("onnxruntime", "pytorch")
 WORDS: dict[str, Any] = {"vocab_size": 211}

@@ -15,10 +15,10 @@ from test_modes import ATTENTION, FEED_FORWARD, MODES, WORDS
 from edgefront.agents.measuring.measure import Measurer
 from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.agents.measuring.runtimes import library
-from edgefront.core.cost.costs import costs
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.costs import costs
+from edgefront.core.common.units import MIB
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.units import MIB
 
 pytestmark = pytest.mark.skipif(find_spec("openvino") is None, reason="openvino is not installed")
 

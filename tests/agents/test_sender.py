@@ -13,7 +13,7 @@ from test_spool import entry, launches
 from edgefront.agents.server import spool as sending
 from edgefront.agents.server.client import AgentClient
 from edgefront.agents.server.spool import Sender, Spool
-from edgefront.core.wire.agent import ReportReceipt, ReportResponse
+from edgefront.core.schemas.agent import ReportReceipt, ReportResponse
 
 
 @pytest.mark.parametrize("status", [401, 410])

@@ -14,7 +14,7 @@ import pytest
 
 from edgefront.agents.measuring.failures import failure
 from edgefront.agents.server.spool import Entry, Spool
-from edgefront.core.wire.agent import LaunchReport
+from edgefront.core.schemas.agent import LaunchReport
 
 
 def entry(number: int) -> Entry:

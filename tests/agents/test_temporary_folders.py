@@ -14,12 +14,12 @@ import subjects
 
 from edgefront.agents.device.probe import try_runtime
 from edgefront.agents.measuring.measure import Measurer
+from edgefront.core.common.processes.folders import CHILD, work_folder
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.processes.folders import CHILD, work_folder
 
 _HOLDER = """
 import sys
-from edgefront.core.processes.folders import work_folder
+from edgefront.core.common.processes.folders import work_folder
 
 with work_folder() as folder:
     (folder / "weights").mkdir()

@@ -12,7 +12,7 @@ from running_api import Service, problem
 
 from edgefront.api.http.auth import PUBLIC, is_public
 from edgefront.api.http.credentials import CHECKED_S, TRUSTED_S, Credential, Credentials
-from edgefront.core.errors import Unauthenticated
+from edgefront.core.common.errors import Unauthenticated
 from edgefront.core.services.access import keys
 from edgefront.core.store.database import Database
 

@@ -17,12 +17,12 @@ from typer.testing import CliRunner
 from edgefront.agents.server.client import AgentClient
 from edgefront.api.app import create_app
 from edgefront.api.docs.examples import example
-from edgefront.cli import app as cli
-from edgefront.client import Client
-from edgefront.core.errors import InvalidInput
+from edgefront.cli.main import app as cli
+from edgefront.client.client import Client
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.schemas.agent import EnrolRequest
 from edgefront.core.services.settings import HttpSettings, Settings
 from edgefront.core.store.database import Database
-from edgefront.core.wire.agent import EnrolRequest
 
 ROOT = "/edgefront"
 

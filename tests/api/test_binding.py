@@ -14,8 +14,8 @@ import httpx
 import pytest
 
 from edgefront.api.serve import make_server
-from edgefront.core.addresses import is_local
-from edgefront.core.errors import InvalidInput
+from edgefront.core.common.addresses import is_local
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.services.settings import HttpSettings, Settings
 from servers import free_port
 

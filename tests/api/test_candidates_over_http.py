@@ -13,13 +13,13 @@ from databases import ON_SQLITE
 from running_api import Service, problem
 from simulated_agent import CLASS, SimulatedAgent, by_parameters
 
+from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
+from edgefront.core.schemas.candidates import CandidatePage, CandidateView, FrontierView
+from edgefront.core.schemas.jobs import JobView
+from edgefront.core.schemas.recommendations import RecommendationView
 from edgefront.core.services.jobs.candidates import EXPORT_COLUMNS
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.wire.candidates import CandidatePage, CandidateView, FrontierView
-from edgefront.core.wire.jobs import JobView
-from edgefront.core.wire.recommendations import RecommendationView
 
 
 @pytest.fixture

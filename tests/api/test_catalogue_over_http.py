@@ -8,9 +8,9 @@ import httpx
 import pytest
 from running_api import problem
 
-from edgefront.core.cost.costs import CostOptions, costs
-from edgefront.core.published import published_models
-from edgefront.core.spaces.models import named_model, named_models
+from edgefront.core.architectures.cost.costs import CostOptions, costs
+from edgefront.core.architectures.models import named_model, named_models
+from edgefront.core.architectures.published import published_models
 
 
 def test_every_named_model_with_its_costs(bob: httpx.Client) -> None:

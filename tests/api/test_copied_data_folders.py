@@ -19,12 +19,12 @@ from edgefront.agents.options import AgentOptions
 from edgefront.agents.server.client import CopiedDataFolder
 from edgefront.agents.server.credential import CredentialFile
 from edgefront.api.docs.examples import example
+from edgefront.core.schemas.agent import INSTANCE_HEADER, DeviceFacts
+from edgefront.core.schemas.service import EnrolmentTokenRequest
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet import devices, instances
 from edgefront.core.services.fleet.instances import Instances, _after
 from edgefront.core.store.tables import Device
-from edgefront.core.wire.agent import INSTANCE_HEADER, DeviceFacts
-from edgefront.core.wire.service import EnrolmentTokenRequest
 
 FIRST, SECOND, THIRD = (letter * 32 for letter in "abc")
 ADMIN = Principal("key_test", "test", "ada", "admin")

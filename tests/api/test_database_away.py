@@ -16,11 +16,11 @@ from tcp_proxy import Proxy, proxy
 
 from edgefront.api.docs.examples import example
 from edgefront.api.http.credentials import Credential
+from edgefront.core.common.states import JobEventKind
+from edgefront.core.schemas.messages import Event
 from edgefront.core.services import event_log
 from edgefront.core.services.event_log import Entry
-from edgefront.core.states import JobEventKind
 from edgefront.core.store.database import Database
-from edgefront.core.wire.messages import Event
 
 
 @pytest.fixture

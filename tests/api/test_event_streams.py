@@ -20,13 +20,13 @@ from starlette.types import Message, Receive, Scope, Send
 from edgefront.api.http import auth
 from edgefront.api.http.credentials import Credential
 from edgefront.api.live import feeds
-from edgefront.core.errors import EdgefrontError, Unauthenticated, Unavailable
+from edgefront.core.common.errors import EdgefrontError, Unauthenticated, Unavailable
+from edgefront.core.common.states import JobEventKind, KeyRole
+from edgefront.core.schemas.messages import Event
 from edgefront.core.services import event_log
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.event_log import Entry
-from edgefront.core.states import JobEventKind, KeyRole
 from edgefront.core.store.database import Database
-from edgefront.core.wire.messages import Event
 
 
 @contextmanager

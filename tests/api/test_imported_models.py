@@ -21,14 +21,14 @@ from running_api import Service, problem
 from simulated_pool import DATA, prepare
 from trained_parent import trained_parent
 
-from edgefront.client import Client
+from edgefront.client.client import Client
+from edgefront.client.resources.trainings import Archive
 from edgefront.core.data.tokenizers.tokenizers import Bytes
-from edgefront.core.evaluation.given_model import model_files
-from edgefront.core.evaluation.package import read_package, write_package
+from edgefront.core.schemas.trainings import TrainingView
 from edgefront.core.services.trainings.files import drafts
 from edgefront.core.store.database import Database
-from edgefront.core.wire.trainings import TrainingView
-from edgefront.resources.trainings import Archive
+from edgefront.core.training.evaluation.given_model import model_files
+from edgefront.core.training.evaluation.package import read_package, write_package
 
 PATH = "/v1/trainings/import"
 

@@ -6,7 +6,7 @@ import pytest
 from running_api import Service, job, problem
 from simulated_agent import CLASS
 
-from edgefront.core.wire.jobs import JobPage, JobView
+from edgefront.core.schemas.jobs import JobPage, JobView
 
 
 def test_submit_get_list(service: Service) -> None:

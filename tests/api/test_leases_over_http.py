@@ -16,11 +16,11 @@ from running_api import Service, problem
 from simulated_agent import CLASS
 
 from edgefront.api.docs.examples import example
+from edgefront.core.schemas.agent import WITHHELD_HEADER, LeaseResponse, ReportResponse
 from edgefront.core.services.jobs.resolved import BASELINE_LAUNCHES
 from edgefront.core.services.settings import LeaseSettings
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Device
-from edgefront.core.wire.agent import WITHHELD_HEADER, LeaseResponse, ReportResponse
 
 
 def lease(agent: httpx.Client, **body: Any) -> LeaseResponse:

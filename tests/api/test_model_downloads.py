@@ -12,7 +12,7 @@ import httpx
 import pytest
 from running_api import Service, problem
 
-from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.architectures.architecture import Architecture
 
 
 @pytest.fixture

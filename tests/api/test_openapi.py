@@ -16,13 +16,13 @@ from edgefront.api.app import create_app
 from edgefront.api.docs import examples
 from edgefront.api.docs.examples import example
 from edgefront.api.http.auth import is_public
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.models import named_model
+from edgefront.core.schemas.agent import PROTOCOL_VERSION
+from edgefront.core.schemas.jobs import JobRequest
 from edgefront.core.services.quality.trust import trust_of
 from edgefront.core.services.settings import Settings
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.models import named_model
 from edgefront.core.store.tables import Job
-from edgefront.core.wire.agent import PROTOCOL_VERSION
-from edgefront.core.wire.jobs import JobRequest
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from running_api import Service, problem
 
+from edgefront.core.schemas.trainings import ProbabilitiesView
 from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.services.trainings import lifecycle as trainings
 from edgefront.core.services.trainings.claims import Machine, Report
 from edgefront.core.services.trainings.lifecycle import SupernetRequest
-from edgefront.core.wire.trainings import ProbabilitiesView
 
 MACHINE = Machine("tester", slots=1, memory_bytes=1 << 40)
 

@@ -9,10 +9,10 @@ from ended_trainings import PACE, end_trainings
 from running_api import Service, job, problem
 from simulated_agent import CLASS, SimulatedAgent, by_work
 
-from edgefront.core.cost.shapes import Shapes
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.quality.predictor import Pace
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.wire.points import decode
+from edgefront.core.schemas.points import decode
 
 LLAMA = {"name": "llama", "narrow": {"n_layer": {"min": 2, "max": 2}, "d_model": [128, 192]}}
 BY_TOKENS = {"space": LLAMA, "proxy": "quality_law", "proxy_settings": {"law": "llama-dolma-cooled"}}

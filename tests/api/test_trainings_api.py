@@ -17,14 +17,14 @@ from running_api import Service, problem
 from simulated_agent import SimulatedAgent
 from simulated_pool import ARCHITECTURE, DATA, Pool, prepare, settings_for
 
+from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.data.tokenizers.tokenizers import Bytes, Tokenizer
-from edgefront.core.evaluation.package import write_package
-from edgefront.core.recipes.papers import recipes as all_recipes
+from edgefront.core.schemas.messages import Event
+from edgefront.core.schemas.trainings import MetricPage, TrainingPage, TrainingView
 from edgefront.core.services.trainings.claims import TrainingClaim
-from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.tables import Training
-from edgefront.core.wire.messages import Event
-from edgefront.core.wire.trainings import MetricPage, TrainingPage, TrainingView
+from edgefront.core.training.evaluation.package import write_package
+from edgefront.core.training.recipes.papers import recipes as all_recipes
 from edgefront.workers.training.supervisor import Supervisor
 
 OVERRIDES = {"title": "", "steps": 5, "checkpoint_every": 2, "segment": 8, "schedule": {"warmup": 0}}

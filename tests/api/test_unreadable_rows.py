@@ -12,10 +12,10 @@ from running_api import Service
 from simulated_agent import CLASS, SimulatedAgent, facts
 from sqlalchemy import Table, select, update
 
+from edgefront.core.common.states import TrainingEventKind
 from edgefront.core.quality.shipped import law_named
 from edgefront.core.quality.stored import summary
 from edgefront.core.services.jobs import job_views
-from edgefront.core.states import TrainingEventKind
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import (
     Base,

@@ -13,7 +13,7 @@ from simulated_agent import SimulatedAgent
 from sqlalchemy import select
 
 from edgefront.api.app import create_app
-from edgefront.core.errors import Forbidden
+from edgefront.core.common.errors import Forbidden
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet import devices
 from edgefront.core.services.jobs import lifecycle

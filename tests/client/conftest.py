@@ -11,7 +11,7 @@ from rough_server import Rough, rough_server
 from running_client import SMALL, Board, Running
 from simulated_pool import COMMAND
 
-from edgefront.client import Client
+from edgefront.client.client import Client
 from edgefront.core.services.dispatch import sender
 from edgefront.core.services.settings import DatabaseSettings, Settings
 from edgefront.core.store.database import Database

@@ -12,10 +12,10 @@ from typing import Any
 from command_line import edgefront
 from simulated_agent import SimulatedAgent
 
-from edgefront import exits
-from edgefront.client import Client
+from edgefront.cli import exits
+from edgefront.client.client import Client
+from edgefront.core.schemas.jobs import JobView
 from edgefront.core.store.database import Database
-from edgefront.core.wire.jobs import JobView
 from edgefront.embedded.service import EmbeddedService
 
 BOARD = "simulated board"

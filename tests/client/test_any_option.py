@@ -16,7 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from running_client import Running
 
-from edgefront import cli, exits
+from edgefront.cli import exits
+from edgefront.cli import main as cli
 
 # What starts processes that stay, or measures for seconds, gets a value that ends it before.
 ENDS: dict[str, tuple[str, ...]] = {

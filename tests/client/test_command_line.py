@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from command_line import edgefront, environment
 
-from edgefront import exits
-from edgefront.core.cost.costs import CostOptions, costs
-from edgefront.core.spaces.catalogue import spaces
-from edgefront.core.spaces.formatting import layers_in_words, stack_in_words
-from edgefront.core.spaces.models import named_model, named_models
+from edgefront.cli import exits
+from edgefront.core.architectures.catalogue import spaces
+from edgefront.core.architectures.cost.costs import CostOptions, costs
+from edgefront.core.architectures.formatting import layers_in_words, stack_in_words
+from edgefront.core.architectures.models import named_model, named_models
 
 HEAVY = ("torch", "onnxruntime", "onnx", "sqlalchemy", "fastapi", "celery", "uvicorn", "matplotlib", "numpy")
 
@@ -24,7 +24,7 @@ def loaded_after(*arguments: str) -> set[str]:
     program = (
         "import atexit, sys\n"
         f"atexit.register(lambda: print('LOADED', *[m for m in {HEAVY!r} if m in sys.modules], file=sys.stderr))\n"
-        "from edgefront.cli import main\n"
+        "from edgefront.cli.main import main\n"
         "main()\n"
     )
     done = subprocess.run(

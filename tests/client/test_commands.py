@@ -15,10 +15,10 @@ import pytest
 from command_line import edgefront, environment
 from running_client import BOARD, SMALL, Running
 
-from edgefront import exits
-from edgefront.commands.devices import only_device
-from edgefront.core.errors import InvalidInput
-from edgefront.local import LocalServer, is_starting
+from edgefront.cli import exits
+from edgefront.cli.commands.devices import only_device
+from edgefront.client.local import LocalServer, is_starting
+from edgefront.core.common.errors import InvalidInput
 
 
 def test_jobs_and_frontier_for_people_and_for_scripts(running: Running) -> None:
@@ -92,11 +92,11 @@ def test_the_first_device_of_a_service_that_starts_is_waited_for(monkeypatch: py
     notes: list[str] = []
     client = SimpleNamespace(url="http://here", devices=SimpleNamespace(list=lambda: lists.pop(0)))
     session: Any = SimpleNamespace(client=client, note=notes.append)
-    monkeypatch.setattr("edgefront.local.is_starting", lambda url, home: True)
+    monkeypatch.setattr("edgefront.client.local.is_starting", lambda url, home: True)
     assert only_device(session) == "local"
     assert notes == ["waiting for the agent of `edgefront up` …"]
     lists += [[], []]
-    monkeypatch.setattr("edgefront.local.is_starting", lambda url, home: False)
+    monkeypatch.setattr("edgefront.client.local.is_starting", lambda url, home: False)
     with pytest.raises(InvalidInput, match="that of `edgefront up` needs about ten seconds"):
         only_device(session)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from rough_server import Rough, answer
 
-from edgefront.client import Client
-from edgefront.core.errors import EdgefrontError, NotFound, Unavailable
+from edgefront.client.client import Client
+from edgefront.core.common.errors import EdgefrontError, NotFound, Unavailable
 
 MODEL = bytes(range(256)) * 4000
 CHECKSUM = hashlib.sha256(MODEL).hexdigest()

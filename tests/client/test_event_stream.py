@@ -10,8 +10,8 @@ from http.server import BaseHTTPRequestHandler
 import pytest
 from rough_server import Rough, answer
 
-from edgefront.client import Client
-from edgefront.core.errors import Unavailable
+from edgefront.client.client import Client
+from edgefront.core.common.errors import Unavailable
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc).isoformat()
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from edgefront.extras import advice
+from edgefront.cli.extras import advice
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from command_line import edgefront, environment
 from running_client import Running
 
-from edgefront import exits
+from edgefront.cli import exits
 
 
 @pytest.mark.parametrize(

@@ -10,16 +10,16 @@ import pytest
 from rich.console import Console
 from running_client import BOARD, Running
 
-from edgefront import exits
 from edgefront.api.docs.examples import example
-from edgefront.core.errors import InvalidInput
+from edgefront.cli import exits
+from edgefront.cli.show.recommendation import show
+from edgefront.client.requests.jobs import PRESETS, check_limits, find_request, preset
+from edgefront.core.architectures.catalogue import space
+from edgefront.core.architectures.formatting import architecture_in_words
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.schemas.predictions import PredictedView
+from edgefront.core.schemas.recommendations import RecommendationView
 from edgefront.core.search.evolution import LtsSettings
-from edgefront.core.spaces.catalogue import space
-from edgefront.core.spaces.formatting import architecture_in_words
-from edgefront.core.wire.predictions import PredictedView
-from edgefront.core.wire.recommendations import RecommendationView
-from edgefront.requests.jobs import PRESETS, check_limits, find_request, preset
-from edgefront.show.recommendation import show
 
 SMALL = ("--narrow", "n_layer=2..3 d_model=128,192 d_inner=256..640:64")
 FEW_MB = ("--max-memory-mb", "15.5", "--candidates", "4")

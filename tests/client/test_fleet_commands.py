@@ -10,8 +10,8 @@ from running_client import Running
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from edgefront import exits
-from edgefront.commands.devices import agent_command
+from edgefront.cli import exits
+from edgefront.cli.commands.devices import agent_command
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Device
 

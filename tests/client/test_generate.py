@@ -17,13 +17,13 @@ import pytest
 import torch
 from command_line import edgefront, environment
 
-from edgefront import exits
-from edgefront.core.errors import InvalidInput
-from edgefront.core.graph.model_file import ModelFormat, check_format, file_name, formats_of, write_model
+from edgefront.cli import exits
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.models import named_model
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.number_formats import NumberFormat
+from edgefront.core.model_files.model_file import ModelFormat, check_format, file_name, formats_of, write_model
 from edgefront.core.nn.weights import load_safetensors
-from edgefront.core.number_formats import NumberFormat
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.models import named_model
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "generate.md"
 TINY: dict[str, Any] = {

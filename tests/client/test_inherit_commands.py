@@ -17,14 +17,14 @@ from running_client import BOARD, Running
 from simulated_agent import by_size
 from trained_parent import ARCHITECTURE
 
-from edgefront import exits
+from edgefront.cli import exits
+from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.data.prepared.planning import Preparation
 from edgefront.core.data.prepared.preparation import prepare
 from edgefront.core.data.tokenizers.tokenizers import Bytes
-from edgefront.core.evaluation.package import CUTS, write_package
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.wire.trainings import TrainingView
+from edgefront.core.schemas.trainings import TrainingView
+from edgefront.core.training.evaluation.package import CUTS, write_package
 
 pytestmark = pytest.mark.slow
 

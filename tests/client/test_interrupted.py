@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from edgefront.core.processes.program import INTERRUPTED
+from edgefront.core.common.processes.program import INTERRUPTED
 from edgefront.embedded.service import BrokenOff, EmbeddedService, own_home
 
 
@@ -37,8 +37,8 @@ def interrupted(arguments: Sequence[str], after: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("program", "after"),
     [
-        ("edgefront", "edgefront.cli"),
-        ("edgefront", "edgefront.commands.find"),
+        ("edgefront", "edgefront.cli.main"),
+        ("edgefront", "edgefront.cli.commands.find"),
         ("edgefront.api", "uvicorn"),
     ],
 )
@@ -48,7 +48,7 @@ def test_an_interrupt_while_a_program_is_imported(program: str, after: str) -> N
 
 ENDING = """
 import atexit, os, signal, sys
-from edgefront.core.processes.program import run_program
+from edgefront.core.common.processes.program import run_program
 def load():
     atexit.register(os.kill, os.getpid(), signal.SIGINT)
     return lambda: print("done", flush=True)
@@ -56,7 +56,7 @@ run_program(load)
 """
 RUNNING = """
 import os, signal
-from edgefront.core.processes.program import run_program
+from edgefront.core.common.processes.program import run_program
 def main():
     try:
         os.kill(os.getpid(), signal.SIGINT)

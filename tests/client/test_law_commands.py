@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 from running_client import Running
 
-from edgefront import exits
-from edgefront.core.cost.shapes import Shapes
+from edgefront.cli import exits
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.quality.predictor import Origin
 from edgefront.core.quality.scaling_law import own_trainings
 from edgefront.core.quality.shipped import own_data_law
 from edgefront.core.services.quality.learning import row_of
 from edgefront.core.services.settings import DatabaseSettings, Settings
-from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.database import Database
 
 BASE = "own-data-gpt2"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgefront.workflows.up import log_to
+from edgefront.cli.workflows.up import log_to
 
 
 def test_a_full_disk_does_not_fill_the_terminal(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

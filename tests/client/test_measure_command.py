@@ -11,16 +11,16 @@ from typing import Any, cast
 import pytest
 from command_line import edgefront
 
-from edgefront import exits
-from edgefront.commands.base import Session
-from edgefront.commands.measure import _note
-from edgefront.core.graph.export import write_onnx
-from edgefront.core.graph.gguf import write_gguf
+from edgefront.cli import exits
+from edgefront.cli.commands.base import Session
+from edgefront.cli.commands.measure import _note
+from edgefront.cli.workflows.measure import Measured, time_limit_s
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.models import named_model
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LatencySamples, LaunchResult, PeakMemory
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.models import named_model
-from edgefront.workflows.measure import Measured, time_limit_s
+from edgefront.core.model_files.export import write_onnx
+from edgefront.core.model_files.gguf import write_gguf
 
 TINY = {
     "d_model": 64,

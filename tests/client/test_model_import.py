@@ -16,16 +16,16 @@ import torch
 from command_line import edgefront
 from packages import lively
 
-from edgefront import exits
+from edgefront.cli import exits
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.errors import Conflict, InvalidInput, NotFound
 from edgefront.core.data.tokenizers.bpe import Pieces
 from edgefront.core.data.tokenizers.load import bytes_seen, characters_seen, words_by_frequency
 from edgefront.core.data.tokenizers.tokenizers import Bytes, Tokenizer
-from edgefront.core.errors import Conflict, InvalidInput, NotFound
-from edgefront.core.evaluation.given_model import architecture_of
-from edgefront.core.evaluation.package import import_gguf, import_transformers, read_package, write_package
-from edgefront.core.graph.model_file import write_model
+from edgefront.core.model_files.model_file import write_model
 from edgefront.core.nn.model import LanguageModel
-from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.training.evaluation.given_model import architecture_of
+from edgefront.core.training.evaluation.package import import_gguf, import_transformers, read_package, write_package
 
 with warnings.catch_warnings():
     # transformers' own modules use what newer versions of their dependencies deprecate.

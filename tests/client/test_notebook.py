@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from running_client import Running
 
-from edgefront.core.errors import EdgefrontError, NotFound
+from edgefront.core.common.errors import EdgefrontError, NotFound
 
 
 def test_candidates_are_a_typed_table(running: Running) -> None:

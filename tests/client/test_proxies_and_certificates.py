@@ -17,10 +17,10 @@ from rough_server import Rough, answer, rough_server
 
 from edgefront import Client
 from edgefront.agents.server.client import AgentClient
-from edgefront.core.errors import InvalidInput
-from edgefront.core.http_client import server_url, stream
+from edgefront.client.transport import Transport
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.http_client import server_url, stream
 from edgefront.embedded.service import EmbeddedService
-from edgefront.transport import Transport
 from servers import free_port
 
 NAME = "edgefront.example"

@@ -9,10 +9,10 @@ import pytest
 from command_line import edgefront
 from running_client import Running
 
-from edgefront import exits
-from edgefront.core.published import published_models
-from edgefront.core.spaces.models import named_model
-from edgefront.core.wire.reports import Report
+from edgefront.cli import exits
+from edgefront.core.architectures.models import named_model
+from edgefront.core.architectures.published import published_models
+from edgefront.core.schemas.reports import Report
 
 QWEN = "Qwen/Qwen3-0.6B"
 

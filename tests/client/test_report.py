@@ -14,17 +14,17 @@ import pytest
 from command_line import edgefront
 from running_client import BOARD, Running
 
-from edgefront import exits
 from edgefront.agents.device.probe import hardware
-from edgefront.core.errors import InvalidInput, NotFound, TooLarge
+from edgefront.cli import exits
+from edgefront.cli.workflows.measure import Measured
+from edgefront.cli.workflows.report import gather, model_file, page, write
+from edgefront.cli.workflows.verify import Figures, compare, in_words, place, read_report, subject_of, verdict
+from edgefront.core.common.errors import InvalidInput, NotFound, TooLarge
+from edgefront.core.common.units import MB
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import GenerationSamples, LatencySamples, LaunchResult, PeakMemory
 from edgefront.core.measurement.variants import measure_options
-from edgefront.core.units import MB
-from edgefront.core.wire.reports import MAX_REPORT_BYTES, Report
-from edgefront.workflows.measure import Measured
-from edgefront.workflows.report import gather, model_file, page, write
-from edgefront.workflows.verify import Figures, compare, in_words, place, read_report, subject_of, verdict
+from edgefront.core.schemas.reports import MAX_REPORT_BYTES, Report
 
 NO_LIMITS = dict.fromkeys(("max_latency_ms", "max_memory_mb", "max_first_token_ms", "max_token_ms"))
 

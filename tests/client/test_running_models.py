@@ -12,9 +12,9 @@ import pytest
 from command_line import edgefront
 from packages import lively
 
-from edgefront import exits
+from edgefront.cli import exits
 from edgefront.core.data.tokenizers.bpe import Pieces
-from edgefront.core.evaluation.package import write_package
+from edgefront.core.training.evaluation.package import write_package
 
 pytestmark = pytest.mark.skipif(
     find_spec("xllamacpp") is None or find_spec("gguf") is None, reason="xllamacpp or gguf is not installed"

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from edgefront.core.errors import InvalidInput
+from edgefront.client.requests.jobs import changed_protocol, narrowing, read_request, settings, target
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.validation import checked
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.validation import checked
-from edgefront.core.wire.jobs import JobRequest
-from edgefront.requests.jobs import changed_protocol, narrowing, read_request, settings, target
+from edgefront.core.schemas.jobs import JobRequest
 
 
 def test_narrowing_reads_ranges_steps_lists_and_words() -> None:

@@ -15,19 +15,19 @@ from packages import lively
 from running_client import Running
 from simulated_pool import ARCHITECTURE, DATA, VOCABULARY, prepare
 
-from edgefront import exits
+from edgefront.cli import exits
+from edgefront.client.requests import trainings as training_request
+from edgefront.core.common.errors import Conflict, InvalidInput, NotFound
+from edgefront.core.common.validation import checked
 from edgefront.core.data.tokenizers.tokenizers import Characters
-from edgefront.core.errors import Conflict, InvalidInput, NotFound
-from edgefront.core.evaluation.package import write_package
+from edgefront.core.schemas.trainings import TrainingRequest
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings import lifecycle as trainings
 from edgefront.core.services.trainings.files.folder import training_folder
 from edgefront.core.services.trainings.lifecycle import SupernetRequest
 from edgefront.core.services.trainings.queries import log as training_log
 from edgefront.core.store.database import Database
-from edgefront.core.validation import checked
-from edgefront.core.wire.trainings import TrainingRequest
-from edgefront.requests import trainings as training_request
+from edgefront.core.training.evaluation.package import write_package
 
 RECIPE = ("--data", DATA, "--set", "segment=8 schedule.warmup=0 checkpoint_every=2", "--steps", "4")
 

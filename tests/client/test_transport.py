@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import pytest
 from rough_server import Rough, answer, hang_up, rough_server
 
-from edgefront.client import Client
-from edgefront.core.errors import (
+from edgefront.client.client import Client
+from edgefront.client.transport import Transport
+from edgefront.core.common.errors import (
     ArchitectureError,
     Conflict,
     EdgefrontError,
@@ -19,7 +20,6 @@ from edgefront.core.errors import (
     Unauthenticated,
     Unavailable,
 )
-from edgefront.transport import Transport
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 from running_client import Running
 
-from edgefront import exits
-from edgefront.show.fitting import FittingTable, short_ids
-from edgefront.show.output import table
+from edgefront.cli import exits
+from edgefront.cli.show.fitting import FittingTable, short_ids
+from edgefront.cli.show.output import table
 
 IDS = st.text("0123456789abcdefghjkmnpqrstvwxyz", min_size=26, max_size=26).map("job_{}".format)
 NAMES = st.text(ascii_lowercase, min_size=1, max_size=20)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from edgefront.cli import app
+from edgefront.cli.main import app
 
 SMALL = {
     "d_model": 32,

@@ -1,8 +1,8 @@
 """A process that has imported what the `edgefront` command imports, and forks a run of it for each request.
 
 A request is a JSON line with `arguments`, `env` and `cwd`, and the files for standard output and error; the answer is
-the exit code. The run is the command as it is: `edgefront.cli.main`, with a process, an environment and an end of its
-own. It only finds its modules loaded, which takes longer than most runs do.
+the exit code. The run is the command as it is: `edgefront.cli.main.main`, with a process, an environment and an end of
+its own. It only finds its modules loaded, which takes longer than most runs do.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import signal
 import socket
 import sys
 
-from edgefront import cli, client
-from edgefront.commands import base
-from edgefront.core.cost import costs
-from edgefront.core.spaces import catalogue, models
-from edgefront.requests import jobs as submission
-from edgefront.show import tables
+from edgefront.cli import main as cli
+from edgefront.cli.commands import base
+from edgefront.cli.show import tables
+from edgefront.client import client
+from edgefront.client.requests import jobs as submission
+from edgefront.core.architectures import catalogue, models
+from edgefront.core.architectures.cost import costs
 
 LOADED = (costs, catalogue, models, client, submission, tables, base)
 

@@ -10,17 +10,17 @@ from descriptions import descriptions
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefront.core.cost.costs import CostOptions, costs
-from edgefront.core.cost.flops import kept
-from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import InvalidInput
-from edgefront.core.graph.state import state_specs
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.costs import CostOptions, costs
+from edgefront.core.architectures.cost.flops import kept
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.architectures.models import named_model
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.number_formats import KvCache
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.number_formats import KvCache
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.models import named_model
-from edgefront.core.wire.service import Costs as CostsView
+from edgefront.core.model_files.state import state_specs
+from edgefront.core.schemas.service import Costs as CostsView
 
 
 def example(**changes: Any) -> Architecture:

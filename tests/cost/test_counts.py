@@ -9,15 +9,15 @@ import torch
 from descriptions import descriptions
 from hypothesis import given, settings
 
-from edgefront.core.cost.costs import CostOptions, costs
-from edgefront.core.cost.parameters import count, linear_layers
-from edgefront.core.cost.shapes import Shapes
-from edgefront.core.graph.formats import bytes_of, format_of, int4_scales, int4_shape, is_linear_map
-from edgefront.core.graph.parameters import parameters
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.costs import CostOptions, costs
+from edgefront.core.architectures.cost.parameters import count, linear_layers
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.architectures.models import named_models
+from edgefront.core.common.number_formats import Quantisation
+from edgefront.core.model_files.formats import bytes_of, format_of, int4_scales, int4_shape, is_linear_map
+from edgefront.core.model_files.parameters import parameters
 from edgefront.core.nn.model import LanguageModel
-from edgefront.core.number_formats import Quantisation
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.models import named_models
 
 
 def built(architecture: Architecture) -> LanguageModel:

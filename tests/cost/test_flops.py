@@ -18,15 +18,15 @@ from test_costs import example
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from edgefront.core.cost.columns import Logits, Mode
-from edgefront.core.cost.costs import CostOptions, costs
-from edgefront.core.graph.build import build
-from edgefront.core.graph.parameters import parameters
-from edgefront.core.graph.state import GraphOptions, state_specs
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.block import Attention
+from edgefront.core.architectures.cost.columns import Logits, Mode
+from edgefront.core.architectures.cost.costs import CostOptions, costs
+from edgefront.core.architectures.embeddings_and_head import RelativePositions
+from edgefront.core.model_files.build import build
+from edgefront.core.model_files.parameters import parameters
+from edgefront.core.model_files.state import GraphOptions, state_specs
 from edgefront.core.nn.model import LanguageModel
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import Attention
-from edgefront.core.spaces.embeddings_and_head import RelativePositions
 
 MODES: tuple[Mode, ...] = ("forward", "prefill", "decode")
 

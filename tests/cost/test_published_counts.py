@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from edgefront.core.cost.costs import CostOptions, costs
-from edgefront.core.cost.parameters import count
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import Attention, Block, FeedForward
-from edgefront.core.spaces.embeddings_and_head import Embedding, LearnedPositions, NoPositions, RelativePositions
-from edgefront.core.spaces.models import named_model
-from edgefront.core.spaces.models.srupp import srupp_layers, stack
-from edgefront.core.spaces.pattern import expand
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.block import Attention, Block, FeedForward
+from edgefront.core.architectures.cost.costs import CostOptions, costs
+from edgefront.core.architectures.cost.parameters import count
+from edgefront.core.architectures.embeddings_and_head import Embedding, LearnedPositions, NoPositions, RelativePositions
+from edgefront.core.architectures.models import named_model
+from edgefront.core.architectures.models.srupp import srupp_layers, stack
+from edgefront.core.architectures.pattern import expand
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgefront.core.cost.columns import Pass
-from edgefront.core.cost.costs import CostOptions, costs
-from edgefront.core.cost.flops import kept, kept_bytes, products
-from edgefront.core.cost.parameters import weight_bytes
-from edgefront.core.cost.shapes import Shapes
-from edgefront.core.number_formats import Quantisation
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.catalogue import space
-from edgefront.core.spaces.models import named_models
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.catalogue import space
+from edgefront.core.architectures.cost.columns import Pass
+from edgefront.core.architectures.cost.costs import CostOptions, costs
+from edgefront.core.architectures.cost.flops import kept, kept_bytes, products
+from edgefront.core.architectures.cost.parameters import weight_bytes
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.architectures.models import named_models
+from edgefront.core.common.number_formats import Quantisation
 
 SPACES = ("lts-gpt2", "lts-transformer-xl", "hybrid", "par-32", "srupp")
 

@@ -15,8 +15,8 @@ from pydantic.fields import FieldInfo
 from test_settings_documented import fields
 from typer.testing import CliRunner
 
-from edgefront import cli
-from edgefront.core.errors import Conflict, InvalidInput
+from edgefront.cli import main as cli
+from edgefront.core.common.errors import Conflict, InvalidInput
 from edgefront.core.services.settings import Settings
 from edgefront.embedded.service import EmbeddedService
 from servers import free_port

@@ -116,9 +116,9 @@ def test_it_holds_every_file_that_the_repository_has_there(wheel: Path, source: 
 
 def test_it_imports_from_where_it_was_installed(python: Path, elsewhere: Path) -> None:
     code = """if True:
-        import edgefront, edgefront.core.errors
+        import edgefront, edgefront.core.common.errors
         from edgefront import Client
-        print(edgefront.__file__, edgefront.core.errors.__file__)
+        print(edgefront.__file__, edgefront.core.common.errors.__file__)
     """
     for file in _output(elsewhere, python, "-c", code).split():
         assert Path(file).is_relative_to(python.parents[1])

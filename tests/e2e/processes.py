@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from edgefront.core.errors import EdgefrontError
-from edgefront.local import LocalServer
+from edgefront.client.local import LocalServer
+from edgefront.core.common.errors import EdgefrontError
 
 MARK = "EDGEFRONT_TEST_MARK"
 """Environment variable by which a test finds all that it started: children inherit it, sessions of their own too."""

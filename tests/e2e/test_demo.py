@@ -14,7 +14,7 @@ from pathlib import Path
 import onnx
 from processes import environment, marked, started, until
 
-from edgefront import exits
+from edgefront.cli import exits
 
 
 def tiny(output: Path, *more: str) -> tuple[str, ...]:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from processes import environment, server_of, started, until
 
-from edgefront import Client, exits
+from edgefront import Client
+from edgefront.cli import exits
 
 SPACE = ("--narrow", "n_layer=2 d_model=128,192 d_inner=256..512:64", "--sequence-length", "32")
 

@@ -14,8 +14,8 @@ import pytest
 from processes import environment, started, until
 
 from edgefront import Client
-from edgefront.core.states import TrainingState
-from edgefront.local import LocalServer
+from edgefront.client.local import LocalServer
+from edgefront.core.common.states import TrainingState
 
 PAGE = (Path(__file__).parents[2] / "docs" / "first-hour.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -10,15 +10,15 @@ import torch
 from packages import lively
 
 from edgefront import Client
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.data.prepared.planning import Preparation
 from edgefront.core.data.prepared.preparation import prepare
 from edgefront.core.data.prepared.prepared import open_prepared
 from edgefront.core.data.tokenizers.bpe import Pieces
-from edgefront.core.errors import InvalidInput
-from edgefront.core.evaluation.package import read_package, write_package
-from edgefront.core.graph.model_file import as_folder, write_model
-from edgefront.core.inherit.parts import part_of, stated
-from edgefront.core.inherit.study import StudySettings, study_cuts, write_study
+from edgefront.core.model_files.model_file import as_folder, write_model
+from edgefront.core.training.evaluation.package import read_package, write_package
+from edgefront.core.training.pruning.parts import part_of, stated
+from edgefront.core.training.pruning.study import StudySettings, study_cuts, write_study
 from edgefront.embedded.service import EmbeddedService
 
 ARCHITECTURE = {

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from processes import marked, server_of, started, until
 
-from edgefront import Client, exits
+from edgefront import Client
+from edgefront.cli import exits
 
 JOB = {
     "name": "small",

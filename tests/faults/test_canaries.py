@@ -24,13 +24,13 @@ from test_imported_models import body as packed_model
 
 from edgefront.api.app import create_app
 from edgefront.api.http.auth import PUBLIC
+from edgefront.core.common.states import TrainingCommand, TrainingKind, TrainingState
 from edgefront.core.data.tokenizers.tokenizers import Bytes
-from edgefront.core.evaluation.package import write_package
-from edgefront.core.recipes.papers import recipe
 from edgefront.core.services.settings import Settings
-from edgefront.core.states import TrainingCommand, TrainingKind, TrainingState
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Evaluation, Launch, Training
+from edgefront.core.training.evaluation.package import write_package
+from edgefront.core.training.recipes.papers import recipe
 
 CANARY = "zq7canary"
 SHARED = {"device_id"}

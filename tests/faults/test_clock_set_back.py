@@ -12,7 +12,10 @@ from simulated_pool import pool_of
 from simulated_service import Service
 from sqlalchemy import literal, select
 
+from edgefront.core.common.states import WorkKind
 from edgefront.core.measurement.record import LaunchResult
+from edgefront.core.schemas.agent import EnrolRequest
+from edgefront.core.schemas.service import EnrolmentTokenRequest
 from edgefront.core.services import work
 from edgefront.core.services.access import keys
 from edgefront.core.services.fleet import devices
@@ -22,13 +25,10 @@ from edgefront.core.services.measuring.queries import reported
 from edgefront.core.services.measuring.result_processing import process
 from edgefront.core.services.search.advance import advance
 from edgefront.core.services.trainings import claims
-from edgefront.core.states import WorkKind
 from edgefront.core.store.clock import MARGIN, elapsed_s, over
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Device, Target
 from edgefront.core.store.tables.base import UtcDateTime
-from edgefront.core.wire.agent import EnrolRequest
-from edgefront.core.wire.service import EnrolmentTokenRequest
 
 DAY = timedelta(days=1)
 NOW = datetime(2026, 1, 2, tzinfo=timezone.utc)

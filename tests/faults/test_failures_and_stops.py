@@ -15,6 +15,7 @@ from simulated_service import Service, request
 from sqlalchemy import select
 from test_turns_of_targets import Recorder, items
 
+from edgefront.core.common.states import WorkKind
 from edgefront.core.services import work
 from edgefront.core.services.measuring import result_processing
 from edgefront.core.services.search import advance
@@ -22,7 +23,6 @@ from edgefront.core.services.search.computing import ComputeStep
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings import claims
 from edgefront.core.services.trainings.claims import Outcome, Report
-from edgefront.core.states import WorkKind
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Launch, ProxyScore
 from edgefront.workers.scoring.scoring import Child

@@ -8,12 +8,12 @@ from databases import ON_SQLITE
 from lease_world import World, done
 from sqlalchemy import func, select
 
-from edgefront.core.errors import Gone
+from edgefront.core.common.errors import Gone
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.schemas.agent import MAX_BATCH
 from edgefront.core.services.measuring.leases import LIMITS_PER_LAUNCH, MAX_HELD, ROOM_S, GrantedLease
 from edgefront.core.services.measuring.quarantine import MAX_FAILING
 from edgefront.core.store.tables import Device, Launch
-from edgefront.core.wire.agent import MAX_BATCH
 
 BEAT_S = 50.0
 

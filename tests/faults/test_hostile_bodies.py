@@ -15,13 +15,13 @@ from edgefront.api.docs.examples import example
 from edgefront.api.http.auth import ENROL_PATH
 from edgefront.api.http.json_body import MAX_FIELDS
 from edgefront.api.http.middleware import ENROL_BYTES, PUBLIC_BYTES
-from edgefront.core.errors import ArchitectureError
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.errors import ArchitectureError
 from edgefront.core.measurement.record import MAX_ENVIRONMENT_BYTES, LaunchResult
-from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.schemas.agent import DeviceFacts, LeaseRequest, ReportRequest
+from edgefront.core.schemas.jobs import JobRequest
+from edgefront.core.schemas.predictions import PredictionRequest
 from edgefront.core.store.database import Database
-from edgefront.core.wire.agent import DeviceFacts, LeaseRequest, ReportRequest
-from edgefront.core.wire.jobs import JobRequest
-from edgefront.core.wire.predictions import PredictionRequest
 
 MANY = 50_000
 ALL_WRONG = ["x"] * MANY

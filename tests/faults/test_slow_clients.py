@@ -17,9 +17,9 @@ import pytest
 from concurrency import until
 from running_api import Service, problem
 
+from edgefront.core.common.states import JobEventKind
 from edgefront.core.services import event_log
 from edgefront.core.services.event_log import Entry
-from edgefront.core.states import JobEventKind
 from edgefront.core.store.database import Database
 from servers import OwnNginx, own_nginx
 

@@ -17,16 +17,16 @@ from simulated_service import Service as Searches
 from simulated_service import request
 from sqlalchemy import select
 
-from edgefront.core.errors import InvalidInput
+from edgefront.core.architectures.catalogue import space
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.schemas.jobs import JobView
 from edgefront.core.search.registry import make
 from edgefront.core.services.quality import scoring
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.claims import Machine
 from edgefront.core.services.work import SCORES
-from edgefront.core.spaces.catalogue import space
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Training, WorkItem
-from edgefront.core.wire.jobs import JobView
 from edgefront.workers.work import Worker
 
 

@@ -11,14 +11,14 @@ from simulated_agent import CLASS, SimulatedAgent, by_size
 from simulated_service import Service, request
 from sqlalchemy import select, update
 
+from edgefront.core.common.states import WorkKind
+from edgefront.core.schemas.jobs import JobView
 from edgefront.core.services import sweep, tasks, work
 from edgefront.core.services.search import advance as advancing
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.work import SEARCH, SHORT, Claim
-from edgefront.core.states import WorkKind
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import ProxyScore, WorkItem
-from edgefront.core.wire.jobs import JobView
 from edgefront.workers.app import sweep_once
 from edgefront.workers.work import Worker
 

@@ -16,7 +16,8 @@ from edgefront.agents.device.nvml import Gpu
 from edgefront.agents.device.probe import gpus, try_runtime
 from edgefront.agents.measuring.measure import Measurer
 from edgefront.agents.measuring.memory_probes import AllocatorMeter, DeviceMeter, PeakMemoryMeter
-from edgefront.core.cost.costs import costs
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.costs import costs
 from edgefront.core.measurement.plausible import (
     ACCELERATOR_BYTES,
     ACCELERATOR_FLOPS_FLOAT32,
@@ -29,8 +30,7 @@ from edgefront.core.measurement.plausible import (
 from edgefront.core.measurement.protocol import MeasurementProtocol, Runtime
 from edgefront.core.measurement.record import LaunchResult, PeakMemory
 from edgefront.core.measurement.runtimes import not_installed
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.wire.agent import RuntimeFacts
+from edgefront.core.schemas.agent import RuntimeFacts
 
 MIB = 1 << 20
 ON_CUDA = {"runtime": "pytorch", "provider": "cuda"}

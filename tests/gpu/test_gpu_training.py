@@ -13,11 +13,11 @@ import pytest
 import torch
 from prepared_text import after, prepared_text
 
-from edgefront.core.recipes.recipe import Recipe
-from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.training.checkpoint import read_model
 from edgefront.core.training.distributed import joined
 from edgefront.core.training.loop import Trainer
+from edgefront.core.training.recipes.recipe import Recipe
 from edgefront.core.training.run_folder import (
     CHECKPOINTS,
     EXIT_DONE,
@@ -76,7 +76,7 @@ def run(spec: RunSpec, folder: Path, *launcher: str) -> dict[str, Any]:
     """The command that trains, in a process of its own; what it leaves as its result."""
     folder.mkdir()
     (folder / SPEC).write_text(spec.model_dump_json())
-    command = [sys.executable, *launcher, "-m", "edgefront.core.run", str(folder)]
+    command = [sys.executable, *launcher, "-m", "edgefront.core.training.run", str(folder)]
     with (folder / LOG).open("ab") as log:
         code = subprocess.run(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL).returncode
     assert code == EXIT_DONE, (folder / LOG).read_text()[-2000:]

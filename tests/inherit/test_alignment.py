@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from inherited_models import PARENTS, cut_law, cut_table, parent
 
-from edgefront.core.cost.shapes import Shapes
-from edgefront.core.inherit.parts import part_of, random_part, stated
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.quality.cut_table import BlockCuts, Cut, CutTable
-from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.training.pruning.parts import part_of, random_part, stated
 
 
 def _brute_force(table: CutTable, child: Architecture) -> float:
@@ -114,7 +114,7 @@ def _only(table: CutTable, index: int) -> CutTable:
 
 
 def test_predictions_of_a_law_are_about_parts_alone() -> None:
-    from edgefront.core.errors import InvalidInput
+    from edgefront.core.common.errors import InvalidInput
 
     law = cut_law("llama")
     other = Shapes.of([parent("gpt2").architecture])

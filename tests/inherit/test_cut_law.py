@@ -11,13 +11,13 @@ from inherited_models import cut_law, parent
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import InvalidInput
-from edgefront.core.inherit.parts import random_part
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.quality.cut_law import PRIOR_STD, CutLaw, _left_out, _posterior, cut_origin
 from edgefront.core.quality.cut_table import BlockCuts, Cut, CutTable
 from edgefront.core.quality.stored import from_json, to_json, to_text
-from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.training.pruning.parts import random_part
 
 RNG = np.random.default_rng
 

@@ -11,14 +11,14 @@ import torch
 from inherited_models import PARENTS, child_of, cut_table, cutter, importance, parent, tokens, weights_of
 from packages import DESCRIPTIONS
 
-from edgefront.core.errors import InvalidInput
-from edgefront.core.inherit.parts import narrowed, part_of, random_part, stated
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.block import Attention, FeedForward
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.nn.blocks.short_conv import ShortConvBlock
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load
 from edgefront.core.quality.cut_table import CutTable, cannot_be_cut
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import Attention, FeedForward
+from edgefront.core.training.pruning.parts import narrowed, part_of, random_part, stated
 
 NAMES = sorted(PARENTS)
 

@@ -14,23 +14,23 @@ from scipy.stats import spearmanr
 from torch import Tensor
 from trained_parent import TrainedParent, trained_parent
 
-from edgefront.core.cost.shapes import Shapes
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.common.errors import InvalidInput, NotFound
 from edgefront.core.data.prepared.planning import Preparation
 from edgefront.core.data.prepared.preparation import prepare
 from edgefront.core.data.prepared.prepared import open_prepared
-from edgefront.core.errors import InvalidInput, NotFound
-from edgefront.core.evaluation.package import CUTS, WEIGHTS, read_package
-from edgefront.core.graph.export import write_safetensors
-from edgefront.core.graph.parameter_values import GivenValues
-from edgefront.core.inherit.cuts import HeldOut, inherited
-from edgefront.core.inherit.importance import Importance
-from edgefront.core.inherit.law_file import read_law
-from edgefront.core.inherit.parts import part_of, random_part, stated
-from edgefront.core.inherit.study import StudySettings, inherited_from, read_study, study_cuts
+from edgefront.core.model_files.export import write_safetensors
+from edgefront.core.model_files.parameter_values import GivenValues
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load
 from edgefront.core.quality.stored import to_text
-from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.training.evaluation.package import CUTS, WEIGHTS, read_package
+from edgefront.core.training.pruning.cuts import HeldOut, inherited
+from edgefront.core.training.pruning.importance import Importance
+from edgefront.core.training.pruning.law_file import read_law
+from edgefront.core.training.pruning.parts import part_of, random_part, stated
+from edgefront.core.training.pruning.study import StudySettings, inherited_from, read_study, study_cuts
 
 pytestmark = pytest.mark.slow
 

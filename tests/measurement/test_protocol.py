@@ -7,15 +7,15 @@ from typing import Any, get_args
 import pytest
 from pydantic import ValidationError
 
-from edgefront.core.cost.costs import CostOptions, costs
-from edgefront.core.errors import InvalidInput, ProtocolError
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.costs import CostOptions, costs
+from edgefront.core.architectures.models import named_model
+from edgefront.core.common.errors import InvalidInput, ProtocolError
+from edgefront.core.common.number_formats import GgufQuantisation
+from edgefront.core.common.validation import invalid_input
 from edgefront.core.measurement.passes import protocol_costs, source_length
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.runtimes import INSTALLATIONS, Runtime, not_installed
-from edgefront.core.number_formats import GgufQuantisation
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.models import named_model
-from edgefront.core.validation import invalid_input
 
 WORDS = {"vocab_size": 100}
 ATTENTION = {"kind": "attention", "n_head": 2}

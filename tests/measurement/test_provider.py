@@ -11,13 +11,13 @@ import pytest
 from edgefront.agents.measuring.energy import EnergyMeter
 from edgefront.agents.measuring.measure import Measurer
 from edgefront.agents.measuring.memory_probes import meter_for
-from edgefront.core.errors import MeasurementError
+from edgefront.core.architectures.models import named_model
+from edgefront.core.common.errors import MeasurementError
 from edgefront.core.measurement.plausible import ACCELERATOR_BYTES, ceiling
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.provider import Provider
 from edgefront.core.services.measuring.plausibility import _memory_bytes
 from edgefront.core.services.search.proposing import _memory
-from edgefront.core.spaces.models import named_model
 
 # name → what it runs on, whether models are in the host's memory
 PROVIDERS = {

@@ -10,11 +10,11 @@ import torch
 from numpy.typing import NDArray
 from tiny_models import onnx_session, random_tokens, run_onnx
 
-from edgefront.core.graph.build import build
-from edgefront.core.graph.state import GraphOptions
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.model_files.build import build
+from edgefront.core.model_files.state import GraphOptions
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load
-from edgefront.core.spaces.architecture import Architecture
 
 Rename = Callable[[Mapping[str, torch.Tensor], Architecture], dict[str, torch.Tensor]]
 

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from tiny_models import as_tensors, lively_weights
 
-from edgefront.core.graph.gguf import write_gguf
-from edgefront.core.graph.parameter_values import GivenValues
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.number_formats import GgufFormat
+from edgefront.core.model_files.gguf import write_gguf
+from edgefront.core.model_files.parameter_values import GivenValues
 from edgefront.core.nn.model import LanguageModel
-from edgefront.core.number_formats import GgufFormat
-from edgefront.core.spaces.architecture import Architecture
 
 
 def server(path: Path) -> Any:

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from edgefront.core.graph.parameters import own_projection, table_specs
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import Sru, Srupp
-from edgefront.core.spaces.embeddings_and_head import RelativePositions
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.block import Sru, Srupp
+from edgefront.core.architectures.embeddings_and_head import RelativePositions
+from edgefront.core.model_files.parameters import own_projection, table_specs
 
 Weights = dict[str, Tensor]
 

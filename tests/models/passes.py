@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tiny_models import as_tensors, lively_weights, random_tokens
 
-from edgefront.core.graph.state import Form, state_specs
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.model_files.state import Form, state_specs
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load
-from edgefront.core.spaces.architecture import Architecture
 
 Arrays = dict[str, NDArray[Any]]
 

@@ -18,13 +18,13 @@ from tiny_models import (
     run_onnx,
 )
 
-from edgefront.core.errors import InvalidInput
-from edgefront.core.graph.build import build
-from edgefront.core.graph.formats import WeightCache
-from edgefront.core.graph.parameters import parameters
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.model_files.build import build
+from edgefront.core.model_files.formats import WeightCache
+from edgefront.core.model_files.parameters import parameters
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import fill
-from edgefront.core.spaces.architecture import Architecture
 
 EVERY_EMBEDDING = [
     architecture(),

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from passes import in_torch, inputs, lively_model, masks
 
+from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.nn.blocks.attention import shifted
-from edgefront.core.spaces.architecture import Architecture
 
 
 def test_scores_of_distances_are_the_papers_relative_shift() -> None:

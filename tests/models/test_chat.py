@@ -10,10 +10,10 @@ from foreign_tokenizers import foreign
 from transformers import AutoTokenizer
 from typer.testing import CliRunner
 
-from edgefront.cli import app
+from edgefront.cli.main import app
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.data.tokenizers.bpe import Pieces, rendered
 from edgefront.core.data.tokenizers.tokenizers import Bytes
-from edgefront.core.errors import InvalidInput
 
 SMOLLM = (
     "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}{{ '<|im_start|>system\n"

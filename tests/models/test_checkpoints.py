@@ -14,10 +14,10 @@ from safetensors.torch import load_file, save_file, save_model
 from their_models import our_logits, small
 from tiny_models import random_tokens
 
-from edgefront.core.errors import InvalidInput
-from edgefront.core.evaluation.package import import_transformers, read_package
-from edgefront.core.graph.huggingface import TransformersWeights, read_architecture
-from edgefront.core.spaces.huggingface import read_config
+from edgefront.core.architectures.huggingface import read_config
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.model_files.huggingface import TransformersWeights, read_architecture
+from edgefront.core.training.evaluation.package import import_transformers, read_package
 
 State = dict[str, torch.Tensor]
 PREFIXES = {"gpt2": "transformer.", "opt": "model.", "llama": "model.", "qwen3": "model.", "lfm2": "model."}

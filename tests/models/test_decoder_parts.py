@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from edgefront.core.graph.positions import rotary_frequencies
-from edgefront.core.graph.state import state_specs
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.embeddings_and_head import RotaryPositions
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.embeddings_and_head import RotaryPositions
+from edgefront.core.model_files.positions import rotary_frequencies
+from edgefront.core.model_files.state import state_specs
 
 
 def decoder(**changes: Any) -> Architecture:

@@ -10,12 +10,12 @@ import torch
 from passes import in_torch, inputs
 from tiny_models import LENGTH, adaptive, architecture, as_tensors, lively_weights, onnx_session, random_tokens
 
-from edgefront.core.errors import InvalidInput
-from edgefront.core.graph.build import build
-from edgefront.core.graph.state import GraphOptions
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.model_files.build import build
+from edgefront.core.model_files.state import GraphOptions
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load
-from edgefront.core.spaces.architecture import Architecture
 
 
 def plain(output: dict[str, Any] | None = None, **embedding: Any) -> Architecture:

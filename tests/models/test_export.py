@@ -16,13 +16,13 @@ from onnx import numpy_helper
 from safetensors import safe_open
 from tiny_models import adaptive, architecture, onnx_session, seeded_weights
 
-from edgefront.core.errors import InvalidInput, TooLarge
-from edgefront.core.graph import export, parameter_values
-from edgefront.core.graph.build import build
-from edgefront.core.graph.export import metadata, write_onnx, write_safetensors
-from edgefront.core.graph.state import GraphOptions
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.errors import InvalidInput, TooLarge
+from edgefront.core.model_files import export, parameter_values
+from edgefront.core.model_files.build import build
+from edgefront.core.model_files.export import metadata, write_onnx, write_safetensors
+from edgefront.core.model_files.state import GraphOptions
 from edgefront.core.nn.weights import load_safetensors
-from edgefront.core.spaces.architecture import Architecture
 
 S = {"kind": "attention", "n_head": 4}
 F = {"kind": "feed_forward", "d_inner": 400}
@@ -88,8 +88,8 @@ def test_the_same_seed_gives_the_same_bytes_in_any_process(write: str, tmp_path:
     here = tmp_path / "here"
     getattr(export, write)(model, 3, here)
     program = (
-        f"import sys; from edgefront.core.graph.export import {write} as write\n"
-        "from edgefront.core.spaces.architecture import Architecture\n"
+        f"import sys; from edgefront.core.model_files.export import {write} as write\n"
+        "from edgefront.core.architectures.architecture import Architecture\n"
         "write(Architecture.parse(sys.argv[1]), 3, sys.argv[2]); assert 'torch' not in sys.modules"
     )
     there = tmp_path / "there"
@@ -134,8 +134,8 @@ def test_memory_is_bounded_whatever_the_size(tmp_path: Path) -> None:
     # 64 MiB of weights in each file; the process may grow by a quarter of one.
     program = """
 import resource, sys
-from edgefront.core.graph.export import write_onnx, write_safetensors
-from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.model_files.export import write_onnx, write_safetensors
+from edgefront.core.architectures.architecture import Architecture
 blocks = [{"kind": "feed_forward", "d_inner": 8192}]
 model = Architecture.parse({"d_model": 1024, "embedding": {"vocab_size": 9}, "blocks": blocks})
 small = model.model_copy(update={"d_model": 8})

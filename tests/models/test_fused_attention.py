@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from passes import Arrays, empty_state, in_torch, inputs, lively_model
 from tiny_models import lively_weights, onnx_session
 
-from edgefront.core.graph.build import build
-from edgefront.core.graph.state import GraphOptions, state_specs, writes_in_place
-from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.model_files.build import build
+from edgefront.core.model_files.state import GraphOptions, state_specs, writes_in_place
 
 LENGTH = 11
 GATED = {"kind": "feed_forward", "d_inner": 40, "gated": True, "bias": False}

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from test_gguf_families import gpt2
 
-from edgefront.core.errors import InvalidInput
-from edgefront.core.graph.formats import WeightCache, encode
-from edgefront.core.graph.gguf import cached_gguf
-from edgefront.core.graph.model_file import file_name, formats_of, write_model
-from edgefront.core.number_formats import GgufFormat
-from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.number_formats import GgufFormat
+from edgefront.core.model_files.formats import WeightCache, encode
+from edgefront.core.model_files.gguf import cached_gguf
+from edgefront.core.model_files.model_file import file_name, formats_of, write_model
 
 pytestmark = pytest.mark.skipif(
     find_spec("xllamacpp") is None or find_spec("gguf") is None, reason="xllamacpp or gguf is not installed"
@@ -64,9 +64,9 @@ def test_processes_that_write_files_of_one_cache_at_once_all_get_whole_ones(
     """Two agents of a host that measure different models, and the same one; also where each file makes another go."""
     program = (
         "import sys, gguf\n"
-        "from edgefront.core.graph.gguf import cached_gguf\n"
-        "from edgefront.core.graph.formats import WeightCache\n"
-        "from edgefront.core.spaces.architecture import Architecture\n"
+        "from edgefront.core.model_files.gguf import cached_gguf\n"
+        "from edgefront.core.model_files.formats import WeightCache\n"
+        "from edgefront.core.architectures.architecture import Architecture\n"
         "for turn in range(3):\n"
         "    for text in sys.argv[3:]:\n"
         "        model = Architecture.parse(text)\n"

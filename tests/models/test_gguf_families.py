@@ -11,16 +11,16 @@ import pytest
 from in_llama_cpp import error_of, generated, in_torch
 from tiny_models import lively_weights
 
-from edgefront.core.cost.costs import CostOptions, costs
-from edgefront.core.errors import InvalidInput
-from edgefront.core.graph.formats import WeightCache
-from edgefront.core.graph.gguf import cached_gguf, write_gguf
-from edgefront.core.graph.model_file import check_format
-from edgefront.core.graph.parameter_values import GivenValues
-from edgefront.core.number_formats import GgufFormat
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.gguf import gguf_fault, gguf_form
-from edgefront.core.spaces.models import named_models
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.costs import CostOptions, costs
+from edgefront.core.architectures.gguf import gguf_fault, gguf_form
+from edgefront.core.architectures.models import named_models
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.number_formats import GgufFormat
+from edgefront.core.model_files.formats import WeightCache
+from edgefront.core.model_files.gguf import cached_gguf, write_gguf
+from edgefront.core.model_files.model_file import check_format
+from edgefront.core.model_files.parameter_values import GivenValues
 
 pytestmark = pytest.mark.skipif(
     find_spec("xllamacpp") is None or find_spec("gguf") is None, reason="xllamacpp or gguf is not installed"

@@ -11,19 +11,19 @@ import numpy as np
 import pytest
 from in_llama_cpp import generated
 
-from edgefront.core.cost.costs import CostOptions, costs
-from edgefront.core.cost.parameters import weight_bytes
-from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import Unavailable
-from edgefront.core.graph import formats
-from edgefront.core.graph.formats import encode
-from edgefront.core.graph.gguf import write_gguf
-from edgefront.core.graph.gguf_header import GgufHeader
-from edgefront.core.graph.gguf_tensors import tensors
-from edgefront.core.number_formats import GGUF_BLOCKS, GgufBlocks, GgufQuantisation
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.gguf import gguf_fault, gguf_form
-from edgefront.core.spaces.models import named_models
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.costs import CostOptions, costs
+from edgefront.core.architectures.cost.parameters import weight_bytes
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.architectures.gguf import gguf_fault, gguf_form
+from edgefront.core.architectures.models import named_models
+from edgefront.core.common.errors import Unavailable
+from edgefront.core.common.number_formats import GGUF_BLOCKS, GgufBlocks, GgufQuantisation
+from edgefront.core.model_files import formats
+from edgefront.core.model_files.formats import encode
+from edgefront.core.model_files.gguf import write_gguf
+from edgefront.core.model_files.gguf_header import GgufHeader
+from edgefront.core.model_files.gguf_tensors import tensors
 
 pytestmark = pytest.mark.skipif(
     find_spec("xllamacpp") is None or find_spec("gguf") is None, reason="xllamacpp or gguf is not installed"

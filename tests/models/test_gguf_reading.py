@@ -13,13 +13,13 @@ from test_gguf_families import STACKS, attention, inner, stack
 from test_imported_tokenizers import imported, shipped
 from tiny_models import lively_weights
 
-from edgefront.core.errors import InvalidInput
-from edgefront.core.evaluation.package import import_gguf, read_package
-from edgefront.core.graph.gguf import write_gguf
-from edgefront.core.graph.gguf_reading import GgufFile
-from edgefront.core.graph.parameter_values import GivenValues
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.gguf import KIND_RULES
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.gguf import KIND_RULES
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.model_files.gguf import write_gguf
+from edgefront.core.model_files.gguf_reading import GgufFile
+from edgefront.core.model_files.parameter_values import GivenValues
+from edgefront.core.training.evaluation.package import import_gguf, read_package
 
 pytestmark = pytest.mark.skipif(find_spec("gguf") is None, reason="gguf is not installed")
 

@@ -15,12 +15,12 @@ import pytest
 from in_llama_cpp import generated, server
 from tiny_models import tiny_llama
 
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.data.tokenizers.bpe import Pieces
 from edgefront.core.data.tokenizers.tokenizers import Bytes, Characters, Words
 from edgefront.core.data.tokenizers.tokenizers import Tokenizer as Ours
-from edgefront.core.errors import InvalidInput
-from edgefront.core.graph.gguf import write_gguf
-from edgefront.core.graph.gguf_vocabulary import vocabulary_of
+from edgefront.core.model_files.gguf import write_gguf
+from edgefront.core.model_files.gguf_vocabulary import vocabulary_of
 
 pytestmark = pytest.mark.skipif(
     find_spec("xllamacpp") is None or find_spec("gguf") is None, reason="xllamacpp or gguf is not installed"

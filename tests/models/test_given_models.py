@@ -11,10 +11,10 @@ import pytest
 from test_imported_tokenizers import imported, shipped
 from typer.testing import CliRunner, Result
 
-from edgefront.cli import app
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.requests.jobs import space_request
-from edgefront.workflows.measure import find_model
+from edgefront.cli.main import app
+from edgefront.cli.workflows.measure import find_model
+from edgefront.client.requests.jobs import space_request
+from edgefront.core.architectures.architecture import Architecture
 
 WAYS = ("name", "description", "config.json", "config of another name", "hugging face folder", "folder", "gguf")
 WITHOUT_WEIGHTS = ("name", "description", "config of another name")

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from passes import inputs
 from tiny_models import onnx_session
 
-from edgefront.core.graph.build import build
-from edgefront.core.graph.state import GraphOptions
-from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.model_files.build import build
+from edgefront.core.model_files.state import GraphOptions
 
 LAYERS, HEADS, WIDTH, INNER, VOCABULARY, LENGTH, CLASSES = 3, 4, 48, 100, 211, 40, 5
 

@@ -20,19 +20,19 @@ from in_llama_cpp import generated, server
 from tiny_models import lively_weights, tiny_llama
 from tokenizers import AddedToken, Tokenizer, pre_tokenizers, processors
 
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.data.prepared.planning import Preparation
 from edgefront.core.data.prepared.preparation import prepare
 from edgefront.core.data.tokenizers.bpe import Pieces
 from edgefront.core.data.tokenizers.load import load_tokenizer, same_tokens
-from edgefront.core.errors import InvalidInput
-from edgefront.core.evaluation.generate import Sampling, TextStream, generate, generate_text
-from edgefront.core.evaluation.package import Package, import_transformers, read_package
-from edgefront.core.evaluation.scoring import TextScorer
-from edgefront.core.graph.gguf import write_gguf
-from edgefront.core.graph.gguf_vocabulary import vocabulary_of
-from edgefront.core.graph.huggingface import write_transformers
-from edgefront.core.graph.model_file import write_model
-from edgefront.core.graph.parameter_values import GivenValues
+from edgefront.core.model_files.gguf import write_gguf
+from edgefront.core.model_files.gguf_vocabulary import vocabulary_of
+from edgefront.core.model_files.huggingface import write_transformers
+from edgefront.core.model_files.model_file import write_model
+from edgefront.core.model_files.parameter_values import GivenValues
+from edgefront.core.training.evaluation.generate import Sampling, TextStream, generate, generate_text
+from edgefront.core.training.evaluation.package import Package, import_transformers, read_package
+from edgefront.core.training.evaluation.scoring import TextScorer
 
 pytestmark = pytest.mark.skipif(
     find_spec("xllamacpp") is None or find_spec("gguf") is None, reason="xllamacpp or gguf is not installed"

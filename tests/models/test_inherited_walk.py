@@ -10,14 +10,14 @@ import pytest
 import torch
 from trained_parent import RECIPE, TrainedParent, trained_parent
 
-from edgefront.core.errors import InvalidInput
-from edgefront.core.evaluation.package import WEIGHTS, describe, read_package
-from edgefront.core.graph.model_file import write_model
-from edgefront.core.inherit.parts import narrowed, part_of, stated
-from edgefront.core.inherit.study import read_study, write_part
-from edgefront.core.recipes.papers import recipe
-from edgefront.core.run import run
-from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.model_files.model_file import write_model
+from edgefront.core.training.evaluation.package import WEIGHTS, describe, read_package
+from edgefront.core.training.pruning.parts import narrowed, part_of, stated
+from edgefront.core.training.pruning.study import read_study, write_part
+from edgefront.core.training.recipes.papers import recipe
+from edgefront.core.training.run import run
 from edgefront.core.training.run_folder import EXIT_DONE, RESULT, SPEC, RunSpec
 
 pytestmark = [

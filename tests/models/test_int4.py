@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 from passes import inputs
 from tiny_models import apart, architecture, lively_weights, onnx_session
 
-from edgefront.core.cost.costs import CostOptions, costs
-from edgefront.core.cost.shapes import Shapes
-from edgefront.core.graph.build import build
-from edgefront.core.graph.export import write_onnx
-from edgefront.core.graph.formats import WeightCache, is_linear_map, quantise_int4
-from edgefront.core.graph.parameter_values import GivenValues
-from edgefront.core.graph.parameters import parameters
-from edgefront.core.graph.state import GraphOptions
+from edgefront.core.architectures.cost.costs import CostOptions, costs
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.measurement.prediction.memory import weight_bytes
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.prediction.memory import weight_bytes
+from edgefront.core.model_files.build import build
+from edgefront.core.model_files.export import write_onnx
+from edgefront.core.model_files.formats import WeightCache, is_linear_map, quantise_int4
+from edgefront.core.model_files.parameter_values import GivenValues
+from edgefront.core.model_files.parameters import parameters
+from edgefront.core.model_files.state import GraphOptions
 
 # How far int4 may be from float32, relative to its norm; docs/concepts.md says so too.
 OF_FLOAT32 = 0.25

@@ -16,10 +16,10 @@ from passes import Arrays, empty_state, in_onnx, in_torch, inputs, lively_model,
 from test_state import ENCODER, READERS, hybrid
 from tiny_models import lively_weights, onnx_session
 
-from edgefront.core.errors import InvalidInput
-from edgefront.core.graph.build import build
-from edgefront.core.graph.state import GraphOptions, Mode, state_specs
-from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.model_files.build import build
+from edgefront.core.model_files.state import GraphOptions, Mode, state_specs
 
 SHAPES = [(1, 9), (3, 6)]
 WITHIN = {"float64": 1e-9, "float32": 1e-4}

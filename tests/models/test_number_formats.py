@@ -15,10 +15,12 @@ from hypothesis import HealthCheck, given, settings
 from passes import in_torch, inputs
 from tiny_models import LENGTH, apart, architecture, lively_weights, onnx_session, random_tokens
 
-from edgefront.core.cost.costs import CostOptions, costs
-from edgefront.core.errors import InvalidInput
-from edgefront.core.graph.build import build
-from edgefront.core.graph.formats import (
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.costs import CostOptions, costs
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.number_formats import GGUF_BLOCKS
+from edgefront.core.model_files.build import build
+from edgefront.core.model_files.formats import (
     RANDOM_SCALE,
     Format,
     WeightCache,
@@ -28,14 +30,12 @@ from edgefront.core.graph.formats import (
     is_linear_map,
     quantise,
 )
-from edgefront.core.graph.parameter import ParameterSpec
-from edgefront.core.graph.parameters import parameters
-from edgefront.core.graph.random_values import CHUNK, values
-from edgefront.core.graph.state import GraphOptions
+from edgefront.core.model_files.parameter import ParameterSpec
+from edgefront.core.model_files.parameters import parameters
+from edgefront.core.model_files.random_values import CHUNK, values
+from edgefront.core.model_files.state import GraphOptions
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import Int8Linear, fill
-from edgefront.core.number_formats import GGUF_BLOCKS
-from edgefront.core.spaces.architecture import Architecture
 
 # How far int8 may be from float32, relative to its norm: seven bits of weights, eight of inputs.
 OF_FLOAT32 = 0.05

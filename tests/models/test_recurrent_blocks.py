@@ -9,9 +9,9 @@ import pytest
 import torch
 from passes import in_torch, inputs, lively_model
 
-from edgefront.core.errors import InvalidInput
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.nn.context import Context, State
-from edgefront.core.spaces.architecture import Architecture
 
 SRUPP = {"kind": "srupp", "d_attn": 6}
 

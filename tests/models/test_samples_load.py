@@ -13,18 +13,18 @@ import torch
 import transformers
 from in_llama_cpp import generated
 
-from edgefront.core.errors import InvalidInput
-from edgefront.core.graph.gguf import write_gguf
-from edgefront.core.graph.model_file import check_format
-from edgefront.core.number_formats import GgufFormat
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.catalogue import space
-from edgefront.core.spaces.gene import Gene
-from edgefront.core.spaces.gguf import gguf_form
-from edgefront.core.spaces.huggingface import to_config
-from edgefront.core.spaces.models import named_model
-from edgefront.core.spaces.neighbourhood import space_around
-from edgefront.core.spaces.space import LOADS_IN, SearchSpace
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.catalogue import space
+from edgefront.core.architectures.gene import Gene
+from edgefront.core.architectures.gguf import gguf_form
+from edgefront.core.architectures.huggingface import to_config
+from edgefront.core.architectures.models import named_model
+from edgefront.core.architectures.neighbourhood import space_around
+from edgefront.core.architectures.space import LOADS_IN, SearchSpace
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.number_formats import GgufFormat
+from edgefront.core.model_files.gguf import write_gguf
+from edgefront.core.model_files.model_file import check_format
 
 NUMBERS: tuple[GgufFormat, ...] = get_args(GgufFormat)
 

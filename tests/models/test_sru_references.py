@@ -17,12 +17,12 @@ import torch
 from loaders import from_sru
 from tiny_models import onnx_session
 
-from edgefront.core.graph.build import build
-from edgefront.core.graph.state import GraphOptions
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.model_files.build import build
+from edgefront.core.model_files.state import GraphOptions
 from edgefront.core.nn.context import Context, State
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load
-from edgefront.core.spaces.architecture import Architecture
 
 REFERENCES = Path(__file__).parents[1] / "golden" / "references"
 CARRIED = [

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from passes import cuts, in_torch, inputs, lively_model, torch_pieces
 
-from edgefront.core.errors import InvalidInput
-from edgefront.core.graph.build import build
-from edgefront.core.graph.state import GraphOptions, state_specs
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.model_files.build import build
+from edgefront.core.model_files.state import GraphOptions, state_specs
 from edgefront.core.nn.model import LanguageModel
-from edgefront.core.spaces.architecture import Architecture
 
 SEQUENCE = 9
 EVERY_BLOCK = [

@@ -19,11 +19,11 @@ from loaders import from_transformer_xl
 from numpy.typing import NDArray
 from tiny_models import onnx_session
 
-from edgefront.core.graph.build import build
-from edgefront.core.graph.state import GraphOptions
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.model_files.build import build
+from edgefront.core.model_files.state import GraphOptions
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load
-from edgefront.core.spaces.architecture import Architecture
 
 FOLDER = Path(__file__).parents[1] / "golden" / "references" / "transformer_xl"
 CASES = sorted(path.stem for path in FOLDER.glob("*.json"))

@@ -13,10 +13,10 @@ import pytest
 import torch
 from foreign_models import transformers
 
-from edgefront.core.errors import InvalidInput
-from edgefront.core.graph.positions import rotary_frequencies
-from edgefront.core.spaces.embeddings_and_head import RotaryPositions
-from edgefront.core.spaces.huggingface import from_config, ignored, read_config
+from edgefront.core.architectures.embeddings_and_head import RotaryPositions
+from edgefront.core.architectures.huggingface import from_config, ignored, read_config
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.model_files.positions import rotary_frequencies
 
 CLASSES = (
     "GPT2", "OPT", "Llama", "Mistral", "Qwen2", "Qwen3", "Lfm2", "GPTNeoX", "StableLm", "Phi", "SmolLM3", "Olmo2",
@@ -74,7 +74,7 @@ def test_positions_are_those_of_transformers_or_refused() -> None:
 
 @pytest.mark.parametrize("eps", [9.999999747378752e-06, 3e-3, 0.5])
 def test_scores_with_any_epsilon_and_base_are_those_of_transformers(tmp_path: Path, eps: float) -> None:
-    from edgefront.core.evaluation.package import import_transformers, read_package
+    from edgefront.core.training.evaluation.package import import_transformers, read_package
 
     config = transformers.LlamaConfig(
         hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,

@@ -8,9 +8,9 @@ import torch
 from foreign_models import randomised, transformers
 from tiny_models import as_tensors
 
+from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load
-from edgefront.core.spaces.architecture import Architecture
 
 
 def small(kind: str) -> Any:

@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 from onnx import ModelProto
 
-from edgefront.core.graph.build import EXTERNAL_FOLDER
-from edgefront.core.graph.formats import WeightCache
-from edgefront.core.graph.parameters import parameters
-from edgefront.core.graph.random_values import values
-from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.model_files.build import EXTERNAL_FOLDER
+from edgefront.core.model_files.formats import WeightCache
+from edgefront.core.model_files.parameters import parameters
+from edgefront.core.model_files.random_values import values
 
 LENGTH = 24
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefront.core.pareto.baseline import Baseline, reference, summary, versus
-from edgefront.core.pareto.frontier import hypervolume
-from edgefront.core.units import MIB
-from edgefront.core.wire.candidates import Versus
+from edgefront.core.common.units import MIB
+from edgefront.core.schemas.candidates import Versus
+from edgefront.core.search.pareto.baseline import Baseline, reference, summary, versus
+from edgefront.core.search.pareto.frontier import hypervolume
 
 # 1 to 4 layers of 10 M parameters: 20 ms and 50 MiB for the rest, 10 ms and 40 MiB a layer.
 DEPTHS = [(10e6 * n, 20.0 + 10.0 * n, (50 + 40 * n) * MIB) for n in (1, 2, 3, 4)]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgefront.core.pareto.frontier import Dominance, hypervolume, nondominated
+from edgefront.core.search.pareto.frontier import Dominance, hypervolume, nondominated
 
 REFERENCE = {"proxy": 0.0, "proxy_scale": 10.0, "latency_ms": 11.0, "memory_bytes": 11.0}
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefront.core.pareto.frontier import Dominance
-from edgefront.core.pareto.options import MEMORY_SPREAD, Figure, Option, OptionLimits
-from edgefront.core.pareto.recommendation import recommend
-from edgefront.core.units import MB
+from edgefront.core.common.units import MB
+from edgefront.core.search.pareto.frontier import Dominance
+from edgefront.core.search.pareto.options import MEMORY_SPREAD, Figure, Option, OptionLimits
+from edgefront.core.search.pareto.recommendation import recommend
 
 
 def option(

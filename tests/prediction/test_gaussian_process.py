@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from edgefront.core.gaussian_process import Kernel, Process, from_grid
-from edgefront.core.prediction import latency
+from edgefront.core.common.gaussian_process import Kernel, Process, from_grid
+from edgefront.core.measurement.prediction import latency
 
 KERNELS = (
     Kernel(amplitude=1.3, length_scales=(0.7, 2.0), linear=0.4, noise=0.2),

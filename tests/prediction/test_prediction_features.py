@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgefront.core.cost.costs import CostOptions, costs
-from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import InvalidInput
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.catalogue import space
+from edgefront.core.architectures.cost.costs import CostOptions, costs
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.architectures.models import named_models
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.measurement.passes import protocol_costs
+from edgefront.core.measurement.prediction.features import FEATURES, NAMES, descriptors, features, features_by_block
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.prediction.features import FEATURES, NAMES, descriptors, features, features_by_block
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.catalogue import space
-from edgefront.core.spaces.models import named_models
 
 PROTOCOLS = (
     MeasurementProtocol(logits="all"),

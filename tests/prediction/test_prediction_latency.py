@@ -10,14 +10,14 @@ import pytest
 from hwgpt import PROTOCOL, Table, read_table, spread
 from numpy.typing import NDArray
 
-from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import InvalidInput
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.catalogue import space
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.measurement.prediction.calibration import widening
+from edgefront.core.measurement.prediction.features import NAMES, farthest, features
+from edgefront.core.measurement.prediction.latency import LatencyPredictor
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.prediction.calibration import widening
-from edgefront.core.prediction.features import NAMES, farthest, features
-from edgefront.core.prediction.latency import LatencyPredictor
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.catalogue import space
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "hwgpt_latency_s.csv.gz"
 SPLITS = 6

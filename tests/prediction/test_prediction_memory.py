@@ -7,15 +7,15 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import InvalidInput
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.catalogue import space
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.architectures.models import named_model
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.number_formats import GgufQuantisation
 from edgefront.core.measurement.passes import protocol_costs
+from edgefront.core.measurement.prediction.memory import MEMORY_FEATURES, MemoryPredictor, memory_features, weight_bytes
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.number_formats import GgufQuantisation
-from edgefront.core.prediction.memory import MEMORY_FEATURES, MemoryPredictor, memory_features, weight_bytes
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.catalogue import space
-from edgefront.core.spaces.models import named_model
 
 PROTOCOLS = (
     MeasurementProtocol(),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgefront.core.proxies.registry import ProxySettings
-from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.training.proxies.registry import ProxySettings
 
 SMALL = ProxySettings(rows=3, length=4)
 _PAIR: list[dict[str, Any]] = [{"kind": "attention", "n_head": 2}, {"kind": "feed_forward", "d_inner": 24}]

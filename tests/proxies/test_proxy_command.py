@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from edgefront import exits
-from edgefront.cli import app
-from edgefront.core.errors import InvalidInput
-from edgefront.core.proxies.registry import proxies
+from edgefront.cli import exits
+from edgefront.cli.main import app
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.training.proxies.registry import proxies
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "lts_trained_wt103.jsonl"
 

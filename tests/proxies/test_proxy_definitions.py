@@ -15,9 +15,9 @@ from torch.overrides import TorchFunctionMode
 
 from edgefront.core.data.batches.batch import IGNORED
 from edgefront.core.nn.context import Context
-from edgefront.core.proxies.batch import generator
-from edgefront.core.proxies.score import score
-from edgefront.core.proxies.zero_cost import (
+from edgefront.core.training.proxies.batch import generator
+from edgefront.core.training.proxies.score import score
+from edgefront.core.training.proxies.zero_cost import (
     ScoreInput,
     add_patterns,
     flows,

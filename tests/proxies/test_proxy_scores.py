@@ -13,15 +13,15 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from edgefront.core.cost.parameters import count
+from edgefront.core.architectures.cost.parameters import count
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.data.batches.batch import IGNORED
 from edgefront.core.data.prepared.planning import Preparation
 from edgefront.core.data.prepared.preparation import prepare
 from edgefront.core.data.prepared.prepared import open_prepared
-from edgefront.core.errors import InvalidInput
-from edgefront.core.proxies.batch import batch_of
-from edgefront.core.proxies.registry import ProxySettings, proxies, proxy_named
-from edgefront.core.proxies.score import score
+from edgefront.core.training.proxies.batch import batch_of
+from edgefront.core.training.proxies.registry import ProxySettings, proxies, proxy_named
+from edgefront.core.training.proxies.score import score
 
 ROOT = Path(__file__).parents[2]
 UNTRAINED = [name for name in proxies() if name != "partial_training"]

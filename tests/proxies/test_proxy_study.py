@@ -12,11 +12,11 @@ import pytest
 from scipy import stats
 from scored_models import MODELS, SMALL
 
-from edgefront.core.cost.parameters import count
-from edgefront.core.errors import InvalidInput
-from edgefront.core.proxies.registry import ProxySettings, proxies
-from edgefront.core.proxies.score import score
-from edgefront.core.proxies.study import (
+from edgefront.core.architectures.cost.parameters import count
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.training.proxies.registry import ProxySettings, proxies
+from edgefront.core.training.proxies.score import score
+from edgefront.core.training.proxies.study import (
     Study,
     best,
     common_ratio,
@@ -28,7 +28,7 @@ from edgefront.core.proxies.study import (
     spearman,
     study,
 )
-from edgefront.core.proxies.table import (
+from edgefront.core.training.proxies.table import (
     Quality,
     Row,
     architecture_of,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from edgefront.core.proxies.table import quality_of, read_table, where
-from edgefront.core.proxies.trained import Trained, trained_models
+from edgefront.core.training.proxies.table import quality_of, read_table, where
+from edgefront.core.training.proxies.trained import Trained, trained_models
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

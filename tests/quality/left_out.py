@@ -8,6 +8,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from edgefront.core.common.statistics import Z_95
 from edgefront.core.quality import study as studies
 from edgefront.core.quality.covariance import Rows
 from edgefront.core.quality.differences import NAMES
@@ -15,7 +16,6 @@ from edgefront.core.quality.features import BudgetTrend
 from edgefront.core.quality.scaling_law import OwnTrainings, ScalingLaw
 from edgefront.core.quality.shipped import law_named
 from edgefront.core.quality.study import Study
-from edgefront.core.statistics import Z_95
 
 Floats = NDArray[np.float64]
 Chosen = NDArray[np.bool_]

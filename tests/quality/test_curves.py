@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from test_quality_command import result_of as run
 
-from edgefront.core.errors import InvalidInput
-from edgefront.core.proxies.table import read_table
-from edgefront.core.proxies.trained import tokens_of
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.training.proxies.table import read_table
+from edgefront.core.training.proxies.trained import tokens_of
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 Row = dict[str, Any]

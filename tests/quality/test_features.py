@@ -10,10 +10,10 @@ import pytest
 from descriptions import descriptions
 from hypothesis import given
 
-from edgefront.core.cost.costs import CostOptions, costs
-from edgefront.core.cost.shapes import Shapes
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.costs import CostOptions, costs
+from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.quality.features import BLOCK_NAMES, FEATURES, NAMES, features, names_of_blocks
-from edgefront.core.spaces.architecture import Architecture
 
 
 def row(**changes: Any) -> dict[str, float]:

@@ -7,16 +7,16 @@ from statistics import median
 import numpy as np
 import pytest
 
-from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import InvalidInput
-from edgefront.core.proxies.study import best, spearman
-from edgefront.core.proxies.trained import Trained
+from edgefront.core.architectures.catalogue import space
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.quality.features import features
 from edgefront.core.quality.predictor import Origin, Prediction
 from edgefront.core.quality.shipped import law_named
 from edgefront.core.quality.stored import to_text
 from edgefront.core.quality.table_fit import cross_validated, fit_table, folds
-from edgefront.core.spaces.catalogue import space
+from edgefront.core.training.proxies.study import best, spearman
+from edgefront.core.training.proxies.trained import Trained
 
 ORIGIN = Origin("test", "test")
 

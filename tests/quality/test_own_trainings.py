@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from left_out import shared
 
-from edgefront.core.cost.shapes import Shapes
+from edgefront.core.architectures.catalogue import space
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.architectures.models import named_model
 from edgefront.core.quality.predictor import in_short, in_words
 from edgefront.core.quality.scaling_law import ScalingLaw, own_trainings
-from edgefront.core.spaces.catalogue import space
-from edgefront.core.spaces.models import named_model
 
 BUDGETS = (2e6, 1e8, 4e9, 1e10, 2.5e11, 1e13)
 SPACE = space("llama").narrow({"layers": "alike", "n_layer": {"min": 2}})

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from edgefront.cli import app
-from edgefront.commands.quality import sentence
-from edgefront.core.errors import InvalidInput
+from edgefront.cli.commands.quality import sentence
+from edgefront.cli.main import app
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.quality.predictor import NOT_STATED
 from edgefront.core.quality.shipped import NAMES
 

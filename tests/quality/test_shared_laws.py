@@ -11,19 +11,19 @@ import numpy as np
 import pytest
 from left_out import pairs_held, rows_of, shapes_left_out, shared, trainings
 
-from edgefront.core.cost.costs import CostOptions, costs
-from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import InvalidInput
-from edgefront.core.proxies.study import best, spearman
-from edgefront.core.proxies.table import architecture_of, read_table
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.catalogue import space
+from edgefront.core.architectures.cost.costs import CostOptions, costs
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.architectures.models import named_model
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.quality import study as studies
 from edgefront.core.quality.features import NAMES
 from edgefront.core.quality.predictor import Pace, PerplexityPredictor, TrainingTime
 from edgefront.core.quality.scaling_law import OwnTrainings, ScalingLaw, own_trainings
 from edgefront.core.quality.shipped import law_named
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.catalogue import space
-from edgefront.core.spaces.models import named_model
+from edgefront.core.training.proxies.study import best, spearman
+from edgefront.core.training.proxies.table import architecture_of, read_table
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 RECIPES = ("constant_lr", "cooled", "half_lr")

@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import InvalidInput
-from edgefront.core.proxies.score import law_about
-from edgefront.core.proxies.trained import Trained
+from edgefront.core.architectures.catalogue import space
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.architectures.models import named_model
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.quality.predictor import Origin
 from edgefront.core.quality.scaling_law import ScalingLaw, own_trainings
 from edgefront.core.quality.shipped import NAMES, family, find_law, law_for, law_named, laws_for_table, shipped_laws
 from edgefront.core.quality.stored import from_json, summary, to_json, to_text
 from edgefront.core.quality.table_fit import fit_table
 from edgefront.core.services.quality.expected import label_of, perplexities
-from edgefront.core.spaces.catalogue import space
-from edgefront.core.spaces.models import named_model
+from edgefront.core.training.proxies.score import law_about
+from edgefront.core.training.proxies.trained import Trained
 
 OF_TABLES = NAMES[-3:]
 """The laws of one table each: GPT-2 and Transformer-XL on WikiText-103, GPT-2 on OpenWebText."""

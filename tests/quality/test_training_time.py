@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgefront.core.cost.costs import CostOptions, costs
-from edgefront.core.cost.shapes import Shapes
+from edgefront.core.architectures.cost.costs import CostOptions, costs
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.architectures.models import named_model
 from edgefront.core.quality.predictor import Pace, TrainingTime, flops_per_token
 from edgefront.core.quality.scaling_law import ScalingLaw
 from edgefront.core.quality.shipped import law_named
-from edgefront.core.spaces.models import named_model
 
 NAMES = ("smollm2-135m", "smollm2-360m")
 SHAPES = Shapes.of([named_model(name).architecture for name in NAMES])

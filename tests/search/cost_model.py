@@ -12,12 +12,12 @@ is one, not that every device has one.
 
 from __future__ import annotations
 
-from edgefront.core.cost.costs import costs
-from edgefront.core.pareto.frontier import hypervolume, nondominated
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.block import Attention, FeedForward, Srupp
+from edgefront.core.architectures.cost.costs import costs
+from edgefront.core.architectures.space import SearchSpace
 from edgefront.core.search.interface import Algorithm, Evaluated, Proposal, Snapshot, objectives
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import Attention, FeedForward, Srupp
-from edgefront.core.spaces.space import SearchSpace
+from edgefront.core.search.pareto.frontier import hypervolume, nondominated
 
 SEQUENCE = 192
 LAUNCH_MS = 0.1

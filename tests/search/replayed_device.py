@@ -15,15 +15,15 @@ from typing import Any
 import cost_model
 import numpy as np
 
-from edgefront.core.cost.costs import costs
-from edgefront.core.cost.shapes import Shapes
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.catalogue import LTS_GPT2
+from edgefront.core.architectures.cost.costs import costs
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.architectures.space import SearchSpace
 from edgefront.core.quality.shipped import law_named
 from edgefront.core.search.interface import Answer, Context, Evaluated, Observation, Proposal, Snapshot
 from edgefront.core.search.problem import Problem
 from edgefront.core.search.registry import make
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.catalogue import LTS_GPT2
-from edgefront.core.spaces.space import SearchSpace
 
 SPACE = LTS_GPT2.narrow({"n_layer": {"max": 8}, "d_model": {"max": 768}, "d_embed": ["d_model", 128, 256]})
 QUICK: dict[str, Any] = {"population": 300, "steps": 8}

@@ -15,14 +15,14 @@ from cost_model import latency_ms, measured, search, volume
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgefront.core.cost.costs import costs
-from edgefront.core.cost.parameters import count
-from edgefront.core.errors import InvalidInput
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.catalogue import BERT, HYBRID, LTS_GPT2, PAR_32, SRUPP, spaces
+from edgefront.core.architectures.cost.costs import costs
+from edgefront.core.architectures.cost.parameters import count
+from edgefront.core.architectures.space import SearchSpace
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.search.interface import Algorithm, Evaluated, Snapshot, generator
 from edgefront.core.search.registry import ALGORITHMS, make
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.catalogue import BERT, HYBRID, LTS_GPT2, PAR_32, SRUPP, spaces
-from edgefront.core.spaces.space import SearchSpace
 
 pytestmark = pytest.mark.slow
 
@@ -72,7 +72,7 @@ def test_a_search_stays_in_its_space_and_measures_nothing_twice(name: str, space
 ASK = """
 import json, pickle, sys
 from edgefront.core.search.registry import make
-from edgefront.core.spaces.catalogue import space
+from edgefront.core.architectures.catalogue import space
 narrow, snapshots = pickle.load(sys.stdin.buffer)
 answers = {}
 for name, snapshot in snapshots.items():

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from cost_model import latency_ms, search
 
-from edgefront.core.cost.costs import costs
+from edgefront.core.architectures.catalogue import LTS_GPT2
+from edgefront.core.architectures.cost.costs import costs
 from edgefront.core.search.interface import Algorithm
 from edgefront.core.search.problem import Problem
 from edgefront.core.search.registry import make
-from edgefront.core.spaces.catalogue import LTS_GPT2
 
 NAMES = ["lts", "nsga2"]
 

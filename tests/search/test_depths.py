@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.catalogue import space
 from edgefront.core.search.depths import MOST_DEPTHS, Depth, next_depths
 from edgefront.core.search.problem import Problem
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.catalogue import space
 
 EVERY = space("lts-gpt2").baselines(list(range(1, 31)))
 MS, BYTES = 3.0, 10_000_000

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.catalogue import space
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.pareto.baseline import reference
-from edgefront.core.pareto.frontier import hypervolume
 from edgefront.core.search.interface import Context, Evaluated, Observation, Offer, Snapshot
 from edgefront.core.search.listed import EXTENSION, Extension
+from edgefront.core.search.pareto.baseline import reference
+from edgefront.core.search.pareto.frontier import hypervolume
 from edgefront.core.search.problem import Goal, Problem
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.catalogue import space
 
 PROTOCOL = MeasurementProtocol()
 SPACE = space("lts-gpt2").narrow({"n_layer": {"max": 4}, "d_model": {"max": 256}, "d_inner": {"max": 1024}})

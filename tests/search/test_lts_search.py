@@ -12,10 +12,10 @@ from genomes import places
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgefront.core.architectures.catalogue import LTS_GPT2
 from edgefront.core.search.evolution import LightweightTransformerSearch, LtsSettings, times_used
 from edgefront.core.search.interface import Evaluated, Snapshot, generator
 from edgefront.core.search.registry import make
-from edgefront.core.spaces.catalogue import LTS_GPT2
 
 DEFAULTS = make("lts", {}, LTS_GPT2)
 

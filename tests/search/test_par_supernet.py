@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from cost_model import measured
 
-from edgefront.core.errors import InvalidInput
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.block import Attention
+from edgefront.core.architectures.catalogue import PAR_32, spaces
+from edgefront.core.architectures.pattern import expand, par_pattern
+from edgefront.core.architectures.space import SearchSpace
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.search.interface import Context, Need, Probabilities, Proposal, Snapshot
 from edgefront.core.search.par_supernet import ParSupernet, ParSupernetSettings, block_latencies
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import Attention
-from edgefront.core.spaces.catalogue import PAR_32, spaces
-from edgefront.core.spaces.pattern import expand, par_pattern
-from edgefront.core.spaces.space import SearchSpace
-from edgefront.core.supernet.settings import CHOICES, SupernetSettings
+from edgefront.core.search.supernet_settings import CHOICES, SupernetSettings
 
 EIGHT = PAR_32.narrow({"n_block": {"min": 2, "max": 8}, "d_model": 128, "n_head": 4, "d_inner": 512})
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefront.core.cost.shapes import Shapes
+from edgefront.core.architectures.catalogue import BERT, HYBRID, LFM, LLAMA, LTS_GPT2, PAR_32, SRUPP, spaces
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.architectures.models import named_model
+from edgefront.core.architectures.neighbourhood import space_around
+from edgefront.core.architectures.space import SearchSpace
 from edgefront.core.search.population_shapes import PopulationShapes
-from edgefront.core.spaces.catalogue import BERT, HYBRID, LFM, LLAMA, LTS_GPT2, PAR_32, SRUPP, spaces
-from edgefront.core.spaces.models import named_model
-from edgefront.core.spaces.neighbourhood import space_around
-from edgefront.core.spaces.space import SearchSpace
 
 pytestmark = pytest.mark.slow
 

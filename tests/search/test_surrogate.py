@@ -17,19 +17,19 @@ import numpy as np
 import pytest
 from replayed_device import QUICK, SPACE, Device, Run, perplexity, search
 
-from edgefront.core.cost.costs import costs
-from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import InvalidInput
-from edgefront.core.pareto.baseline import reference
-from edgefront.core.pareto.frontier import hypervolume
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.catalogue import LTS_GPT2, spaces
+from edgefront.core.architectures.cost.costs import costs
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.architectures.space import SearchSpace
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.units import MIB
 from edgefront.core.search.interface import AUDIT, PREDICTED, SPREAD, Context, Snapshot, objectives
+from edgefront.core.search.pareto.baseline import reference
+from edgefront.core.search.pareto.frontier import hypervolume
 from edgefront.core.search.problem import Problem
 from edgefront.core.search.registry import make
 from edgefront.core.search.surrogate import Surrogate
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.catalogue import LTS_GPT2, spaces
-from edgefront.core.spaces.space import SearchSpace
-from edgefront.core.units import MIB
 
 pytestmark = pytest.mark.slow
 

@@ -13,6 +13,12 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LatencySamples, LaunchResult, PeakMemory
+from edgefront.core.schemas.agent import (
+    LaunchReport,
+    ReportReceipt,
+    ReportRequest,
+)
+from edgefront.core.schemas.jobs import AlgorithmRequest, JobRequest, TargetRequest
 from edgefront.core.services.measuring import leases, reports
 from edgefront.core.services.measuring.leases import GrantedLease, LeasedItem
 from edgefront.core.services.measuring.queries import reported
@@ -20,12 +26,6 @@ from edgefront.core.services.measuring.result_processing import process
 from edgefront.core.services.sweep import PARTS
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Base, Candidate, Device, Job, Launch, Measurement, Target
-from edgefront.core.wire.agent import (
-    LaunchReport,
-    ReportReceipt,
-    ReportRequest,
-)
-from edgefront.core.wire.jobs import AlgorithmRequest, JobRequest, TargetRequest
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 ARCHITECTURE = {

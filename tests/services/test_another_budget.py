@@ -12,15 +12,15 @@ from simulated_agent import CLASS, SimulatedAgent, by_work
 from simulated_service import Service
 from sqlalchemy import select, update
 
-from edgefront.core.cost.shapes import Shapes
+from edgefront.core.architectures.catalogue import space
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.architectures.space import Genome
 from edgefront.core.quality.shipped import law_named
+from edgefront.core.schemas.jobs import JobRequest, JobView, Limits, TrainingBudget
 from edgefront.core.search.population_shapes import PopulationShapes
 from edgefront.core.services.jobs import recommendation
 from edgefront.core.services.quality.expected import perplexities
-from edgefront.core.spaces.catalogue import space
-from edgefront.core.spaces.space import Genome
 from edgefront.core.store.tables import Candidate
-from edgefront.core.wire.jobs import JobRequest, JobView, Limits, TrainingBudget
 
 pytestmark = [pytest.mark.slow, ON_SQLITE]
 

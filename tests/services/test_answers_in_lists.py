@@ -9,10 +9,10 @@ from simulated_agent import CLASS, SimulatedAgent
 from simulated_service import Service, request
 from sqlalchemy import delete
 
+from edgefront.core.schemas.jobs import JobRequest, JobView
 from edgefront.core.services.jobs import job_views
 from edgefront.core.services.jobs import lifecycle as jobs
 from edgefront.core.store.tables import Evaluation
-from edgefront.core.wire.jobs import JobRequest, JobView
 
 pytestmark = ON_SQLITE
 

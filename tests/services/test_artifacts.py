@@ -20,18 +20,18 @@ from simulated_agent import SimulatedAgent, principal
 from simulated_service import Service, request
 from sqlalchemy import func, select
 
-from edgefront.core.errors import InvalidInput, NotFound, TooLarge, Unavailable
-from edgefront.core.files import whole_file
-from edgefront.core.graph import export
-from edgefront.core.graph.model_file import MODES, NUMBERS, ModelFormat
-from edgefront.core.graph.state import GraphOptions
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.errors import InvalidInput, NotFound, TooLarge, Unavailable
+from edgefront.core.common.files import whole_file
+from edgefront.core.model_files import export
+from edgefront.core.model_files.model_file import MODES, NUMBERS, ModelFormat
+from edgefront.core.model_files.state import GraphOptions
+from edgefront.core.schemas.candidates import CandidateView
 from edgefront.core.services.jobs import model_files as artifacts
 from edgefront.core.services.jobs.candidates import list_candidates
 from edgefront.core.services.jobs.model_files import artifact_for
-from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Artifact
-from edgefront.core.wire.candidates import CandidateView
 
 
 @pytest.fixture

@@ -17,9 +17,12 @@ from hypothesis import strategies as st
 from simulated_agent import SimulatedAgent, by_size, failing
 from simulated_service import Service, request
 
-from edgefront.core.errors import InvalidInput, NotFound
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.errors import InvalidInput, NotFound
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
+from edgefront.core.schemas.candidates import GROUPS, CandidateView, Group
+from edgefront.core.schemas.jobs import JobView, Limits
 from edgefront.core.services import cursor as cursors
 from edgefront.core.services.jobs.candidates import (
     EXPORT_COLUMNS,
@@ -32,10 +35,7 @@ from edgefront.core.services.jobs.candidates import (
     list_launches,
 )
 from edgefront.core.services.jobs.resolved import BASELINE_LAUNCHES
-from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.database import Database
-from edgefront.core.wire.candidates import GROUPS, CandidateView, Group
-from edgefront.core.wire.jobs import JobView, Limits
 
 
 @pytest.fixture

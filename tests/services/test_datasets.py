@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.data.prepared.planning import Preparation
 from edgefront.core.data.prepared.preparation import prepare
-from edgefront.core.errors import InvalidInput
-from edgefront.core.recipes.papers import recipe
 from edgefront.core.services.trainings.datasets import check_dataset
+from edgefront.core.training.recipes.papers import recipe
 
 
 def test_a_recipe_of_pieces_takes_no_words_of_the_same_text(tmp_path: Path) -> None:

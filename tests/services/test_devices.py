@@ -11,16 +11,16 @@ import pytest
 from concurrency import at_once
 from lease_world import START, World, facts
 
-from edgefront.core.errors import Conflict, Forbidden, Gone, NotFound, Unauthenticated
+from edgefront.core.common.errors import Conflict, Forbidden, Gone, NotFound, Unauthenticated
 from edgefront.core.measurement.plausible import CORE_GFLOPS
+from edgefront.core.schemas.agent import PROTOCOL_VERSION, EnrolRequest, EnrolResponse
+from edgefront.core.schemas.service import EnrolmentTokenRequest, ReenrolRequest
 from edgefront.core.services.access import keys
 from edgefront.core.services.access import queries as access
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet import devices
 from edgefront.core.services.measuring import leases
 from edgefront.core.store.tables import ApiKey, Device
-from edgefront.core.wire.agent import PROTOCOL_VERSION, EnrolRequest, EnrolResponse
-from edgefront.core.wire.service import EnrolmentTokenRequest, ReenrolRequest
 from edgefront.embedded.service import DEVICE, EmbeddedService
 
 ROOT = Principal("key_r", "root", "root", "admin")

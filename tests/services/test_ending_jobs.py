@@ -11,7 +11,7 @@ from simulated_agent import SimulatedAgent, by_size
 from simulated_service import Service, request
 from sqlalchemy import select
 
-from edgefront.core.errors import Conflict, NotFound
+from edgefront.core.common.errors import Conflict, NotFound
 from edgefront.core.services.jobs.resolved import BASELINE_LAUNCHES
 from edgefront.core.services.measuring import leases
 from edgefront.core.store.tables import (

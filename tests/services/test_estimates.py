@@ -9,12 +9,12 @@ from simulated_agent import CLASS, SimulatedAgent, by_work
 from simulated_service import SMALL, Service, request
 from sqlalchemy import select
 
-from edgefront.core.errors import EdgefrontError
+from edgefront.core.common.errors import EdgefrontError
+from edgefront.core.schemas.jobs import JobRequest
+from edgefront.core.schemas.predictions import JobEstimate
 from edgefront.core.services.prediction.estimates import estimate
 from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.store.tables import Event, Job
-from edgefront.core.wire.jobs import JobRequest
-from edgefront.core.wire.predictions import JobEstimate
 
 
 def ask(service: Service, asked: JobRequest) -> JobEstimate:

@@ -9,10 +9,10 @@ from simulated_agent import CLASS, SimulatedAgent, by_size
 from simulated_service import Service, request
 from sqlalchemy import select
 
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.catalogue import space, spaces
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.catalogue import space, spaces
+from edgefront.core.schemas.jobs import JobView
 from edgefront.core.store.tables import Candidate, Target
-from edgefront.core.wire.jobs import JobView
 
 pytestmark = pytest.mark.slow
 

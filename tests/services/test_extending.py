@@ -10,13 +10,13 @@ from simulated_agent import CLASS, SimulatedAgent, by_work
 from simulated_service import Service, request
 from sqlalchemy import select
 
-from edgefront.core.errors import Conflict, InvalidInput, NotFound
+from edgefront.core.common.errors import Conflict, InvalidInput, NotFound
+from edgefront.core.schemas.jobs import AddedTargetRequest, JobRequest, JobView
 from edgefront.core.services.jobs import recommendation
 from edgefront.core.services.jobs.frontier import frontier_view
 from edgefront.core.services.jobs.lifecycle import extend_job
 from edgefront.core.services.jobs.resolved import SearchPlan
 from edgefront.core.store.tables import Candidate, Target
-from edgefront.core.wire.jobs import AddedTargetRequest, JobRequest, JobView
 
 pytestmark = pytest.mark.slow
 

@@ -15,15 +15,15 @@ from job_rows import evaluation
 from sqlalchemy import event, select
 
 from edgefront.core.measurement.statistics import LaunchVariance
-from edgefront.core.pareto.baseline import Baseline
-from edgefront.core.pareto.frontier import hypervolume
+from edgefront.core.schemas.jobs import Limits
+from edgefront.core.search.pareto.baseline import Baseline
+from edgefront.core.search.pareto.frontier import hypervolume
 from edgefront.core.services import event_log
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.jobs.comparison import summary_of
 from edgefront.core.services.jobs.frontier import Finding, frontier_view, update_frontier
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Job, Measurement, Target
-from edgefront.core.wire.jobs import Limits
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 USER = Principal("key_1", "ann", "ann", "user")

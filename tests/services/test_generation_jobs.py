@@ -13,18 +13,18 @@ from simulated_agent import CLASS, SimulatedAgent, by_generation
 from simulated_service import SMALL, Service
 from sqlalchemy import select
 
-from edgefront.core.errors import InvalidInput
+from edgefront.core.architectures.catalogue import space
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import GenerationSamples, LaunchResult
+from edgefront.core.schemas.agent import DeviceFacts
+from edgefront.core.schemas.jobs import JobRequest, Limits
 from edgefront.core.services.fleet import devices
 from edgefront.core.services.jobs.candidates import CandidateFilter, export_rows, list_candidates
 from edgefront.core.services.jobs.frontier import frontier_view
 from edgefront.core.services.measuring.plausibility import refusals
-from edgefront.core.spaces.catalogue import space
 from edgefront.core.store.tables import Candidate, Measurement
-from edgefront.core.wire.agent import DeviceFacts
-from edgefront.core.wire.jobs import JobRequest, Limits
 
 GENERATE = {"mode": "generate", "sequence_length": 64, "new_tokens": 16}
 PROTOCOL = MeasurementProtocol.model_validate(GENERATE)

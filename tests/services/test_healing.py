@@ -10,14 +10,14 @@ import pytest
 from simulated_pool import ARCHITECTURE, Pool, asked, settings_for
 from sqlalchemy import select
 
-from edgefront.core.errors import InvalidInput
-from edgefront.core.evaluation.model_card import forbids_derivatives
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.services.trainings.claims import Outcome, Report, Score
 from edgefront.core.services.trainings.views import about
-from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Evaluation, Training
+from edgefront.core.training.evaluation.model_card import forbids_derivatives
 from edgefront.core.training.run_folder import with_vocabulary
 
 CHILD = ARCHITECTURE | {"blocks": [{"kind": "attention", "n_head": 1, "d_head": 8}]}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from edgefront.core.errors import Forbidden, InvalidInput, NotFound
+from edgefront.core.common.errors import Forbidden, InvalidInput, NotFound
 from edgefront.core.services.access.identifiers import find
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.store.database import Database

@@ -16,11 +16,14 @@ from simulated_agent import CLASS, SimulatedAgent, by_size
 from simulated_service import Service
 from sqlalchemy import select
 
-from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import InvalidInput
-from edgefront.core.evaluation.given_model import model_files
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.quality.cut_law import CutLaw
+from edgefront.core.schemas.jobs import JobRequest
+from edgefront.core.schemas.predictions import PredictionRequest
+from edgefront.core.schemas.trainings import TrainingRequest, TrainingView
 from edgefront.core.services.jobs import recommendation
 from edgefront.core.services.jobs.resolve import resolve
 from edgefront.core.services.model_imports import begin_import, import_model
@@ -30,11 +33,8 @@ from edgefront.core.services.quality import laws
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings import lifecycle as trainings
 from edgefront.core.services.trainings.plan import chosen_for
-from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.tables import Candidate, Job, OwnerLaw
-from edgefront.core.wire.jobs import JobRequest
-from edgefront.core.wire.predictions import PredictionRequest
-from edgefront.core.wire.trainings import TrainingRequest, TrainingView
+from edgefront.core.training.evaluation.given_model import model_files
 
 LAYER = [
     {"kind": "attention", "n_head": 4, "n_kv_head": 2, "d_head": 32, "bias": "none"},

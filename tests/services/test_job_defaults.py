@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from edgefront.core.cost.costs import costs
+from edgefront.core.architectures.catalogue import space
+from edgefront.core.architectures.cost.costs import costs
+from edgefront.core.schemas.jobs import JobRequest
 from edgefront.core.services.jobs.resolve import with_defaults
-from edgefront.core.spaces.catalogue import space
-from edgefront.core.wire.jobs import JobRequest
 
 
 def depths(*limits: dict[str, float], **changes: Any) -> tuple[int, ...] | None:

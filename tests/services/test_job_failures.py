@@ -8,12 +8,12 @@ from simulated_agent import CLASS, SimulatedAgent, by_size, failing, principal
 from simulated_service import Service, advance_target, request
 from sqlalchemy import select
 
+from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.services.jobs.resolved import BASELINE_LAUNCHES
 from edgefront.core.services.measuring import leases
 from edgefront.core.services.search.advance import stalled
-from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.tables import Launch
 
 

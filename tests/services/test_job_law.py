@@ -12,17 +12,17 @@ from simulated_service import SMALL, Service
 from simulated_trainings import BASE, Trainings
 from sqlalchemy import select
 
-from edgefront.core.errors import InvalidInput, NotFound
-from edgefront.core.proxies.score import score_by
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.errors import InvalidInput, NotFound
 from edgefront.core.quality.covariance import Posterior
+from edgefront.core.schemas.jobs import JobRequest, JobView
+from edgefront.core.schemas.service import JobLawView
 from edgefront.core.services.jobs import job_views, law, recommendation
 from edgefront.core.services.prediction.estimates import estimate
 from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.quality import laws
-from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.tables import Candidate, Job, OwnerLaw, Target
-from edgefront.core.wire.jobs import JobRequest, JobView
-from edgefront.core.wire.service import JobLawView
+from edgefront.core.training.proxies.score import score_by
 
 pytestmark = pytest.mark.slow
 

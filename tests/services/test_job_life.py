@@ -11,8 +11,10 @@ from simulated_agent import SimulatedAgent, by_size
 from simulated_service import Service, advance_target, request
 from sqlalchemy import select
 
+from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
+from edgefront.core.schemas.jobs import Limits
 from edgefront.core.services import event_log
 from edgefront.core.services.jobs.resolved import resolved
 from edgefront.core.services.quality import laws
@@ -20,9 +22,7 @@ from edgefront.core.services.search import snapshots
 from edgefront.core.services.search.advance import advance, store
 from edgefront.core.services.search.computing import ComputeStep
 from edgefront.core.services.stored import JOB_REQUEST
-from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.tables import Candidate, Generation, Job, Measurement, Target
-from edgefront.core.wire.jobs import Limits
 
 
 def digests(service: Service, job_id: str) -> list[tuple[int, str, str]]:

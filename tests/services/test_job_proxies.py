@@ -19,16 +19,16 @@ from simulated_pool import prepare
 from simulated_service import Service, request
 from sqlalchemy import delete, func, select, update
 
-from edgefront.core.errors import InvalidInput
-from edgefront.core.proxies.registry import ProxySettings, proxies
-from edgefront.core.proxies.score import score
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.schemas.jobs import JobRequest, JobView, ProxyName, ProxyTrust
 from edgefront.core.services import work
 from edgefront.core.services.jobs.frontier import frontier_view
 from edgefront.core.services.quality import scoring
 from edgefront.core.services.settings import DatabaseSettings, ScoringSettings, Settings
-from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.tables import Generation, ProxyScore, ProxyWait, WorkItem
-from edgefront.core.wire.jobs import JobRequest, JobView, ProxyName, ProxyTrust
+from edgefront.core.training.proxies.registry import ProxySettings, proxies
+from edgefront.core.training.proxies.score import score
 from edgefront.workers.app import sweep_once
 from edgefront.workers.scoring.child import answer
 from edgefront.workers.scoring.scoring import Child

@@ -13,7 +13,10 @@ from simulated_agent import CLASS, SimulatedAgent, by_size, facts, principal
 from simulated_service import Service, request
 from sqlalchemy import select
 
-from edgefront.core.errors import Conflict, Forbidden, InvalidInput, NotFound
+from edgefront.core.architectures.catalogue import expressible, expressible_spaces, spaces
+from edgefront.core.architectures.gguf import gguf_fault
+from edgefront.core.common.errors import Conflict, Forbidden, InvalidInput, NotFound
+from edgefront.core.schemas.agent import RuntimeFacts
 from edgefront.core.search.interface import Proposal
 from edgefront.core.search.registry import RandomSearch
 from edgefront.core.services.access.keys import Principal
@@ -21,8 +24,6 @@ from edgefront.core.services.fleet.capability import without
 from edgefront.core.services.jobs import candidates, frontier
 from edgefront.core.services.jobs import lifecycle as jobs
 from edgefront.core.services.measuring import leases
-from edgefront.core.spaces.catalogue import expressible, expressible_spaces, spaces
-from edgefront.core.spaces.gguf import gguf_fault
 from edgefront.core.store.tables import (
     Candidate,
     Device,
@@ -30,7 +31,6 @@ from edgefront.core.store.tables import (
     Job,
     Target,
 )
-from edgefront.core.wire.agent import RuntimeFacts
 
 
 @ON_SQLITE

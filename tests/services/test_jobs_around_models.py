@@ -9,15 +9,15 @@ from simulated_agent import CLASS, SimulatedAgent, by_size
 from simulated_service import Service
 from sqlalchemy import select
 
-from edgefront.core.errors import InvalidInput, SpaceError
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.models import named_model
+from edgefront.core.common.errors import InvalidInput, SpaceError
+from edgefront.core.schemas.jobs import JobRequest
 from edgefront.core.services.jobs import recommendation
 from edgefront.core.services.jobs.frontier import frontier_view
 from edgefront.core.services.jobs.resolve import resolve, with_defaults
 from edgefront.core.services.spaces import space_of
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.models import named_model
 from edgefront.core.store.tables import Candidate
-from edgefront.core.wire.jobs import JobRequest
 
 SMOL = named_model("smollm2-135m").architecture
 _LAYER = [{"kind": "attention", "n_head": 3, "n_kv_head": 1, "bias": "none"}, {**SMOL.canonical["blocks"][1]}]

@@ -9,7 +9,7 @@ import pytest
 from lease_world import START, World
 from sqlalchemy import text
 
-from edgefront.core.errors import Conflict, Forbidden, Gone, InvalidInput, NotFound, Unauthenticated
+from edgefront.core.common.errors import Conflict, Forbidden, Gone, InvalidInput, NotFound, Unauthenticated
 from edgefront.core.services.access import keys
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.store.tables import Device

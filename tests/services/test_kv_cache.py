@@ -9,13 +9,13 @@ from databases import ON_SQLITE
 from simulated_agent import CLASS, SimulatedAgent, by_size, llama_cpp_facts
 from simulated_service import Service, request
 
+from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.schemas.jobs import JobRequest
 from edgefront.core.services.fleet.capability import can_run
 from edgefront.core.services.jobs.frontier import frontier_view
 from edgefront.core.services.prediction import comparing
 from edgefront.core.services.prediction.fits import Fits
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.wire.jobs import JobRequest
 
 CACHES = ("f32", "f16", "q8_0", "q4_0")
 

@@ -14,13 +14,13 @@ from simulated_service import SMALL, Service
 from simulated_trainings import BASE, Trainings, perplexity_of
 from sqlalchemy import delete, select, update
 
-from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import NotFound
+from edgefront.core.architectures.catalogue import space
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.common.errors import NotFound
+from edgefront.core.common.states import WorkKind
 from edgefront.core.quality.shipped import NAMES
 from edgefront.core.quality.stored import from_json, summary
 from edgefront.core.services.quality import laws, learning
-from edgefront.core.spaces.catalogue import space
-from edgefront.core.states import WorkKind
 from edgefront.core.store.tables import Evaluation, OwnerLaw, Training, WorkItem
 
 pytestmark = pytest.mark.slow

@@ -22,7 +22,7 @@ from lease_world import World, crashed, done, out_of_memory
 from sqlalchemy import select, text
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import Conflict, EdgefrontError, Gone
+from edgefront.core.common.errors import Conflict, EdgefrontError, Gone
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.services.measuring.leases import GrantedLease, LeasedItem
 from edgefront.core.store.database import Database

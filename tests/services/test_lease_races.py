@@ -13,15 +13,15 @@ from concurrency import at_once
 from lease_world import World, crashed, done, unsupported
 from sqlalchemy import text
 
-from edgefront.core.errors import Conflict, Gone
+from edgefront.core.common.errors import Conflict, Gone
+from edgefront.core.common.states import LIVE_LAUNCHES
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.schemas.agent import LaunchReport, ReportRequest
 from edgefront.core.services.access import keys
 from edgefront.core.services.fleet import devices
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.measuring import leases, reports
-from edgefront.core.states import LIVE_LAUNCHES
 from edgefront.core.store.tables import Candidate, Device, Event, Launch, Lease, Target
-from edgefront.core.wire.agent import LaunchReport, ReportRequest
 
 
 def test_claimers_never_share_a_launch(world: World) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from lease_world import CLASS_KEY, World, done
 
-from edgefront.core.errors import Conflict, Gone, NotFound
+from edgefront.core.common.errors import Conflict, Gone, NotFound
+from edgefront.core.common.states import DeviceState
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.measuring import leases
 from edgefront.core.services.measuring.queries.leases import wanted_keys
-from edgefront.core.states import DeviceState
 from edgefront.core.store.tables import Device
 
 

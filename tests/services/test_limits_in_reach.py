@@ -10,19 +10,19 @@ from databases import ON_SQLITE
 from simulated_agent import CLASS, SimulatedAgent, by_size
 from simulated_service import SMALL, Service, request
 
-from edgefront.core.cost.costs import costs
-from edgefront.core.errors import InvalidInput
+from edgefront.core.architectures.catalogue import space, spaces
+from edgefront.core.architectures.cost.costs import costs
+from edgefront.core.architectures.space import SearchSpace
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.units import MB
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.schemas.jobs import AddedTargetRequest, JobRequest, Limits
 from edgefront.core.search.proposals import smallest
 from edgefront.core.services.jobs.lifecycle import extend_job
 from edgefront.core.services.jobs.resolve import resolve
 from edgefront.core.services.prediction.estimates import estimate
 from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.prediction.limits import check_limits
-from edgefront.core.spaces.catalogue import space, spaces
-from edgefront.core.spaces.space import SearchSpace
-from edgefront.core.units import MB
-from edgefront.core.wire.jobs import AddedTargetRequest, JobRequest, Limits
 
 
 def limited(**limits: float) -> JobRequest:

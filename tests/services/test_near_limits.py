@@ -11,14 +11,14 @@ from simulated_agent import CLASS, SimulatedAgent, by_generation, by_work, done,
 from simulated_service import Service
 from sqlalchemy import select
 
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.catalogue import space
+from edgefront.core.common.units import rounded
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
+from edgefront.core.schemas.jobs import JobRequest
 from edgefront.core.services.jobs import job_views
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.catalogue import space
 from edgefront.core.store.tables import Candidate
-from edgefront.core.units import rounded
-from edgefront.core.wire.jobs import JobRequest
 
 SPACE = {"name": "lts-gpt2", "narrow": {"n_layer": {"max": 6}, "d_model": [256], "d_inner": {"max": 1024}}}
 

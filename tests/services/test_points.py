@@ -13,7 +13,10 @@ from simulated_agent import SimulatedAgent, by_size
 from simulated_service import Service, request
 from sqlalchemy import event
 
-from edgefront.core.errors import NotFound
+from edgefront.core.common.errors import NotFound
+from edgefront.core.schemas.candidates import CandidateView
+from edgefront.core.schemas.jobs import JobView
+from edgefront.core.schemas.points import PointsHeader, decode, encode
 from edgefront.core.services.jobs import points
 from edgefront.core.services.jobs.candidates import CandidateFilter, PageRequest, list_candidates
 from edgefront.core.services.jobs.points import Zoom
@@ -21,9 +24,6 @@ from edgefront.core.services.jobs.queries import candidates as rows
 from edgefront.core.services.jobs.queries import frontier as frontier_rows
 from edgefront.core.services.trainings.queries import trainings
 from edgefront.core.store.tables import Candidate, new_id
-from edgefront.core.wire.candidates import CandidateView
-from edgefront.core.wire.jobs import JobView
-from edgefront.core.wire.points import PointsHeader, decode, encode
 
 MANY = 4000
 

@@ -9,14 +9,14 @@ from databases import ON_SQLITE
 from simulated_agent import CLASS, SimulatedAgent, by_work
 from simulated_service import Service, request
 
-from edgefront.core.errors import ArchitectureError, Conflict, InvalidInput, NotFound
-from edgefront.core.prediction.latency import LatencyPredictor
+from edgefront.core.architectures.catalogue import space
+from edgefront.core.common.errors import ArchitectureError, Conflict, InvalidInput, NotFound
+from edgefront.core.measurement.prediction.latency import LatencyPredictor
+from edgefront.core.schemas.predictions import PredictionRequest, PredictionsView
 from edgefront.core.services.prediction.estimates import estimate
 from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.prediction.predictions import predict
 from edgefront.core.services.search import device_data
-from edgefront.core.spaces.catalogue import space
-from edgefront.core.wire.predictions import PredictionRequest, PredictionsView
 
 STOCK = space("lts-gpt2").baselines([2])[0]
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from edgefront.core.proxies.law_study import judge
-from edgefront.core.proxies.registry import proxies
-from edgefront.core.proxies.study import slices_of
-from edgefront.core.proxies.table import architecture_of, number_in, quality_of, read_table, value_of, where
+from edgefront.core.architectures.catalogue import spaces
 from edgefront.core.services.quality.trust import PUBLISHED, live_of, trust
-from edgefront.core.spaces.catalogue import spaces
+from edgefront.core.training.proxies.law_study import judge
+from edgefront.core.training.proxies.registry import proxies
+from edgefront.core.training.proxies.study import slices_of
+from edgefront.core.training.proxies.table import architecture_of, number_in, quality_of, read_table, value_of, where
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "lts_trained_wt103.jsonl"
 TABLES = {"lts-gpt2": "random_GPT2_wt103", "lts-transformer-xl": "random_TransXL_wt103"}

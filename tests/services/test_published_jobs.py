@@ -11,23 +11,23 @@ from simulated_agent import CLASS, SimulatedAgent, by_generation, facts, llama_c
 from simulated_service import Service
 from sqlalchemy import select
 
-from edgefront.core.errors import InvalidInput, SpaceError
+from edgefront.client.requests.jobs import target
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.models.published import described_models
+from edgefront.core.architectures.published import PERMISSIVE_LICENCES, published_models
+from edgefront.core.architectures.published_space import Filter, PublishedSpace, published_space
+from edgefront.core.common.errors import InvalidInput, SpaceError
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
-from edgefront.core.published import PERMISSIVE_LICENCES, published_models
+from edgefront.core.schemas.jobs import JobRequest, JobView, Limits
+from edgefront.core.schemas.published import Variants
+from edgefront.core.schemas.recommendations import ChoiceView
 from edgefront.core.services.jobs import choices
 from edgefront.core.services.jobs.resolve import resolve
 from edgefront.core.services.prediction.estimates import estimate
 from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.spaces import space_of
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.models.published import described_models
-from edgefront.core.spaces.published import Filter, PublishedSpace, published_space
 from edgefront.core.store.tables import Candidate
-from edgefront.core.wire.jobs import JobRequest, JobView, Limits
-from edgefront.core.wire.published import Variants
-from edgefront.core.wire.recommendations import ChoiceView
-from edgefront.requests.jobs import target
 
 SCORE = "obsscaling_base:HellaSwag"
 GENERATION = {"mode": "generate", "sequence_length": 64, "new_tokens": 8}

@@ -14,20 +14,20 @@ from simulated_agent import CLASS, SimulatedAgent, done, facts, principal
 from simulated_service import SMALL, Service
 from sqlalchemy import select, update
 
-from edgefront.core.errors import InvalidInput, NotFound
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.errors import InvalidInput, NotFound
+from edgefront.core.common.units import MB
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
+from edgefront.core.schemas.agent import RuntimeFacts
+from edgefront.core.schemas.jobs import JobRequest, Limits
 from edgefront.core.services.jobs import recommendation
 from edgefront.core.services.prediction.estimates import estimate
 from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.quality.expected import law_note
 from edgefront.core.services.quality.laws import law_of_request
-from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.tables import Candidate
-from edgefront.core.units import MB
-from edgefront.core.wire.agent import RuntimeFacts
-from edgefront.core.wire.jobs import JobRequest, Limits
 
 pytestmark = pytest.mark.slow
 

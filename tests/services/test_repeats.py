@@ -7,13 +7,13 @@ from databases import ON_SQLITE
 from lease_world import World, crashed, done, out_of_memory
 from sqlalchemy.orm import Session
 
+from edgefront.core.common.states import Purpose
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.services.jobs.progress import due
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.measuring.reports import MAX_ATTEMPTS
 from edgefront.core.services.measuring.result_processing import MAX_INFEASIBLE, MAX_REPEATED
 from edgefront.core.services.search.proposing import missing_launches
-from edgefront.core.states import Purpose
 from edgefront.core.store.tables import Candidate, Launch, Measurement, Target
 
 LIMIT_MS = 40.0

@@ -6,7 +6,7 @@ import pytest
 from databases import ON_SQLITE
 from lease_world import World, crashed, done, out_of_memory, unsupported
 
-from edgefront.core.errors import InvalidInput
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.services import tasks
 from edgefront.core.store.tables import Candidate, Device, Event, Launch, Measurement, Target
 

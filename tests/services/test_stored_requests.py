@@ -11,7 +11,7 @@ from simulated_agent import SimulatedAgent
 from simulated_service import Service, request
 from sqlalchemy import update
 
-from edgefront.core.errors import InvalidInput
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.services.jobs import lifecycle
 from edgefront.core.services.jobs.frontier import frontier_view
 from edgefront.core.services.stored import JOB_REQUEST

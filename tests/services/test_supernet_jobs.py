@@ -13,8 +13,10 @@ from simulated_agent import CLASS, SimulatedAgent
 from simulated_service import Service
 from sqlalchemy import select
 
+from edgefront.core.common.errors import Conflict, InvalidInput
 from edgefront.core.data.prepared.preparation import Preparation, prepare
-from edgefront.core.errors import Conflict, InvalidInput
+from edgefront.core.schemas.jobs import JobRequest, JobView
+from edgefront.core.search.supernet_settings import SUMMARY
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.tasks import TRAIN
 from edgefront.core.services.trainings import claims as training_claims
@@ -24,10 +26,8 @@ from edgefront.core.services.trainings.datasets import find_dataset
 from edgefront.core.services.trainings.queries import trainings as rows
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Training
-from edgefront.core.supernet.run import run
-from edgefront.core.supernet.settings import SUMMARY
 from edgefront.core.training.run_folder import EXIT_DONE, RESULT, RunSpec
-from edgefront.core.wire.jobs import JobRequest, JobView
+from edgefront.core.training.supernet.run import run
 from edgefront.workers.app import sweep_once
 
 DATA = "text.txt"

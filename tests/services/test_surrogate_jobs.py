@@ -10,18 +10,18 @@ from simulated_agent import CLASS, SimulatedAgent, by_work, done
 from simulated_service import SMALL, Service
 from sqlalchemy import select
 
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.catalogue import space
+from edgefront.core.common.units import MB
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
+from edgefront.core.schemas.jobs import JobRequest
 from edgefront.core.services import event_log
 from edgefront.core.services.jobs import recommendation
 from edgefront.core.services.search import device_data, snapshots
 from edgefront.core.services.search.advance import advance
 from edgefront.core.services.search.computing import ComputeStep
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.catalogue import space
 from edgefront.core.store.tables import Candidate, Generation, Target
-from edgefront.core.units import MB
-from edgefront.core.wire.jobs import JobRequest
 
 pytestmark = pytest.mark.slow
 

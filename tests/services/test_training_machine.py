@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from edgefront.core.processes.limits import total_memory_bytes
+from edgefront.core.common.processes.limits import total_memory_bytes
+from edgefront.core.common.units import MIB
 from edgefront.core.services.trainings.machine import system_gpus
-from edgefront.core.units import MIB
 
 LISTED = "".join(
     f"{number}, NVIDIA, GPU-{name}, {size}, 1, 9.0\\n"

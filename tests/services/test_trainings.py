@@ -18,7 +18,9 @@ from simulated_pool import ARCHITECTURE, DATA, Pool, asked, pool_of, prepare, se
 from simulated_service import Service
 from sqlalchemy import select
 
-from edgefront.core.errors import Conflict, EdgefrontError, InvalidInput, NotFound
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.errors import Conflict, EdgefrontError, InvalidInput, NotFound
+from edgefront.core.common.states import LIVE_TRAININGS
 from edgefront.core.services.dispatch import queue_of
 from edgefront.core.services.fleet.overview import overview
 from edgefront.core.services.settings import Settings
@@ -28,8 +30,6 @@ from edgefront.core.services.trainings.claims import Machine, Outcome, Report, S
 from edgefront.core.services.trainings.datasets import check_dataset, find_dataset
 from edgefront.core.services.trainings.plan import evenly
 from edgefront.core.services.trainings.views import about
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.states import LIVE_TRAININGS
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Evaluation, Training
 from edgefront.core.training.run_folder import with_vocabulary

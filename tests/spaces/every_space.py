@@ -8,11 +8,11 @@ from typing import Any
 from hypothesis import reject
 from hypothesis import strategies as st
 
-from edgefront.core.errors import SpaceError
-from edgefront.core.spaces.catalogue import spaces
-from edgefront.core.spaces.gene import ENDS
-from edgefront.core.spaces.layers import LayeredSpace
-from edgefront.core.spaces.space import Genome, SearchSpace
+from edgefront.core.architectures.catalogue import spaces
+from edgefront.core.architectures.gene import ENDS
+from edgefront.core.architectures.layers import LayeredSpace
+from edgefront.core.architectures.space import Genome, SearchSpace
+from edgefront.core.common.errors import SpaceError
 
 SPACES = tuple(spaces().values())
 seeds = st.integers(0, 2**32 - 1)

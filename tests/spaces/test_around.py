@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgefront.core.errors import ArchitectureError, SpaceError
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.models import named_model
-from edgefront.core.spaces.neighbourhood import AUTO, space_around
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.models import named_model
+from edgefront.core.architectures.neighbourhood import AUTO, space_around
+from edgefront.core.common.errors import ArchitectureError, SpaceError
 
 FOUND = {
     "gpt2-small": "llama",

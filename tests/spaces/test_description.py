@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from edgefront.core.errors import ArchitectureError
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import Attention, FeedForward, Identity
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.block import Attention, FeedForward, Identity
+from edgefront.core.common.errors import ArchitectureError
 
 GOLDEN = json.loads((Path(__file__).parent.parent / "golden" / "digests.json").read_text())
 S: dict[str, Any] = {"kind": "attention", "n_head": 4}

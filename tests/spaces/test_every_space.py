@@ -23,11 +23,11 @@ from genomes import Place, blank, crossed, mutated, places
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from edgefront.core.errors import SpaceError
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.catalogue import space, spaces
-from edgefront.core.spaces.gene import Value
-from edgefront.core.spaces.space import Genome, SearchSpace
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.catalogue import space, spaces
+from edgefront.core.architectures.gene import Value
+from edgefront.core.architectures.space import Genome, SearchSpace
+from edgefront.core.common.errors import SpaceError
 
 many = settings(suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from edgefront.core.errors import InvalidInput, NotFound
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.huggingface import from_config, parse_config, read_config, to_config
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.huggingface import from_config, parse_config, read_config, to_config
+from edgefront.core.common.errors import InvalidInput, NotFound
 
 SMOL: dict[str, Any] = {
     "model_type": "llama", "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30,

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from edgefront.core.errors import InvalidInput
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.embeddings_and_head import RotaryPositions
-from edgefront.core.spaces.huggingface import from_config, parse_config, to_config
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.embeddings_and_head import RotaryPositions
+from edgefront.core.architectures.huggingface import from_config, parse_config, to_config
+from edgefront.core.common.errors import InvalidInput
 
 GPT2: dict[str, Any] = {"model_type": "gpt2", "n_embd": 64, "n_head": 4, "n_layer": 2, "vocab_size": 300}
 OPT: dict[str, Any] = {

@@ -7,12 +7,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from edgefront.core.errors import SpaceError
-from edgefront.core.spaces.block import Attention, FeedForward, ShortConv
-from edgefront.core.spaces.catalogue import LFM, LLAMA
-from edgefront.core.spaces.layers import LayeredSpace
-from edgefront.core.spaces.models import named_model
-from edgefront.core.spaces.neighbourhood import space_around
+from edgefront.core.architectures.block import Attention, FeedForward, ShortConv
+from edgefront.core.architectures.catalogue import LFM, LLAMA
+from edgefront.core.architectures.layers import LayeredSpace
+from edgefront.core.architectures.models import named_model
+from edgefront.core.architectures.neighbourhood import space_around
+from edgefront.core.common.errors import SpaceError
 
 DEEP = LLAMA.narrow({"n_layer": {"max": 32}, "n_kv_head": [1, 3, 5], "n_head": [9, 15], "d_inner": {"min": 1024}})
 

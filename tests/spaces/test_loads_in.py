@@ -8,13 +8,13 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from edgefront.core.errors import SpaceError
-from edgefront.core.spaces.catalogue import space, spaces
-from edgefront.core.spaces.gguf import gguf_form
-from edgefront.core.spaces.huggingface import to_config
-from edgefront.core.spaces.models import named_model
-from edgefront.core.spaces.neighbourhood import space_around
-from edgefront.core.spaces.space import LOADS_IN, SearchSpace
+from edgefront.core.architectures.catalogue import space, spaces
+from edgefront.core.architectures.gguf import gguf_form
+from edgefront.core.architectures.huggingface import to_config
+from edgefront.core.architectures.models import named_model
+from edgefront.core.architectures.neighbourhood import space_around
+from edgefront.core.architectures.space import LOADS_IN, SearchSpace
+from edgefront.core.common.errors import SpaceError
 
 WRITERS = {"transformers": to_config, "llamacpp": gguf_form}
 LOADABLE = {"lts-opt": ["transformers"], "llama": ["transformers", "llamacpp"], "lfm": ["transformers", "llamacpp"]}

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from edgefront.core.cost.costs import costs
-from edgefront.core.errors import ArchitectureError, InvalidInput, NotFound
-from edgefront.core.evaluation.given_model import MAX_DESCRIPTION_BYTES, architecture_of
-from edgefront.core.spaces.models import named_model, named_models
+from edgefront.core.architectures.cost.costs import costs
+from edgefront.core.architectures.models import named_model, named_models
+from edgefront.core.common.errors import ArchitectureError, InvalidInput, NotFound
+from edgefront.core.training.evaluation.given_model import MAX_DESCRIPTION_BYTES, architecture_of
 
 
 def test_embeddings_are_scaled_where_the_authors_code_does() -> None:

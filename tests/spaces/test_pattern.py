@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefront.core.errors import ArchitectureError
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.pattern import (
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.pattern import (
     MAX_LETTERS,
     contract,
     expand,
     par_pattern,
 )
+from edgefront.core.common.errors import ArchitectureError
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "patterns.jsonl"
 PUBLISHED = [json.loads(line) for line in GOLDEN.read_text(encoding="utf-8").splitlines()]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from edgefront.core.spaces.catalogue import space, spaces
-from edgefront.core.spaces.space import SearchSpace
-from edgefront.requests.jobs import narrowing
+from edgefront.client.requests.jobs import narrowing
+from edgefront.core.architectures.catalogue import space, spaces
+from edgefront.core.architectures.space import SearchSpace
 
 PAGE = (Path(__file__).parents[2] / "docs" / "spaces.md").read_text(encoding="utf-8")
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line.startswith("| `")]

@@ -12,14 +12,14 @@ from every_space import freed
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefront.core.errors import SpaceError
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import Attention, Block, FeedForward, Srupp
-from edgefront.core.spaces.block_stack import StackSpace
-from edgefront.core.spaces.catalogue import BERT, HYBRID, LTS_TRANSFORMER_XL, PAR_32, SRUPP
-from edgefront.core.spaces.gene import MIN_ATTENTION, MIN_MIXING, MinimumShare
-from edgefront.core.spaces.models import named_model
-from edgefront.core.spaces.pattern import expand, par_pattern
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.block import Attention, Block, FeedForward, Srupp
+from edgefront.core.architectures.block_stack import StackSpace
+from edgefront.core.architectures.catalogue import BERT, HYBRID, LTS_TRANSFORMER_XL, PAR_32, SRUPP
+from edgefront.core.architectures.gene import MIN_ATTENTION, MIN_MIXING, MinimumShare
+from edgefront.core.architectures.models import named_model
+from edgefront.core.architectures.pattern import expand, par_pattern
+from edgefront.core.common.errors import SpaceError
 
 STACKS = [PAR_32, SRUPP, BERT, HYBRID]
 

@@ -14,8 +14,8 @@ from sqlalchemy import Float, bindparam, cast, literal_column, select, text, typ
 from sqlalchemy.exc import DBAPIError, StatementError
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import EdgefrontError, InvalidInput, Unavailable
-from edgefront.core.states import LaunchState
+from edgefront.core.common.errors import EdgefrontError, InvalidInput, Unavailable
+from edgefront.core.common.states import LaunchState
 from edgefront.core.store import clock, outbox
 from edgefront.core.store.database import Database
 from edgefront.core.store.sql import Prepared, any_of, insert_rows, texts, update_rows, write_back

@@ -18,8 +18,8 @@ from concurrency import at_once
 from sqlalchemy import Enum, String, inspect, literal, text, update
 from sqlalchemy.exc import IntegrityError
 
-from edgefront import exits
-from edgefront.core.errors import Conflict
+from edgefront.cli import exits
+from edgefront.core.common.errors import Conflict
 from edgefront.core.store.database import MIGRATIONS, Database
 from edgefront.core.store.tables import Base, Device
 

@@ -11,13 +11,13 @@ import torch
 from synthetic_tasks import Synthetic
 from tiny_supernets import settings
 
-from edgefront.core.errors import InvalidInput
-from edgefront.core.recipes.recipe import Recipe
-from edgefront.core.spaces.pattern import contract, expand
-from edgefront.core.supernet.search import Parts, Schedule, Search
-from edgefront.core.supernet.settings import SearchOutcome, SearchSettings, SupernetResult
-from edgefront.core.supernet.supernet import Supernet
+from edgefront.core.architectures.pattern import contract, expand
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.search.supernet_settings import SearchOutcome, SearchSettings, SupernetResult
 from edgefront.core.training.parametrisation import initialise
+from edgefront.core.training.recipes.recipe import Recipe
+from edgefront.core.training.supernet.search import Parts, Schedule, Search
+from edgefront.core.training.supernet.supernet import Supernet
 
 LR = 1e-2
 LATENCY = {"attention_ms": 2.0, "feed_forward_ms": 1.0, "weight": 0.05}

@@ -6,11 +6,11 @@ import pytest
 import torch
 from tiny_supernets import VOCABULARY, lively, one_hot, settings, tokens
 
-from edgefront.core.errors import InvalidInput
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.nn.context import State
 from edgefront.core.nn.model import LanguageModel
-from edgefront.core.supernet.settings import LatencyTerm
-from edgefront.core.supernet.supernet import Mixture, Supernet
+from edgefront.core.search.supernet_settings import LatencyTerm
+from edgefront.core.training.supernet.supernet import Mixture, Supernet
 
 
 def stack_state(stack: LanguageModel, letters: str, state: State) -> State:

@@ -13,13 +13,12 @@ import pytest
 import torch
 from tiny_supernets import settings
 
+from edgefront.core.common.errors import Diverged, InvalidInput, Unavailable
 from edgefront.core.data.prepared.preparation import Preparation, prepare
-from edgefront.core.errors import Diverged, InvalidInput, Unavailable
-from edgefront.core.recipes.recipe import Recipe
-from edgefront.core.run import run as training_run
-from edgefront.core.supernet.run import run
-from edgefront.core.supernet.search import Search
-from edgefront.core.supernet.settings import SupernetResult
+from edgefront.core.schemas.trainings import TrainingBudget
+from edgefront.core.search.supernet_settings import SupernetResult
+from edgefront.core.training.recipes.recipe import Recipe
+from edgefront.core.training.run import run as training_run
 from edgefront.core.training.run_folder import (
     EXIT_DONE,
     EXIT_INVALID,
@@ -31,7 +30,8 @@ from edgefront.core.training.run_folder import (
     read_metrics,
     read_status,
 )
-from edgefront.core.wire.trainings import TrainingBudget
+from edgefront.core.training.supernet.run import run
+from edgefront.core.training.supernet.search import Search
 
 TINY = {
     "name": "tiny",
@@ -165,7 +165,7 @@ def test_out_of_memory_takes_fewer_rows_at_a_time(data: Path, tmp_path: Path, mo
 
 
 def test_it_is_a_run_like_any_other(data: Path, done: Path, tmp_path: Path) -> None:
-    """By `core.run`, with what that tells of the end."""
+    """By `core.training.run`, with what that tells of the end."""
     (tmp_path / SPEC).write_text(spec(data).model_dump_json())
     assert training_run(tmp_path, Event()) == EXIT_DONE
     assert lines(tmp_path) == lines(done)

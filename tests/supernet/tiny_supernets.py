@@ -7,8 +7,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from edgefront.core.supernet.settings import SupernetSettings
-from edgefront.core.supernet.supernet import Supernet
+from edgefront.core.search.supernet_settings import SupernetSettings
+from edgefront.core.training.supernet.supernet import Supernet
 
 VOCABULARY = 23
 

@@ -1,4 +1,4 @@
-"""Runs of `core.run` in processes of their own, forked from one that has imported what they need.
+"""Runs of `core.training.run` in processes of their own, forked from one that has imported what they need.
 
 Each is the command as it is, with a process, signals, an environment and an exit status of its own. It only finds its
 modules loaded, which takes longer than the runs of these tests do.
@@ -24,7 +24,7 @@ Start = Callable[..., ForkServerProcess]
 def forked_runs() -> Iterator[Start]:
     """What starts a run of a folder: `start(folder, RANK="0")`, or below torchrun `start(folder, torchrun=2)`."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["pytest", "torch.distributed.run", "edgefront.core.run", __name__])
+    context.set_forkserver_preload(["pytest", "torch.distributed.run", "edgefront.core.training.run", __name__])
     started: list[ForkServerProcess] = []
 
     def start(folder: Path, *, torchrun: int = 0, **environment: str) -> ForkServerProcess:
@@ -47,13 +47,13 @@ def _run(folder: Path, torchrun: int, environment: dict[str, str]) -> None:
     with (folder / LOG).open("ab") as log:
         for stream in (1, 2):
             os.dup2(log.fileno(), stream)
-    command = ["-m", "edgefront.core.run", str(folder)]
+    command = ["-m", "edgefront.core.training.run", str(folder)]
     if torchrun:
         from torch.distributed.run import main as launch
 
         launch(["--standalone", "--nproc-per-node", str(torchrun), *command])
         return
-    from edgefront.core.run import main
+    from edgefront.core.training.run import main
 
     sys.argv = command[1:]
     main()

@@ -16,8 +16,8 @@ from tensorboardX.proto.event_pb2 import Event, SessionLog
 from test_loop import folder_with, spec_of
 from torch import Tensor
 
-from edgefront.core.errors import InvalidInput, Unavailable
-from edgefront.core.run import run
+from edgefront.core.common.errors import InvalidInput, Unavailable
+from edgefront.core.schemas.trainings import MetricView
 from edgefront.core.training.checkpoint import (
     MODEL,
     OPTIMIZER,
@@ -27,6 +27,7 @@ from edgefront.core.training.checkpoint import (
     read_model,
     read_optimizer,
 )
+from edgefront.core.training.run import run
 from edgefront.core.training.run_folder import (
     EXIT_DONE,
     EXIT_STOPPED,
@@ -38,7 +39,6 @@ from edgefront.core.training.run_folder import (
     read_metrics,
     read_status,
 )
-from edgefront.core.wire.trainings import MetricView
 
 
 def save(checkpoints: Checkpoints, step: int, best_step: int | None = None) -> dict[str, Tensor]:

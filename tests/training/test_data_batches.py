@@ -11,16 +11,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.data.batches.batch import IGNORED, Batch, Batches
-from edgefront.core.data.batches.batches import Masked, Pairs, Segments, make_batches
+from edgefront.core.data.batches.batches import Masked, Pairs, Segments
 from edgefront.core.data.batches.order import bits, key, shuffled
 from edgefront.core.data.batches.streams import InOrder, Shuffled, Streams
 from edgefront.core.data.prepared.planning import Preparation
 from edgefront.core.data.prepared.preparation import prepare
 from edgefront.core.data.prepared.prepared import Split
 from edgefront.core.data.tokenizers.tokenizers import Tokenizer
-from edgefront.core.errors import InvalidInput
-from edgefront.core.recipes.recipe import Recipe
+from edgefront.core.training.batches import make_batches
+from edgefront.core.training.recipes.recipe import Recipe
 
 SENTENCES = st.lists(st.integers(0, 9), min_size=1, max_size=150).filter(lambda lengths: sum(lengths) > 0)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from edgefront.commands.data import app
-from edgefront.core.errors import InvalidInput, NotFound
+from edgefront.cli.commands.data import app
+from edgefront.core.common.errors import InvalidInput, NotFound
 
 
 @pytest.fixture(autouse=True)

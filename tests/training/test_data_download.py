@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
+from edgefront.core.common.errors import InvalidInput, NotFound, Unavailable
 from edgefront.core.data.prepared.preparation import prepare
 from edgefront.core.data.sources.data_set import DataSet, Published, data_set
 from edgefront.core.data.sources.download import Bounds, download, unpack
-from edgefront.core.errors import InvalidInput, NotFound, Unavailable
 from http_server import QuietHandler, serving
 
 CONTENT = bytes(range(97, 123)) * 40

@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edgefront.core.common.errors import InvalidInput, NotFound, Unavailable
 from edgefront.core.data.prepared import encoding, preparation, prepared
 from edgefront.core.data.prepared.planning import Preparation
 from edgefront.core.data.prepared.preparation import prepare
 from edgefront.core.data.prepared.prepared import MANIFEST, Prepared, Split, find_prepared, open_prepared, prepared_in
 from edgefront.core.data.tokenizers.bpe import Pieces
-from edgefront.core.errors import InvalidInput, NotFound, Unavailable
 
 TEXT = "".join(f"This is line {number}, and — “é漢🙂” — more of it.\n\n" for number in range(300))
 

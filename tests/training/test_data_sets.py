@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from edgefront.core.common.errors import InvalidInput, NotFound
 from edgefront.core.data.prepared.planning import Preparation
 from edgefront.core.data.prepared.preparation import prepare
 from edgefront.core.data.sources.corpus import Shares, standard_library
 from edgefront.core.data.sources.data_set import DataSet, Published, data_set, data_sets
-from edgefront.core.errors import InvalidInput, NotFound
 
 WIKITEXT = Path(__file__).parents[3] / "shared" / "data" / "wikitext"
 

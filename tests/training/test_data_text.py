@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.data.sources import text as reading
 from edgefront.core.data.sources.text import Counts, Part, decoded, documents, json_lines, lines
-from edgefront.core.errors import InvalidInput
 
 TEXT = st.text(st.sampled_from("ab \n\té漢🙂\u3000\r"), max_size=80)
 

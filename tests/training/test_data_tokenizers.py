@@ -10,6 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as HuggingFace
 
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.errors import InvalidInput, NotFound
+from edgefront.core.common.hugging_face import TOKENIZER
 from edgefront.core.data.tokenizers import bpe
 from edgefront.core.data.tokenizers.bpe import MAX_TRAINED_BYTES, SMALLEST, Pieces
 from edgefront.core.data.tokenizers.load import (
@@ -28,11 +31,8 @@ from edgefront.core.data.tokenizers.tokenizers import (
     Tokenizer,
     Words,
 )
-from edgefront.core.errors import InvalidInput, NotFound
-from edgefront.core.evaluation.package import import_gguf
-from edgefront.core.graph.gguf import write_gguf
-from edgefront.core.hugging_face import TOKENIZER
-from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.model_files.gguf import write_gguf
+from edgefront.core.training.evaluation.package import import_gguf
 
 SAMPLE = "the cat sat on the mat\nthe end\n" * 20
 ANY = st.text(max_size=40)

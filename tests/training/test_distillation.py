@@ -18,18 +18,18 @@ from test_loop import assert_nearly_the_same, assert_same_end, losses
 from torch import Tensor
 
 import servers
-from edgefront.core.errors import InvalidInput
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.nn.dropout import Dropout
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load_safetensors
-from edgefront.core.recipes.papers import recipe
-from edgefront.core.recipes.recipe import Distil, Recipe, check_task
-from edgefront.core.run import run
-from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.training import distillation
 from edgefront.core.training.checkpoint import read_model
 from edgefront.core.training.distillation import Teacher, distilled
 from edgefront.core.training.parametrisation import initialise
+from edgefront.core.training.recipes.papers import recipe
+from edgefront.core.training.recipes.recipe import Distil, Recipe, check_task
+from edgefront.core.training.run import run
 from edgefront.core.training.run_folder import (
     CHECKPOINTS,
     EXIT_DONE,

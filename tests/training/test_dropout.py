@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from translators import translator
 
+from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.nn.dropout import Dropout
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import fill
-from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.training.parametrisation import initialise
 
 PAIR = [{"kind": "attention", "n_head": 2}, {"kind": "feed_forward", "d_inner": 24}]

@@ -13,17 +13,17 @@ from test_finetune import squad
 from translators import translator
 from typer.testing import CliRunner
 
-from edgefront.cli import app
+from edgefront.cli.main import app
+from edgefront.core.common.errors import EdgefrontError, InvalidInput
 from edgefront.core.data.prepared.planning import Preparation
 from edgefront.core.data.prepared.preparation import prepare
 from edgefront.core.data.prepared.prepared import Prepared
 from edgefront.core.data.tokenizers.bpe import Pieces
-from edgefront.core.errors import EdgefrontError, InvalidInput
-from edgefront.core.evaluation.package import write_package
-from edgefront.core.evaluation.perplexity import first_token, perplexity
-from edgefront.core.evaluation.translation import bleu, translate
-from edgefront.core.finetune.tasks import Question
-from edgefront.core.recipes.recipe import Evaluation, Recipe
+from edgefront.core.training.evaluation.package import write_package
+from edgefront.core.training.evaluation.perplexity import first_token, perplexity
+from edgefront.core.training.evaluation.translation import bleu, translate
+from edgefront.core.training.finetune.tasks import Question
+from edgefront.core.training.recipes.recipe import Evaluation, Recipe
 
 
 def run(*arguments: object) -> Any:

@@ -15,10 +15,12 @@ from packages import DESCRIPTIONS, lively
 from tokenizers import Tokenizer as HuggingFace
 from tokenizers import models, pre_tokenizers
 
+from edgefront.core.common.errors import Diverged, InvalidInput
 from edgefront.core.data.tokenizers.bpe import Pieces
 from edgefront.core.data.tokenizers.tokenizers import Bytes
-from edgefront.core.errors import Diverged, InvalidInput
-from edgefront.core.finetune.finetune import (
+from edgefront.core.nn.dropout import NO_DROPOUT, Dropout
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.training.finetune.finetune import (
     FineTuning,
     Row,
     Specials,
@@ -34,7 +36,7 @@ from edgefront.core.finetune.finetune import (
     squad_scores,
     with_head,
 )
-from edgefront.core.finetune.tasks import (
+from edgefront.core.training.finetune.tasks import (
     Examples,
     Question,
     _Layout,
@@ -44,8 +46,6 @@ from edgefront.core.finetune.tasks import (
     read_table,
     word_spans,
 )
-from edgefront.core.nn.dropout import NO_DROPOUT, Dropout
-from edgefront.core.nn.model import LanguageModel
 
 WORDS = ["good", "bad", "film", "plot", "actor", "scene", "story", "the", "was", "a", "very", "quite"]
 WORDS += ["rather", "indeed", "name", "answer", "is", "not"]
@@ -180,7 +180,7 @@ def test_pairs_are_laid_out_as_in_bert(tmp_path: Path) -> None:
     found = classify(model, tokenizer, pairs, pairs, FineTuning(epochs=1, rows=2, max_length=8))
     assert set(found.scores) == {"accuracy", "f1", "matthews"}
 
-    from edgefront.core.finetune import tasks
+    from edgefront.core.training.finetune import tasks
 
     cls, sep = tokenizer.special["<cls>"], tokenizer.special["<sep>"]
     for row in tasks._rows(found.model, tokenizer, pairs, {"0": 0, "1": 1}, 8):

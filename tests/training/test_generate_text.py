@@ -14,14 +14,14 @@ from packages import DESCRIPTIONS, lively, package
 from translators import translator
 from typer.testing import CliRunner
 
-from edgefront.cli import app
+from edgefront.cli.main import app
+from edgefront.core.common.errors import Diverged, InvalidInput, NotFound
 from edgefront.core.data.tokenizers.bpe import Pieces
 from edgefront.core.data.tokenizers.tokenizers import Bytes, Characters, Words
-from edgefront.core.errors import Diverged, InvalidInput, NotFound
-from edgefront.core.evaluation.generate import Sampling, TextStream, generate, generate_text
-from edgefront.core.evaluation.package import read_package, write_package
-from edgefront.core.evaluation.translation import beam_search
-from edgefront.core.recipes.recipe import Recipe
+from edgefront.core.training.evaluation.generate import Sampling, TextStream, generate, generate_text
+from edgefront.core.training.evaluation.package import read_package, write_package
+from edgefront.core.training.evaluation.translation import beam_search
+from edgefront.core.training.recipes.recipe import Recipe
 
 GREEDY = Sampling(temperature=0)
 CAUSAL = [name for name in DESCRIPTIONS if name != "bert"]

@@ -18,14 +18,14 @@ from packages import DESCRIPTIONS, lively, package
 from translators import translator
 from typer.testing import CliRunner
 
-from edgefront.cli import app
+from edgefront.cli.main import app
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.data.tokenizers.bpe import Pieces
 from edgefront.core.data.tokenizers.tokenizers import Bytes, Characters, Words
-from edgefront.core.errors import InvalidInput
-from edgefront.core.evaluation.generate import Sampling, generate
-from edgefront.core.evaluation.package import Package, read_package, write_package
-from edgefront.core.evaluation.scoring import TextScorer
-from edgefront.core.recipes.recipe import Recipe
+from edgefront.core.training.evaluation.generate import Sampling, generate
+from edgefront.core.training.evaluation.package import Package, read_package, write_package
+from edgefront.core.training.evaluation.scoring import TextScorer
+from edgefront.core.training.recipes.recipe import Recipe
 
 CAUSAL = [name for name in DESCRIPTIONS if name != "bert"]
 

@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.nn.dropout import Dropout
 from edgefront.core.nn.model import LanguageModel
-from edgefront.core.recipes.papers import recipe
-from edgefront.core.recipes.recipe import Optimizer, Parametrisation
-from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.training.optimizers import make_optimizer, set_learning_rate
 from edgefront.core.training.parametrisation import Scheme, initialise
+from edgefront.core.training.recipes.papers import recipe
+from edgefront.core.training.recipes.recipe import Optimizer, Parametrisation
 
 PAIR = [{"kind": "attention", "n_head": 2}, {"kind": "feed_forward", "d_inner": 128}]
 SRU = [{"kind": "srupp", "d_attn": 32}, {"kind": "sru", "d_proj": 32}, {"kind": "sru"}]

@@ -20,17 +20,17 @@ from forked_runs import Start
 from prepared_text import ALONE, after, prepared_text, trainer
 
 import servers
-from edgefront.core import run
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.errors import Diverged, InvalidInput, Unavailable
 from edgefront.core.data.tokenizers.tokenizers import Bytes
-from edgefront.core.errors import Diverged, InvalidInput, Unavailable
 from edgefront.core.nn.weights import load_safetensors
-from edgefront.core.recipes.recipe import Recipe
-from edgefront.core.run import run as run_here
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.training import loop
+from edgefront.core.schemas.trainings import TrainingBudget
+from edgefront.core.training import loop, run
 from edgefront.core.training.checkpoint import read_model, read_optimizer, read_progress
 from edgefront.core.training.distributed import Ranks
 from edgefront.core.training.loop import SmallerBatch, Trainer
+from edgefront.core.training.recipes.recipe import Recipe
+from edgefront.core.training.run import run as run_here
 from edgefront.core.training.run_folder import (
     CHECKPOINTS,
     EXIT_DONE,
@@ -48,7 +48,6 @@ from edgefront.core.training.run_folder import (
     read_status,
     recipe_of,
 )
-from edgefront.core.wire.trainings import TrainingBudget
 
 DROPOUT = {"embedding": 0.1, "hidden": 0.1, "attention": 0.1, "highway": 0.1, "output": 0.1}
 EMBEDDING = {"vocab_size": 5000}

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
-from edgefront.core.errors import InvalidInput
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.nn.model import LanguageModel
-from edgefront.core.recipes.papers import recipe
-from edgefront.core.recipes.recipe import Optimizer, Schedule
-from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.training.optimizers import Lamb, NvLamb, learning_rate, make_optimizer
 from edgefront.core.training.parametrisation import initialise
+from edgefront.core.training.recipes.papers import recipe
+from edgefront.core.training.recipes.recipe import Optimizer, Schedule
 
 Array = NDArray[np.float64]
 SHAPES = [(5, 3), (7,), (2, 2, 4), (3,)]

@@ -21,20 +21,20 @@ from packages import DESCRIPTIONS, lively, package
 from translators import translator
 from typer.testing import CliRunner
 
-from edgefront.cli import app
+from edgefront.cli.main import app
+from edgefront.core.common.errors import InvalidInput, NotFound
+from edgefront.core.common.number_formats import NumberFormat
 from edgefront.core.data.tokenizers.bpe import Pieces
 from edgefront.core.data.tokenizers.tokenizers import Bytes, Characters, Words
-from edgefront.core.errors import InvalidInput, NotFound
-from edgefront.core.evaluation.model_card import front_matter, licence_in, model_card, task_of
-from edgefront.core.evaluation.package import read_package, write_package
-from edgefront.core.graph.build import build
-from edgefront.core.graph.model_file import file_name, write_model
-from edgefront.core.graph.parameter_values import StoredValues
-from edgefront.core.graph.state import GraphOptions
+from edgefront.core.model_files.build import build
+from edgefront.core.model_files.model_file import file_name, write_model
+from edgefront.core.model_files.parameter_values import StoredValues
+from edgefront.core.model_files.state import GraphOptions
 from edgefront.core.nn.weights import load_safetensors
-from edgefront.core.number_formats import NumberFormat
-from edgefront.core.recipes.papers import recipe
-from edgefront.core.recipes.recipe import Recipe
+from edgefront.core.training.evaluation.model_card import front_matter, licence_in, model_card, task_of
+from edgefront.core.training.evaluation.package import read_package, write_package
+from edgefront.core.training.recipes.papers import recipe
+from edgefront.core.training.recipes.recipe import Recipe
 
 FACTS: dict[str, Any] = {
     "training": "01TRAINING",
@@ -127,8 +127,8 @@ def test_trained_weights_are_those_of_the_builder(name: str, numbers: NumberForm
 def test_onnx_of_a_package_needs_no_torch(tmp_path: Path) -> None:
     found = package(tmp_path / "model")
     program = (
-        "import sys; from pathlib import Path; from edgefront.core.evaluation.package import read_package\n"
-        "from edgefront.core.graph.model_file import write_model\n"
+        "import sys; from pathlib import Path; from edgefront.core.training.evaluation.package import read_package\n"
+        "from edgefront.core.model_files.model_file import write_model\n"
         "found = read_package(sys.argv[1]); found.tokenizer; found.recipe\n"
         "write_model(found.architecture, 'onnx', found.weights, Path(sys.argv[2]))\n"
         "assert 'torch' not in sys.modules"

@@ -13,16 +13,16 @@ import pytest
 import torch
 from prepared_text import prepared_text, trainer
 
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.data.prepared.prepared import open_prepared
-from edgefront.core.errors import InvalidInput
-from edgefront.core.evaluation.cut import cut_between
-from edgefront.core.evaluation.model_card import model_card
-from edgefront.core.evaluation.package import read_package
-from edgefront.core.inherit.parts import part_of, stated
-from edgefront.core.inherit.study import CUTS, StudySettings, inherited_from, study_cuts, write_study
-from edgefront.core.recipes.papers import recipe
-from edgefront.core.run import run
-from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.training.evaluation.cut import cut_between
+from edgefront.core.training.evaluation.model_card import model_card
+from edgefront.core.training.evaluation.package import read_package
+from edgefront.core.training.pruning.parts import part_of, stated
+from edgefront.core.training.pruning.study import CUTS, StudySettings, inherited_from, study_cuts, write_study
+from edgefront.core.training.recipes.papers import recipe
+from edgefront.core.training.run import run
 from edgefront.core.training.run_folder import EXIT_DONE, RESULT, SPEC, RunSpec
 
 LAYER = [

@@ -14,12 +14,12 @@ import torch
 from numpy.typing import NDArray
 from packages import F, S
 
-from edgefront.core.errors import Diverged, InvalidInput
-from edgefront.core.evaluation.perplexity import Perplexity, documents, perplexity, perplexity_of, streams
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.errors import Diverged, InvalidInput
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load
-from edgefront.core.recipes.recipe import Evaluation
-from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.training.evaluation.perplexity import Perplexity, documents, perplexity, perplexity_of, streams
+from edgefront.core.training.recipes.recipe import Evaluation
 
 VOCABULARY = 23
 lively = partial(packages.lively, vocab_size=VOCABULARY)

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from edgefront.core.errors import InvalidInput, NotFound, within
-from edgefront.core.recipes.papers import recipe, recipes
-from edgefront.core.recipes.recipe import DEFAULTS, Recipe, check_task, default_recipe
-from edgefront.core.spaces.models import named_models
+from edgefront.core.architectures.models import named_models
+from edgefront.core.common.errors import InvalidInput, NotFound, within
 from edgefront.core.training.optimizers import learning_rate
+from edgefront.core.training.recipes.papers import recipe, recipes
+from edgefront.core.training.recipes.recipe import DEFAULTS, Recipe, check_task, default_recipe
 
 # PAR (arXiv 2009.04534) Table A1 and §3.1; NVIDIA DeepLearningExamples wt103_base.yaml and wt103_large.yaml, train.py.
 XL = {

@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from edgefront.core.errors import InvalidInput
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.nn.model import LanguageModel
-from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.training.parametrisation import initialise
 
 VOCABULARY = 60

@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 from translators import BEGIN, END, translator
 
-from edgefront.core.errors import Diverged, InvalidInput
-from edgefront.core.evaluation.translation import Hypothesis, beam_search, bleu, translate
+from edgefront.core.common.errors import Diverged, InvalidInput
 from edgefront.core.nn.model import LanguageModel
+from edgefront.core.training.evaluation.translation import Hypothesis, beam_search, bleu, translate
 
 SOURCES = [[3, 1, 4, 1, 5], [8, 2], [7, 7, 6]]
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from edgefront.core.graph.parameters import parameters
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.model_files.parameters import parameters
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load
-from edgefront.core.spaces.architecture import Architecture
 
 SELF = {"kind": "attention", "n_head": 2}
 SOURCE = {"kind": "attention", "n_head": 2, "attends": "source"}

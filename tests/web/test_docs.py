@@ -19,8 +19,8 @@ import typer
 from simulated_agent import RemoteAgent
 
 import tools
-from edgefront import exits
-from edgefront.cli import app
+from edgefront.cli import exits
+from edgefront.cli.main import app
 from edgefront.embedded.service import EmbeddedService
 
 ROOT = Path(__file__).parents[2]

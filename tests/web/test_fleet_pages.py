@@ -18,7 +18,7 @@ from test_accessibility import inspect
 from watched_page import Submit, Watch
 
 from edgefront.agents.main import REVOKED
-from edgefront.core.wire.agent import LeaseRequest, LeaseResponse, ReleaseRequest, StartRequest
+from edgefront.core.schemas.agent import LeaseRequest, LeaseResponse, ReleaseRequest, StartRequest
 
 START_MS = 300_000
 """An agent tries each of its runtimes first, which takes long where other tests run beside it."""

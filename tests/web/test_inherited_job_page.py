@@ -13,7 +13,7 @@ from playwright.sync_api import BrowserContext, expect
 from simulated_agent import RemoteAgent
 from watched_page import Watch
 
-from edgefront.client import Client
+from edgefront.client.client import Client
 from edgefront.embedded.service import EmbeddedService
 
 LAYER = [

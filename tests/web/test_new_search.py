@@ -13,7 +13,7 @@ from simulated_agent import RemoteAgent, facts
 from watched_page import Watch
 
 from edgefront.api.docs.examples import example
-from edgefront.core.wire.agent import RuntimeFacts
+from edgefront.core.schemas.agent import RuntimeFacts
 from edgefront.embedded.service import EmbeddedService
 
 

@@ -15,13 +15,13 @@ from playwright.sync_api import BrowserContext, Route, expect
 from watched_page import Watch
 from worked_trainings import ARCHITECTURE, Pool, metric
 
-from edgefront.client import Client
+from edgefront.client.client import Client
 from edgefront.core.data.tokenizers.tokenizers import Bytes, Characters
-from edgefront.core.evaluation.package import write_package
 from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.services.trainings.claims import Outcome, Report
 from edgefront.core.services.trainings.files.folder import training_folder
 from edgefront.core.store.tables import Training
+from edgefront.core.training.evaluation.package import write_package
 from edgefront.embedded.service import EmbeddedService
 
 FRONTIER_POINTS = (

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from edgefront.core.errors import InvalidInput
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.services.dispatch import broker_answers, broker_app, sender
 from edgefront.core.services.settings import BrokerSettings, Settings
 from edgefront.core.services.tasks import SWEEP

@@ -12,15 +12,15 @@ from simulated_agent import SimulatedAgent, principal
 from simulated_service import request
 from sqlalchemy import select
 
-from edgefront.core.proxies.registry import ProxySettings
-from edgefront.core.proxies.score import score
+from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.services.dispatch import queue_name, sender
 from edgefront.core.services.jobs import lifecycle as jobs
 from edgefront.core.services.settings import DatabaseSettings, LeaseSettings, Settings
 from edgefront.core.services.tasks import ADVANCE
-from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate
+from edgefront.core.training.proxies.registry import ProxySettings
+from edgefront.core.training.proxies.score import score
 from edgefront.workers.app import EmbeddedWorker
 
 

@@ -19,13 +19,13 @@ from simulated_service import request
 from sqlalchemy import select
 
 import servers
+from edgefront.core.schemas.jobs import JobView
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.dispatch import sender
 from edgefront.core.services.jobs import lifecycle as jobs
 from edgefront.core.services.settings import BrokerSettings, DatabaseSettings, Settings
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate
-from edgefront.core.wire.jobs import JobView
 
 DEATHS = 12
 

@@ -15,6 +15,8 @@ from simulated_agent import SimulatedAgent, by_size
 from simulated_service import Service, request
 from sqlalchemy import select, text
 
+from edgefront.core.common.states import Purpose, WorkKind
+from edgefront.core.schemas.jobs import JobView
 from edgefront.core.search.evolution import LightweightTransformerSearch
 from edgefront.core.search.interface import Answer, Context, Snapshot
 from edgefront.core.services.jobs.queries import demand, jobs
@@ -22,10 +24,8 @@ from edgefront.core.services.search import advance as advancing
 from edgefront.core.services.search import snapshots
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.work import SEARCH
-from edgefront.core.states import Purpose, WorkKind
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Target
-from edgefront.core.wire.jobs import JobView
 from edgefront.workers.work import Worker, compute_and_store, next_compute_step
 
 

@@ -15,7 +15,7 @@ import pytest
 from simulated_pool import VOCABULARY, Pool, alive, prepare, settings_for
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import Unavailable
+from edgefront.core.common.errors import Unavailable
 from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.services.trainings.claims import TrainingClaim
 from edgefront.core.services.trainings.files.folder import tail

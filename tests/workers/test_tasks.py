@@ -20,7 +20,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 import servers
-from edgefront.core.errors import Unavailable
+from edgefront.core.common.errors import Unavailable
 from edgefront.core.services.dispatch import sender
 from edgefront.core.services.settings import BrokerSettings, Settings
 from edgefront.core.services.sweep import PARTS

@@ -21,11 +21,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from edgefront.core.errors import EdgefrontError
-from edgefront.core.processes.child import first_for_the_oom_killer
-from edgefront.core.proxies.registry import ProxySettings
-from edgefront.core.proxies.score import score
-from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.errors import EdgefrontError
+from edgefront.core.common.processes.child import first_for_the_oom_killer
+from edgefront.core.training.proxies.registry import ProxySettings
+from edgefront.core.training.proxies.score import score
 
 
 def main() -> None:

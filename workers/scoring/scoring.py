@@ -12,8 +12,8 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from edgefront.core.errors import EdgefrontError, InvalidInput, NotFound
-from edgefront.core.processes.child import python
+from edgefront.core.common.errors import EdgefrontError, InvalidInput, NotFound
+from edgefront.core.common.processes.child import python
 from edgefront.core.services.quality import scoring
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.datasets import find_dataset

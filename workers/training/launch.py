@@ -22,8 +22,8 @@ from typing import IO
 
 from filelock import lock_descriptor
 
-from edgefront.core.processes.child import die_with_parent, first_for_the_oom_killer, python
-from edgefront.core.processes.threads import BLAS_THREADS
+from edgefront.core.common.processes.child import die_with_parent, first_for_the_oom_killer, python
+from edgefront.core.common.processes.threads import BLAS_THREADS
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.claims import TrainingClaim
 from edgefront.core.services.trainings.files.folder import training_folder
@@ -257,7 +257,7 @@ def command_for(own: Sequence[str] | None, folder: Path, ranks: int) -> list[str
     """
     if own is not None:
         return [*own, str(folder)]
-    module = "edgefront.core.run"
+    module = "edgefront.core.training.run"
     if ranks == 1:
         return python(module, str(folder))
     torchrun = python("torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}")

@@ -10,7 +10,7 @@ import os
 import runpy
 import sys
 
-from edgefront.core.processes.child import die_with_parent
+from edgefront.core.common.processes.child import die_with_parent
 
 
 def main() -> None:

@@ -11,9 +11,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from edgefront.core.common.states import LIVE_TRAININGS, TrainingEnding, TrainingState
+from edgefront.core.schemas.trainings import MetricView
 from edgefront.core.services.trainings.claims import Outcome, Report, Score
 from edgefront.core.services.trainings.files.folder import checkpoints_in, tail
-from edgefront.core.states import LIVE_TRAININGS, TrainingEnding, TrainingState
 from edgefront.core.training.run_folder import (
     EXIT_DONE,
     EXIT_INVALID,
@@ -25,7 +26,6 @@ from edgefront.core.training.run_folder import (
     STATUS,
     RunStatus,
 )
-from edgefront.core.wire.trainings import MetricView
 
 RESULT_FILE = "result.json"
 _SPLITS = ("valid", "test")

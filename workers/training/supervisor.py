@@ -20,11 +20,13 @@ from typing import TypeVar
 
 from sqlalchemy.orm import Session
 
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.errors import Conflict, EdgefrontError, InvalidInput, NotFound, Unavailable
+from edgefront.core.common.files import whole_file
+from edgefront.core.common.processes.child import python
+from edgefront.core.common.states import TrainingCommand, TrainingEnding, TrainingKind
 from edgefront.core.data.prepared.prepared import Manifest, read_manifest
 from edgefront.core.data.sources.data_set import data_sets
-from edgefront.core.errors import Conflict, EdgefrontError, InvalidInput, NotFound, Unavailable
-from edgefront.core.files import whole_file
-from edgefront.core.processes.child import python
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.services.trainings.claims import Outcome, Report
@@ -34,8 +36,6 @@ from edgefront.core.services.trainings.machine import default_threads
 from edgefront.core.services.trainings.queries import trainings as rows
 from edgefront.core.services.trainings.views import about, dataset_asked, inherits, start_of, vocabulary_of_start
 from edgefront.core.services.work import interval_s
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.states import TrainingCommand, TrainingEnding, TrainingKind
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Training
 from edgefront.core.training.run_folder import LOG, SPEC, RunSpec, with_vocabulary

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgefront.agents.measuring.request import LaunchRequest
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.block import Sru, Srupp
+from edgefront.core.common.number_formats import NumberFormat
 from edgefront.core.measurement.provider import Provider
 from edgefront.core.measurement.runtimes import Runtime
-from edgefront.core.number_formats import NumberFormat
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import Sru, Srupp
 
 
 class Model(Protocol):
@@ -73,7 +73,7 @@ class Library(Protocol):
     """The module of a runtime."""
 
     def facts(self) -> dict[str, Any]:
-        """Version, providers and memory methods, as in `core.wire.agent.RuntimeFacts`."""
+        """Version, providers and memory methods, as in `core.schemas.agent.RuntimeFacts`."""
 
     def build(self, request: LaunchRequest) -> Model:
         """The model of this request. Raises `MeasurementError` with reason `unsupported` if the runtime does not

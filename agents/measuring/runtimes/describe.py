@@ -18,15 +18,15 @@ from pydantic import ValidationError
 
 from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.agents.measuring.runtimes import library
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.number_formats import QUANTISED, NumberFormat
+from edgefront.core.common.processes.child import die_with_parent
+from edgefront.core.common.processes.folders import CHILD
+from edgefront.core.common.validation import one_of
 from edgefront.core.measurement.passes import runtime_fault
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.provider import Provider
 from edgefront.core.measurement.runtimes import Runtime, not_installed
-from edgefront.core.number_formats import QUANTISED, NumberFormat
-from edgefront.core.processes.child import die_with_parent
-from edgefront.core.processes.folders import CHILD
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.validation import one_of
 
 _FEED_FORWARD = {"kind": "feed_forward", "d_inner": 64}
 _MODELS = tuple(
@@ -89,7 +89,7 @@ _SLOW = {"tensorrt"}
 
 
 def describe(runtime: Runtime) -> dict[str, Any]:
-    """Fields of `core.wire.agent.RuntimeFacts`, except `numbers`; its providers are not tested yet."""
+    """Fields of `core.schemas.agent.RuntimeFacts`, except `numbers`; its providers are not tested yet."""
     return {"runtime": runtime, **library(runtime).facts()}
 
 

@@ -21,15 +21,15 @@ from edgefront.agents.measuring.inputs import random_tokens
 from edgefront.agents.measuring.memory_probes import memory_methods
 from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.agents.measuring.runtimes import Generated
-from edgefront.core.errors import MeasurementError
-from edgefront.core.graph.formats import WeightCache
-from edgefront.core.graph.gguf import cached_gguf
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.block import Attention, ShortConv
+from edgefront.core.common.errors import MeasurementError
+from edgefront.core.common.number_formats import KvCache, NumberFormat
+from edgefront.core.common.processes.folders import CHILD, working_in
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.provider import Provider
-from edgefront.core.number_formats import KvCache, NumberFormat
-from edgefront.core.processes.folders import CHILD, working_in
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import Attention, ShortConv
+from edgefront.core.model_files.formats import WeightCache
+from edgefront.core.model_files.gguf import cached_gguf
 
 _ERRORS_ONLY = 1
 _LOG_S = 2.0
@@ -48,7 +48,7 @@ _GREEDY = {"n_predict": 1, "samplers": ["top_k"], "top_k": 1}
 
 
 def facts() -> dict[str, Any]:
-    """Version, providers and memory methods, as in `core.wire.agent.RuntimeFacts`."""
+    """Version, providers and memory methods, as in `core.schemas.agent.RuntimeFacts`."""
     return {
         "version": xllamacpp.__version__,
         "providers": sorted(_devices()),

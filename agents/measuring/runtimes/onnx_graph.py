@@ -12,17 +12,17 @@ from onnx.external_data_helper import ExternalDataInfo
 
 from edgefront.agents.measuring.inputs import Declared, random_indices, random_inputs, random_state
 from edgefront.agents.measuring.request import LaunchRequest
-from edgefront.core.errors import MeasurementError
-from edgefront.core.graph.build import build
-from edgefront.core.graph.formats import WeightCache
-from edgefront.core.graph.state import GraphOptions, Mode, state_specs, writes_in_place
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.errors import MeasurementError
 from edgefront.core.measurement.generation import last_length
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.model_files.build import build
+from edgefront.core.model_files.formats import WeightCache
+from edgefront.core.model_files.state import GraphOptions, Mode, state_specs, writes_in_place
 
 
 def graph_mode(protocol: MeasurementProtocol) -> Mode:
-    """The mode of `core.graph.build` for the passes of this protocol.
+    """The mode of `core.model_files.build` for the passes of this protocol.
 
     One graph generates: that of decode takes any number of tokens after any number. With a second one for the prompt a
     runtime would hold the weights of its linear layers twice.

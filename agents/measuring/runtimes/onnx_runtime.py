@@ -26,16 +26,16 @@ from edgefront.agents.measuring.memory_probes import memory_methods
 from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.agents.measuring.runtimes import Generated, Generator
 from edgefront.agents.measuring.runtimes.onnx_graph import generating, graph, inputs, is_finite, likeliest, with_room
-from edgefront.core.errors import MeasurementError
-from edgefront.core.graph.build import EXTERNAL_FOLDER
-from edgefront.core.graph.context import NEXT
-from edgefront.core.graph.formats import Format, WeightCache, encode
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.errors import MeasurementError
+from edgefront.core.common.number_formats import NumberFormat
+from edgefront.core.common.processes.folders import CHILD
 from edgefront.core.measurement.generation import last_length
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.provider import Provider
-from edgefront.core.number_formats import NumberFormat
-from edgefront.core.processes.folders import CHILD
-from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.model_files.build import EXTERNAL_FOLDER
+from edgefront.core.model_files.context import NEXT
+from edgefront.core.model_files.formats import Format, WeightCache, encode
 
 _SUFFIX = "executionprovider"
 # Its default, set explicitly so that the record is correct: TF32 products (19 bits) for float32 if the GPU supports
@@ -83,7 +83,7 @@ def _load_libraries(provider: str) -> None:
 
 
 def facts() -> dict[str, Any]:
-    """Version, providers and memory methods, as in `core.wire.agent.RuntimeFacts`."""
+    """Version, providers and memory methods, as in `core.schemas.agent.RuntimeFacts`."""
     # A build lists its compiled providers, whether or not the device has them.
     working = [name for name in providers() if name == "cpu" or (name not in _REMOTE and works(name))]
     return {
@@ -298,7 +298,7 @@ _NEXT = "next."
 class OnnxGenerator:
     """A session of the decode graph. What a pass puts out as state is what the next takes in: nothing is copied between
     passes. Keys and values are in buffers as long as the whole generation, bound as input and output, into which the
-    graph writes (`core.graph.state.writes_in_place`); where it cannot, it copies them into longer ones.
+    graph writes (`core.model_files.state.writes_in_place`); where it cannot, it copies them into longer ones.
     """
 
     def __init__(self, request: LaunchRequest) -> None:

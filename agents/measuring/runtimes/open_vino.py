@@ -16,12 +16,12 @@ from edgefront.agents.measuring.memory_probes import memory_methods
 from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.agents.measuring.runtimes import Generated
 from edgefront.agents.measuring.runtimes.onnx_graph import generating, graph, inputs, is_finite, likeliest, starts
-from edgefront.core.errors import MeasurementError
-from edgefront.core.graph.formats import Format, WeightCache, encode
-from edgefront.core.graph.state import state_specs
+from edgefront.core.common.errors import MeasurementError
+from edgefront.core.common.number_formats import QUANTISED, NumberFormat
+from edgefront.core.common.processes.folders import working_in
 from edgefront.core.measurement.protocol import Dtype, MeasurementProtocol
-from edgefront.core.number_formats import QUANTISED, NumberFormat
-from edgefront.core.processes.folders import working_in
+from edgefront.core.model_files.formats import Format, WeightCache, encode
+from edgefront.core.model_files.state import state_specs
 
 # Devices of no hardware of their own.
 _VIRTUAL = {"auto", "batch", "hetero", "multi"}
@@ -48,7 +48,7 @@ def providers() -> dict[str, str]:
 
 
 def facts() -> dict[str, Any]:
-    """Version, providers and memory methods, as in `core.wire.agent.RuntimeFacts`."""
+    """Version, providers and memory methods, as in `core.schemas.agent.RuntimeFacts`."""
     return {
         "version": str(ov.__version__),
         "providers": sorted(providers()),

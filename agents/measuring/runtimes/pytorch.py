@@ -13,20 +13,20 @@ from edgefront.agents.measuring.inputs import random_indices, random_state, stat
 from edgefront.agents.measuring.memory_probes import memory_methods
 from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.agents.measuring.runtimes import Generated
-from edgefront.core.errors import MeasurementError
-from edgefront.core.graph.formats import WeightCache
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.errors import MeasurementError
+from edgefront.core.common.number_formats import NumberFormat
+from edgefront.core.model_files.formats import WeightCache
 from edgefront.core.nn.context import State
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import fill
-from edgefront.core.number_formats import NumberFormat
-from edgefront.core.spaces.architecture import Architecture
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _ARGUMENTS = {"segments": "segments", "source_tokens": "source"}
 
 
 def facts() -> dict[str, Any]:
-    """Version, providers and memory methods, as in `core.wire.agent.RuntimeFacts`."""
+    """Version, providers and memory methods, as in `core.schemas.agent.RuntimeFacts`."""
     cuda = torch.cuda.is_available()
     return {
         "version": str(torch.__version__),

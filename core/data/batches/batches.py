@@ -1,17 +1,15 @@
-"""Batches of a recipe's task: segments in a shuffled order, masked text, pairs of sentences; of streams elsewhere."""
+"""Batches of segments in a shuffled order, of masked text and of pairs of sentences."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefront.core.data.batches.batch import IGNORED, Batch, Batches, Mask, Tokens
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.data.batches.batch import IGNORED, Batch, Mask, Tokens
 from edgefront.core.data.batches.order import bits, key, shuffled
-from edgefront.core.data.batches.streams import InOrder, Shuffled, Streams, Text
-from edgefront.core.data.prepared.prepared import Prepared, Split
+from edgefront.core.data.prepared.prepared import Split
 from edgefront.core.data.tokenizers.tokenizers import BOS, CLS, MASK, SEP, Tokenizer
-from edgefront.core.errors import InvalidInput
-from edgefront.core.recipes.recipe import Recipe
 
 _BLOCK = 4096
 """Places of the order that are computed at once: for one step alone they would take longer than its batch."""
@@ -238,53 +236,3 @@ def _padded(split: Split, pairs: NDArray[np.int64], rows: int, fill: int, mine: 
     tokens = np.where(there, split.tokens[index].astype(np.int64), fill)
     # Attention over no key at all has no value.
     return tokens, places < np.maximum(lengths[mine, None], 1)
-
-
-def make_batches(
-    prepared: Prepared, recipe: Recipe, *, split: str = "train", seed: int, rank: int = 0, ranks: int = 1
-) -> Batches:
-    """The batches of a split, for one rank of several: a pure function of the step.
-
-    Each rank gets `recipe.rows / ranks` of a step's rows, in their order; together they do not depend on the number of
-    ranks.
-
-    Raises:
-        InvalidInput: no such split; rows that the ranks cannot share equally; fewer tokens to train on than one batch
-            needs (of another split, the rows stay shorter or empty); data that was not prepared for the recipe's task.
-    """
-    if not 0 <= rank < ranks:
-        raise InvalidInput(f"rank must be from 0 to {ranks - 1}, not {rank}", field="rank", value=rank)
-    if recipe.rows % ranks:
-        raise InvalidInput(
-            f"{recipe.rows} rows cannot be divided equally among {ranks} GPUs",
-            field="rows",
-            value=recipe.rows,
-            allowed=f"a multiple of {ranks}",
-        )
-    chosen = prepared.split(split)
-    share = recipe.rows // ranks
-    mine = range(rank * share, (rank + 1) * share)
-    rows, segment = recipe.rows, recipe.segment
-    batches: Batches
-    if recipe.task == "pairs":
-        batches = pairs = Pairs(chosen, prepared.tokenizer(), rows, segment, seed, mine=mine)
-        there, needed, what = pairs.count, rows, f"pairs of at most {segment} tokens"
-    elif recipe.task == "masked":
-        batches = Masked(chosen, prepared.tokenizer(), rows, segment, recipe.masked_fraction, seed, mine=mine)
-        there, needed, what = len(chosen.tokens), rows * (segment - 2), "tokens"
-    elif recipe.order == "shuffled":
-        batches = Segments(chosen, rows, segment, seed, mine=mine)
-        there, needed, what = len(chosen.tokens), rows * segment, "tokens"
-    else:
-        text: Text = InOrder(chosen) if recipe.task == "streams" else Shuffled(chosen, seed)
-        batches = Streams(text, rows, segment, mine=mine, resets=recipe.epoch_resets)
-        there, needed, what = len(chosen.tokens), rows * segment, "tokens"
-    if split == "train" and there < needed:
-        raise InvalidInput(
-            f"the split {split} of {prepared.name} has {there:,} {what}, and one batch of {rows} rows of "
-            f"{segment} tokens needs {needed:,}: take more text, fewer rows or shorter ones",
-            field="rows",
-            value=rows,
-            allowed=f"at most {there:,} {what} a batch",
-        )
-    return batches

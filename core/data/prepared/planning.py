@@ -9,14 +9,14 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt
 
-from edgefront.core.canonical import digest
+from edgefront.core.common.canonical import digest
+from edgefront.core.common.errors import InvalidInput, NotFound
+from edgefront.core.common.validation import checked
 from edgefront.core.data.prepared.encoding import Reading, given_tokenizer
 from edgefront.core.data.prepared.prepared import FORMAT, OriginalFile
 from edgefront.core.data.sources.corpus import Corpus, Parts, Shares, at_path, parallel, standard_library
 from edgefront.core.data.sources.data_set import DataSet, Unit, data_set, data_sets
 from edgefront.core.data.tokenizers.tokenizers import Level, Tokenizer
-from edgefront.core.errors import InvalidInput, NotFound
-from edgefront.core.validation import checked
 
 DEFAULT_PIECES = 8192
 """Default vocabulary size of byte-pair encoding."""

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from pathlib import Path
 
+from edgefront.core.common.errors import InvalidInput, NotFound
+from edgefront.core.common.files import locked, refusing_full_disk, sha256, sync, whole_file
 from edgefront.core.data.prepared.encoding import SplitWriter, encode, make_tokenizer
 from edgefront.core.data.prepared.planning import Preparation, PreparationPlan
 from edgefront.core.data.prepared.prepared import (
@@ -27,8 +29,6 @@ from edgefront.core.data.sources.corpus import Parts
 from edgefront.core.data.sources.data_set import DataSet
 from edgefront.core.data.sources.text import Counts
 from edgefront.core.data.tokenizers.tokenizers import Tokenizer
-from edgefront.core.errors import InvalidInput, NotFound
-from edgefront.core.files import locked, refusing_full_disk, sha256, sync, whole_file
 
 _CHUNK = 1 << 20
 

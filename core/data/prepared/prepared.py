@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from edgefront.core.common.errors import InvalidInput, NotFound
+from edgefront.core.common.validation import invalid_input
 from edgefront.core.data.tokenizers.load import load_tokenizer
 from edgefront.core.data.tokenizers.tokenizers import Level, Tokenizer
-from edgefront.core.errors import InvalidInput, NotFound
-from edgefront.core.validation import invalid_input
 
 FORMAT = 1
 MANIFEST = "manifest.json"

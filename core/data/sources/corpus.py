@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from edgefront.core.common.errors import InvalidInput, NotFound
+from edgefront.core.common.files import sha256
 from edgefront.core.data.prepared.prepared import SPLITS
 from edgefront.core.data.sources.text import Part
-from edgefront.core.errors import InvalidInput, NotFound
-from edgefront.core.files import sha256
 
 _LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"}
 """What is not the library's own, and its tests, which are more than half of it."""

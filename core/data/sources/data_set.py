@@ -9,12 +9,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
+from edgefront.core.common.errors import InvalidInput, NotFound
+from edgefront.core.common.validation import existing
 from edgefront.core.data.prepared.prepared import SPLITS
 from edgefront.core.data.sources.corpus import Corpus, Form, Parts, character_start, same_lines
 from edgefront.core.data.sources.text import Part
 from edgefront.core.data.tokenizers.tokenizers import Level
-from edgefront.core.errors import InvalidInput, NotFound
-from edgefront.core.validation import existing
 
 Unit = Literal["line", "document"]
 

@@ -20,11 +20,11 @@ from pathlib import Path, PurePosixPath
 import httpx
 from tenacity import RetryCallState, Retrying, retry_if_exception
 
+from edgefront.core.common.errors import InvalidInput, NotFound, Unavailable
+from edgefront.core.common.files import refusing_full_disk, whole_file
+from edgefront.core.common.http_client import failure, pauses, stream, valid_url
 from edgefront.core.data.prepared.prepared import Progress, no_progress
 from edgefront.core.data.sources.data_set import DataSet
-from edgefront.core.errors import InvalidInput, NotFound, Unavailable
-from edgefront.core.files import refusing_full_disk, whole_file
-from edgefront.core.http_client import failure, pauses, stream, valid_url
 
 _PATIENCE_S = 30.0
 _ATTEMPTS = 4

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from edgefront.core.errors import InvalidInput
-from edgefront.core.json_lines import object_in
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.json_lines import object_in
 
 Piece = tuple[str, bool]
 Tick = Callable[[int], None]

@@ -13,6 +13,8 @@ import numpy as np
 from tokenizers import Tokenizer as HuggingFace
 from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
+from edgefront.core.common.errors import InvalidInput, NotFound
+from edgefront.core.common.hugging_face import GENERATION_CONFIG, TOKENIZER, refuse_pointer
 from edgefront.core.data.tokenizers.stated import Stated, stated_in
 from edgefront.core.data.tokenizers.tokenizers import (
     BOS,
@@ -26,8 +28,6 @@ from edgefront.core.data.tokenizers.tokenizers import (
     Tokenizer,
     hugging_face_files,
 )
-from edgefront.core.errors import InvalidInput, NotFound
-from edgefront.core.hugging_face import GENERATION_CONFIG, TOKENIZER, refuse_pointer
 
 Template = str | list[dict[str, str]]
 """A Jinja template, or several with their names."""

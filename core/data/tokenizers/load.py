@@ -10,6 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+from edgefront.core.common.errors import InvalidInput, NotFound
+from edgefront.core.common.hugging_face import TOKENIZER
+from edgefront.core.common.validation import short
 from edgefront.core.data.tokenizers.stated import read_text
 from edgefront.core.data.tokenizers.tokenizers import (
     EOS,
@@ -21,9 +24,6 @@ from edgefront.core.data.tokenizers.tokenizers import (
     Tokenizer,
     Words,
 )
-from edgefront.core.errors import InvalidInput, NotFound
-from edgefront.core.hugging_face import TOKENIZER
-from edgefront.core.validation import short
 
 _CODE_POINTS = 0x110000
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from edgefront.core.common.errors import InvalidInput, NotFound
+from edgefront.core.common.hugging_face import CONFIG, GENERATION_CONFIG, TOKENIZER_CONFIG, refuse_pointer
+from edgefront.core.common.validation import short
 from edgefront.core.data.sources.text import not_utf8
-from edgefront.core.errors import InvalidInput, NotFound
-from edgefront.core.hugging_face import CONFIG, GENERATION_CONFIG, TOKENIZER_CONFIG, refuse_pointer
-from edgefront.core.validation import short
 
 _SPECIAL_TOKENS, _CHAT_TEMPLATE = "special_tokens_map.json", "chat_template.jinja"
 _NAMES = ("bos_token", "eos_token", "pad_token", "unk_token")

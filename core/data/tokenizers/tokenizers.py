@@ -15,9 +15,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefront.core.errors import InvalidInput
-from edgefront.core.files import whole_file
-from edgefront.core.hugging_face import TOKENIZER, TOKENIZER_CONFIG
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.files import whole_file
+from edgefront.core.common.hugging_face import TOKENIZER, TOKENIZER_CONFIG
 
 Level = Literal["bytes", "characters", "words", "bpe"]
 Ids = NDArray[np.int32]

@@ -1,6 +1,6 @@
 """The blocks of a model in torch, one file a kind: [batch, sequence, d_model] in and out, residual included.
 
-A new kind is a new file here, its twin in `core/graph/blocks`, and one line in each of the two tables.
+A new kind is a new file here, its twin in `core/model_files/blocks`, and one line in each of the two tables.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.block import Attention, Block, FeedForward, Identity, ShortConv, Sru, Srupp
 from edgefront.core.nn.blocks.attention import AttentionBlock
 from edgefront.core.nn.blocks.feed_forward import FeedForwardBlock
 from edgefront.core.nn.blocks.short_conv import ShortConvBlock
 from edgefront.core.nn.blocks.srupp import SruBlock, SruppBlock
 from edgefront.core.nn.context import Context
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import Attention, Block, FeedForward, Identity, ShortConv, Sru, Srupp
 
 
 class IdentityBlock(nn.Module):

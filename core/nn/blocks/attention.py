@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.block import Attention
+from edgefront.core.architectures.embeddings_and_head import RelativePositions
 from edgefront.core.nn.context import Context
 from edgefront.core.nn.layers import Linear, Residual, RmsNorm
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import Attention
-from edgefront.core.spaces.embeddings_and_head import RelativePositions
 
 
 class AttentionBlock(Residual):

@@ -8,10 +8,10 @@ from functools import partial
 import torch.nn.functional as F
 from torch import Tensor
 
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.block import FeedForward
 from edgefront.core.nn.context import Context
 from edgefront.core.nn.layers import Linear, Residual
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import FeedForward
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,

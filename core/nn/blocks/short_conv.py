@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.block import ShortConv
 from edgefront.core.nn.context import Context
 from edgefront.core.nn.layers import Linear, Residual
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import ShortConv
 
 
 class DepthwiseConv(nn.Module):

@@ -6,12 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from edgefront.core.graph.blocks.recurrent import NORM_EPS
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.block import Sru, Srupp
+from edgefront.core.model_files.blocks.recurrent import NORM_EPS
 from edgefront.core.nn.context import Context
 from edgefront.core.nn.layers import LayerNorm, Linear
 from edgefront.core.nn.recurrence import sru_recurrence
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import Sru, Srupp
 
 
 class Recurrence(nn.Module):

@@ -15,7 +15,7 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor
 
-from edgefront.core.errors import InvalidInput
+from edgefront.core.common.errors import InvalidInput
 
 _log = logging.getLogger(__name__)
 

@@ -7,13 +7,13 @@ from typing import NamedTuple
 from sqlalchemy import Select, SQLColumnExpression, or_, select
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import InvalidInput, NotFound
+from edgefront.core.common.errors import InvalidInput, NotFound
+from edgefront.core.common.states import KeyRole
+from edgefront.core.common.validation import existing, short
+from edgefront.core.schemas.service import IdentifiedKind
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import storable
-from edgefront.core.states import KeyRole
 from edgefront.core.store.tables import ApiKey, Candidate, Device, EnrolmentToken, Job, Training
-from edgefront.core.validation import existing, short
-from edgefront.core.wire.service import IdentifiedKind
 
 LAST = "last"
 _LISTED = 5

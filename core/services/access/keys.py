@@ -16,11 +16,11 @@ from typing import Literal
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import Conflict, Forbidden, Gone, InvalidInput, NotFound, Unauthenticated
+from edgefront.core.common.errors import Conflict, Forbidden, Gone, InvalidInput, NotFound, Unauthenticated
+from edgefront.core.common.states import DeviceState, KeyRole
+from edgefront.core.schemas.service import KeyView
 from edgefront.core.services.access import queries as access
-from edgefront.core.states import DeviceState, KeyRole
 from edgefront.core.store.tables import ApiKey, WebSession
-from edgefront.core.wire.service import KeyView
 
 SecretKind = Literal["efk", "efa", "efe", "efw"]
 """Key, agent credential, enrolment token, web session."""

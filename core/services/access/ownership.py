@@ -8,9 +8,9 @@ from __future__ import annotations
 from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import NotFound
+from edgefront.core.common.errors import NotFound
+from edgefront.core.common.states import KeyRole
 from edgefront.core.services.access.keys import Principal
-from edgefront.core.states import KeyRole
 from edgefront.core.store.tables import Candidate, Job, Target, Training
 
 

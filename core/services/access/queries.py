@@ -8,7 +8,7 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, or_, select, update
 from sqlalchemy.orm import Session
 
-from edgefront.core.states import KeyRole
+from edgefront.core.common.states import KeyRole
 from edgefront.core.store import sql
 from edgefront.core.store.tables import AccessVersion, ApiKey, Device, EnrolmentToken, WebSession
 

@@ -12,12 +12,12 @@ from functools import cache
 
 from sqlalchemy.orm import Session
 
+from edgefront.core.common.number_formats import QUANTISED
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.number_formats import QUANTISED
+from edgefront.core.schemas.agent import FORMER_MODES, DeviceFacts
 from edgefront.core.services.fleet.device_keys import key_of_class, key_of_device
 from edgefront.core.services.fleet.queries import OwnDevice, facts_of
 from edgefront.core.store.sql import Document
-from edgefront.core.wire.agent import FORMER_MODES, DeviceFacts
 
 _UNSUPPORTED = "unsupported:"
 _MAX_EXTRA = 60  # DeviceFacts.extra holds 64
@@ -29,7 +29,7 @@ def device_keys(device: OwnDevice) -> tuple[str, str]:
 
 
 def can_run(facts: Document, protocol: MeasurementProtocol) -> bool:
-    """Whether a device with these facts (`core.wire.agent.DeviceFacts` as JSON) can measure by this protocol."""
+    """Whether a device with these facts (`core.schemas.agent.DeviceFacts` as JSON) can measure by this protocol."""
     if protocol.threads > facts["cores"] or _UNSUPPORTED + protocol.digest[:16] in facts.get("extra", {}):
         return False
     if protocol.mode not in modes_of(facts):
@@ -51,7 +51,7 @@ def modes_of(facts: Document) -> Sequence[str]:
 
 
 def numbers_of(runtime: Document, provider: str) -> Sequence[str]:
-    """The number formats of a provider of this runtime (`core.wire.agent.RuntimeFacts` as JSON).
+    """The number formats of a provider of this runtime (`core.schemas.agent.RuntimeFacts` as JSON).
 
     For agents that do not report them (before protocol version 2) float32 only is assumed.
     """

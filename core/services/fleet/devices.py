@@ -11,7 +11,22 @@ from datetime import datetime, timedelta
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import Conflict, Forbidden, Gone, NotFound, Unauthenticated
+from edgefront.core.common.errors import Conflict, Forbidden, Gone, NotFound, Unauthenticated
+from edgefront.core.common.states import DeviceState, KeyRole
+from edgefront.core.common.validation import existing
+from edgefront.core.schemas.agent import (
+    PROTOCOL_VERSION,
+    DeviceFacts,
+    EnrolRequest,
+    EnrolResponse,
+)
+from edgefront.core.schemas.service import (
+    DevicePage,
+    DeviceView,
+    EnrolmentTokenRequest,
+    EnrolmentTokenView,
+    ReenrolRequest,
+)
 from edgefront.core.services.access import queries as access
 from edgefront.core.services.access.keys import (
     REVOKED,
@@ -25,23 +40,8 @@ from edgefront.core.services.fleet import queries as rows
 from edgefront.core.services.fleet.capability import reported
 from edgefront.core.services.fleet.instances import ONLINE
 from edgefront.core.services.stored import RowReader
-from edgefront.core.states import DeviceState, KeyRole
 from edgefront.core.store.clock import elapsed_s
 from edgefront.core.store.tables import ApiKey, Device, EnrolmentToken
-from edgefront.core.validation import existing
-from edgefront.core.wire.agent import (
-    PROTOCOL_VERSION,
-    DeviceFacts,
-    EnrolRequest,
-    EnrolResponse,
-)
-from edgefront.core.wire.service import (
-    DevicePage,
-    DeviceView,
-    EnrolmentTokenRequest,
-    EnrolmentTokenView,
-    ReenrolRequest,
-)
 
 
 def first_used(session: Session, key_id: str, now: datetime) -> None:

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import Conflict
+from edgefront.core.common.errors import Conflict
 from edgefront.core.services.fleet import queries as rows
 from edgefront.core.store.clock import elapsed_s
 

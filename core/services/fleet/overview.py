@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
+from edgefront.core.common.states import LIVE_TRAININGS, DeviceState, JobState, LaunchState, TargetState, TrainingState
 from edgefront.core.services.fleet.instances import ONLINE
-from edgefront.core.states import LIVE_TRAININGS, DeviceState, JobState, LaunchState, TargetState, TrainingState
 from edgefront.core.store.clock import between
 from edgefront.core.store.tables import Device, Job, Launch, Target, Training
 from edgefront.core.store.tables.measurement import REPORTED

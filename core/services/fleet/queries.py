@@ -10,14 +10,14 @@ from typing import cast
 from sqlalchemy import Double, Table, bindparam, func, or_, select, update
 from sqlalchemy.orm import Session
 
+from edgefront.core.common.states import DeviceState, LaunchState
+from edgefront.core.schemas.agent import EnrolRequest
 from edgefront.core.services.fleet.device_keys import parsed
-from edgefront.core.states import DeviceState, LaunchState
 from edgefront.core.store import sql
 from edgefront.core.store.sql import Document, Prepared, any_of
 from edgefront.core.store.tables import Device, Launch
 from edgefront.core.store.tables.access import digest_of_facts
 from edgefront.core.store.tables.base import UtcDateTime, new_id
-from edgefront.core.wire.agent import EnrolRequest
 
 
 def find(session: Session, id_or_name: str) -> Device | None:

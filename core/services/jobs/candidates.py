@@ -11,8 +11,12 @@ from pydantic import TypeAdapter
 from sqlalchemy import ColumnElement, case, func, or_
 from sqlalchemy.orm import Session
 
+from edgefront.core.common.states import CandidateRole, CandidateState
+from edgefront.core.common.validation import one_of
 from edgefront.core.measurement.generation import MEASURED
 from edgefront.core.measurement.record import LaunchResult
+from edgefront.core.schemas.candidates import GROUPS, CandidatePage, CandidateView, Group, LaunchView, PagePlace
+from edgefront.core.schemas.jobs import NO_LIMITS, Limits
 from edgefront.core.services import cursor as cursors
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import candidate_of, job_of, target_of
@@ -25,12 +29,8 @@ from edgefront.core.services.jobs.views import candidate_view, predicted_of
 from edgefront.core.services.quality.expected import label_of
 from edgefront.core.services.quality.trust import trained_of
 from edgefront.core.services.stored import RowReader
-from edgefront.core.states import CandidateRole, CandidateState
 from edgefront.core.store.sql import Document, any_of
 from edgefront.core.store.tables import Candidate, Job, Launch, Target
-from edgefront.core.validation import one_of
-from edgefront.core.wire.candidates import GROUPS, CandidatePage, CandidateView, Group, LaunchView, PagePlace
-from edgefront.core.wire.jobs import NO_LIMITS, Limits
 
 _RESULT: TypeAdapter[LaunchResult | None] = TypeAdapter(LaunchResult | None)
 

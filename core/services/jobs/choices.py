@@ -9,16 +9,29 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import InvalidInput
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.architectures.models.published import described_models
+from edgefront.core.architectures.published import PublishedModel, format_loss, published_models, score_tables
+from edgefront.core.architectures.published_space import MODEL, PublishedSpace, same_architecture, unscored
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.number_formats import BITS
+from edgefront.core.common.states import ACTIVE_TARGETS
+from edgefront.core.common.units import MB, plain, rounded, rounded_up
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.variants import format_of, measure_command, place_words
-from edgefront.core.number_formats import BITS
-from edgefront.core.pareto import choices as pure
-from edgefront.core.pareto import recommendation, sentences
-from edgefront.core.pareto.options import MEMORY_SPREAD, Figure, Option, OptionLimits
-from edgefront.core.published import PublishedModel, format_loss, published_models, score_tables
 from edgefront.core.quality.shipped import family, law_named
+from edgefront.core.schemas.jobs import NO_LIMITS, JobRequest, Limits
+from edgefront.core.schemas.recommendations import (
+    ChoicesView,
+    ChoiceView,
+    LimitMove,
+    OtherChoiceView,
+    OtherModelView,
+    OwnTrainingView,
+)
+from edgefront.core.search.pareto import choices as pure
+from edgefront.core.search.pareto import recommendation, sentences
+from edgefront.core.search.pareto.options import MEMORY_SPREAD, Figure, Option, OptionLimits
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of
 from edgefront.core.services.jobs.measured_models import MAX_NEAR, near_in_words
@@ -28,20 +41,7 @@ from edgefront.core.services.jobs.rivals import together
 from edgefront.core.services.jobs.views import candidate_view
 from edgefront.core.services.spaces import filter_of, space_of
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
-from edgefront.core.spaces.models.published import described_models
-from edgefront.core.spaces.published import MODEL, PublishedSpace, same_architecture, unscored
-from edgefront.core.states import ACTIVE_TARGETS
 from edgefront.core.store.tables import Candidate, Job, Target
-from edgefront.core.units import MB, plain, rounded, rounded_up
-from edgefront.core.wire.jobs import NO_LIMITS, JobRequest, Limits
-from edgefront.core.wire.recommendations import (
-    ChoicesView,
-    ChoiceView,
-    LimitMove,
-    OtherChoiceView,
-    OtherModelView,
-    OwnTrainingView,
-)
 
 MEASURED = (
     "Times and memory are of random weights in the model's shapes and in this format, measured on the device: nothing "

@@ -7,20 +7,20 @@ from collections.abc import Iterable, Sequence
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import InvalidInput
-from edgefront.core.pareto.baseline import Baseline, summary, versus
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.states import CandidateRole, CandidateState, TargetState
+from edgefront.core.common.units import MB
+from edgefront.core.schemas.candidates import CandidateView, Versus
+from edgefront.core.schemas.jobs import JobRequest, Limits
 from edgefront.core.search.depths import Depth, predicted_within
 from edgefront.core.search.interface import times_of
+from edgefront.core.search.pareto.baseline import Baseline, summary, versus
 from edgefront.core.search.problem import Problem
 from edgefront.core.services.jobs.queries import frontier as frontier_rows
 from edgefront.core.services.jobs.queries.frontier import Point
 from edgefront.core.services.spaces import space_of
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.states import CandidateRole, CandidateState, TargetState
 from edgefront.core.store.tables import Candidate, Target
-from edgefront.core.units import MB
-from edgefront.core.wire.candidates import CandidateView, Versus
-from edgefront.core.wire.jobs import JobRequest, Limits
 
 
 def rows_of(points: Iterable[Point]) -> list[tuple[float, float, float]]:

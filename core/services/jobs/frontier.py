@@ -1,7 +1,7 @@
 """The frontier of a target: results are copied into its candidates and move it; shown beside the baseline.
 
-The frontier is the non-dominated set (proxy up, latency down, peak memory down; see `core.pareto.frontier`) of the
-target's measured, in-bounds *search* candidates. Baselines are not members: the frontier is compared with them.
+The frontier is the non-dominated set (proxy up, latency down, peak memory down; see `core.search.pareto.frontier`) of
+the target's measured, in-bounds *search* candidates. Baselines are not members: the frontier is compared with them.
 """
 
 from __future__ import annotations
@@ -13,10 +13,13 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
+from edgefront.core.common.states import CandidateRole, CandidateState, JobEventKind, MeasurementState
+from edgefront.core.common.units import MB, plain, rounded
 from edgefront.core.measurement.protocol import LATENCY_NAMES
 from edgefront.core.measurement.statistics import LaunchVariance, half_width_ms, is_decided
-from edgefront.core.pareto.frontier import Dominance, hypervolume
-from edgefront.core.proxies.registry import proxies
+from edgefront.core.schemas.candidates import FrontierView
+from edgefront.core.schemas.jobs import NO_LIMITS, Limits, ProxyTrust, Quality
+from edgefront.core.search.pareto.frontier import Dominance, hypervolume
 from edgefront.core.services import event_log
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_of
@@ -34,11 +37,8 @@ from edgefront.core.services.quality.queries import Trained
 from edgefront.core.services.quality.trust import trained_of, trust_of
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, REFERENCE, RowReader
 from edgefront.core.services.trainings.queries.trainings import frontier as frontier_of
-from edgefront.core.states import CandidateRole, CandidateState, JobEventKind, MeasurementState
 from edgefront.core.store.tables import Candidate, Job, Measurement, Target
-from edgefront.core.units import MB, plain, rounded
-from edgefront.core.wire.candidates import FrontierView
-from edgefront.core.wire.jobs import NO_LIMITS, Limits, ProxyTrust, Quality
+from edgefront.core.training.proxies.registry import proxies
 
 
 @dataclass(frozen=True)

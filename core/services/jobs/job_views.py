@@ -9,7 +9,9 @@ from functools import partial
 
 from sqlalchemy.orm import Session
 
+from edgefront.core.common.states import ACTIVE_TARGETS, JobState, TargetState
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.schemas.jobs import JobRequest, JobView, Limits, ProxyTrust, TargetRequest, TargetView
 from edgefront.core.services.fleet.instances import ONLINE
 from edgefront.core.services.jobs import choices, progress, recommendation
 from edgefront.core.services.jobs.comparison import as_baseline, summary_of
@@ -23,9 +25,7 @@ from edgefront.core.services.quality import laws
 from edgefront.core.services.quality import queries as quality_rows
 from edgefront.core.services.quality.trust import trust_of
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL, REFERENCE, RowReader
-from edgefront.core.states import ACTIVE_TARGETS, JobState, TargetState
 from edgefront.core.store.tables import Candidate, Job, Target
-from edgefront.core.wire.jobs import JobRequest, JobView, Limits, ProxyTrust, TargetRequest, TargetView
 
 LOOKED_AT = 32
 """Maximum number of online devices whose facts are checked; with more, one is assumed to be able to measure."""

@@ -12,9 +12,10 @@ from typing import cast
 import numpy as np
 from sqlalchemy.orm import Session
 
-from edgefront.core.proxies.law_study import agreement
+from edgefront.core.architectures.formatting import stack_in_words
 from edgefront.core.quality.cut_law import CutLaw
 from edgefront.core.quality.predictor import PerplexityPredictor, Prediction
+from edgefront.core.schemas.service import AgreementRow, JobLawView, LawAgreement, LawChoice
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of
 from edgefront.core.services.jobs.queries import candidates as rows
@@ -24,10 +25,9 @@ from edgefront.core.services.quality import queries as score_rows
 from edgefront.core.services.quality.learning import SPLIT, LeftOut
 from edgefront.core.services.quality.queries import Trained
 from edgefront.core.services.stored import JOB_REQUEST
-from edgefront.core.spaces.formatting import stack_in_words
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Job, OwnerLaw
-from edgefront.core.wire.service import AgreementRow, JobLawView, LawAgreement, LawChoice
+from edgefront.core.training.proxies.law_study import agreement
 
 
 def law_view(database: Database, principal: Principal, job_id: str) -> JobLawView:

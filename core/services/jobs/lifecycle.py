@@ -9,7 +9,17 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import Conflict, ErrorCollector, InvalidInput
+from edgefront.core.common.errors import Conflict, ErrorCollector, InvalidInput
+from edgefront.core.common.states import (
+    ACTIVE_TARGETS,
+    LIVE_JOBS,
+    JobEventKind,
+    JobState,
+    KeyRole,
+    Purpose,
+    TargetState,
+)
+from edgefront.core.schemas.jobs import MAX_TARGETS, AddedTargetRequest, JobPage, JobRequest, JobView, TargetRequest
 from edgefront.core.services import cursor as cursors
 from edgefront.core.services import event_log, tasks
 from edgefront.core.services.access.keys import Principal
@@ -27,11 +37,9 @@ from edgefront.core.services.jobs.transitions import change_job, end_job, end_ta
 from edgefront.core.services.quality import laws, scoring
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.stored import JOB_REQUEST
-from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS, JobEventKind, JobState, KeyRole, Purpose, TargetState
 from edgefront.core.store.database import Database
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.tables import Job, Target
-from edgefront.core.wire.jobs import MAX_TARGETS, AddedTargetRequest, JobPage, JobRequest, JobView, TargetRequest
 
 MAX_PAGE = 200
 

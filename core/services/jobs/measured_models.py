@@ -7,18 +7,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from edgefront.core.cost.shapes import Shapes
-from edgefront.core.pareto.frontier import Dominance
-from edgefront.core.pareto.options import MEMORY_SPREAD, UNITS, Figure, Option, OptionLimits, Ratio, independent
-from edgefront.core.pareto.recommendation import Recommendation, recommend
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.architectures.formatting import layers_in_words, model_in_words
+from edgefront.core.common.states import MEASURED_CANDIDATES, CandidateRole
+from edgefront.core.common.units import MB, rounded
 from edgefront.core.quality.predictor import PerplexityPredictor
+from edgefront.core.schemas.candidates import CandidateView, TrainedView
+from edgefront.core.schemas.jobs import JobRequest, Limits
+from edgefront.core.search.pareto.frontier import Dominance
+from edgefront.core.search.pareto.options import MEMORY_SPREAD, UNITS, Figure, Option, OptionLimits, Ratio, independent
+from edgefront.core.search.pareto.recommendation import Recommendation, recommend
 from edgefront.core.services.jobs.comparison import starts_from_model
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.formatting import layers_in_words, model_in_words
-from edgefront.core.states import MEASURED_CANDIDATES, CandidateRole
-from edgefront.core.units import MB, rounded
-from edgefront.core.wire.candidates import CandidateView, TrainedView
-from edgefront.core.wire.jobs import JobRequest, Limits
 
 MAX_NEAR = 3
 """Models just beyond the limits that an answer names."""
@@ -46,7 +46,7 @@ class MeasuredModels:
     def recommended(
         self, candidates: Sequence[CandidateView], *, inherits: bool = False, deeper: str = ""
     ) -> Recommendation:
-        """The best of these within the limits (`core.pareto.recommendation.recommend`)."""
+        """The best of these within the limits (`core.search.pareto.recommendation.recommend`)."""
         trained = {score.candidate_id: score.perplexity for score in self.trained}
         options = [
             _option(candidate, trained.get(candidate.id), self.proxy)

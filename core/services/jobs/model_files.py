@@ -17,20 +17,20 @@ from pathlib import Path
 
 from sqlalchemy import delete, func, select
 
-from edgefront.core.cost.costs import CostOptions, costs
-from edgefront.core.errors import TooLarge, Unavailable
-from edgefront.core.files import sha256
-from edgefront.core.graph.formats import OF_DTYPE
-from edgefront.core.graph.model_file import ModelFormat, check_format, file_name, write_model
-from edgefront.core.number_formats import NumberFormat
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.costs import CostOptions, costs
+from edgefront.core.common.errors import TooLarge, Unavailable
+from edgefront.core.common.files import sha256
+from edgefront.core.common.number_formats import NumberFormat
+from edgefront.core.common.units import GIB
+from edgefront.core.model_files.formats import OF_DTYPE
+from edgefront.core.model_files.model_file import ModelFormat, check_format, file_name, write_model
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import candidate_of
-from edgefront.core.spaces.architecture import Architecture
 from edgefront.core.store import sql
 from edgefront.core.store.database import Database
 from edgefront.core.store.sql import any_of
 from edgefront.core.store.tables import Artifact
-from edgefront.core.units import GIB
 
 _MEDIA_TYPES = {".onnx": "application/onnx", ".json": "application/json", ".tar": "application/x-tar"}
 _BINARY = "application/octet-stream"

@@ -8,16 +8,16 @@ from functools import partial
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import Conflict, ErrorCollector, InvalidInput, NotFound, within
+from edgefront.core.common.errors import Conflict, ErrorCollector, InvalidInput, NotFound, within
+from edgefront.core.common.states import DeviceState
+from edgefront.core.common.validation import existing
 from edgefront.core.measurement.runtimes import INSTALLATIONS
+from edgefront.core.schemas.jobs import JobRequest, TargetRequest
 from edgefront.core.services.fleet import queries as device_rows
 from edgefront.core.services.fleet.capability import can_run, lacking, numbers_of, refusal
 from edgefront.core.services.fleet.device_keys import key_of_class, key_of_device
 from edgefront.core.services.jobs.queries import jobs as rows
-from edgefront.core.states import DeviceState
 from edgefront.core.store.tables import Device
-from edgefront.core.validation import existing
-from edgefront.core.wire.jobs import JobRequest, TargetRequest
 
 
 @dataclass(frozen=True)

@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 from sqlalchemy import ColumnElement, Integer, Select, and_, cast, func, not_, or_, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
+from edgefront.core.common.states import CandidateRole, CandidateState
+from edgefront.core.schemas.candidates import GROUPS, Group
+from edgefront.core.schemas.points import Axis, encode
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_of
 from edgefront.core.services.jobs.queries.lists import group_of
 from edgefront.core.services.jobs.views import predicted_of
 from edgefront.core.services.quality.expected import label_of
 from edgefront.core.services.quality.trust import trained_of
-from edgefront.core.states import CandidateRole, CandidateState
 from edgefront.core.store.sql import Document, any_of, columns, typed
 from edgefront.core.store.tables import Candidate
-from edgefront.core.wire.candidates import GROUPS, Group
-from edgefront.core.wire.points import Axis, encode
 
 CELLS = (48, 36)
 """Cells of the grid over the window, along latency and along quality."""
@@ -140,7 +140,7 @@ def read(
     most: int = 1000,
     keep: Collection[str] = (),
 ) -> bytes:
-    """Points in the window of `zoom`, as `core.wire.points` lays them out.
+    """Points in the window of `zoom`, as `core.schemas.points` lays them out.
 
     The frontier, the baselines, the trained candidates and those of `keep` are always there, also outside the window;
     the others are `most` at most. With the axis `predicted`, candidates without a prediction are left out of these,

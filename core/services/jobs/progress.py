@@ -7,17 +7,17 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import InvalidInput
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.states import ACTIVE_TARGETS, LIVE_LAUNCHES, CandidateState, JobState, Purpose, TargetState
+from edgefront.core.schemas.jobs import JobRequest
 from edgefront.core.search.interface import PREDICTED, SPREAD
 from edgefront.core.services.fleet.capability import can_run, refusal
 from edgefront.core.services.fleet.device_keys import parsed
 from edgefront.core.services.jobs.queries import candidates, demand, jobs
 from edgefront.core.services.jobs.resolved import sizes_of
 from edgefront.core.services.stored import JOB_REQUEST, PROTOCOL
-from edgefront.core.states import ACTIVE_TARGETS, LIVE_LAUNCHES, CandidateState, JobState, Purpose, TargetState
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Job, Target
-from edgefront.core.wire.jobs import JobRequest
 
 RECENT = 5
 """Launches from which the present pace is read."""

@@ -9,15 +9,29 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import InvalidInput
-from edgefront.core.graph.model_file import NUMBERS, ModelFormat, formats_of
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.architectures.formatting import layers_in_words, model_in_words
+from edgefront.core.architectures.space import Genome
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.states import ACTIVE_TARGETS, CandidateRole
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.statistics import launches_needed
-from edgefront.core.pareto.options import Option, OptionLimits
-from edgefront.core.pareto.recommendation import Recommendation
+from edgefront.core.model_files.model_file import NUMBERS, ModelFormat, formats_of
 from edgefront.core.quality.cut_law import CutLaw
 from edgefront.core.quality.predictor import PerplexityPredictor
+from edgefront.core.schemas.candidates import CandidateView
+from edgefront.core.schemas.jobs import NO_BUDGET, NO_LIMITS, Limits, TrainingBudget
+from edgefront.core.schemas.predictions import PredictedView
+from edgefront.core.schemas.recommendations import (
+    LimitMove,
+    RecommendationView,
+    RunnerUpView,
+    TrainingBudgetView,
+    TrainTimeView,
+)
+from edgefront.core.search.pareto.options import Option, OptionLimits
+from edgefront.core.search.pareto.recommendation import Recommendation
 from edgefront.core.search.population_shapes import PopulationShapes
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_of
@@ -33,23 +47,9 @@ from edgefront.core.services.quality.trust import trained_of
 from edgefront.core.services.spaces import space_of
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
 from edgefront.core.services.trainings import paces
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.formatting import layers_in_words, model_in_words
-from edgefront.core.spaces.space import Genome
-from edgefront.core.states import ACTIVE_TARGETS, CandidateRole
 from edgefront.core.store.database import Database
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Job, Target
-from edgefront.core.wire.candidates import CandidateView
-from edgefront.core.wire.jobs import NO_BUDGET, NO_LIMITS, Limits, TrainingBudget
-from edgefront.core.wire.predictions import PredictedView
-from edgefront.core.wire.recommendations import (
-    LimitMove,
-    RecommendationView,
-    RunnerUpView,
-    TrainingBudgetView,
-    TrainTimeView,
-)
 
 MAX_CANDIDATES = 500
 """Models within the limits that are compared at most: the best by the proxy, or by the training that was asked for, and

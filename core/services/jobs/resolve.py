@@ -9,11 +9,15 @@ from typing import TypeVar
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import EdgefrontError, ErrorCollector, InvalidInput, NotFound, SpaceError, within
+from edgefront.core.architectures.published_space import MODEL
+from edgefront.core.common.errors import EdgefrontError, ErrorCollector, InvalidInput, NotFound, SpaceError, within
+from edgefront.core.common.states import Goal, TrainingState
+from edgefront.core.common.units import MB
+from edgefront.core.common.validation import short
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.variants import format_of, variants_of
-from edgefront.core.proxies.score import covers
 from edgefront.core.quality.shipped import law_for
+from edgefront.core.schemas.jobs import MAX_TARGETS, JobRequest, TargetRequest
 from edgefront.core.search.problem import COUNTED
 from edgefront.core.search.registry import check_settings
 from edgefront.core.services.access.keys import Principal
@@ -25,12 +29,8 @@ from edgefront.core.services.quality.laws import CUTS_LAW, with_law
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.spaces import space_of
 from edgefront.core.services.trainings import paces
-from edgefront.core.spaces.published import MODEL
-from edgefront.core.states import Goal, TrainingState
 from edgefront.core.store.database import Database
-from edgefront.core.units import MB
-from edgefront.core.validation import short
-from edgefront.core.wire.jobs import MAX_TARGETS, JobRequest, TargetRequest
+from edgefront.core.training.proxies.score import covers
 
 _Result = TypeVar("_Result")
 

@@ -12,14 +12,19 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefront.core.cost.costs import Costs
-from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import InvalidInput, within
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.costs import Costs
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.architectures.space import SearchSpace
+from edgefront.core.common.errors import InvalidInput, within
+from edgefront.core.common.states import Goal
+from edgefront.core.common.units import MB
 from edgefront.core.measurement.passes import protocol_costs, runtime_fault
+from edgefront.core.measurement.prediction.memory import weight_bytes
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.prediction.memory import weight_bytes
 from edgefront.core.quality.cut_law import CutLaw
 from edgefront.core.quality.predictor import PerplexityPredictor
+from edgefront.core.schemas.jobs import JobRequest, Limits, SpaceRequest, TargetRequest
 from edgefront.core.search.depths import MOST_DEPTHS
 from edgefront.core.search.interface import Algorithm, Snapshot
 from edgefront.core.search.listed import Extension
@@ -30,12 +35,7 @@ from edgefront.core.services.jobs.queries.candidates import MAX_BASELINES
 from edgefront.core.services.quality import laws
 from edgefront.core.services.quality.expected import perplexities
 from edgefront.core.services.spaces import space_of
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.space import SearchSpace
-from edgefront.core.states import Goal
 from edgefront.core.store.sql import Document
-from edgefront.core.units import MB
-from edgefront.core.wire.jobs import JobRequest, Limits, SpaceRequest, TargetRequest
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class ResolvedJob:
         return self.law.table.align(shapes).is_part if isinstance(self.law, CutLaw) else True
 
     def perplexities(self, architectures: Sequence[Architecture]) -> list[Document]:
-        """What the law expects of each: fields of `core.wire.predictions.PredictedView`; empty without one."""
+        """What the law expects of each: fields of `core.schemas.predictions.PredictedView`; empty without one."""
         return perplexities(self.law, architectures)
 
 

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 
 from sqlalchemy.orm import Session
 
+from edgefront.core.common.number_formats import BITS
+from edgefront.core.common.states import Goal
 from edgefront.core.measurement.variants import format_of
-from edgefront.core.number_formats import BITS
+from edgefront.core.schemas.jobs import JobRequest
 from edgefront.core.search.interface import Rival
 from edgefront.core.services.jobs.queries import candidates, jobs
 from edgefront.core.services.stored import LIMITS, PROTOCOL
-from edgefront.core.states import Goal
 from edgefront.core.store.tables import Target
-from edgefront.core.wire.jobs import JobRequest
 
 
 def has_one_answer(request: JobRequest) -> bool:

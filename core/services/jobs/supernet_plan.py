@@ -7,8 +7,9 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import InvalidInput, within
-from edgefront.core.recipes.recipe import Recipe
+from edgefront.core.common.errors import InvalidInput, within
+from edgefront.core.common.states import LIVE_TRAININGS, JobState, TrainingCommand, TrainingState
+from edgefront.core.schemas.trainings import Requirements
 from edgefront.core.search.interface import Snapshot
 from edgefront.core.search.par_supernet import ParSupernet, ParSupernetSettings
 from edgefront.core.services.jobs.resolved import ResolvedJob
@@ -18,8 +19,7 @@ from edgefront.core.services.trainings.datasets import check_dataset
 from edgefront.core.services.trainings.plan import check_served, placed, resolved_recipe
 from edgefront.core.services.trainings.queries import trainings as rows
 from edgefront.core.services.trainings.transitions import change_state, log_state
-from edgefront.core.states import LIVE_TRAININGS, JobState, TrainingCommand, TrainingState
-from edgefront.core.wire.trainings import Requirements
+from edgefront.core.training.recipes.recipe import Recipe
 
 _TASKS = ("streams", "sentences")
 _SETTINGS = ("algorithm", "settings")

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
+from edgefront.core.common.states import ACTIVE_TARGETS, LIVE_JOBS, CandidateState, JobEventKind, JobState, TargetState
 from edgefront.core.services import event_log
 from edgefront.core.services.event_log import Entry
 from edgefront.core.services.jobs.queries import candidates as candidate_rows
@@ -14,7 +15,6 @@ from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.jobs.supernet_plan import withdraw as withdraw_supernets
 from edgefront.core.services.jobs.views import candidate_entry
-from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS, CandidateState, JobEventKind, JobState, TargetState
 from edgefront.core.store.tables import Job, Target
 
 

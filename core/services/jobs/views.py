@@ -7,13 +7,18 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.cost.columns import attention_width
-from edgefront.core.cost.parameters import count_of
-from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import InvalidInput
-from edgefront.core.graph.model_file import NUMBERS, formats_of
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.block import Attention, Block, FeedForward, ShortConv, Sru, Srupp
+from edgefront.core.architectures.cost.columns import attention_width
+from edgefront.core.architectures.cost.parameters import count_of
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.states import CandidateState, JobEventKind
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.pareto.baseline import Baseline
+from edgefront.core.model_files.model_file import NUMBERS, formats_of
+from edgefront.core.schemas.candidates import BlockView, CandidateDetails, CandidateView, DownloadView, TrainedView
+from edgefront.core.schemas.predictions import PredictedView
+from edgefront.core.search.pareto.baseline import Baseline
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import candidate_of, target_of
 from edgefront.core.services.event_log import Entry
@@ -23,13 +28,8 @@ from edgefront.core.services.jobs.queries import candidates as rows
 from edgefront.core.services.quality.expected import label_of
 from edgefront.core.services.quality.queries import Trained
 from edgefront.core.services.stored import PROTOCOL, RowReader, described
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.block import Attention, Block, FeedForward, ShortConv, Sru, Srupp
-from edgefront.core.states import CandidateState, JobEventKind
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Candidate
-from edgefront.core.wire.candidates import BlockView, CandidateDetails, CandidateView, DownloadView, TrainedView
-from edgefront.core.wire.predictions import PredictedView
 
 
 def candidate_view(candidate: Candidate, baseline: Baseline | None) -> CandidateView:

@@ -18,10 +18,14 @@ from pydantic import BaseModel, ValidationError
 from sqlalchemy import ColumnElement, Select, func, or_, select, update
 from sqlalchemy.orm import Session
 
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.states import LIVE_LAUNCHES, DeviceState, LaunchOutcome, LaunchState, Purpose
+from edgefront.core.common.statistics import robust_std
 from edgefront.core.measurement.protocol import Dtype, MeasurementProtocol, MemoryMethod
 from edgefront.core.measurement.provider import PROCESSOR, Provider
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.measurement.runtimes import INSTALLATIONS, Runtime
+from edgefront.core.schemas.service import AnchorPoint, AnchorView
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet.capability import can_run
 from edgefront.core.services.fleet.device_keys import key_of_device
@@ -31,14 +35,10 @@ from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.measuring import quarantine
 from edgefront.core.services.measuring.queries.reported import RESULT, ReportedLaunch
 from edgefront.core.services.stored import RowReader
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.states import LIVE_LAUNCHES, DeviceState, LaunchOutcome, LaunchState, Purpose
-from edgefront.core.statistics import robust_std
 from edgefront.core.store.clock import between, is_ahead
 from edgefront.core.store.sql import Document, any_of
 from edgefront.core.store.tables import Device, Launch, Measurement
 from edgefront.core.store.tables.measurement import WANTED
-from edgefront.core.wire.service import AnchorPoint, AnchorView
 
 REFERENCE, MIN_REFERENCE = 10, 3
 """The first so many latencies, of which there are at least so few, say what is usual, so that a slow drift is not

@@ -8,6 +8,7 @@ from functools import partial
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from edgefront.core.schemas.service import DeviceWork, HeldLaunch, QueuedLaunches
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import owns
 from edgefront.core.services.fleet.device_keys import key_of_class, key_of_device
@@ -15,7 +16,6 @@ from edgefront.core.services.fleet.devices import get_device
 from edgefront.core.services.stored import PROTOCOL, RowReader, described
 from edgefront.core.store.tables import Candidate, Job, Launch, Measurement, Target
 from edgefront.core.store.tables.measurement import LEASED, WANTED
-from edgefront.core.wire.service import DeviceWork, HeldLaunch, QueuedLaunches
 
 SHOWN = 50
 

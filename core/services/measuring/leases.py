@@ -11,8 +11,10 @@ import orjson
 from sqlalchemy import Row
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import Conflict, Gone, NotFound
+from edgefront.core.common.errors import Conflict, Gone, NotFound
+from edgefront.core.common.states import DeviceState, LaunchState
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.schemas.agent import MAX_BATCH, EnrolRequest, EnrolResponse, HeartbeatResponse
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet import devices as fleet
 from edgefront.core.services.fleet import instances
@@ -22,10 +24,8 @@ from edgefront.core.services.measuring.queries import launches
 from edgefront.core.services.measuring.queries import leases as rows
 from edgefront.core.services.stored import read_protocol
 from edgefront.core.services.work import interval_s
-from edgefront.core.states import DeviceState, LaunchState
 from edgefront.core.store.clock import elapsed_s, is_ahead
 from edgefront.core.store.tables import Device, Launch
-from edgefront.core.wire.agent import MAX_BATCH, EnrolRequest, EnrolResponse, HeartbeatResponse
 
 SEEN_INTERVAL = timedelta(seconds=20)
 """`last_seen_at` is written no more often than this by leases and heartbeats."""
@@ -43,7 +43,7 @@ conditions, for the weights, and for other agents on its host.
 
 
 class LeasedItem(NamedTuple):
-    """One launch to make (`core.wire.agent.LeaseItem`)."""
+    """One launch to make (`core.schemas.agent.LeaseItem`)."""
 
     launch_id: str
     fence: int
@@ -55,7 +55,7 @@ class LeasedItem(NamedTuple):
 
 
 class GrantedLease(NamedTuple):
-    """The answer to a request for launches (`core.wire.agent.LeaseResponse`)."""
+    """The answer to a request for launches (`core.schemas.agent.LeaseResponse`)."""
 
     keys: frozenset[str]
     """Device keys of the launches that it may run: those under which it waits if there are none. Not sent."""

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
-from edgefront.core.errors import EdgefrontError
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.errors import EdgefrontError
+from edgefront.core.common.states import LaunchOutcome
 from edgefront.core.measurement.passes import generation_passes, protocol_costs
 from edgefront.core.measurement.plausible import (
     Counted,
@@ -19,8 +21,6 @@ from edgefront.core.measurement.plausible import (
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.provider import Provider
 from edgefront.core.services.measuring.queries.reported import ReportedLaunch, ReportingDevice, Subject
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.states import LaunchOutcome
 from edgefront.core.store.clock import elapsed_s
 from edgefront.core.store.sql import Document
 

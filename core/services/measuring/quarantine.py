@@ -11,9 +11,9 @@ from datetime import datetime
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
+from edgefront.core.common.states import LaunchOutcome
 from edgefront.core.services.measuring.leases import end_leases
 from edgefront.core.services.measuring.queries.reported import ReportedLaunch
-from edgefront.core.states import LaunchOutcome
 from edgefront.core.store.sql import any_of
 from edgefront.core.store.tables import Device, Lease
 

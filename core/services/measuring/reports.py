@@ -13,8 +13,10 @@ from typing import Literal
 import orjson
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import InvalidInput, within
+from edgefront.core.common.errors import InvalidInput, within
+from edgefront.core.common.states import FINISHED_LAUNCHES, LaunchOutcome, LaunchState, Purpose, ReportOutcome
 from edgefront.core.measurement.plausible import longest_s
+from edgefront.core.schemas.agent import LaunchReport, ReportReceipt, ReportRequest, ReportResponse
 from edgefront.core.services import tasks
 from edgefront.core.services.fleet import queries as devices
 from edgefront.core.services.fleet.capability import device_keys, without
@@ -22,11 +24,9 @@ from edgefront.core.services.fleet.devices import own_device
 from edgefront.core.services.measuring.queries import launches, reported
 from edgefront.core.services.measuring.queries.reported import LaunchForReport
 from edgefront.core.services.stored import PROTOCOL
-from edgefront.core.states import FINISHED_LAUNCHES, LaunchOutcome, LaunchState, Purpose, ReportOutcome
 from edgefront.core.store import outbox
 from edgefront.core.store.clock import elapsed_s
 from edgefront.core.store.sql import Document
-from edgefront.core.wire.agent import LaunchReport, ReportReceipt, ReportRequest, ReportResponse
 
 MAX_ATTEMPTS = 3
 """Deaths of the child (or of the agent during it) after which the launch has failed."""

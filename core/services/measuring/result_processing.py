@@ -23,10 +23,19 @@ from typing import get_args
 
 from sqlalchemy.orm import Session
 
+from edgefront.core.common.states import (
+    FINISHED_LAUNCHES,
+    LIVE_LAUNCHES,
+    JobEventKind,
+    LaunchState,
+    MeasurementState,
+    Purpose,
+)
 from edgefront.core.measurement.plausible import STARTED_LATE_S
 from edgefront.core.measurement.protocol import Latency
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.measurement.statistics import LaunchVariance, LogLaunches, p90
+from edgefront.core.schemas.jobs import NO_LIMITS, Limits
 from edgefront.core.services import tasks
 from edgefront.core.services.event_log import Entry
 from edgefront.core.services.jobs import frontier
@@ -39,17 +48,8 @@ from edgefront.core.services.measuring.queries import reported as reported_rows
 from edgefront.core.services.measuring.queries.reported import ReportedLaunch
 from edgefront.core.services.measuring.reports import MAX_ATTEMPTS
 from edgefront.core.services.stored import LIMITS
-from edgefront.core.states import (
-    FINISHED_LAUNCHES,
-    LIVE_LAUNCHES,
-    JobEventKind,
-    LaunchState,
-    MeasurementState,
-    Purpose,
-)
 from edgefront.core.store import outbox
 from edgefront.core.store.tables import Candidate, Measurement, Target
-from edgefront.core.wire.jobs import NO_LIMITS, Limits
 
 BATCH = 200
 """Launches that one transaction processes at most."""

@@ -10,12 +10,21 @@ from statistics import median
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import InvalidInput
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.states import MEASURED_CANDIDATES, CandidateRole, MeasurementState, TargetState
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.statistics import LogLaunches, half_width_ms
-from edgefront.core.pareto.options import Figure
+from edgefront.core.schemas.predictions import (
+    MAX_TARGETS,
+    ComparedArchitecture,
+    ComparedEntry,
+    ComparedTarget,
+    ComparisonView,
+)
+from edgefront.core.search.pareto.options import Figure
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_by_id
 from edgefront.core.services.fleet import queries as devices
@@ -27,18 +36,9 @@ from edgefront.core.services.quality import laws
 from edgefront.core.services.quality.expected import label_of
 from edgefront.core.services.stored import JOB_REQUEST, PROTOCOL
 from edgefront.core.services.trainings.queries.trainings import frontier
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.states import MEASURED_CANDIDATES, CandidateRole, MeasurementState, TargetState
 from edgefront.core.store.database import Database
 from edgefront.core.store.sql import any_of
 from edgefront.core.store.tables import Candidate, Job, Measurement, Target
-from edgefront.core.wire.predictions import (
-    MAX_TARGETS,
-    ComparedArchitecture,
-    ComparedEntry,
-    ComparedTarget,
-    ComparisonView,
-)
 
 _TELLING = (
     "mode",

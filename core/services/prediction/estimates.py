@@ -14,10 +14,15 @@ import numpy as np
 from sqlalchemy import ColumnElement, Row, select
 from sqlalchemy.orm import Session
 
-from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import EdgefrontError
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.architectures.formatting import layers_in_words
+from edgefront.core.common.errors import EdgefrontError
+from edgefront.core.common.states import KeyRole, LaunchState
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.schemas.jobs import JobRequest
+from edgefront.core.schemas.predictions import Count, JobEstimate, Refusal, Source, StockEstimate, TargetEstimate
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet.device_keys import key_of_class, parsed
 from edgefront.core.services.fleet.instances import ONLINE
@@ -35,13 +40,8 @@ from edgefront.core.services.quality.expected import law_note
 from edgefront.core.services.search.refining import optimism
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.stored import PROTOCOL
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.formatting import layers_in_words
-from edgefront.core.states import KeyRole, LaunchState
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Launch, Measurement
-from edgefront.core.wire.jobs import JobRequest
-from edgefront.core.wire.predictions import Count, JobEstimate, Refusal, Source, StockEstimate, TargetEstimate
 
 EXAMPLES = 48
 """Architectures that stand for those of the search."""

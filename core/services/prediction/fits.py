@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
-from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import InvalidInput
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.measurement.prediction.calibration import HARD
+from edgefront.core.measurement.prediction.features import descriptors, features
+from edgefront.core.measurement.prediction.latency import LatencyPredictor
+from edgefront.core.measurement.prediction.memory import MemoryPredictor
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.prediction.calibration import HARD
-from edgefront.core.prediction.features import descriptors, features
-from edgefront.core.prediction.latency import LatencyPredictor
-from edgefront.core.prediction.memory import MemoryPredictor
 from edgefront.core.search.interface import Snapshot
 from edgefront.core.services.prediction.queries import Extent, extent
 from edgefront.core.services.search import device_data

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from sqlalchemy import func, select
 
-from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import EdgefrontError, InvalidInput, within
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.common.errors import EdgefrontError, InvalidInput, within
+from edgefront.core.common.states import KeyRole
+from edgefront.core.common.units import MB, plain, rounded, rounded_up
+from edgefront.core.schemas.jobs import JobRequest, SpaceRequest
 from edgefront.core.search.proposals import smallest
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.jobs.placement import find_devices
 from edgefront.core.services.prediction.fits import DeviceFit, Fits
 from edgefront.core.services.spaces import space_of
-from edgefront.core.states import KeyRole
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Measurement
-from edgefront.core.units import MB, plain, rounded, rounded_up
-from edgefront.core.wire.jobs import JobRequest, SpaceRequest
 
 OUT_OF_REACH = 0.5
 """A limit is out of reach below this share of the least that the quickest model of a space is predicted to take; above

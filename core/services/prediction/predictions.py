@@ -9,15 +9,28 @@ from collections.abc import Mapping, Sequence
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import Conflict, within
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.architectures.models import named_model
+from edgefront.core.common.errors import Conflict, within
+from edgefront.core.common.states import KeyRole
 from edgefront.core.measurement.passes import protocol_costs
+from edgefront.core.measurement.prediction.features import MIN_ARCHITECTURES
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.statistics import LaunchVariance, half_width_ms
-from edgefront.core.prediction.features import MIN_ARCHITECTURES
 from edgefront.core.quality.cut_law import CutLaw
 from edgefront.core.quality.predictor import PerplexityPredictor
 from edgefront.core.quality.shipped import law_for
+from edgefront.core.schemas.candidates import CandidateParts, MemoryPart
+from edgefront.core.schemas.jobs import TargetRequest, TrainingBudget
+from edgefront.core.schemas.predictions import (
+    MeasuredView,
+    PartView,
+    PredictedView,
+    PredictionRequest,
+    PredictionsView,
+    PredictionView,
+)
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import candidate_of, target_of
 from edgefront.core.services.fleet.device_keys import key_of_class, parsed
@@ -29,22 +42,9 @@ from edgefront.core.services.quality import laws
 from edgefront.core.services.quality.expected import perplexities
 from edgefront.core.services.stored import PROTOCOL
 from edgefront.core.services.trainings import paces
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.models import named_model
-from edgefront.core.states import KeyRole
 from edgefront.core.store.database import Database
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Measurement
-from edgefront.core.wire.candidates import CandidateParts, MemoryPart
-from edgefront.core.wire.jobs import TargetRequest, TrainingBudget
-from edgefront.core.wire.predictions import (
-    MeasuredView,
-    PartView,
-    PredictedView,
-    PredictionRequest,
-    PredictionsView,
-    PredictionView,
-)
 
 _NAMED = 3
 """Protocols that an error names, of those that a device was measured by."""
@@ -60,7 +60,7 @@ MEANINGS = {
     "output": "the output layer in another order",
     "copies": "weights held a second time",
 }
-"""What holds memory, in words: those of `core.prediction.memory.MEMORY_FEATURES`, and the weights."""
+"""What holds memory, in words: those of `core.measurement.prediction.memory.MEMORY_FEATURES`, and the weights."""
 _TOO_FEW = (
     f"Nothing is predicted here yet: that needs {MIN_ARCHITECTURES} different architectures, measured on this device "
     "by this protocol."

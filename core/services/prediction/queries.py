@@ -9,9 +9,9 @@ from typing import NamedTuple
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
+from edgefront.core.common.states import MeasurementState
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.services.stored import PROTOCOL
-from edgefront.core.states import MeasurementState
 from edgefront.core.store.sql import any_of
 from edgefront.core.store.tables import Measurement
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from edgefront.core.cost.shapes import Shapes
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.catalogue import spaces
+from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.quality.cut_law import CutLaw
 from edgefront.core.quality.differences import DIFFERENCES
 from edgefront.core.quality.predictor import PerplexityPredictor, in_words
 from edgefront.core.quality.shipped import family, shipped_laws
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.catalogue import spaces
+from edgefront.core.schemas.jobs import JobRequest
 from edgefront.core.store.sql import Document
-from edgefront.core.wire.jobs import JobRequest
 
 
 def perplexities(law: PerplexityPredictor | None, architectures: Sequence[Architecture]) -> list[Document]:
-    """The fields of `core.wire.predictions.PredictedView` about quality, for each architecture; empty without a law."""
+    """The fields of `core.schemas.predictions.PredictedView` about quality, for each architecture; empty without a law."""
     if law is None or not architectures:
         return [{} for _ in architectures]
     shapes = Shapes.of(architectures)

@@ -14,23 +14,23 @@ from typing import TypeVar
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import InvalidInput, NotFound, within
-from edgefront.core.proxies.registry import ProxySettings
-from edgefront.core.proxies.score import covers, law_about
+from edgefront.core.architectures.catalogue import spaces
+from edgefront.core.architectures.space import SearchSpace
+from edgefront.core.common.errors import InvalidInput, NotFound, within
 from edgefront.core.quality.cut_law import CutLaw
 from edgefront.core.quality.predictor import Pace, PerplexityPredictor, TrainingTime
 from edgefront.core.quality.shipped import NAMES, family, law_named, shipped_laws
 from edgefront.core.quality.stored import from_json, summary, to_text
+from edgefront.core.schemas.jobs import JobRequest, TrainingBudget
+from edgefront.core.schemas.service import QualityLawView
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.spaces import space_of
 from edgefront.core.services.stored import RowReader
-from edgefront.core.spaces.catalogue import spaces
-from edgefront.core.spaces.space import SearchSpace
 from edgefront.core.store.database import Database
 from edgefront.core.store.sql import Document, any_of
 from edgefront.core.store.tables import Job, OwnerLaw
-from edgefront.core.wire.jobs import JobRequest, TrainingBudget
-from edgefront.core.wire.service import QualityLawView
+from edgefront.core.training.proxies.registry import ProxySettings
+from edgefront.core.training.proxies.score import covers, law_about
 
 Law = TypeVar("Law", bound=PerplexityPredictor)
 

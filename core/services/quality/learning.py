@@ -25,15 +25,15 @@ import numpy as np
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
-from edgefront.core.cost.shapes import Shapes
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.common.states import TrainingKind, TrainingState
 from edgefront.core.quality.cut_law import CutLaw
 from edgefront.core.quality.features import rounded_features
 from edgefront.core.quality.predictor import Origin
 from edgefront.core.quality.scaling_law import ScalingLaw, own_trainings
 from edgefront.core.quality.shipped import law_for
 from edgefront.core.quality.stored import summary, to_text
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.states import TrainingKind, TrainingState
 from edgefront.core.store.database import Database
 from edgefront.core.store.sql import Document, any_of, lock_name, typed
 from edgefront.core.store.tables import Evaluation, OwnerLaw, Training, TrainingMetric

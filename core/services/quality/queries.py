@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sqlalchemy import ColumnElement, and_, delete, func, insert, select
 from sqlalchemy.orm import Session
 
-from edgefront.core.states import (
+from edgefront.core.common.states import (
     ACTIVE_TARGETS,
     FINISHED_SCORES,
     MEASURED_CANDIDATES,

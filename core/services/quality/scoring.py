@@ -13,24 +13,24 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.catalogue import spaces
+from edgefront.core.common.errors import InvalidInput, NotFound, within
+from edgefront.core.common.states import FINISHED_SCORES, ScoreState, WorkKind
 from edgefront.core.data.prepared.prepared import read_manifest
-from edgefront.core.errors import InvalidInput, NotFound, within
-from edgefront.core.proxies.registry import PUBLISHED_SCORE, Proxy, ProxySettings, proxy_named
-from edgefront.core.proxies.score import law_about, score, score_by
 from edgefront.core.quality.predictor import PerplexityPredictor
-from edgefront.core.recipes.papers import recipe
+from edgefront.core.schemas.jobs import JobRequest
 from edgefront.core.services import tasks, work
 from edgefront.core.services.quality import queries as rows
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.spaces import space_of
 from edgefront.core.services.trainings.datasets import find_dataset, is_path
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.catalogue import spaces
-from edgefront.core.states import FINISHED_SCORES, ScoreState, WorkKind
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Job, Target
-from edgefront.core.wire.jobs import JobRequest
+from edgefront.core.training.proxies.registry import PUBLISHED_SCORE, Proxy, ProxySettings, proxy_named
+from edgefront.core.training.proxies.score import law_about, score, score_by
+from edgefront.core.training.recipes.papers import recipe
 
 MAX_WORKERS = 8
 """Number of workers that are notified at once; each computes scores until none is left."""

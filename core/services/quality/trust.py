@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.proxies.study import MIN_FOR_INTERVAL, MIN_PAIRS, interval, spearman
-from edgefront.core.proxies.table import QUALITIES
+from edgefront.core.architectures.catalogue import spaces
+from edgefront.core.schemas.jobs import JobRequest, LiveTrust, ProxyTrust
 from edgefront.core.services.quality import laws
 from edgefront.core.services.quality import queries as rows
 from edgefront.core.services.quality.expected import law_note
-from edgefront.core.spaces.catalogue import spaces
 from edgefront.core.store.tables import Job, Target
-from edgefront.core.wire.jobs import JobRequest, LiveTrust, ProxyTrust
+from edgefront.core.training.proxies.study import MIN_FOR_INTERVAL, MIN_PAIRS, interval, spearman
+from edgefront.core.training.proxies.table import QUALITIES
 
 _LOGS = "LTS's logs of fully trained models (arXiv 2203.02094, microsoft/archai), WikiText-103"
 _LEFT_OUT = "LTS's logs of fully trained models (arXiv 2203.02094), WikiText-103; each predicted from the others"

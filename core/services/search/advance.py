@@ -22,11 +22,14 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import InvalidInput
-from edgefront.core.pareto.baseline import reference
+from edgefront.core.architectures.space import Genome
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.states import ACTIVE_TARGETS, CandidateRole, Goal, JobState, Purpose, TargetState
+from edgefront.core.schemas.jobs import JobRequest
 from edgefront.core.search.depths import next_depths
 from edgefront.core.search.interface import Need
 from edgefront.core.search.par_supernet import ParSupernet
+from edgefront.core.search.pareto.baseline import reference
 from edgefront.core.services.fleet.instances import ONLINE
 from edgefront.core.services.jobs import progress
 from edgefront.core.services.jobs.comparison import depth_of, rows_of
@@ -51,12 +54,9 @@ from edgefront.core.services.settings import Settings
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
 from edgefront.core.services.trainings.lifecycle import SupernetRequest
 from edgefront.core.services.trainings.queries import trainings as training_rows
-from edgefront.core.spaces.space import Genome
-from edgefront.core.states import ACTIVE_TARGETS, CandidateRole, Goal, JobState, Purpose, TargetState
 from edgefront.core.store.clock import is_ahead
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Generation, Job, Target
-from edgefront.core.wire.jobs import JobRequest
 
 STORE_BATCH = 100
 """Proposals that one transaction stores: less than a second of a target's lock."""

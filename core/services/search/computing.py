@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.space import Genome
 from edgefront.core.search.depths import MOST_DEPTHS, Depth, next_depths
 from edgefront.core.search.interface import Context, Offer, Probabilities, Snapshot
 from edgefront.core.search.par_supernet import ParSupernet
@@ -20,8 +22,6 @@ from edgefront.core.services.search.proposing import BEFORE_SEARCH, Proposed
 from edgefront.core.services.search.supernets import wanted_supernet
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.lifecycle import SupernetRequest
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.space import Genome
 from edgefront.core.store.sql import Document
 
 

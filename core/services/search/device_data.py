@@ -12,15 +12,15 @@ from dataclasses import asdict, dataclass, replace
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
-from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import InvalidInput
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.states import CandidateRole, MeasurementState
+from edgefront.core.measurement.prediction.latency import LatencyPredictor
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.prediction.latency import LatencyPredictor
 from edgefront.core.search.interface import Observation, Rival, Snapshot, times_of
 from edgefront.core.services.jobs.rivals import rival_of
 from edgefront.core.services.measuring.queries.measurements import launch_variance
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.states import CandidateRole, MeasurementState
 from edgefront.core.store.sql import Document, Items, any_of
 from edgefront.core.store.tables import Candidate, Measurement, Target
 

@@ -8,7 +8,18 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.cost.costs import Costs
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.costs import Costs
+from edgefront.core.common.states import (
+    LIVE_LAUNCHES,
+    CandidateRole,
+    CandidateState,
+    JobEventKind,
+    LaunchState,
+    MeasurementState,
+    Purpose,
+)
+from edgefront.core.common.units import MB
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.provider import Provider
 from edgefront.core.services import event_log
@@ -20,19 +31,8 @@ from edgefront.core.services.jobs.resolved import SearchPlan, sizes_of
 from edgefront.core.services.jobs.views import candidate_entry
 from edgefront.core.services.measuring.result_processing import apply_results
 from edgefront.core.services.quality.scoring import Scored
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.states import (
-    LIVE_LAUNCHES,
-    CandidateRole,
-    CandidateState,
-    JobEventKind,
-    LaunchState,
-    MeasurementState,
-    Purpose,
-)
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Candidate, Device, Measurement, Target, new_id
-from edgefront.core.units import MB
 
 BEFORE_SEARCH = -1
 """The generation of baselines, and number of the step that proposes them; others count from 0."""
@@ -49,7 +49,7 @@ class Proposed:
     """Empty for baselines, which need not be in the space."""
     parents: tuple[str, ...] = ()
     predicted: Document = field(default_factory=dict)
-    """Fields of `core.wire.predictions.PredictedView`; empty where nothing was predicted."""
+    """Fields of `core.schemas.predictions.PredictedView`; empty where nothing was predicted."""
 
 
 def propose(

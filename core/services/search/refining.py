@@ -15,11 +15,22 @@ from datetime import datetime
 from sqlalchemy import case, or_, select, true
 from sqlalchemy.orm import Session, aliased
 
+from edgefront.core.common.states import (
+    ACTIVE_TARGETS,
+    LIVE_LAUNCHES,
+    CandidateRole,
+    CandidateState,
+    Goal,
+    LaunchState,
+    Purpose,
+    TargetState,
+)
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.statistics import LaunchVariance, half_width_ms, relative_half_width
-from edgefront.core.pareto.frontier import Dominance
+from edgefront.core.schemas.jobs import JobRequest
 from edgefront.core.search.depths import MOST_AT_END, next_depths
 from edgefront.core.search.interface import Rival
+from edgefront.core.search.pareto.frontier import Dominance
 from edgefront.core.services import tasks
 from edgefront.core.services.jobs.comparison import depth_of
 from edgefront.core.services.jobs.frontier import dominance_of
@@ -37,19 +48,8 @@ from edgefront.core.services.search import snapshots
 from edgefront.core.services.search.computing import ComputeStep
 from edgefront.core.services.search.proposing import BEFORE_SEARCH
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
-from edgefront.core.states import (
-    ACTIVE_TARGETS,
-    LIVE_LAUNCHES,
-    CandidateRole,
-    CandidateState,
-    Goal,
-    LaunchState,
-    Purpose,
-    TargetState,
-)
 from edgefront.core.store import outbox
 from edgefront.core.store.tables import Candidate, Job, Launch, Measurement, Target
-from edgefront.core.wire.jobs import JobRequest
 
 SPREAD_UNKNOWN = 2
 """While it is unknown how far launches scatter, every frontier point gets so many launches."""

@@ -13,10 +13,10 @@ from dataclasses import fields
 
 from sqlalchemy.orm import Session
 
+from edgefront.core.common.states import CandidateState
 from edgefront.core.search.interface import Evaluated, Predicted, Snapshot, Times, times_of
 from edgefront.core.services.jobs.queries import candidates, jobs
 from edgefront.core.services.jobs.queries.candidates import SearchCandidate
-from edgefront.core.states import CandidateState
 from edgefront.core.store.sql import Document, Items
 
 _Result = tuple[str, float | None, int | None, int, Times]

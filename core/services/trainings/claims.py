@@ -14,15 +14,8 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import Conflict, NotFound
-from edgefront.core.recipes.recipe import Recipe
-from edgefront.core.services import event_log, tasks, work
-from edgefront.core.services.event_log import Entry
-from edgefront.core.services.trainings.queries import log as training_log
-from edgefront.core.services.trainings.queries import trainings as rows
-from edgefront.core.services.trainings.transitions import change_state
-from edgefront.core.services.trainings.views import inherits, start_of
-from edgefront.core.states import (
+from edgefront.core.common.errors import Conflict, NotFound
+from edgefront.core.common.states import (
     LIVE_TRAININGS,
     TrainingCommand,
     TrainingEnding,
@@ -31,9 +24,16 @@ from edgefront.core.states import (
     TrainingState,
     WorkKind,
 )
+from edgefront.core.services import event_log, tasks, work
+from edgefront.core.services.event_log import Entry
+from edgefront.core.services.trainings.queries import log as training_log
+from edgefront.core.services.trainings.queries import trainings as rows
+from edgefront.core.services.trainings.transitions import change_state
+from edgefront.core.services.trainings.views import inherits, start_of
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.sql import Document, lock_name
 from edgefront.core.store.tables import Training
+from edgefront.core.training.recipes.recipe import Recipe
 
 MAX_ATTEMPTS = 3
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from edgefront.core.common.errors import InvalidInput, NotFound
 from edgefront.core.data.prepared.prepared import Manifest, prepared_in, read_manifest
 from edgefront.core.data.sources.data_set import data_sets
-from edgefront.core.errors import InvalidInput, NotFound
-from edgefront.core.wire.trainings import DatasetView
+from edgefront.core.schemas.trainings import DatasetView
 
 MAX_SHOWN = 20
 _SHORTEST_DIGEST = 6

@@ -9,8 +9,28 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import Conflict, NotFound
-from edgefront.core.recipes.recipe import Recipe
+from edgefront.core.common.errors import Conflict, NotFound
+from edgefront.core.common.states import (
+    ACTIVE_TARGETS,
+    LIVE_TRAININGS,
+    KeyRole,
+    TrainingCommand,
+    TrainingKind,
+    TrainingState,
+)
+from edgefront.core.schemas.trainings import (
+    MetricPage,
+    MetricView,
+    ProbabilitiesView,
+    ProbabilityRecord,
+    Requirements,
+    SearchProgress,
+    TrainingEstimate,
+    TrainingPage,
+    TrainingRequest,
+    TrainingView,
+)
+from edgefront.core.search.supernet_settings import CHOICES
 from edgefront.core.services import cursor as cursors
 from edgefront.core.services import tasks
 from edgefront.core.services.access.keys import Principal
@@ -32,24 +52,11 @@ from edgefront.core.services.trainings.queries import log as training_log
 from edgefront.core.services.trainings.queries import trainings as rows
 from edgefront.core.services.trainings.transitions import change_state, check_trains, log_state, pause, resume, want
 from edgefront.core.services.trainings.views import licence_of, training_view, training_views
-from edgefront.core.states import ACTIVE_TARGETS, LIVE_TRAININGS, KeyRole, TrainingCommand, TrainingKind, TrainingState
 from edgefront.core.store.database import Database
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Candidate, Target, Training
-from edgefront.core.supernet.settings import CHOICES
-from edgefront.core.wire.trainings import (
-    MetricPage,
-    MetricView,
-    ProbabilitiesView,
-    ProbabilityRecord,
-    Requirements,
-    SearchProgress,
-    TrainingEstimate,
-    TrainingPage,
-    TrainingRequest,
-    TrainingView,
-)
+from edgefront.core.training.recipes.recipe import Recipe
 
 MAX_PAGE = 200
 MAX_METRICS = 10_000
@@ -149,9 +156,9 @@ class SupernetRequest:
     overrides: Document = field(default_factory=dict)
     """Fields of the recipe that are other than it has them."""
     supernet: Document = field(default_factory=dict)
-    """Settings of the supernet: `core.supernet.settings`."""
+    """Settings of the supernet: `core.search.supernet_settings`."""
     budget: Document = field(default_factory=dict)
-    """Steps or hours: `core.wire.trainings.TrainingBudget`."""
+    """Steps or hours: `core.schemas.trainings.TrainingBudget`."""
     job_id: str | None = None
     target_id: str | None = None
     """The one that waits for it."""

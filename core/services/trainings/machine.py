@@ -7,8 +7,8 @@ import os
 import socket
 from functools import lru_cache
 
-from edgefront.core.processes.gpus import listed_gpus
-from edgefront.core.processes.limits import total_memory_bytes, usable_cores
+from edgefront.core.common.processes.gpus import listed_gpus
+from edgefront.core.common.processes.limits import total_memory_bytes, usable_cores
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.tasks import TRAIN_QUEUES
 from edgefront.core.services.trainings.claims import Machine

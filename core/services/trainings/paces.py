@@ -10,16 +10,16 @@ import numpy as np
 from sqlalchemy import Row, select
 from sqlalchemy.orm import Session
 
-from edgefront.core.cost.shapes import Shapes
-from edgefront.core.errors import InvalidInput
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.states import TrainingKind, TrainingState
 from edgefront.core.quality.predictor import Pace, flops_per_token
+from edgefront.core.schemas.jobs import TrainerPace, TrainingBudget
+from edgefront.core.schemas.trainings import TrainerView
 from edgefront.core.services.stored import RowReader
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.states import TrainingKind, TrainingState
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Training
-from edgefront.core.wire.jobs import TrainerPace, TrainingBudget
-from edgefront.core.wire.trainings import TrainerView
 
 LATEST = 20
 """Trainings, the latest, from which a pace is learnt."""

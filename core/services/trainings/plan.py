@@ -8,12 +8,14 @@ from typing import NamedTuple, TypeVar
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.cost.costs import CostOptions, costs
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.costs import CostOptions, costs
+from edgefront.core.architectures.models import named_model
+from edgefront.core.common.errors import InvalidInput, NotFound, within
+from edgefront.core.common.states import TrainingKind, TrainingState
+from edgefront.core.common.units import GIB, MB
 from edgefront.core.data.tokenizers.load import load_tokenizer, same_tokens
-from edgefront.core.errors import InvalidInput, NotFound, within
-from edgefront.core.evaluation.model_card import forbids_derivatives
-from edgefront.core.recipes.papers import recipe as named_recipe
-from edgefront.core.recipes.recipe import HEALING, Recipe, check_task, default_recipe
+from edgefront.core.schemas.trainings import MAX_PICKS, FrontierPick, Requirements, TrainingRequest
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import candidate_of, job_of, target_of, training_of
 from edgefront.core.services.settings import Settings
@@ -23,14 +25,12 @@ from edgefront.core.services.trainings.files.folder import training_folder
 from edgefront.core.services.trainings.machine import cannot_train, machine_of, served_queues
 from edgefront.core.services.trainings.queries import trainings as rows
 from edgefront.core.services.trainings.views import licence_of
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.spaces.models import named_model
-from edgefront.core.states import TrainingKind, TrainingState
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Candidate, Training
+from edgefront.core.training.evaluation.model_card import forbids_derivatives
+from edgefront.core.training.recipes.papers import recipe as named_recipe
+from edgefront.core.training.recipes.recipe import HEALING, Recipe, check_task, default_recipe
 from edgefront.core.training.run_folder import RESULT, with_vocabulary
-from edgefront.core.units import GIB, MB
-from edgefront.core.wire.trainings import MAX_PICKS, FrontierPick, Requirements, TrainingRequest
 
 Item = TypeVar("Item")
 

@@ -6,11 +6,11 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.errors import Conflict
+from edgefront.core.common.errors import Conflict
+from edgefront.core.common.states import LIVE_TRAININGS, TrainingCommand, TrainingEventKind, TrainingKind, TrainingState
 from edgefront.core.services import event_log, tasks
 from edgefront.core.services.event_log import Entry
 from edgefront.core.services.trainings.queries.trainings import take_turn
-from edgefront.core.states import LIVE_TRAININGS, TrainingCommand, TrainingEventKind, TrainingKind, TrainingState
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.tables import Training
 

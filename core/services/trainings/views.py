@@ -9,16 +9,10 @@ from typing import cast
 from pydantic import TypeAdapter
 from sqlalchemy.orm import Session
 
-from edgefront.core.services.stored import PROTOCOL, RowReader, described
-from edgefront.core.services.trainings.files.downloads import formats_of_trained
-from edgefront.core.services.trainings.queries import log as training_log
-from edgefront.core.services.trainings.queries import trainings as rows
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.states import LIVE_TRAININGS, TrainingCommand, TrainingState
-from edgefront.core.store.sql import Document
-from edgefront.core.store.tables import Candidate, Evaluation, Target, Training
-from edgefront.core.units import GIB
-from edgefront.core.wire.trainings import (
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.states import LIVE_TRAININGS, TrainingCommand, TrainingState
+from edgefront.core.common.units import GIB
+from edgefront.core.schemas.trainings import (
     Device,
     EvaluationView,
     MeasuredCandidateView,
@@ -27,6 +21,12 @@ from edgefront.core.wire.trainings import (
     TrainingBudget,
     TrainingView,
 )
+from edgefront.core.services.stored import PROTOCOL, RowReader, described
+from edgefront.core.services.trainings.files.downloads import formats_of_trained
+from edgefront.core.services.trainings.queries import log as training_log
+from edgefront.core.services.trainings.queries import trainings as rows
+from edgefront.core.store.sql import Document
+from edgefront.core.store.tables import Candidate, Evaluation, Target, Training
 
 _DOCUMENT: TypeAdapter[Document | None] = TypeAdapter(Document | None)
 

@@ -14,7 +14,7 @@ import orjson
 from sqlalchemy import ForeignKey, String, Text, false
 from sqlalchemy.orm import Mapped, mapped_column, validates
 
-from edgefront.core.states import DeviceState, KeyRole
+from edgefront.core.common.states import DeviceState, KeyRole
 from edgefront.core.store.tables.base import Base, BigInt, Json, UtcDateTime, new_id, state_type
 
 

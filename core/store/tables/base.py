@@ -13,7 +13,7 @@ from sqlalchemy.orm import DeclarativeBase
 from sqlalchemy.types import TypeDecorator, TypeEngine
 from ulid import ULID
 
-from edgefront.core.states import State
+from edgefront.core.common.states import State
 
 
 class Base(DeclarativeBase):

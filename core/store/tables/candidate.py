@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint, false, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from edgefront.core.states import CandidateRole, CandidateState, ScoreState
+from edgefront.core.common.states import CandidateRole, CandidateState, ScoreState
 from edgefront.core.store.tables.base import Base, BigInt, Json, UtcDateTime, new_id, state_type
 
 _POINTS = (
@@ -61,7 +61,7 @@ class Candidate(Base):
     proxy: Mapped[float]
     predicted: Mapped[dict[str, Any] | None] = mapped_column(
         Json
-    )  # core.wire.predictions.PredictedView, when it was proposed
+    )  # core.schemas.predictions.PredictedView, when it was proposed
     predicted_perplexity: Mapped[float | None]  # copied from `predicted`
     seed: Mapped[int] = mapped_column(BigInt)  # seed of its random weights
     state: Mapped[CandidateState] = mapped_column(state_type(CandidateState, 15))
@@ -112,10 +112,10 @@ class ProxyScore(Base):
 
     id: Mapped[str] = mapped_column(String(40), primary_key=True, default=lambda: new_id("scr"))
     digest: Mapped[str] = mapped_column(String(64))
-    proxy: Mapped[str] = mapped_column(String(32))  # core.proxies.registry
+    proxy: Mapped[str] = mapped_column(String(32))  # core.training.proxies.registry
     settings_digest: Mapped[str] = mapped_column(String(64))
     seed: Mapped[int] = mapped_column(BigInt)
-    settings: Mapped[dict[str, Any]] = mapped_column(Json)  # core.proxies.registry.ProxySettings
+    settings: Mapped[dict[str, Any]] = mapped_column(Json)  # core.training.proxies.registry.ProxySettings
     architecture: Mapped[dict[str, Any]] = mapped_column(Json)  # canonical description
     state: Mapped[ScoreState] = mapped_column(state_type(ScoreState, 10))
     value: Mapped[float | None]  # raw score: whether higher is better depends on the proxy

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import ForeignKey, Index, String, Text, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from edgefront.core.states import JobEventKind, JobState, TargetState, WorkKind
+from edgefront.core.common.states import JobEventKind, JobState, TargetState, WorkKind
 from edgefront.core.store.tables.base import AutoId, Base, BigInt, Json, UtcDateTime, new_id, state_type
 
 PROXY = "decoder_parameters"

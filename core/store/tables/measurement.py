@@ -8,8 +8,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, ForeignKey, Index, String, Text, UniqueConstraint, literal_column, text
 from sqlalchemy.orm import Mapped, mapped_column
 
+from edgefront.core.common.states import LaunchState, MeasurementState, Purpose
 from edgefront.core.measurement.statistics import LogLaunches
-from edgefront.core.states import LaunchState, MeasurementState, Purpose
 from edgefront.core.store.tables.base import Base, BigInt, Json, UtcDateTime, new_id, state_type
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import CheckConstraint, ForeignKey, Index, String, Text, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from edgefront.core.states import TrainingCommand, TrainingEventKind, TrainingKind, TrainingState
+from edgefront.core.common.states import TrainingCommand, TrainingEventKind, TrainingKind, TrainingState
 from edgefront.core.store.tables.base import AutoId, Base, BigInt, Json, UtcDateTime, new_id, state_type
 
 _TRAINED = ("dataset", "recipe_name", "recipe", "budget", "seed", "device", "gpus", "queue")
@@ -50,9 +50,11 @@ class Training(Base):
     dataset: Mapped[str | None] = mapped_column(String(200))
     dataset_digest: Mapped[str | None] = mapped_column(String(64))  # None until the data is prepared
     recipe_name: Mapped[str | None] = mapped_column(String(64))
-    recipe: Mapped[dict[str, Any] | None] = mapped_column(Json)  # core.recipes.recipe.Recipe, overrides included
-    budget: Mapped[dict[str, Any] | None] = mapped_column(Json)  # core.wire.trainings.TrainingBudget
-    supernet: Mapped[dict[str, Any] | None] = mapped_column(Json)  # settings of core.supernet
+    recipe: Mapped[dict[str, Any] | None] = mapped_column(
+        Json
+    )  # core.training.recipes.recipe.Recipe, overrides included
+    budget: Mapped[dict[str, Any] | None] = mapped_column(Json)  # core.schemas.trainings.TrainingBudget
+    supernet: Mapped[dict[str, Any] | None] = mapped_column(Json)  # settings of core.training.supernet
     seed: Mapped[int | None] = mapped_column(BigInt)
     # Requirements on the worker; None for an import.
     device: Mapped[str | None] = mapped_column(String(10))  # cpu, cuda
@@ -78,7 +80,7 @@ class Training(Base):
     tokens: Mapped[int] = mapped_column(BigInt, default=0)
     seconds: Mapped[float] = mapped_column(default=0.0)  # of training, over all starts
     seconds_left: Mapped[float | None]
-    last_metric: Mapped[dict[str, Any] | None] = mapped_column(Json)  # core.wire.trainings.MetricView
+    last_metric: Mapped[dict[str, Any] | None] = mapped_column(Json)  # core.schemas.trainings.MetricView
     result: Mapped[dict[str, Any] | None] = mapped_column(Json)  # result.json
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
@@ -110,7 +112,7 @@ class TrainingMetric(Base):
     id: Mapped[int] = mapped_column(AutoId, primary_key=True, autoincrement=True)
     training_id: Mapped[str] = mapped_column(ForeignKey("training.id", ondelete="CASCADE"))
     step: Mapped[int] = mapped_column(BigInt)
-    data: Mapped[dict[str, Any]] = mapped_column(Json)  # core.wire.trainings.MetricView
+    data: Mapped[dict[str, Any]] = mapped_column(Json)  # core.schemas.trainings.MetricView
 
 
 class Evaluation(Base):
@@ -148,6 +150,8 @@ class OwnerLaw(Base):
     base: Mapped[str] = mapped_column(String(64))  # the shipped law that is its prior; empty for a law of cuts
     document: Mapped[str] = mapped_column(Text)  # JSON of core.quality.stored
     digest: Mapped[str] = mapped_column(String(64))  # SHA-256 of the document
-    summary: Mapped[dict[str, Any]] = mapped_column(Json)  # core.wire.service.QualityLawView, read without the document
+    summary: Mapped[dict[str, Any]] = mapped_column(
+        Json
+    )  # core.schemas.service.QualityLawView, read without the document
     left_out: Mapped[list[dict[str, Any]]] = mapped_column(Json)  # of services.quality.learning: LeftOut
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)

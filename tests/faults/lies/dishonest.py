@@ -9,9 +9,9 @@ import httpx
 from running_api import Service, job
 from simulated_agent import CLASS
 
+from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.measurement.passes import protocol_costs
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.wire.agent import LeaseItem, LeaseResponse
+from edgefront.core.schemas.agent import LeaseItem, LeaseResponse
 from edgefront.workers.app import sweep_once
 
 Report = Callable[[LeaseItem], dict[str, Any]]

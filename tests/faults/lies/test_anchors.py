@@ -14,12 +14,12 @@ from simulated_agent import CLASS
 
 from edgefront.api.docs.examples import example
 from edgefront.core.measurement.provider import Provider
+from edgefront.core.schemas.agent import LeaseItem
 from edgefront.core.services.measuring import anchors
 from edgefront.core.services.measuring.result_processing import MAX_MARK
 from edgefront.core.services.sweep import LOST
 from edgefront.core.store.tables import Device as Row
 from edgefront.core.store.tables import Launch, Lease
-from edgefront.core.wire.agent import LeaseItem
 
 
 def crashes(_: LeaseItem) -> dict[str, Any]:

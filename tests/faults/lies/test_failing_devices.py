@@ -8,8 +8,8 @@ import pytest
 from databases import ON_SQLITE
 from dishonest import Device, Fleet, Report, honest, times
 
+from edgefront.core.schemas.agent import LeaseItem
 from edgefront.core.services.measuring import quarantine
-from edgefront.core.wire.agent import LeaseItem
 
 MAX_FAILING = quarantine.MAX_FAILING
 

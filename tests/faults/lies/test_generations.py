@@ -8,9 +8,9 @@ import pytest
 from databases import ON_SQLITE
 from dishonest import CLASS, Device, Fleet, result
 
+from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.measurement.passes import generation_passes
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.wire.agent import LeaseItem
+from edgefront.core.schemas.agent import LeaseItem
 
 PROTOCOL = {"mode": "generate", "sequence_length": 32, "new_tokens": 8}
 FURTHER = 7

@@ -13,7 +13,7 @@ from dishonest import Device, Fleet, honest
 from running_api import problem
 
 from edgefront.api.docs.examples import example
-from edgefront.core.wire.agent import MAX_FACTS_BYTES, LeaseItem
+from edgefront.core.schemas.agent import MAX_FACTS_BYTES, LeaseItem
 
 HOLE = "a place for raw JSON"
 

@@ -9,9 +9,9 @@ import pytest
 from databases import ON_SQLITE
 from dishonest import Fleet, Report, honest, result, times
 
-from edgefront.core.spaces.architecture import Architecture
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.schemas.agent import LeaseItem
 from edgefront.core.store.tables import Device, Launch, Lease, Target
-from edgefront.core.wire.agent import LeaseItem
 
 
 def weightless(item: LeaseItem) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from databases import ON_SQLITE
 from dishonest import Device, Fleet, honest, result
 from ulid import ULID
 
+from edgefront.core.schemas.agent import LeaseItem
 from edgefront.core.store.tables import Device as Row
 from edgefront.core.store.tables import Launch, Lease
-from edgefront.core.wire.agent import LeaseItem
 
 LIES = {
     "a fast result": result(0.5, 1 << 30),

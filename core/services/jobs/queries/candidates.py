@@ -20,19 +20,19 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import InstrumentedAttribute, Session, aliased, defer
 
-from edgefront.core.measurement.generation import MEASURED as TIMES
-from edgefront.core.spaces.space import Genome
-from edgefront.core.states import (
+from edgefront.core.architectures.space import Genome
+from edgefront.core.common.states import (
     LIVE_LAUNCHES,
     MEASURED_CANDIDATES,
     CandidateRole,
     CandidateState,
     MeasurementState,
 )
+from edgefront.core.common.units import MB
+from edgefront.core.measurement.generation import MEASURED as TIMES
+from edgefront.core.schemas.jobs import Limits
 from edgefront.core.store.sql import Document, any_of, columns, typed, write_back
 from edgefront.core.store.tables import Candidate, Launch, Measurement
-from edgefront.core.units import MB
-from edgefront.core.wire.jobs import Limits
 
 MAX_BASELINES = 256
 """Maximum number of baselines. They have the first numbers of a target, so they are found without reading others."""

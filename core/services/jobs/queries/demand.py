@@ -13,9 +13,7 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, Row, and_, delete, func, insert, or_, select, update
 from sqlalchemy.orm import Session, aliased, defer
 
-from edgefront.core.services.fleet.device_keys import key_of_class, key_of_device, parsed
-from edgefront.core.services.turns import TurnQueue, next_turns
-from edgefront.core.states import (
+from edgefront.core.common.states import (
     ACTIVE_TARGETS,
     LIVE_LAUNCHES,
     CandidateRole,
@@ -26,6 +24,8 @@ from edgefront.core.states import (
     Purpose,
     TargetState,
 )
+from edgefront.core.services.fleet.device_keys import key_of_class, key_of_device, parsed
+from edgefront.core.services.turns import TurnQueue, next_turns
 from edgefront.core.store import sql
 from edgefront.core.store.sql import Document, Prepared, any_of, texts
 from edgefront.core.store.tables import Candidate, Device, Job, Launch, Measurement, Target, new_id, random_ids

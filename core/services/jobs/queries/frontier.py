@@ -9,8 +9,8 @@ from sqlalchemy import ColumnElement, Executable, Table, and_, bindparam, select
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.attributes import set_committed_value
 
+from edgefront.core.common.states import MEASURED_CANDIDATES, CandidateRole, CandidateState
 from edgefront.core.services.jobs.queries.candidates import IS_BASELINE
-from edgefront.core.states import MEASURED_CANDIDATES, CandidateRole, CandidateState
 from edgefront.core.store.sql import any_of, columns, texts
 from edgefront.core.store.tables import Candidate
 

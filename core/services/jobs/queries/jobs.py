@@ -13,8 +13,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, delete, func, or_, select
 from sqlalchemy.orm import Session
 
-from edgefront.core.services.fleet.device_keys import DEVICE, key_of_class, key_of_device, parsed, sorted_out
-from edgefront.core.states import (
+from edgefront.core.common.states import (
     ACTIVE_TARGETS,
     FINISHED_SCORES,
     LIVE_LAUNCHES,
@@ -26,6 +25,7 @@ from edgefront.core.states import (
     TargetState,
     WorkKind,
 )
+from edgefront.core.services.fleet.device_keys import DEVICE, key_of_class, key_of_device, parsed, sorted_out
 from edgefront.core.store.sql import Document, Items, Prepared, any_of, texts
 from edgefront.core.store.tables import (
     Candidate,

@@ -15,10 +15,10 @@ from typing import Any, Literal
 from sqlalchemy import ColumnElement, Double, and_, case, cast, func, literal, null, or_, select, tuple_
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from edgefront.core.pareto.baseline import Baseline
-from edgefront.core.states import CandidateRole, CandidateState
+from edgefront.core.common.states import CandidateRole, CandidateState
+from edgefront.core.schemas.candidates import GROUPS, Group
+from edgefront.core.search.pareto.baseline import Baseline
 from edgefront.core.store.tables import Candidate
-from edgefront.core.wire.candidates import GROUPS, Group
 
 Conditions = Sequence[ColumnElement[bool]]
 Figure = ColumnElement[Any]  # a number, a text or a moment: which of them, only the name of the order says

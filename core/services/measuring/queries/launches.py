@@ -24,14 +24,14 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session, aliased
 
-from edgefront.core.services.jobs.queries.demand import NOT_WANTED, needed
-from edgefront.core.states import (
+from edgefront.core.common.states import (
     ACTIVE_TARGETS,
     LIVE_LAUNCHES,
     JobState,
     LaunchState,
     Purpose,
 )
+from edgefront.core.services.jobs.queries.demand import NOT_WANTED, needed
 from edgefront.core.store.sql import (
     Document,
     Prepared,

@@ -9,7 +9,7 @@ from typing import Any, cast
 from sqlalchemy import Row, Table, bindparam, delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
-from edgefront.core.states import LaunchState
+from edgefront.core.common.states import LaunchState
 from edgefront.core.store.clock import MAX_TTL, over
 from edgefront.core.store.sql import Document, Prepared, any_of, texts, try_lock_name
 from edgefront.core.store.tables import Device, Launch, Lease, Measurement, new_id

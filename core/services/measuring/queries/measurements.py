@@ -12,13 +12,13 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session, defer
 
-from edgefront.core.measurement.statistics import LaunchVariance
-from edgefront.core.services.jobs.queries.candidates import MEASURED
-from edgefront.core.states import (
+from edgefront.core.common.states import (
     ACTIVE_TARGETS,
     LIVE_JOBS,
     CandidateState,
 )
+from edgefront.core.measurement.statistics import LaunchVariance
+from edgefront.core.services.jobs.queries.candidates import MEASURED
 from edgefront.core.store.sql import Prepared, any_of, texts, write_back
 from edgefront.core.store.tables import Candidate, Job, Measurement, Target
 

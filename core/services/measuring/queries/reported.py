@@ -10,10 +10,10 @@ import orjson
 from sqlalchemy import Integer, bindparam, case, func, select, type_coerce, update
 from sqlalchemy.orm import Session, aliased
 
+from edgefront.core.common.states import ACTIVE_TARGETS, LIVE_JOBS, JobState, LaunchState, Purpose, TargetState
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.services.stored import read_protocol
-from edgefront.core.states import ACTIVE_TARGETS, LIVE_JOBS, JobState, LaunchState, Purpose, TargetState
 from edgefront.core.store.clock import MAX_TTL, over
 from edgefront.core.store.sql import Document, Parsed, Prepared, any_of, columns, fetch, json_text, texts
 from edgefront.core.store.tables import Candidate, Device, Job, Launch, Lease, Measurement, Target

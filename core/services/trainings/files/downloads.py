@@ -12,11 +12,13 @@ from functools import lru_cache
 from pathlib import Path
 from zipfile import ZIP_STORED, ZipFile, ZipInfo
 
-from edgefront.core.errors import Conflict, NotFound, Unavailable
-from edgefront.core.evaluation.package import read_package
-from edgefront.core.files import locked
-from edgefront.core.graph.model_file import ModelFormat, check_format, file_name, formats_of, write_model
-from edgefront.core.number_formats import NumberFormat
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.errors import Conflict, NotFound, Unavailable
+from edgefront.core.common.files import locked
+from edgefront.core.common.number_formats import NumberFormat
+from edgefront.core.common.states import TrainingKind, TrainingState
+from edgefront.core.model_files.model_file import ModelFormat, check_format, file_name, formats_of, write_model
+from edgefront.core.schemas.trainings import TrainingFile
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import training_of
 from edgefront.core.services.settings import Settings
@@ -28,12 +30,10 @@ from edgefront.core.services.trainings.files.folder import (
     tail,
     training_folder,
 )
-from edgefront.core.spaces.architecture import Architecture
-from edgefront.core.states import TrainingKind, TrainingState
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Training
+from edgefront.core.training.evaluation.package import read_package
 from edgefront.core.training.run_folder import LOG, RESULT, TENSORBOARD
-from edgefront.core.wire.trainings import TrainingFile
 
 _CHUNK = 1 << 20
 _MODELS = "models"

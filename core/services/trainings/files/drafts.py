@@ -17,15 +17,15 @@ import tarfile
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from edgefront.core.errors import EdgefrontError, InvalidInput, TooLarge
-from edgefront.core.evaluation.given_model import FILES, model_files, most_bytes
-from edgefront.core.evaluation.package import CARD
-from edgefront.core.files import refusing_full_disk
+from edgefront.core.common.errors import EdgefrontError, InvalidInput, TooLarge
+from edgefront.core.common.files import refusing_full_disk
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.files.folder import remove_folder, training_folder
 from edgefront.core.services.trainings.queries import trainings as rows
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables.base import new_id
+from edgefront.core.training.evaluation.given_model import FILES, model_files, most_bytes
+from edgefront.core.training.evaluation.package import CARD
 from edgefront.core.training.run_folder import RESULT
 
 IMPORTS = "imports"
@@ -154,7 +154,7 @@ class _Bounded(io.FileIO):
 
 
 def _lock(path: Path) -> Any:
-    from filelock import FileLock  # it hooks into forks, as in `core.files.locked`
+    from filelock import FileLock  # it hooks into forks, as in `core.common.files.locked`
 
     return FileLock(path, mode=0o600, thread_local=False, fallback_to_soft=False)
 

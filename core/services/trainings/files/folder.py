@@ -15,13 +15,13 @@ from pathlib import Path
 
 from sqlalchemy import select
 
-from edgefront.core.errors import BoundReached, Unavailable
-from edgefront.core.files import sha256
+from edgefront.core.common.errors import BoundReached, Unavailable
+from edgefront.core.common.files import sha256
+from edgefront.core.common.units import MIB
 from edgefront.core.services.settings import Settings
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Training
 from edgefront.core.training.run_folder import CHECKPOINTS, RESULT
-from edgefront.core.units import MIB
 
 FOLDER = "trainings"
 WEIGHTS = f"{RESULT}/model.safetensors"

@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import Row, delete, false, func, literal, or_, select, true, tuple_
 from sqlalchemy.orm import Session
 
+from edgefront.core.common.states import LIVE_TRAININGS, MEASURED_CANDIDATES, TrainingKind, TrainingState
 from edgefront.core.services.turns import TurnQueue, next_turns
-from edgefront.core.states import LIVE_TRAININGS, MEASURED_CANDIDATES, TrainingKind, TrainingState
 from edgefront.core.store.clock import MAX_TTL, over
 from edgefront.core.store.sql import any_of
 from edgefront.core.store.tables import Candidate, Job, Target, Training

@@ -141,12 +141,12 @@ export class Candidates {
   }
 }
 
-/** Whether it predicts token by token, and so has the files that generate (`core.graph.state.check_pass`). */
+/** Whether it predicts token by token, and so has the files that generate (`core.model_files.state.check_pass`). */
 function generates(architecture) {
   return architecture?.causal !== false && !isPooled(architecture);
 }
 
-/** Whether it has the file that generates with its cache in place (`core.graph.state.check_in_place`). */
+/** Whether it has the file that generates with its cache in place (`core.model_files.state.check_in_place`). */
 function writesInPlace({ positions, source, blocks = [] }) {
   const keeps = ({ kind, attends = "self", window }) => ["attention", "srupp"].includes(kind) && attends === "self" && !window;
   return !source && ["learned", "sinusoidal", "rotary"].includes(positions?.kind ?? "learned") && blocks.some(keeps);

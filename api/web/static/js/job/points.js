@@ -1,4 +1,4 @@
-// The points of a target's chart as the service lays them out: a JSON header, then typed columns (`core.wire.points`).
+// The points of a target's chart as the service lays them out: a JSON header, then typed columns (`core.schemas.points`).
 
 import { request } from "../shared/api.js";
 

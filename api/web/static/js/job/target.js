@@ -107,7 +107,7 @@ function onePass({ mode, sequence_length: tokens, memory_length: memory, new_tok
   return `${name} of ${count(tokens, "token")}${memory ? ` after a memory of ${whole(memory)}` : ""}`;
 }
 
-/** Which positions get scores; a pooled output reads the first, whichever are asked for (`core.graph.output.write_end`). */
+/** Which positions get scores; a pooled output reads the first, whichever are asked for (`core.model_files.output.write_end`). */
 function scores({ logits }, candidate) {
   return candidate?.pooled && logits !== "none" ? "output pooled at the first token" : `logits ${logits}`;
 }

@@ -1,0 +1,360 @@
+"""The architecture description, version 1: a model without its weights.
+
+An `Architecture` is immutable and identified by the digest of its canonical JSON. Its parts are validated
+in `core.architectures.block` and `core.architectures.embeddings_and_head`, what goes together in
+`core.architectures.consistency`; rules of a search space (such as d_inner ≥ 2·d_model) are in the space. The
+specification is `docs/architecture.md`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from functools import cached_property
+from itertools import pairwise
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter, ValidationError, model_validator
+
+from edgefront.core.architectures.block import (
+    BLOCK_KINDS,
+    MAX_BLOCKS,
+    Attention,
+    Biases,
+    Block,
+    FeedForward,
+    Part,
+    Width,
+)
+from edgefront.core.architectures.consistency import faults
+from edgefront.core.architectures.embeddings_and_head import (
+    MAX_CONTEXT,
+    POSITION_KINDS,
+    Cluster,
+    Embedding,
+    LearnedPositions,
+    Output,
+    Positions,
+    RelativePositions,
+    RotaryPositions,
+)
+from edgefront.core.architectures.numbers import Number, NumberText
+from edgefront.core.architectures.pattern import expand
+from edgefront.core.common.canonical import canonical_json, digest
+from edgefront.core.common.errors import ArchitectureError, InvalidInput
+from edgefront.core.common.validation import invalid_input, short
+
+VERSION = 1
+MAX_LAYER_PAIRS = MAX_BLOCKS // 2
+"""Layers of a mixer of tokens and a feed_forward each."""
+
+Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
+NormKind = Literal["layer", "rms"]
+NormPlace = Literal["pre", "post", "branch", "both"]
+
+_BLOCK: TypeAdapter[Block] = TypeAdapter(Block)
+
+
+class Architecture(Part):
+    """One model. Equal descriptions have equal digests, whatever defaults were spelled out.
+
+    Raises `ArchitectureError` that names the field, through `Architecture.parse`.
+    """
+
+    version: Literal[1] = 1
+    d_model: Width
+    causal: bool = True
+    positions: Positions = LearnedPositions()
+    context_length: Annotated[int, Field(ge=1, le=MAX_CONTEXT)] | None = None
+    """Tokens in a sequence that it was made for, where its positions have no end; if absent, 4096, or what stretched
+    positions reach. It changes no score, but every file of the model states it."""
+    norm: NormPlace = "pre"
+    """Where blocks have their norms. pre: x + f(norm(x)); post: norm(x + f(x)); branch: x + norm(f(x)), as in OLMo 2
+    (OLMo team 2024, arXiv 2501.00656, §3.2); both: x + norm(f(norm(x))), as in Gemma 2 and 3. Blocks of SRU and SRU++
+    have none there."""
+    norm_kind: NormKind = "layer"
+    """Layer norm (Ba et al. 2016), or RMS norm (Zhang & Sennrich 2019). That inside SRU++ is a layer norm."""
+    final_norm: bool | None = None
+    """A norm after the last block; if absent, there is one unless norm is post."""
+    norm_eps: NumberText = "1e-5"
+    residual_multiplier: Number = 1
+    """What attention, feed-forward and short convolutions add to the stream is multiplied with, after its norm where
+    there is one (Granite)."""
+    activation: Activation = "gelu_tanh"
+    embedding: Embedding
+    blocks: Annotated[tuple[Block, ...], Field(min_length=1, max_length=MAX_BLOCKS, strict=False, fail_fast=True)]
+    output: Output = Output()
+    source: Architecture | None = None
+    """The encoder of a translation model, whose states the blocks may attend to."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_source(cls, value: Any) -> Any:
+        """Checked before the parts are parsed, so that nesting is bounded."""
+        source = value.get("source") if isinstance(value, Mapping) else None
+        nested = source.get("source") if isinstance(source, Mapping) else getattr(source, "source", None)
+        if nested is not None:
+            raise ArchitectureError(
+                "source.source: a source cannot have a source",
+                field="source.source",
+                value="an architecture",
+                allowed="omit it",
+            )
+        return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _pattern_expanded(cls, value: Any) -> Any:
+        """`blocks` may be written {"pattern": "(sfff)x6(f)x8", "s": {…}, "f": {…}}; i is identity unless given."""
+        blocks = value.get("blocks", ()) if isinstance(value, Mapping) else ()
+        if isinstance(blocks, Mapping):
+            return {**value, "blocks": _expanded(blocks)}
+        if not isinstance(blocks, list | tuple):
+            allowed = 'a list, or an object with a pattern and its letters: {"pattern": "(sf)x2", "s": {…}, "f": {…}}'
+            raise ArchitectureError(
+                f"blocks: must be {allowed}, not {short(blocks)}", field="blocks", value=blocks, allowed=allowed
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _parts_agree(self) -> Architecture:
+        for fault in faults(self):
+            raise fault
+        return self
+
+    @classmethod
+    def parse(cls, value: Architecture | Mapping[str, Any] | str | bytes) -> Architecture:
+        """An architecture from a mapping or JSON text; `ArchitectureError` names what is wrong with it."""
+        if isinstance(value, Architecture):
+            return value
+        if isinstance(value, str | bytes):
+            try:
+                value = json.loads(value)
+            except ValueError as error:
+                raise ArchitectureError(f"not JSON: {error}", allowed="a JSON object") from None
+            except RecursionError:
+                raise ArchitectureError("this JSON is nested too deeply", allowed="a JSON object") from None
+        if not isinstance(value, Mapping):
+            raise ArchitectureError(
+                f"an architecture is a JSON object, not {type(value).__name__}", value=value, allowed="a JSON object"
+            )
+        version = value.get("version", VERSION)
+        if type(version) is not int or version != VERSION:
+            raise ArchitectureError(
+                f"version: this release reads version {VERSION}, not {short(version)}",
+                field="version",
+                value=version,
+                allowed=str(VERSION),
+            )
+        try:
+            return cls.model_validate(dict(value))
+        except ValidationError as error:
+            fault = invalid_input(error, ArchitectureError, tags=(*BLOCK_KINDS, *POSITION_KINDS))
+            raise _by_letter(fault, value) from None
+
+    @property
+    def d_embed(self) -> int:
+        """Width of the first (widest) embedding cluster."""
+        return self.embedding.d_embed or self.d_model
+
+    @property
+    def max_length(self) -> int | None:
+        """Most tokens that it can see in one sequence, past and present; None without a bound."""
+        return self.positions.length if isinstance(self.positions, LearnedPositions) else None
+
+    @property
+    def stated_length(self) -> int:
+        """The context that files of other formats state."""
+        return self.max_length or self.context_length or self._default_context
+
+    @property
+    def _default_context(self) -> int:
+        scaling = self.positions.scaling if isinstance(self.positions, RotaryPositions) else None
+        return 4096 if scaling is None else scaling.reach
+
+    @property
+    def has_final_norm(self) -> bool:
+        """Whether a norm follows the last block."""
+        return self._default_final_norm if self.final_norm is None else self.final_norm
+
+    @property
+    def _default_final_norm(self) -> bool:
+        return self.norm != "post"
+
+    @property
+    def norms_input(self) -> bool:
+        """Whether attention, feed-forward and short convolutions read the stream through a norm."""
+        return self.norm in ("pre", "both")
+
+    @property
+    def norms_update(self) -> bool:
+        """Whether there is a norm of what they add to the stream."""
+        return self.norm in ("branch", "both")
+
+    @property
+    def scaled_embedding(self) -> bool:
+        """Whether the token embedding is multiplied by √d_model."""
+        return bool(self.embedding.cutoffs) if self.embedding.scaled is None else self.embedding.scaled
+
+    @property
+    def embedding_factor(self) -> float:
+        """What the embedding of tokens is multiplied with."""
+        return float(self.embedding.multiplier) * (math.sqrt(self.d_model) if self.scaled_embedding else 1.0)
+
+    @property
+    def clusters(self) -> tuple[Cluster, ...]:
+        """Of the vocabulary: cut-offs between them, widths d_embed // div^i. One without cut-offs."""
+        edges = pairwise((0, *self.embedding.cutoffs, self.embedding.vocab_size))
+        return tuple(Cluster(i, *ends, self.d_embed // self.embedding.div**i) for i, ends in enumerate(edges))
+
+    @property
+    def tables(self) -> tuple[Cluster, ...]:
+        """The embedding matrices: one per cluster with div > 1, else a single one that the clusters slice."""
+        return self.clusters if self.embedding.div > 1 else (Cluster(0, 0, self.embedding.vocab_size, self.d_embed),)
+
+    @property
+    def projected(self) -> bool:
+        """Whether there are projections between the embedding matrices and d_model: with div > 1 always, else if the
+        widths differ.
+        """
+        return self.embedding.div > 1 or self.d_embed != self.d_model
+
+    @property
+    def scores_tokens(self) -> bool:
+        """Whether the output is over the vocabulary."""
+        return self.output.kind in ("tokens", "masked_tokens")
+
+    @property
+    def output_bias(self) -> bool:
+        """Whether the output layer has a bias for each token."""
+        if not self.scores_tokens:
+            return False
+        default = bool(self.embedding.cutoffs) or self.output.kind == "masked_tokens"
+        return default if self.output.bias is None else self.output.bias
+
+    def d_head(self, block: Attention) -> int:
+        """Width of one head of an attention block of this model."""
+        return block.d_head or self.d_model // block.n_head
+
+    def attention_scale(self, block: Attention) -> float:
+        """What the products of queries and keys in an attention block of this model are multiplied with."""
+        return 1 / math.sqrt(self.d_head(block)) if block.scale is None else float(block.scale)
+
+    def rotary(self, block: Attention) -> RotaryPositions | None:
+        """What rotates the queries and keys of an attention block of this model."""
+        if not isinstance(self.positions, RotaryPositions) or not block.rope:
+            return None
+        if block.theta is None:
+            return self.positions
+        return self.positions.model_copy(update={"theta": block.theta, "scaling": None})
+
+    def attention_bias(self, block: Attention) -> Biases:
+        """The linear layers of an attention block of this model that have a bias."""
+        return self._default_bias if block.bias is None else block.bias
+
+    @property
+    def _default_bias(self) -> Biases:
+        return "none" if isinstance(self.positions, RelativePositions) else "all"
+
+    @property
+    def has_parallel_blocks(self) -> bool:
+        """Whether a feed_forward reads what the attention before it read."""
+        return any(isinstance(block, FeedForward) and block.parallel is not None for block in self.blocks)
+
+    @cached_property
+    def canonical(self) -> dict[str, Any]:
+        """The description with every field at its default left out, except version and kinds."""
+        value = self.model_dump(mode="json", exclude_defaults=True)
+        value["version"] = self.version
+        for dumped, block in zip(value["blocks"], self.blocks, strict=True):
+            dumped["kind"] = block.kind
+            if isinstance(block, Attention):
+                for field, default in (
+                    ("d_head", self.d_model / block.n_head),
+                    ("n_kv_head", block.n_head),
+                    ("bias", self._default_bias),
+                ):
+                    if dumped.get(field) == default:
+                        del dumped[field]
+                if self.attention_scale(block) == 1 / math.sqrt(self.d_head(block)):
+                    dumped.pop("scale", None)
+                if self.rotary(block) == self.positions:
+                    dumped.pop("theta", None)
+        if "positions" in value:
+            value["positions"]["kind"] = self.positions.kind
+        if "output" in value:
+            value["output"]["kind"] = self.output.kind
+        embedding, output = value["embedding"], value.get("output", {})
+        for part, field, default in (
+            (embedding, "d_embed", self.d_model),
+            (embedding, "scaled", bool(self.embedding.cutoffs)),
+            (output, "bias", bool(self.embedding.cutoffs) or self.output.kind == "masked_tokens"),
+            (value, "final_norm", self._default_final_norm),
+            (value, "context_length", self._default_context),
+        ):
+            if part.get(field) == default:
+                del part[field]
+        if output == {"kind": "tokens"}:
+            del value["output"]
+        if self.source is not None:
+            value["source"] = {name: part for name, part in self.source.canonical.items() if name != "version"}
+        return value
+
+    @cached_property
+    def canonical_json(self) -> str:
+        return canonical_json(self.canonical)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the canonical JSON: the name of this architecture everywhere."""
+        return digest(self.canonical)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Architecture) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+
+def _expanded(blocks: Mapping[str, Any]) -> list[Any]:
+    """The list that a pattern stands for. Also blocks that no letter of it names must be blocks."""
+    letters: dict[str, Any] = {"i": {"kind": "identity"}, **{key: blocks[key] for key in blocks if key != "pattern"}}
+    for letter in letters:
+        if len(letter) != 1 or not letter.islower() or letter == "x":
+            raise ArchitectureError(
+                f"blocks.{letter}: every key other than pattern must be one letter, with its block",
+                field=f"blocks.{letter}",
+                value=letter,
+                allowed="one small letter other than x",
+            )
+    pattern = blocks.get("pattern")
+    if not isinstance(pattern, str):
+        raise ArchitectureError(
+            "blocks.pattern: blocks is a list, or an object with a pattern and its letters",
+            field="blocks.pattern",
+            value=pattern,
+            allowed="a pattern such as (sfff)x6(f)x8",
+        )
+    try:
+        expanded = expand(pattern, "".join(letters))
+    except ArchitectureError as error:
+        raise error.under("blocks") from None
+    for letter, block in letters.items():
+        try:
+            _BLOCK.validate_python(block)
+        except ValidationError as error:
+            raise invalid_input(error, ArchitectureError, tags=BLOCK_KINDS).under("blocks", letter) from None
+    return [letters[letter] for letter in expanded]
+
+
+def _by_letter(error: InvalidInput, value: Mapping[str, Any]) -> InvalidInput:
+    """The error with the letter that stands for a block in place of its number, where blocks are a pattern."""
+    start = 1 if error.path[:1] == ("source",) else 0
+    before, (key, *keys) = error.path[:start], error.path[start:] or ("",)
+    part = value.get("source") if before else value
+    blocks = part.get("blocks") if isinstance(part, Mapping) else None
+    if key != "blocks" or not keys or not keys[0].isdecimal() or not isinstance(blocks, Mapping):
+        return error
+    letter = expand(blocks["pattern"], "".join({"i", *blocks} - {"pattern"}))[int(keys[0])]
+    return error.at(*before, key, letter, *keys[1:])

@@ -1,0 +1,294 @@
+"""Base of most spaces: a frame of parts that are not searched, and genes whose values must fit d_model; and the spaces
+of LTS.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property, lru_cache
+from itertools import product
+from math import gcd
+from typing import TYPE_CHECKING, TypeVar
+
+from edgefront.core.architectures.architecture import Activation, Architecture, NormKind, NormPlace
+from edgefront.core.architectures.block import Attention, Block, FeedForward
+from edgefront.core.architectures.embeddings_and_head import Embedding, Output, Positions
+from edgefront.core.architectures.gene import WIDTHS, Gene, Value, block_of, in_words
+from edgefront.core.architectures.space import Genome, Loader, SearchSpace
+from edgefront.core.common.errors import SpaceError
+
+if TYPE_CHECKING:
+    from edgefront.core.architectures.rules.base import LtsRules
+
+LIKE_D_MODEL = "d_model"
+"""The value of gene d_embed that stands for d_model, whatever it is."""
+
+PLAIN_OUTPUT = Output()
+
+_Framed = TypeVar("_Framed", bound="FramedSpace")
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A model without its d_model and blocks. Spaces may search the embedding's div and d_embed as well."""
+
+    embedding: Embedding
+    positions: Positions
+    activation: Activation
+    norm: NormPlace = "pre"
+    norm_kind: NormKind = "layer"
+    final_norm: bool | None = None
+    norm_eps: str = "1e-5"
+    residual_multiplier: int | str = 1
+    context_length: int | None = None
+    causal: bool = True
+    output: Output = PLAIN_OUTPUT
+
+    def model(self, d_model: int, blocks: Sequence[Block], *, d_embed: int, div: int) -> Architecture:
+        """The architecture of these blocks in this frame."""
+        embedding = _embedding(self.embedding, None if d_embed == d_model else d_embed, div)
+        return Architecture(**{**vars(self), "d_model": d_model, "embedding": embedding, "blocks": tuple(blocks)})
+
+    @classmethod
+    def of(cls, model: Architecture) -> Frame:
+        """The frame of a model."""
+        return cls(**{field.name: getattr(model, field.name) for field in fields(cls)})
+
+
+@lru_cache(maxsize=1024)
+def _embedding(like: Embedding, d_embed: int | None, div: int) -> Embedding:
+    return Embedding(**{**like.model_dump(), "d_embed": d_embed, "div": div})
+
+
+@dataclass(frozen=True)
+class Stock:
+    """Shape of the stock model of a space; the baselines are this model scaled in depth."""
+
+    d_model: int
+    n_head: int = 1
+    d_inner: int = 0
+    attn_ratio: int = 4
+    n_kv_head: int = 0
+    """Heads of keys and values, where a space has grouped queries."""
+    div: int | None = None
+    """`div` of the embedding, if a job may choose it; None stands for the first permitted one."""
+
+
+@dataclass(frozen=True)
+class FramedSpace(SearchSpace, ABC):
+    """A space with a frame, a gene d_model, and genes whose values must fit it.
+
+    n_head and attn_ratio divide d_model, and d_inner is at least min_inner_ratio times as wide. Genes `div` and
+    `d_embed` of the embedding are optional: without them the embedding is the frame's.
+    """
+
+    frame: Frame
+    stock: Stock
+    min_inner_ratio: int = field(default=0, kw_only=True)
+    """Minimum of d_inner / d_model."""
+    depth_gene: str = field(default="n_layer", kw_only=True)
+    stock_layer: tuple[str, ...] = field(default=("attention", "feed_forward"), kw_only=True)
+    """Kinds of the blocks that make a layer of the stock model."""
+
+    @cached_property
+    def depth(self) -> int:
+        return max(map(int, self.gene(self.depth_gene).values))
+
+    @abstractmethod
+    def genome_of(self, architecture: Architecture) -> Genome | None:
+        """A genome that describes this architecture if any does: as near as its genes come, before any repair."""
+
+    def contains(self, architecture: Architecture) -> bool:
+        genome = self.genome_of(architecture)
+        return genome is not None and self.architecture(self.repair(genome)) == architecture
+
+    def values_with(self, name: str, d_model: int) -> tuple[Value, ...]:
+        """The values of a gene that fit this d_model."""
+        return self._widths[d_model].get(name, self._genes[name].values)
+
+    @property
+    def _fitted(self) -> tuple[str, ...]:
+        """The genes that must have a value that fits, for every d_model."""
+        return ("n_head", "d_inner")
+
+    @cached_property
+    def _widths(self) -> dict[int, dict[str, tuple[int, ...]]]:
+        """d_model → gene → the values that fit; a d_model for which a gene has none is left out."""
+        widths = {}
+        for width in map(int, self.gene("d_model").values):
+            fitting = {name: self._fitting(name, self.gene(name).values, width) for name in self._fitted}
+            if all(fitting.values()):
+                widths[width] = fitting
+        return widths
+
+    def _fitting(self, name: str, values: Sequence[Value], width: int) -> tuple[int, ...]:
+        numbers = map(int, values)
+        if name == "d_inner":
+            return tuple(number for number in numbers if number >= self.min_inner_ratio * width)
+        return tuple(number for number in numbers if width % number == 0)
+
+    def _consistent(self: _Framed) -> _Framed:
+        widths = self._widths
+        if not widths:
+            given = list(self.gene("d_model").values)
+            fitted = " and ".join(f"{name} in {in_words(self.gene(name).values)}" for name in self._fitted)
+            rules = [
+                f"d_inner ≥ {self.min_inner_ratio}·d_model" if name == "d_inner" else f"{name} divides d_model"
+                for name in self._fitted
+                if name != "d_inner" or self.min_inner_ratio
+            ]
+            raise SpaceError(
+                f"no architecture is left in {self.name}: no d_model in {given} fits {fitted}",
+                field="d_model",
+                value=given,
+                allowed=", ".join(rules),
+            )
+        left: dict[str, set[int]] = {"d_model": set(widths)}
+        for name in self._fitted:
+            left[name] = {value for fitting in widths.values() for value in fitting[name]}
+        return self._keeping(left)
+
+    # The embedding -----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _genes(self) -> dict[str, Gene]:
+        return {gene.name: gene for gene in self.gene_list}
+
+    def _d_embeds(self, width: int) -> dict[int, Value]:
+        """Width of the embedding → the first value of gene d_embed that means it, in the gene's order."""
+        gene = self._genes.get("d_embed")
+        if gene is None:
+            return {self.frame.embedding.d_embed or width: LIKE_D_MODEL}
+        value_of: dict[int, Value] = {}
+        for value in gene.values:
+            value_of.setdefault(self._d_embed(value, width), value)
+        return value_of
+
+    def _d_embed(self, value: Value, width: int) -> int:
+        return width if value == LIKE_D_MODEL else int(value)
+
+    def _embeddings(self, width: int) -> list[Genome]:
+        """The genes of each permitted embedding of a model of this width, in the order of their values."""
+        divs = self._genes["div"].values if "div" in self._genes else (self.frame.embedding.div,)
+        every = [{"div": div, "d_embed": value} for div in divs for value in self._d_embeds(width).values()]
+        return [{name: value for name, value in genes.items() if name in self._genes} for genes in every]
+
+    def build(self, genome: Genome, blocks: Sequence[Block]) -> Architecture:
+        """The architecture of a genome's d_model, embedding and output with these blocks."""
+        width = genome["d_model"]
+        default = self.frame.embedding.d_embed or LIKE_D_MODEL
+        d_embed = self._d_embed(genome.get("d_embed", default), width)
+        frame = self._frame_of(genome)
+        return frame.model(width, blocks, d_embed=d_embed, div=genome.get("div", frame.embedding.div))
+
+    def _frame_of(self, genome: Genome) -> Frame:
+        """The frame of a genome's model, without what d_model, div and d_embed say."""
+        return self.frame
+
+    def _ends_of(self, architecture: Architecture) -> Genome | None:
+        """The genes of its d_model and embedding; None where no value of `d_embed` means its width."""
+        width = architecture.d_model
+        value = self._d_embeds(width).get(architecture.d_embed)
+        if value is None:
+            return None
+        genome = {"d_model": width, "div": architecture.embedding.div, "d_embed": value}
+        return {name: value for name, value in genome.items() if name in self._genes}
+
+    # Baselines ---------------------------------------------------------------------------------------------------
+
+    def baselines(self, layers: Sequence[int] | None = None) -> tuple[Architecture, ...]:
+        """The stock model, or the nearest shape that this space permits, at each depth, with the stock's embedding if
+        it can.
+
+        Depths need not be permitted, nor the kinds, nor need a floor hold: people take the stock model as it is.
+        """
+        genome = {"attends": "self", **self._stock([name for kind in self.stock_layer for name in WIDTHS[kind]])}
+        layer = [block_of(kind, genome["d_model"], genome) for kind in self.stock_layer]
+        deepest = max(1, self.depth // len(layer)) if self.depth_gene == "n_block" else self.depth
+        depths = range(1, deepest + 1) if layers is None else sorted(set(layers))
+        return tuple(self.build(genome, layer * depth) for depth in depths)
+
+    def _stock(self, names: Sequence[str] = ("n_head", "d_inner")) -> Genome:
+        """d_model and embedding of the baselines, and these widths for all their layers.
+
+        The stock d_model where it is permitted, else the widest permitted one with d_inner 4·d_model; the other widths
+        move to the nearest permitted value that fits it. The embedding has the stock's div where that is
+        permitted, and else the first values.
+        """
+        width = self.stock.d_model if self.stock.d_model in self._widths else max(self._widths)
+        embeddings = self._embeddings(width)
+        stock = [genes for genes in embeddings if genes.get("div") == self.stock.div]
+        genome: Genome = {"d_model": width, **(stock or embeddings)[0]}
+        for name in names:
+            scaled = name == "d_inner" and width != self.stock.d_model
+            ideal = 4 * width if scaled else getattr(self.stock, name)
+            # The stock's own width, if a job takes away the kind of block that has it; its heads must divide d_model.
+            own = ideal if name == "d_inner" else gcd(ideal, width)
+            values = self._widths[width].get(name, (own,))
+            genome[name] = min(values, key=lambda value: (abs(value - ideal), value))
+        return genome
+
+
+@dataclass(frozen=True)
+class LtsSpace(FramedSpace):
+    """The decoder spaces of Lightweight Transformer Search (LTS, arXiv 2203.02094): §3 and Appendix H.
+
+    Genes n_layer, d_model, div, d_embed and, in each layer, n_head and d_inner. Every layer is an attention and a
+    feed-forward block. Ranges include both ends, as the paper prints them. The heads of a layer divide d_model.
+    """
+
+    def make_rules(self) -> LtsRules:
+        from edgefront.core.architectures.rules.base import LtsRules
+
+        return LtsRules(self)
+
+    def architecture(self, genome: Genome) -> Architecture:
+        layers = zip(genome["n_head"], genome["d_inner"], strict=True)
+        shown = list(layers)[: genome["n_layer"]]
+        blocks = [(Attention(n_head=n_head), FeedForward(d_inner=d_inner)) for n_head, d_inner in shown]
+        return self.build(genome, [block for layer in blocks for block in layer])
+
+    def genome_of(self, architecture: Architecture) -> Genome | None:
+        ends, blocks = self._ends_of(architecture), architecture.blocks
+        heads = [block.n_head for block in blocks if isinstance(block, Attention)]
+        inners = [block.d_inner for block in blocks if isinstance(block, FeedForward)]
+        if ends is None or not 0 < len(heads) == len(inners) <= self.depth:
+            return None
+        room = self.depth - len(heads)
+        layers = {"n_head": heads + heads[-1:] * room, "d_inner": inners + inners[-1:] * room}
+        return {"n_layer": len(heads), **ends, **layers}
+
+    def size(self) -> int:
+        """Sum over d_model and n_layer of (heads · inner widths)^n_layer · d_embed choices · div choices.
+
+        Only the layers that are there count, not the hidden genes. This is 3.7·10^36 for lts-gpt2; the paper's
+        "more than 10^54" is reached if d_model counts as free in every layer, which a residual stack does not allow.
+        """
+        total = 0
+        for width, fitting in self._widths.items():
+            per_layer = len(fitting["n_head"]) * len(fitting["d_inner"])
+            stacks = sum(per_layer ** int(depth) for depth in self.gene("n_layer").values)
+            total += len(self._embeddings(width)) * stacks
+        return total
+
+    def enumerate(self) -> Iterator[Genome]:
+        for width, fitting in self._widths.items():
+            heads, inners = fitting["n_head"], fitting["d_inner"]
+            hidden = (heads[0], inners[0])
+            for depth, embedding in product(self.gene("n_layer").values, self._embeddings(width)):
+                for layers in product(product(heads, inners), repeat=int(depth)):
+                    stack = layers + (hidden,) * (self.depth - len(layers))
+                    yield {
+                        "n_layer": depth,
+                        "d_model": width,
+                        **embedding,
+                        "n_head": [n_head for n_head, _ in stack],
+                        "d_inner": [d_inner for _, d_inner in stack],
+                    }
+
+    def loadable(self, loader: Loader) -> Mapping[str, Sequence[Value]]:
+        """Loaders have one width in all layers: the stock's, or the nearest that is left."""
+        stock = self._stock()
+        return {name: (stock[name],) for name in ("n_head", "d_inner") if len(self.gene(name).values) > 1}

@@ -1,0 +1,186 @@
+"""The exact costs of an architecture, without running it: parameters, FLOPs, bytes of weights and of state.
+
+Closed formulas over its `core.architectures.cost.shapes.Shapes`, a batch of one, in integers of any size:
+`core.architectures.cost.parameters` defines the groups of parameters and the bytes of weights,
+`core.architectures.cost.flops` the matrix products that are counted. FLOPs are two for each multiply-accumulate. Weight
+bytes are those of all parameters in one number type, or with weights "int8" or "int4" those of
+`core.model_files.formats`; "q8_0" and "q4_0" need an architecture that GGUF can express. State bytes are those of the
+cache after all tokens of the pass (`core.architectures.cost.flops`), in `dtype` unless `kv_cache` says otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.block import MAX_LENGTH
+from edgefront.core.architectures.cost.columns import Logits, Mode, Pass
+from edgefront.core.architectures.gguf import gguf_form
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.number_formats import BLOCK_SIZE, GGUF_QUANTISED, KvCache, Quantisation
+from edgefront.core.common.validation import one_of
+
+if TYPE_CHECKING:
+    from edgefront.core.architectures.cost.shapes import Shapes
+
+Dtype = Literal["float64", "float32", "bfloat16", "float16"]
+
+BYTES: dict[Dtype, int] = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+"""Bytes of one weight."""
+MAX_BATCH = 1 << 16
+DEFAULT_LENGTH = 192
+"""Default number of tokens of a pass, or in decode of the tokens before it."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Exact costs of an architecture; the fields are those of `core.schemas.service.Costs`."""
+
+    digest: str
+    decoder_parameters: int
+    position_parameters: int
+    embedding_parameters: int
+    total_parameters: int
+    flops: int
+    weight_bytes: int
+    state_bytes: int
+    sequence_length: int
+    batch: int
+    dtype: str
+    mode: str
+    memory_length: int
+    logits: str
+    weights: str
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class CostOptions:
+    """The pass that is counted, and the number formats of the model."""
+
+    sequence_length: int | None = None
+    """Tokens; None: 192, in decode 1."""
+    batch: int = 1
+    dtype: str = "float32"
+    logits: str = "all"
+    mode: str = "forward"
+    memory_length: int | None = None
+    """Tokens before; None: 0, in decode 192."""
+    weights: str = "full"
+    block_size: int = BLOCK_SIZE
+    """Weights in a block of the format int4."""
+    kv_cache: KvCache | None = None
+    """Format of llama.cpp's keys and values; None: that of the other state."""
+
+
+def costs(architecture: Architecture, options: CostOptions = CostOptions()) -> Costs:
+    """The costs of one pass over `batch` sequences of `sequence_length` tokens.
+
+    forward: all at once, after `memory_length` others as a segment memory, which is projected again. prefill: all at
+    once, keys and values kept. decode: after `memory_length` others, whose keys and values are given. The source of a
+    translation model is as long as the sequence, in decode as the memory.
+
+    Raises `InvalidInput` that names the option, also if the model has fewer positions, and for a mode or memory
+    that the architecture does not have.
+    """
+    # Imported here, so that importing a type from this module does not load numpy.
+    from edgefront.core.architectures.cost.flops import kept, kept_bytes, products
+    from edgefront.core.architectures.cost.parameters import count_of, weight_bytes
+
+    run = _pass(architecture, options)
+    width, quantisation = BYTES[_dtype(options.dtype)], _quantisation(architecture, options.dtype, options.weights)
+    shapes = _shapes(architecture)
+    counted, state = count_of(shapes), kept(shapes, options.batch, run.memory + run.tokens, run.source)
+    return Costs(
+        digest=architecture.digest,
+        decoder_parameters=counted.decoder,
+        position_parameters=counted.position,
+        embedding_parameters=counted.embedding,
+        total_parameters=counted.total,
+        flops=2 * int(products(shapes, run)[0]),
+        weight_bytes=int(weight_bytes(shapes, width, quantisation, options.block_size)[0]),
+        state_bytes=int(kept_bytes(state, width, options.kv_cache)[0]),
+        sequence_length=run.tokens,
+        batch=options.batch,
+        dtype=options.dtype,
+        mode=options.mode,
+        memory_length=run.memory,
+        logits=options.logits,
+        weights=options.weights,
+    )
+
+
+@lru_cache(maxsize=16)
+def _shapes(architecture: Architecture) -> Shapes:
+    """Shapes of a batch of one, cached: a generation counts three passes, and a candidate one for each target."""
+    from edgefront.core.architectures.cost.shapes import Shapes
+
+    return Shapes.of([architecture], dtype=object)
+
+
+def _quantisation(architecture: Architecture, dtype: str, weights: str) -> Quantisation:
+    kind: Quantisation = one_of("weights", weights, get_args(Quantisation))
+    if kind in GGUF_QUANTISED:
+        gguf_form(architecture, kind)
+    elif kind != "full" and dtype != "float32":
+        raise InvalidInput(
+            f"weights {kind} needs dtype float32, not {dtype}",
+            field="weights",
+            value=weights,
+            allowed="full, or dtype float32",
+        )
+    return kind
+
+
+def _dtype(dtype: str) -> Dtype:
+    number_format: Dtype = one_of("dtype", dtype, get_args(Dtype))
+    return number_format
+
+
+def _pass(architecture: Architecture, options: CostOptions) -> Pass:
+    mode: Mode = one_of("mode", options.mode, get_args(Mode))
+    decode, batch = mode == "decode", options.batch
+    tokens = (1 if decode else DEFAULT_LENGTH) if options.sequence_length is None else options.sequence_length
+    memory = (DEFAULT_LENGTH if decode else 0) if options.memory_length is None else options.memory_length
+    least = 1 if decode else 0
+    reach, rows = _reach(architecture)
+    _between("batch", batch, 1, MAX_BATCH)
+    _between("sequence_length", tokens, 1, reach - least, rows)
+    whole = "" if architecture.causal else "a model with causal false sees all tokens at once"
+    if mode != "forward" and whole:
+        raise InvalidInput(f"mode must be forward ({whole}), not {mode}", field="mode", value=mode, allowed="forward")
+    none = whole or _without_memory(architecture, mode)
+    _between("memory_length", memory, least, 0 if none else reach - tokens, none or (rows and f"{rows} for all tokens"))
+    source = 0
+    if architecture.source is not None:
+        source = memory if decode else tokens
+        reach, rows = _reach(architecture.source)
+        _between("memory_length" if decode else "sequence_length", source, 1, reach, f"the source is as long; {rows}")
+    return Pass(batch, tokens, memory, source, mode, one_of("logits", options.logits, get_args(Logits)))
+
+
+def _reach(architecture: Architecture) -> tuple[int, str]:
+    """Maximum number of tokens of a sequence, past and present, and the reason."""
+    if architecture.max_length is None:
+        return MAX_LENGTH, ""
+    return architecture.max_length, f"it has {architecture.max_length} learned positions"
+
+
+def _without_memory(architecture: Architecture, mode: str) -> str:
+    """Why a pass of this mode has no tokens before it; empty where it may have."""
+    if mode == "prefill":
+        return "prefill starts without memory"
+    if mode == "forward" and architecture.source is not None:
+        return "a model with a source is run whole"
+    return ""
+
+
+def _between(name: str, value: int, least: int, most: int, reason: str = "") -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        allowed = f"{least} to {most}" if most > least else str(least)
+        why = f" ({reason})" if reason else ""
+        raise InvalidInput(f"{name} must be {allowed}{why}, not {value!r}", field=name, value=value, allowed=allowed)

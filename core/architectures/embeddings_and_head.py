@@ -1,0 +1,221 @@
+"""The descriptions of the parts before and after the blocks: positions, token embedding and output layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from edgefront.core.architectures.block import MAX_LENGTH, Part, Width
+from edgefront.core.architectures.numbers import Number
+from edgefront.core.common.errors import ArchitectureError
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Tokens `start` … `stop` - 1, embedded in `width` features. Cluster 0 is the head, the others are the tails."""
+
+    index: int
+    start: int
+    stop: int
+    width: int
+
+    @property
+    def size(self) -> int:
+        return self.stop - self.start
+
+
+MAX_VOCABULARY = 1 << 22
+MAX_CONTEXT = (1 << 31) - 1
+
+
+class LearnedPositions(Part):
+    """Learned absolute positions: an embedding of (length + offset) rows of d_model; OPT starts at row 2 (offset)."""
+
+    kind: Literal["learned"] = "learned"
+    length: Annotated[int, Field(ge=1, le=MAX_LENGTH)] = 1024
+    offset: Annotated[int, Field(ge=0, le=16)] = 0
+
+
+class RelativePositions(Part):
+    """Transformer-XL's relative positions (Dai et al. 2019, §3.3): every attention adds a score of the distance.
+
+    `shared`: one pair of biases u, v for all attention blocks (the paper's code), or one for each block (LTS).
+    `clamp`: maximum distance, as which larger ones count; unlimited if absent.
+    """
+
+    kind: Literal["relative"] = "relative"
+    shared: bool = True
+    clamp: Annotated[int, Field(ge=1, le=MAX_LENGTH)] | None = None
+
+
+class SinusoidalPositions(Part):
+    """Fixed absolute positions, sines then cosines, added to the embedding (Vaswani et al. 2017, §3.5)."""
+
+    kind: Literal["sinusoidal"] = "sinusoidal"
+
+
+class RotaryScaling(Part):
+    """Llama 3.1's scaling of rotary positions beyond the `length` that they were trained with.
+
+    Features with a wavelength above length / low rotate `factor` times slower, those with one below length / high as
+    before, with a smooth transition in between.
+    """
+
+    factor: Number
+    length: Annotated[int, Field(ge=1, le=MAX_CONTEXT)] = 8192
+    low: Number = 1
+    high: Number = 4
+
+    @property
+    def reach(self) -> int:
+        """Number of tokens that the positions reach."""
+        return max(1, min(MAX_CONTEXT, int(float(self.factor) * self.length)))
+
+    @model_validator(mode="after")
+    def _low_is_below_high(self) -> RotaryScaling:
+        if float(self.low) >= float(self.high):
+            raise ArchitectureError(
+                f"low must be below high {self.high}, not {self.low}",
+                field="low",
+                value=self.low,
+                allowed=f"a positive number below {self.high}",
+            )
+        return self
+
+
+class RotaryPositions(Part):
+    """Rotary positions (Su et al. 2021): attention rotates queries and keys by their position, so that scores depend
+    on the distance.
+
+    Feature i of the first half of a head's rotated features is paired with feature i of their second half, as in
+    Hugging Face's transformers, and rotates by theta^(-2i/width) per token.
+    """
+
+    kind: Literal["rotary"] = "rotary"
+    theta: Number = 10_000
+    percent: Annotated[int, Field(ge=1, le=100)] = 100
+    """Percentage of each head's features that are rotated: the first ones."""
+    scaling: RotaryScaling | None = None
+
+    def width(self, d_head: int) -> int:
+        """Number of a head's features that are rotated."""
+        return d_head * self.percent // 100
+
+
+class NoPositions(Part):
+    """No positions, as for SRU and SRU++, whose recurrence knows the order."""
+
+    kind: Literal["none"] = "none"
+
+
+Positions = Annotated[
+    LearnedPositions | RelativePositions | RotaryPositions | SinusoidalPositions | NoPositions,
+    Field(discriminator="kind"),
+]
+POSITION_KINDS = ("learned", "relative", "rotary", "sinusoidal", "none")
+
+
+class Embedding(Part):
+    """Token embedding.
+
+    Without `cutoffs`: one matrix of vocab_size × d_embed. With them, the adaptive embedding of Baevski & Auli (2019) in
+    Transformer-XL's layout: cluster i has the tokens between two cut-offs, with an embedding matrix of width d_embed //
+    div^i, projected to d_model.
+    """
+
+    vocab_size: Annotated[int, Field(ge=2, le=MAX_VOCABULARY)]
+    d_embed: Width | None = None
+    """Width of the first (widest) cluster; d_model if absent."""
+    cutoffs: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(max_length=16, strict=False, fail_fast=True)] = ()
+    div: Annotated[int, Field(ge=1, le=64)] = 1
+    scaled: bool | None = None
+    """Whether the embedding is multiplied by √d_model. If absent, it is with cut-offs only, as in Transformer-XL."""
+    multiplier: Number = 1
+    """What the embedding of tokens is multiplied with, beside √d_model where it is scaled (Granite)."""
+    segments: Annotated[int, Field(ge=0, le=16)] = 0
+    """Number of segment types, whose embeddings are added to those of tokens: 2 in BERT."""
+    norm: bool = False
+    """Whether a norm follows the sum of token, position and segment embeddings, as in BERT."""
+
+    @model_validator(mode="after")
+    def _clusters_hold_tokens(self) -> Embedding:
+        edges = (0, *self.cutoffs, self.vocab_size)
+        if any(low >= high for low, high in pairwise(edges)):
+            raise ArchitectureError(
+                f"cutoffs must rise and stay below vocab_size {self.vocab_size}, not {list(self.cutoffs)}",
+                field="cutoffs",
+                value=list(self.cutoffs),
+                allowed=f"rising numbers from 1 to {self.vocab_size - 1}",
+            )
+        if self.div > 1 and not self.cutoffs:
+            raise ArchitectureError(
+                f"div {self.div} needs cutoffs: it divides the width of the clusters that they make",
+                field="div",
+                value=self.div,
+                allowed="1, or any factor together with cutoffs",
+            )
+        return self
+
+
+WIKITEXT_103 = Embedding(vocab_size=267_735, cutoffs=(19_997, 39_997, 199_997))
+"""Word level, with the cut-offs of NVIDIA's code, which PAR, LTS and SRU++ use: the first cluster and its three rows
+for the tails make 20,000. Whether `div` narrows the tails (1 in the Base models, 4 in the Large and in LTS) is said
+by who uses it."""
+UNSCALED_WIKITEXT_103 = WIKITEXT_103.model_copy(update={"scaled": False})
+"""Not multiplied by √d_model, as in SRU++'s scripts."""
+
+
+class Output(Part):
+    """The output layer.
+
+    tokens         scores of every token of the vocabulary: plain, or the adaptive softmax where there are cut-offs
+    masked_tokens  the same after BERT's transform: a linear layer, the activation and a layer norm
+    pooled         BERT's pooler: tanh of a linear layer on the first position
+    classes        the pooler, and a linear layer to `classes` scores
+    spans          two scores a position: where an answer begins and ends
+    none           the hidden states: for a source
+
+    `tied`: the matrices are the embedding's, else its own in the same shapes. `tied_projections`, of a tied output
+    whose embedding is projected: "tails" ties all but the head's (Transformer-XL), "all" (SRU++ on WikiText-103), or
+    "none". `bias`: one a token; if absent, exactly with cut-offs or for masked_tokens. `logits_scaling`: what scores
+    are divided by (Granite).
+    """
+
+    kind: Literal["tokens", "masked_tokens", "pooled", "classes", "spans", "none"] = "tokens"
+    tied: bool = True
+    tied_projections: Literal["tails", "all", "none"] = "tails"
+    bias: bool | None = None
+    logits_scaling: Number = 1
+    classes: Annotated[int, Field(ge=1, le=1 << 16)] | None = None
+
+    @model_validator(mode="after")
+    def _classes_counted(self) -> Output:
+        if (self.kind == "classes") != (self.classes is not None):
+            raise ArchitectureError(
+                "classes is missing: how many there are"
+                if self.kind == "classes"
+                else f"classes needs output.kind classes, not {self.kind}",
+                field="classes",
+                value=self.classes,
+                allowed="a number, with kind classes and no other",
+            )
+        if self.kind not in ("tokens", "masked_tokens"):
+            for name in ("tied", "tied_projections", "bias", "logits_scaling"):
+                if getattr(self, name) != type(self).model_fields[name].default:
+                    raise ArchitectureError(
+                        f"{name} needs an output over the vocabulary, not {self.kind}",
+                        field=name,
+                        value=getattr(self, name),
+                        allowed="omit it, or kind tokens or masked_tokens",
+                    )
+        if self.tied_projections != "tails" and not self.tied:
+            raise ArchitectureError(
+                f"tied_projections {self.tied_projections} needs a tied output",
+                field="tied_projections",
+                value=self.tied_projections,
+                allowed="omit it, or tied true",
+            )
+        return self

@@ -1,0 +1,244 @@
+"""Fields of a `config.json`, read with their faults collected."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from edgefront.core.architectures.architecture import Activation
+from edgefront.core.architectures.embeddings_and_head import MAX_CONTEXT
+from edgefront.core.architectures.numbers import MAX_FLOAT32, as_number, as_text, is_positive
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.validation import short
+
+_MAX_ERRORS = 20
+"""So many fields are listed."""
+REQUIRED: Any = object()
+_POSITIVE = "a positive number"
+_Value = TypeVar("_Value")
+
+ACTIVATIONS: Mapping[str, Activation] = {
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu": "gelu",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+}
+"""Ours by the names of transformers; the first of each is the one that is written."""
+WRITTEN = {ACTIVATIONS[theirs]: theirs for theirs in reversed(list(ACTIVATIONS))}
+
+
+class Fields:
+    """Reads a configuration and collects what is wrong with it, so that one error has it all."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self.config = config
+        self._read: set[str] = set()
+        self._errors: list[dict[str, Any]] = []
+
+    def fault(self, field: str, value: Any, reason: str, allowed: str) -> None:
+        shown = field if value is None else f"{field} {short(value)}"
+        detail = f"{shown}: {reason}"
+        self._errors.append({"field": field, "value": value, "allowed": allowed, "detail": detail})
+
+    def ignore(self, *fields: str) -> None:
+        """Fields that do not change what a model computes."""
+        self._read.update(fields)
+
+    def finish(self) -> None:
+        """Raises what was collected, and names each field that nobody read: what it does to the model is not known."""
+        for field, value in self.config.items():
+            if field not in self._read and value is not None:
+                self.fault(field, value, "what this field does to the model is not known", "leave it out")
+        if not self._errors:
+            return
+        first, count = self._errors[0], len(self._errors)
+        raise InvalidInput(
+            f"config.json has {count} field{'s' * (count > 1)} that cannot be expressed: "
+            + "; ".join(error["detail"] for error in self._errors[:_MAX_ERRORS]),
+            field=first["field"],
+            value=first["value"],
+            allowed=first["allowed"],
+            errors=self._errors[:_MAX_ERRORS],
+        )
+
+    def value(self, field: str) -> Any:
+        """None where it is missing."""
+        self._read.add(field)
+        return self.config.get(field)
+
+    def get(self, field: str, kinds: tuple[type, ...], allowed: str, default: _Value) -> _Value:
+        """The value of one of these types, a null or a missing one being the default."""
+        value = self.value(field)
+        if value is None:
+            if default is REQUIRED:
+                self.fault(field, value, "it is missing", allowed)
+            return default
+        if type(value) not in kinds:
+            self.fault(field, value, f"must be {allowed}", allowed)
+            return default
+        return value  # type: ignore[no-any-return]
+
+    def either(self, *fields: str) -> str:
+        """The name by which a field is given that has several: what they say must be the same."""
+        given = [field for field in fields if self.value(field) is not None]
+        for field in given[1:]:
+            self.fixed(field, self.config[given[0]], f"{given[0]} says {short(self.config[given[0]])}")
+        return given[0] if given else fields[0]
+
+    def count(self, field: str, default: int = REQUIRED, *, null: int | None = None) -> int:
+        """A positive integer; 1 where it is wrong. `null`: what a null stands for, if not for the default."""
+        if null is not None and field in self.config and self.config[field] is None:
+            default = null
+        value = self.get(field, (int,), "a positive integer", default)
+        if value is not REQUIRED and value is not None and not 1 <= value <= MAX_CONTEXT:
+            allowed = f"a positive integer up to {MAX_CONTEXT}"
+            self.fault(field, value, f"must be {allowed}", allowed)
+            return 1
+        return 1 if value is REQUIRED else value
+
+    def flag(self, field: str, default: bool) -> bool:
+        return self.get(field, (bool,), "true or false", default)
+
+    def fixed(self, field: str, required: Any, reason: str | None = None) -> None:
+        """A field of which only one value can be expressed."""
+        value = self.value(field)
+        if value is not None and value != required:
+            allowed = json.dumps(required)
+            self.fault(field, value, reason or f"only {allowed} can be expressed", allowed)
+
+    def one_of(self, field: str, allowed: tuple[str, ...], default: str = REQUIRED) -> str:
+        words = " or ".join((", ".join(allowed[:-1]), allowed[-1]))
+        value = self.get(field, (str,), words, default)
+        if value is not REQUIRED and value not in allowed:
+            self.fault(field, value, f"there are {words}", words)
+        return value
+
+    def activation(self, field: str, default: str) -> Activation:
+        return ACTIVATIONS.get(self.one_of(field, tuple(ACTIVATIONS), default), "gelu")
+
+    def positive(self, field: str, default: float) -> float:
+        return self._positive(field, self.get(field, (float, int), _POSITIVE, default))
+
+    def epsilon(self, field: str, default: float) -> str:
+        return as_text(self.positive(field, default))
+
+    def layer_types(self, allowed: tuple[str, str], layers: int, default: list[str]) -> list[str]:
+        """One of two kinds for each layer."""
+        value = self.get("layer_types", (list,), "a list", default)
+        if len(value) != layers:
+            self.fault("layer_types", value, f"must have {layers} entries, as num_hidden_layers", f"{layers} entries")
+            return default
+        wrong = [index for index, kind in enumerate(value) if kind not in allowed]
+        for index in wrong:
+            self.fault(f"layer_types.{index}", value[index], f"there are {' and '.join(allowed)}", " or ".join(allowed))
+        return default if wrong else value
+
+    def rotary(
+        self,
+        theta: int,
+        context: int,
+        share: float | None = None,
+        beside: tuple[str, str] = ("rope_theta", "partial_rotary_factor"),
+    ) -> dict[str, Any]:
+        """Rotary positions; of the ways to stretch them that of Llama 3. Defaults: `theta`, and the stretched length;
+        `share`: the part of each head that turns, None for a type that turns whole heads. `beside`: this type's names
+        of the two where they stand beside `rope_parameters`.
+
+        transformers takes all of `rope_scaling` where that is given, else all of `rope_parameters`, and from beside
+        them what they lack. Where they disagree, one of them is a mistake.
+        """
+        faults = len(self._errors)
+        given = [name for name in ("rope_scaling", "rope_parameters") if self.get(name, (dict,), "an object", None)]
+        rotaries = [self._rotary(name, self.config[name], theta, context, share, beside) for name in given]
+        rotaries = rotaries or [self._rotary("", {}, theta, context, share, beside)]
+        if rotaries[-1] != rotaries[0] and len(self._errors) == faults:
+            self.fault(given[0], self.config[given[0]], "rope_parameters says otherwise", "one of the two")
+        return rotaries[0]
+
+    def rotary_by_type(self, types: Mapping[str, tuple[int, str]], context: int) -> dict[str, dict[str, Any]]:
+        """Rotary positions of each type of layers, as `rotary` gives them: of a type's default theta, and of the name
+        that this has beside `rope_parameters`, which has an object for each. `rope_scaling` is of full_attention.
+        """
+        given: dict[str, Any] = dict(self.get("rope_parameters", (dict,), "an object", {}))
+        found: dict[str, dict[str, Any]] = {}
+        for kind, (theta, beside) in types.items():
+            inner = given.pop(kind, None) or {}
+            if not isinstance(inner, Mapping):
+                self.fault(f"rope_parameters.{kind}", inner, "must be an object", "an object")
+                inner = {}
+            if kind == "full_attention":
+                inner = {**inner, **self.get("rope_scaling", (dict,), "an object", dict[str, Any]())}
+            names = (beside, "partial_rotary_factor")
+            found[kind] = self._rotary(f"rope_parameters.{kind}", inner, theta, context, None, names)
+        for key, value in given.items():
+            allowed = " and ".join(types)
+            self.fault(f"rope_parameters.{key}", value, f"there are {allowed}", allowed)
+        return found
+
+    def _rotary(
+        self,
+        name: str,
+        given: Mapping[str, Any],
+        theta: int,
+        context: int,
+        share: float | None,
+        beside: tuple[str, str],
+    ) -> dict[str, Any]:
+        """What the object of this name says."""
+        inner: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+        for key, theirs in zip(("rope_theta", "partial_rotary_factor"), beside, strict=True):
+            outer = self.value(theirs)
+            if outer is not None and inner.setdefault(key, outer) != outer:
+                self.fault(theirs, outer, f"{name}.{key} says {short(inner[key])}", "one of the two")
+        turned = self._turned(
+            beside[1], inner.pop("partial_rotary_factor", 1 if share is None else share), share is not None
+        )
+        base = self._positive(beside[0], inner.pop("rope_theta", theta))
+        kind, older = inner.pop("rope_type", None), inner.pop("type", None)
+        if older is not None and kind not in (None, older):
+            self.fault(f"{name}.type", older, f"{name}.rope_type says {short(kind)}", "one of the two")
+        kind = kind or older or "default"
+        if kind not in ("default", "llama3"):
+            self.fault(f"{name}.rope_type", kind, "only default and llama3 can be expressed", "default or llama3")
+            return {"kind": "rotary", "theta": as_number(base), **turned}
+        scaling: dict[str, Any] = {}
+        if kind == "llama3":
+            inner.setdefault("original_max_position_embeddings", context)
+            scaling = {
+                ours: as_number(self._positive(f"{name}.{theirs}", inner.pop(theirs, None)))
+                for ours, theirs in (
+                    ("factor", "factor"),
+                    ("length", "original_max_position_embeddings"),
+                    ("low", "low_freq_factor"),
+                    ("high", "high_freq_factor"),
+                )
+            }
+            if not isinstance(scaling["length"], int):
+                field = f"{name}.original_max_position_embeddings"
+                self.fault(field, scaling["length"], "must be a whole number", "a whole number")
+        for key, value in inner.items():
+            self.fault(f"{name}.{key}", value, f"what it does with rope_type {kind} is not known", "leave it out")
+        return {"kind": "rotary", "theta": as_number(base), **turned, **({"scaling": scaling} if scaling else {})}
+
+    def _turned(self, field: str, share: Any, may_be_part: bool) -> dict[str, Any]:
+        """The percentage of a head that turns, where it is not all."""
+        percent = 100 * share if type(share) in (int, float) else 0
+        if not may_be_part:
+            if share != 1:
+                self.fault(field, share, "models of this type turn whole heads", "1")
+        elif not 1 <= percent <= 100 or abs(percent - round(percent)) > 1e-9:
+            self.fault(field, share, "a whole percentage can be expressed", "0.01 to 1 in steps of 0.01")
+        elif percent != 100:
+            return {"percent": round(percent)}
+        return {}
+
+    def _positive(self, field: str, value: Any) -> float:
+        """A positive number; 1 where it is wrong."""
+        if is_positive(value):
+            return value  # type: ignore[no-any-return]
+        self.fault(field, value, f"must be {_POSITIVE}", f"more than 0, at most {MAX_FLOAT32:.2g}")
+        return 1

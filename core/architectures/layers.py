@@ -1,0 +1,313 @@
+"""Spaces of layers: each a mixer of tokens and a feed-forward block, with widths of its own and parts left out.
+
+A mixer is attention with grouped queries, or a short convolution where the space has them. A genome says exactly how
+many layers there are, and no two genomes that differ in what they show describe one architecture: a layer is never
+empty, and a layer without feed-forward is followed by one with a mixer (else both were one layer).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import product
+from math import gcd
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.base_space import Frame
+from edgefront.core.architectures.block import Attention, Block, FeedForward, ShortConv
+from edgefront.core.architectures.embeddings_and_head import LearnedPositions
+from edgefront.core.architectures.formatting import layers_of
+from edgefront.core.architectures.gene import (
+    ATTENTION,
+    ENDS,
+    MIN_ATTENTION,
+    PER_LAYER,
+    SHORT_CONV,
+    TIED,
+    UNIFORM,
+    UNTIED,
+    Value,
+    in_words,
+)
+from edgefront.core.architectures.layer_stacks import LayerStacks
+from edgefront.core.architectures.space import Genome, Loader
+from edgefront.core.common.errors import SpaceError
+
+if TYPE_CHECKING:
+    from edgefront.core.architectures.rules.layered import LayerRules
+
+
+@dataclass(frozen=True)
+class LayeredSpace(LayerStacks):
+    """Decoders of n_layer layers.
+
+    Genes, in this order and as far as a space has them: n_layer, d_model, vocab_size, output, d_head,
+    min_attention_percent (of the layers), layers; and per layer mixer, n_head, n_kv_head, window, d_inner. With d_head
+    the number of heads is per layer, and 0 leaves attention out; without it n_head is of the whole model and divides
+    d_model, and `mixer` says which layers attend. d_inner 0 leaves feed-forward out, window 0 sees all tokens.
+    """
+
+    loads_in_part: ClassVar[bool] = True
+    attention: Attention = field(default=Attention(n_head=1, bias="none"), kw_only=True)
+    """What no gene says of attention."""
+    feed_forward: FeedForward = field(default=FeedForward(d_inner=1, gated=True, bias=False), kw_only=True)
+    short_conv: ShortConv = field(default=ShortConv(), kw_only=True)
+    stock_attention: tuple[int, ...] | None = field(default=None, kw_only=True)
+    """Layers of the stock model that attend, the others being convolutions; None: all of them."""
+    model: Architecture | None = field(default=None, kw_only=True)
+    """A model around which the search looks, and which is its baseline."""
+    origin: Genome | None = field(default=None, kw_only=True, compare=False)
+    """Its genome before any narrowing."""
+
+    def make_rules(self) -> LayerRules:
+        from edgefront.core.architectures.rules.layered import LayerRules
+
+        return LayerRules(self)
+
+    def architecture(self, genome: Genome) -> Architecture:
+        return self.build(genome, list(self._blocks(genome)))
+
+    def contains(self, architecture: Architecture) -> bool:
+        return self.genome_of(architecture) is not None
+
+    def genome_of(self, architecture: Architecture) -> Genome | None:
+        """A genome that describes this architecture; None where there is none. What it does not show is arbitrary."""
+        blocks = architecture.blocks
+        layers = layers_of(block.kind for block in blocks)
+        known = all(isinstance(block, Attention | ShortConv | FeedForward) for block in blocks)
+        if not known or len(layers) not in self.gene("n_layer").values:
+            return None
+        genome: Genome = {"n_layer": len(layers), "d_model": architecture.d_model}
+        ends = (architecture.embedding.vocab_size, self._output_of(architecture.output.tied))
+        genome |= {name: value for name, value in zip(ENDS, ends, strict=True) if name in self._genes}
+        genome |= {name: self.gene(name).values[0] for name in (MIN_ATTENTION, "layers") if name in self._genes}
+        first = next((block for block in blocks if isinstance(block, Attention)), None)
+        heads = {} if first is None else {"d_head": architecture.d_head(first), "n_head": first.n_head}
+        shown = [self._shown(*(None if at is None else blocks[at] for at in layer)) for layer in layers]
+        for name in self._genes.keys() - genome.keys():
+            if not self._genes[name].per_layer:
+                genome[name] = heads.get(name, self._genes[name].values[0])
+                continue
+            said = next((values[name] for values in shown if name in values), self._genes[name].values[0])
+            genome[name] = [values.get(name, said) for values in shown] + [said] * (self.depth - len(layers))
+        for name, held in genome.items():
+            if not set(held if isinstance(held, list) else [held]) <= set(self._genes[name].values):
+                return None
+        repaired = self.repair(genome)
+        return repaired if self.architecture(repaired) == architecture else None
+
+    @cached_property
+    def seed(self) -> Genome | None:
+        """The genome of the model that the search looks around, or what a narrowing leaves nearest to it."""
+        if self.origin is None:
+            return None
+        deep = {name: value for name, value in self.origin.items() if isinstance(value, list)}
+        fitted = {name: (value + value[-1:] * self.depth)[: self.depth] for name, value in deep.items()}
+        return self.repair({**self.origin, **fitted})
+
+    # Baselines ---------------------------------------------------------------------------------------------------
+
+    def baselines(self, layers: Sequence[int] | None = None) -> tuple[Architecture, ...]:
+        """The model that the search looks around; else the stock model, or the nearest shape that this space permits,
+        at each depth. Depths need not be permitted, nor need parts be left out: people take the stock model as it is.
+        """
+        if self.model is not None:
+            return (self.model,)
+        genome = self._stock_genome()
+        depths = range(1, self.depth + 1) if layers is None else sorted(set(layers))
+        return tuple(self.build(genome, self._stock_blocks(genome, depth)) for depth in depths)
+
+    def _stock_genome(self) -> Genome:
+        stock = self.stock
+        genome: Genome = {}
+        width = stock.d_model if stock.d_model in self._widths else max(self._widths)
+        genome["d_model"] = width
+        fixed = {"vocab_size": self.frame.embedding.vocab_size, "output": self._output_of(self.frame.output.tied)}
+        for name in (*ENDS, "d_head"):
+            if name in self._genes:
+                values = self._genes[name].values
+                ideal = fixed.get(name, stock.d_model // stock.n_head)
+                genome[name] = ideal if ideal in values else values[0]
+        by_heads = "d_head" in self._genes
+        heads = max(1, width // genome["d_head"]) if by_heads else stock.n_head
+        able = [n for n in self.gene("n_head").values if n] if by_heads else list(self._widths[width]["n_head"])
+        genome["n_head"] = _nearest(able or [heads], heads)
+        groups = max(1, genome["n_head"] * stock.n_kv_head // stock.n_head)
+        genome["n_kv_head"] = _nearest(self.groups_of(genome["n_head"]) or [gcd(genome["n_head"], groups)], groups)
+        inner = stock.d_inner * width // stock.d_model
+        genome["d_inner"] = _nearest([n for n in self.gene("d_inner").values if n] or [inner], inner)
+        return genome
+
+    def _stock_blocks(self, genome: Genome, depth: int) -> list[Block]:
+        attention = self.block(ATTENTION, {**genome, "window": 0})
+        fed = self.block("feed_forward", genome)
+        attention_layers = range(depth) if self.stock_attention is None else self.stock_attention
+        # Where the stock's first layers are too few, the last one attends.
+        some = {layer for layer in attention_layers if layer < depth} or {depth - 1}
+        mixers = [attention if layer in some else self.short_conv for layer in range(depth)]
+        return [block for mixer in mixers for block in (mixer, fed)]
+
+    # What loads them ---------------------------------------------------------------------------------------------
+
+    def loadable(self, loader: Loader) -> Mapping[str, Sequence[Value]]:
+        """llama.cpp's `deci` has widths by layer and parts left out, for blocks without biases, query norms and
+        multipliers. Its other architectures, and all of transformers, have every part and one width in all layers;
+        those with short convolutions have no windows. None goes without attention.
+        """
+        loads: dict[str, Sequence[Value]] = {}
+        attention, feed_forward = self.attention, self.feed_forward
+        plain = (
+            attention.bias == "none" and not attention.qk_norm and feed_forward.gated and not feed_forward.bias
+        ) and loader == "llamacpp"
+        frame = self.frame
+        multipliers = (frame.residual_multiplier, frame.embedding.multiplier, frame.output.logits_scaling)
+        plain = plain and attention.theta is None and attention.scale is None and multipliers == (1, 1, 1)
+        if self.deciding == "mixer" or not plain:
+            uniform = [value for value in self.gene("layers").values if value != PER_LAYER]
+            loads |= {"layers": uniform or (UNIFORM,), "d_inner": self.inner_values}
+        if self.deciding == "n_head" and not plain:
+            loads["n_head"] = self.attending_values
+        if "window" in self._genes:
+            loads["window"] = (0,)
+        if MIN_ATTENTION in self._genes:
+            loads[MIN_ATTENTION] = [percent for percent in self.gene(MIN_ATTENTION).options if percent]
+        if "d_head" in self._genes:
+            loads |= self._widths_that_load(loader)
+        return {name: values for name, values in loads.items() if name in self._genes}
+
+    def _widths_that_load(self, loader: Loader) -> dict[str, Sequence[Value]]:
+        """d_model and n_head, where the loader wants one to go with the other: the heads of the model that the search
+        looks around, or those that go with most widths, and these widths. With learned positions no groups of heads.
+        """
+        attention, d_heads = self.attention, self.gene("d_head").values
+        learned = isinstance(self.frame.positions, LearnedPositions)
+        # transformers has biases in all of a layer, without query norms, in its llama alone.
+        biased = self.feed_forward.bias or (attention.bias == "all" and not attention.qk_norm)
+        if not learned and not (biased and loader == "transformers"):
+            return {}
+        d_head = _nearest(d_heads, int(d_heads[0] if self.origin is None else self.origin["d_head"]))
+
+        def go_together(width: int, heads: int) -> bool:
+            return heads * d_head == width if learned else width % heads == 0
+
+        widths = [int(width) for width in self.gene("d_model").values]
+        fitting = {
+            heads: [width for width in widths if go_together(width, heads)]
+            for heads in map(int, self.attending_values)
+            if heads
+        }
+        heads = max(
+            fitting, key=lambda heads: (bool(fitting[heads]) and heads == attention.n_head, len(fitting[heads]))
+        )
+        ungrouped = {"d_head": (d_head,), "n_kv_head": (heads,)} if learned else {}
+        return {"d_model": fitting[heads], "n_head": (heads,), **ungrouped}
+
+    # Blocks ------------------------------------------------------------------------------------------------------
+
+    def block(self, kind: str, values: Mapping[str, Any]) -> Block:
+        """The block of a kind with these values of its genes: n_head (not 0), n_kv_head, window, d_head; or d_inner."""
+        if kind == ATTENTION:
+            heads = {"n_head": values["n_head"], "n_kv_head": values["n_kv_head"], "d_head": values.get("d_head")}
+            window = {"window": values["window"] or None} if "window" in self._genes else {}
+            return self.attention.model_copy(update={**heads, **window})
+        if kind == SHORT_CONV:
+            return self.short_conv
+        return self.feed_forward.model_copy(update={"d_inner": values["d_inner"]})
+
+    def _blocks(self, genome: Genome) -> Iterator[Block]:
+        for layer in range(genome["n_layer"]):
+            values = {name: held[layer] if isinstance(held, list) else held for name, held in genome.items()}
+            if values[self.deciding] in self.can_attend:
+                yield self.block(ATTENTION, values)
+            elif self.deciding == "mixer":
+                yield self.short_conv
+            if values["d_inner"]:
+                yield self.block("feed_forward", values)
+
+    # Narrowing ---------------------------------------------------------------------------------------------------
+
+    def _consistent(self) -> LayeredSpace:
+        space = self._with_groups()
+        if space.deciding == "n_head" and not space.inner_values_left:
+            # Without feed-forward blocks every layer attends.
+            space = space._keeping({"n_head": {int(n) for n in space.gene("n_head").values if n}})
+            if not space.gene("n_head").values:
+                raise SpaceError(
+                    f"no architecture is left in {self.name}: layers have neither attention nor feed-forward",
+                    field="d_inner",
+                    value=[0],
+                    allowed="a d_inner or an n_head above 0",
+                )
+        percents = [int(value) for value in space.gene(MIN_ATTENTION).values] if MIN_ATTENTION in space._genes else [0]
+        if not space.can_attend:
+            if 0 not in percents:
+                raise SpaceError(
+                    f"no architecture is left in {self.name}: {MIN_ATTENTION} is {in_words(percents)}, but no layer "
+                    "attends",
+                    field=MIN_ATTENTION,
+                    value=percents,
+                    allowed="0, or layers that attend",
+                )
+            space = space._keeping({MIN_ATTENTION: {0}})
+        return super(LayeredSpace, space)._consistent()._with_groups()
+
+    def _with_groups(self) -> LayeredSpace:
+        """Without heads that no number of key and value heads divides, and the other way round."""
+        groups = [int(value) for value in self.gene("n_kv_head").values]
+        heads = [int(value) for value in self.gene("n_head").values]
+        fitting = {number for number in heads if any(number % group == 0 for group in groups)}
+        if not fitting:
+            raise SpaceError(
+                f"no architecture is left in {self.name}: no n_kv_head of {in_words(groups)} divides an n_head of "
+                f"{in_words(heads)}",
+                field="n_kv_head",
+                value=groups,
+                allowed="a divisor of n_head",
+            )
+        used = {group for group in groups if any(number and number % group == 0 for number in fitting)}
+        return self._keeping({"n_head": fitting, "n_kv_head": used or set(groups)})
+
+    # What follows from the genes ---------------------------------------------------------------------------------
+
+    def _frame_of(self, genome: Genome) -> Frame:
+        vocab_size = genome.get("vocab_size", self.frame.embedding.vocab_size)
+        output = genome.get("output", self._output_of(self.frame.output.tied))
+        return self._frames[vocab_size, output]
+
+    @cached_property
+    def _frames(self) -> dict[tuple[Any, Any], Frame]:
+        frame = self.frame
+        fixed: dict[str, list[Any]] = {
+            "vocab_size": [frame.embedding.vocab_size],
+            "output": [self._output_of(frame.output.tied)],
+        }
+        for name, values in fixed.items():
+            values += self._genes[name].values if name in self._genes else ()
+        return {
+            (size, output): replace(
+                frame,
+                embedding=frame.embedding.model_copy(update={"vocab_size": size}),
+                output=frame.output.model_copy(update={"tied": output == TIED}),
+            )
+            for size, output in product(fixed["vocab_size"], fixed["output"])
+        }
+
+    def _output_of(self, tied: bool) -> str:
+        return TIED if tied else UNTIED
+
+    def _shown(self, mixer: Block | None, fed: Block | None) -> dict[str, Value]:
+        """Gene → value, of what a layer shows."""
+        values: dict[str, Value] = {"d_inner": fed.d_inner if isinstance(fed, FeedForward) else 0}
+        if self.deciding == "mixer":
+            values["mixer"] = "none" if mixer is None else mixer.kind
+        elif not isinstance(mixer, Attention):
+            values["n_head"] = 0 if mixer is None else -1  # -1: no value that a gene has
+        if isinstance(mixer, Attention):
+            values |= {"n_head": mixer.n_head, "n_kv_head": mixer.kv_heads, "window": mixer.window or 0}
+        return values
+
+
+def _nearest(values: Sequence[Value], ideal: int) -> int:
+    return min(map(int, values), key=lambda value: (abs(value - ideal), value))

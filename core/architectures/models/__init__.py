@@ -1,0 +1,44 @@
+"""Named models: the papers' and those that people would take instead, as data, one file a family; and those that are
+published on the Hugging Face Hub, by id."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from edgefront.core.architectures.models import bert, decoders, srupp, transformer_xl, translation
+from edgefront.core.architectures.models.published import NamedModel, published_architecture
+from edgefront.core.architectures.published import published_models
+from edgefront.core.common.errors import NotFound
+from edgefront.core.common.validation import existing, short
+
+__all__ = ["NamedModel", "named_model", "named_models", "nearest_models"]
+
+_LIST = "edgefront model list"
+
+_FAMILIES = (decoders, transformer_xl, srupp, translation, bert)
+
+
+@lru_cache(maxsize=1)
+def named_models() -> Mapping[str, NamedModel]:
+    """Every named model by name, without the published ones."""
+    return {model.name: model for family in _FAMILIES for model in family.models()}
+
+
+def named_model(name: str) -> NamedModel:
+    """The named model, or the published one of this Hub id.
+
+    Raises `NotFound` that names the nearest ones, and `InvalidInput` for a published model that no description has.
+    """
+    if (model := named_models().get(name)) is not None:
+        return model
+    if (row := published_models().get(name)) is not None:
+        return NamedModel(name, row.sources.get("config", "Hugging Face Hub"), published_architecture(row))
+    raise NotFound(f"no model named {short(name)}; {nearest_models(name)}")
+
+
+def nearest_models(name: str) -> str:
+    """What there is instead of a model that there is not, to follow `no model named 'gtp2'; `."""
+    if "/" in name:
+        return existing(name, published_models(), f"{_LIST} --published")
+    return existing(name, named_models(), _LIST)

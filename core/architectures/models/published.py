@@ -1,0 +1,70 @@
+"""What a named model is, and the architectures of published models, as far as a description has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.block import Attention, Block, FeedForward
+from edgefront.core.architectures.huggingface import CONFIG, from_config
+from edgefront.core.architectures.pattern import expand
+from edgefront.core.architectures.published import PublishedModel, published_models
+from edgefront.core.common.errors import InvalidInput
+
+_LENGTHS = ("max_position_embeddings", "n_positions", "max_sequence_length")
+
+
+class NamedModel(NamedTuple):
+    """A published model under a name that people know."""
+
+    name: str
+    source: str
+    """Paper and table that it comes from."""
+    architecture: Architecture
+
+
+def blocks_of(pattern: str, n_head: int, d_inner: int) -> tuple[Block, ...]:
+    """The blocks of a pattern: s is an attention of so many heads, f a feed-forward block of this width."""
+    letters: dict[str, Block] = {"s": Attention(n_head=n_head), "f": FeedForward(d_inner=d_inner)}
+    return tuple(letters[letter] for letter in expand(pattern))
+
+
+@lru_cache(maxsize=1)
+def described_models() -> Mapping[str, Architecture]:
+    """Hub id → the architecture of every published model that has one."""
+    expressions = ((id_, expressed(model)) for id_, model in published_models().items())
+    return {id_: expression for id_, expression in expressions if isinstance(expression, Architecture)}
+
+
+def published_architecture(model: PublishedModel) -> Architecture:
+    """The architecture of a published model; `InvalidInput` says why there is none."""
+    architecture = expressed(model)
+    if isinstance(architecture, str):
+        allowed = "a model that `edgefront model list --published` lists as expressible"
+        raise InvalidInput(
+            f"{model.id} cannot be described: {architecture}", field="model", value=model.id, allowed=allowed
+        )
+    return architecture
+
+
+def expressed(model: PublishedModel) -> Architecture | str:
+    """The architecture of a published model, or why no description has it."""
+    if model.config is None or model.unknown:
+        if model.unknown and CONFIG not in model.unknown:
+            return "; ".join(filter(None, (_lacking(model), f"no source states {', '.join(model.unknown)}")))
+        return _lacking(model) or "its config.json was not read"
+    try:
+        architecture = from_config(model.config)
+    except InvalidInput as error:
+        return _lacking(model) or error.detail
+    if any(model.config.get(field) is not None for field in _LENGTHS):
+        return architecture
+    # The reader takes a default length of the model's type, which nobody states.
+    stated = {name: value for name, value in architecture.canonical.items() if name != "context_length"}
+    return Architecture.parse(stated)
+
+
+def _lacking(model: PublishedModel) -> str:
+    return "" if model.needs is None else f"it has {model.needs}, which a description cannot express"

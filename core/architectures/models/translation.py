@@ -1,0 +1,82 @@
+"""Translation from German to English (IWSLT'14): SRU++ and the Transformer that it is compared with.
+
+SRU++ (arXiv 2102.12459) Table 8 and Appendix B give d, d', the layers and the sizes in all. The rest is taken from the
+code that it names (arXiv 2009.07253, asappresearch/imitkd): embeddings of width 256, one per language, an output tied
+to the target's. The 20,914 tokens of both together are what the sizes imply. How these divide is not known; here they
+do so evenly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.block import Attention, Block, FeedForward, Srupp
+from edgefront.core.architectures.embeddings_and_head import (
+    Embedding,
+    NoPositions,
+    Output,
+    Positions,
+    SinusoidalPositions,
+)
+from edgefront.core.architectures.models.published import NamedModel
+
+_TABLE = "SRU++ (arXiv 2102.12459) Table 8"
+_VOCABULARY, _WIDTH = 20_914 // 2, 256
+
+
+def models() -> Iterator[NamedModel]:
+    """The three rows of the table."""
+    yield NamedModel("srupp-iwslt", _TABLE, _srupp(range(1, 7)))
+    yield NamedModel("srupp-iwslt-k2", f"{_TABLE}: attention in every second layer", _srupp((2, 4, 6)))
+    yield NamedModel("transformer-iwslt", f"{_TABLE}: the Transformer of arXiv 2009.07253", _transformer())
+
+
+def _srupp(attention: Collection[int]) -> Architecture:
+    """Six layers each way; the decoder's attention sees the source before its own tokens, in the same layers."""
+    layers = range(1, 7)
+    return _translator(
+        1024,
+        NoPositions(),
+        Embedding(vocab_size=_VOCABULARY, d_embed=_WIDTH),
+        [Srupp(d_attn=256, attends="self" if layer in attention else "none") for layer in layers],
+        [Srupp(d_attn=256, attends="both" if layer in attention else "none") for layer in layers],
+        Output(),
+    )
+
+
+def _transformer() -> Architecture:
+    """Eight layers each way."""
+    embedding = Embedding(vocab_size=_VOCABULARY, scaled=True)
+    encoder: list[Block] = [Attention(n_head=4), FeedForward(d_inner=1024)]
+    decoder: list[Block] = [encoder[0], Attention(n_head=4, attends="source"), encoder[1]]
+    return _translator(_WIDTH, SinusoidalPositions(), embedding, encoder * 8, decoder * 8, Output(bias=True))
+
+
+def _translator(
+    d_model: int,
+    positions: Positions,
+    embedding: Embedding,
+    encoder: list[Block],
+    decoder: list[Block],
+    output: Output,
+) -> Architecture:
+    return Architecture(
+        d_model=d_model,
+        positions=positions,
+        norm="post",
+        activation="relu",
+        embedding=embedding,
+        blocks=tuple(decoder),
+        output=output,
+        source=Architecture(
+            d_model=d_model,
+            causal=False,
+            positions=positions,
+            norm="post",
+            activation="relu",
+            embedding=embedding,
+            blocks=tuple(encoder),
+            output=Output(kind="none"),
+        ),
+    )

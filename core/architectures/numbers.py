@@ -1,0 +1,59 @@
+"""Numbers of a description that need not be whole: canonical JSON has no floats, so each is one integer or one text."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from edgefront.core.common.validation import form
+
+MAX_FLOAT32 = 3.4028234663852886e38
+"""The largest number of float32, the type in which model files keep these numbers."""
+_MAX_WHOLE = 1 << 53
+"""Up to here a float represents every whole number."""
+_WORDS = "a positive number of at most 3.4e38"
+_TEXT = form(r"^[0-9]{1,40}(\.[0-9]{1,40})?(e[+-]?[0-9]{1,3})?$", f"{_WORDS}, as text")
+
+
+def is_positive(value: Any) -> bool:
+    """Whether this is a finite number above zero that float32 holds."""
+    return type(value) in (int, float) and 0 < value <= MAX_FLOAT32
+
+
+def as_text(value: float) -> str:
+    """The shortest text that gives this number again; powers of ten below one as 1e-5."""
+    value = float(value)
+    power = f"1e{round(math.log10(value))}"
+    return power if value < 1 and float(power) == value else repr(value)
+
+
+def as_number(value: float) -> int | str:
+    """A whole number as it is, any other as text."""
+    return int(value) if value == int(value) and value <= _MAX_WHOLE else as_text(value)
+
+
+def _read_text(text: str) -> str:
+    if not is_positive(float(text)):
+        raise ValueError(f"must be {_WORDS}, as text")
+    return as_text(float(text))
+
+
+def _read(value: Any) -> Any:
+    if isinstance(value, str):
+        try:
+            number: float = float(value)
+        except ValueError:
+            number = math.nan
+    else:
+        number = value if type(value) is int else math.nan
+    if not is_positive(number):
+        raise ValueError(f"must be {_WORDS}: a whole one, or any other as text")
+    return as_number(number)
+
+
+NumberText = Annotated[str, Field(pattern=_TEXT), AfterValidator(_read_text)]
+"""A positive number, as text: "1e-5"."""
+Number = Annotated[int | str, BeforeValidator(_read)]
+"""A positive number: 10000, or "10000.5"."""

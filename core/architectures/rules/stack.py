@@ -1,0 +1,184 @@
+"""The rules of stacks of blocks (`core.architectures.block_stack`): kinds in every place, and the least share of
+attention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgefront.core.architectures.gene import (
+    GENES,
+    IDENTITY,
+    MIN_ATTENTION,
+    MIN_MIXING,
+    Gene,
+    MinimumShare,
+    Value,
+    choices,
+)
+from edgefront.core.architectures.rules.base import (
+    NO_BLOCK,
+    Codes,
+    Floats,
+    Genes,
+    Mask,
+    NumberedBlock,
+    Rules,
+    Table,
+    gathered,
+)
+
+
+class StackGenes(Genes, Protocol):
+    @property
+    def depth_gene(self) -> str: ...
+
+
+class StackRules(Rules):
+    """A kind is permitted where the least shares can still be met, which is easiest if every block that is yet to be
+    drawn attends.
+    """
+
+    def __init__(self, space: StackGenes, foreign: Mapping[str, Sequence[Value]] | None = None) -> None:
+        super().__init__(space, foreign)
+        self._depth_gene = space.depth_gene
+
+    def assign(self, gene: Gene, codes: Codes, proposed: Codes, draws: Floats) -> None:
+        if gene.name == "kind":
+            self._settle_kinds(codes, proposed, draws)
+        elif gene.name == "attends":
+            self._settle_attends(codes, proposed, draws)
+        else:
+            super().assign(gene, codes, proposed, draws)
+
+    def _settle_kinds(self, codes: Codes, proposed: Codes, draws: Floats) -> None:
+        """From the last block back: where the shares leave no choice, attention comes early (PAR §2.2)."""
+        start, kinds = self.columns["kind"].start, self._kinds
+        depth = self.numbers(self._depth_gene, codes)[:, 0]
+        least_attention, least_mixing = (self._least(codes, share) for share in (MIN_ATTENTION, MIN_MIXING))
+        rows = np.arange(len(codes))
+        # Of the blocks after the present one.
+        blocks, attention, mixing = (np.zeros(len(codes), dtype=np.int64) for _ in range(3))
+        for layer in reversed(range(self.depth)):
+            visible = layer < depth
+            length = blocks + kinds.block[:, None]  # (kinds, n)
+            allowed = attention + kinds.can_attend[:, None] + layer >= least_attention[rows, length + layer]
+            allowed &= mixing + kinds.mixes[:, None] + layer >= least_mixing[rows, length + layer]
+            if not layer:
+                allowed &= length > 0
+            allowed |= ~visible
+            kind = self._subsets.assigned(self._bits @ allowed, proposed[:, layer], draws[:, layer])
+            codes[:, start + layer] = kind
+            blocks += kinds.block[kind] & visible
+            attention += kinds.can_attend[kind] & visible
+            mixing += kinds.mixes[kind] & visible
+
+    def _settle_attends(self, codes: Codes, proposed: Codes, draws: Floats) -> None:
+        """What SRU++ attends to, in order: where the shares leave no choice, attention comes late (SRU++ §5)."""
+        start, kinds = self.columns["attends"].start, self._kinds
+        visible = np.arange(self.depth) < self.numbers(self._depth_gene, codes)
+        kind = codes[:, self.columns["kind"]]
+        srupp = visible & kinds.srupp[kind]
+        length = (visible & kinds.block[kind]).sum(axis=1)
+        attention = (visible & kinds.attention[kind]).sum(axis=1) + srupp.sum(axis=1)
+        least = self._least(codes, MIN_ATTENTION)[np.arange(len(codes)), length]
+        attends = np.array([value != "none" for value in self.genes["attends"].values])
+        for layer in range(self.depth):
+            here = srupp[:, layer]
+            attention -= here
+            free = ~here | (attention >= least)
+            value = self._attending.assigned(free.astype(np.int16), proposed[:, layer], draws[:, layer])
+            codes[:, start + layer] = value
+            attention += here & attends[value]
+
+    def _least(self, codes: Codes, share: str) -> NDArray[np.int64]:
+        """(n, depth + 1) least number of blocks by `MinimumShare`, by the number of all blocks."""
+        if share not in self.columns:
+            return np.zeros((len(codes), self.depth + 1), dtype=np.int64)
+        return self._shares[share][codes[:, self.columns[share].start]]
+
+    @cached_property
+    def _subsets(self) -> Table:
+        """Every set of kinds: its index is the sum of 2ᵏ over the kinds' codes k."""
+        kinds = self.genes["kind"].values
+        subsets = (
+            [kind for kind, bit in zip(kinds, self._bits, strict=True) if index & bit]
+            for index in range(1 << len(kinds))
+        )
+        return self.table("kind", [subset or kinds for subset in subsets])
+
+    @cached_property
+    def _bits(self) -> NDArray[np.int64]:
+        return 1 << np.arange(len(self.genes["kind"].values))
+
+    @cached_property
+    def _attending(self) -> Table:
+        """What SRU++ may attend to where it must (0) and where it need not (1)."""
+        values = self.genes["attends"].values
+        return self.table("attends", [[value for value in values if value != "none"] or values, values])
+
+    @cached_property
+    def _shares(self) -> dict[str, NDArray[np.int64]]:
+        """For each gene of a least share: number of blocks by the gene's code and the stack's length."""
+        return {
+            name: np.array(
+                [
+                    [MinimumShare(int(percent), 0).attention(length) for length in range(self.depth + 1)]
+                    for percent in self.genes[name].values
+                ],
+                dtype=np.int64,
+            )
+            for name in (MIN_ATTENTION, MIN_MIXING)
+            if name in self.columns
+        }
+
+    @cached_property
+    def _kinds(self) -> _Kinds:
+        attends = self.genes["attends"].values if "attends" in self.genes else ()
+        return _Kinds(self.genes["kind"].values, attends)
+
+    # Blocks ------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def blocks(self) -> list[NumberedBlock]:
+        return self.of_kinds(str(kind) for kind in self.genes["kind"].values if kind != IDENTITY)
+
+    def block_numbers(self, codes: Codes) -> NDArray[np.int64]:
+        kind = codes[:, self.columns["kind"]]
+        blocks = np.full(kind.shape, NO_BLOCK, dtype=np.int64)
+        start = 0
+        for code, name in enumerate(map(str, self.genes["kind"].values)):
+            if name == IDENTITY:
+                continue
+            number: Any = 0
+            size = 1
+            for gene in GENES[name]:
+                values = len(self.genes[gene].values)
+                number = number * values + codes[:, self.columns[gene]].astype(np.int64)
+                size *= values
+            blocks = np.where(kind == code, start + number, blocks)
+            start += size
+        blocks[np.arange(self.depth) >= self.numbers(self._depth_gene, codes)] = NO_BLOCK
+        return gathered(blocks)
+
+
+class _Kinds:
+    """What a block of each kind counts as, by the kind's code."""
+
+    def __init__(self, kinds: Sequence[Value], attends: Sequence[Value]) -> None:
+        every = choices(kinds, attends)
+        self.block = self._among(kinds, set(kinds) - {IDENTITY})
+        self.can_attend = self._among(kinds, {choice.kind for choice in every if choice.sees == "attention"})
+        """Whether it can attend to other tokens."""
+        self.mixes = self._among(kinds, {choice.kind for choice in every if choice.sees != "pointwise"})
+        """Whether it sees other tokens."""
+        self.attention, self.srupp = self._among(kinds, {"attention"}), self._among(kinds, {"srupp"})
+
+    @staticmethod
+    def _among(kinds: Sequence[Value], some: set[Any]) -> Mask:
+        return np.array([kind in some for kind in kinds])

@@ -1,0 +1,244 @@
+"""Search spaces: sets of permitted architectures that can be sampled, mutated, crossed, counted and narrowed.
+
+A space is a tuple of genes. A genome gives a value to every gene, and a list of values, one a layer, to every gene that
+is per layer, up to the deepest layer of the space: genes of layers beyond `n_layer` stay in the genome, mutate and come
+back when it grows. The identity of a candidate is its architecture, which sees the first `n_layer` only.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_args
+
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.block import Block
+from edgefront.core.architectures.gene import Gene, Value, in_words
+from edgefront.core.architectures.gguf import gguf_form
+from edgefront.core.architectures.huggingface import to_config
+from edgefront.core.common.errors import InvalidInput, SpaceError
+from edgefront.core.common.validation import short
+
+if TYPE_CHECKING:
+    # The client and command line list spaces without numpy; callers that sample pass a generator.
+    import numpy as np
+
+    from edgefront.core.architectures.rules.base import Rules
+
+Genome = dict[str, Any]
+Loader = Literal["transformers", "llamacpp"]
+LOADS_IN = "loads_in"
+"""Beside the genes a narrowing may name this: what is to load every architecture that is left."""
+_CHECKS: Mapping[Loader, Callable[[Architecture], Any]] = {"transformers": to_config, "llamacpp": gguf_form}
+_TITLES: Mapping[Loader, str] = {"transformers": "transformers", "llamacpp": "llama.cpp"}
+_Space = TypeVar("_Space", bound="SearchSpace")
+
+
+@dataclass(frozen=True)
+class SearchSpace(ABC):
+    """A named set of architectures.
+
+    Subclasses define the architecture of a genome (`architecture`), what its places may hold (`make_rules`), and the
+    removal of values that a narrowing makes impossible (`_consistent`). Genes come in the order in which they are
+    drawn: what a gene may hold depends on earlier ones. The rules draw, mutate, cross and repair many genomes at once;
+    the operations on one genome are a batch of one.
+    """
+
+    name: str
+    title: str
+    source: str
+    gene_list: tuple[Gene, ...]
+    caveat: str = field(default="", kw_only=True)
+    """Why the proxy is known to mislead in this space, in a sentence or two; empty where none is known."""
+
+    loads_in_part: ClassVar[bool] = False
+    """Whether a job that runs in one loader takes the part of the space that it loads without being asked to."""
+
+    @property
+    def model(self) -> Architecture | None:
+        """The model around which the search looks, and which is its baseline; None for the space as a whole."""
+        return None
+
+    # What a subclass defines -------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def architecture(self, genome: Genome) -> Architecture:
+        """The architecture that a genome of this space describes."""
+
+    @abstractmethod
+    def build(self, genome: Genome, blocks: Sequence[Block]) -> Architecture:
+        """The architecture of these blocks with what a genome says beside them: d_model, embedding and output."""
+
+    @abstractmethod
+    def contains(self, architecture: Architecture) -> bool:
+        """Whether some genome of this space describes this architecture."""
+
+    @abstractmethod
+    def size(self) -> int:
+        """How many architectures it holds, exactly."""
+
+    @abstractmethod
+    def enumerate(self) -> Iterator[Genome]:
+        """One genome for each architecture, in a fixed order; for spaces small enough to walk through."""
+
+    @abstractmethod
+    def baselines(self, layers: Sequence[int] | None = None) -> tuple[Architecture, ...]:
+        """The stock model at these depths (1 to the deepest permitted one if None), shaped to fit this space."""
+
+    @property
+    def scores(self) -> Mapping[str, float] | None:
+        """Digest → quality of each architecture, where that is published; None of other spaces."""
+        return None
+
+    @property
+    def example(self) -> Architecture:
+        """One of its architectures, or like them: what it has no gene for is as in all of them."""
+        return self.baselines([1])[0]
+
+    @abstractmethod
+    def _consistent(self: _Space) -> _Space:
+        """This space without the values that no architecture in it can have; `SpaceError` if nothing is left."""
+
+    def loadable(self, loader: Loader) -> Mapping[str, Sequence[Value]]:
+        """Gene → the values to which it must be limited so that this loads every architecture, if it loads any."""
+        return {}
+
+    @abstractmethod
+    def make_rules(self) -> Rules:
+        """What each place of a genome may hold (`rules`)."""
+
+    # Narrowing ---------------------------------------------------------------------------------------------------
+
+    def genes(self) -> dict[str, Any]:
+        """Gene → {min, max, step} or {values}, `per_layer`, and `options` where a job may choose from more."""
+        return {gene.name: gene.describe() for gene in self.gene_list}
+
+    def to_json(self) -> dict[str, Any]:
+        """The space as JSON; `size` is a decimal integer as text, because it can exceed 2^64."""
+        return {
+            "name": self.name,
+            "title": self.title,
+            "source": self.source,
+            "caveat": self.caveat,
+            "genes": self.genes(),
+            "loads_in": list(self.loaders()),
+            "size": str(self.size()),
+        }
+
+    def gene(self, name: str) -> Gene:
+        """The gene of this name; `SpaceError` lists those that there are."""
+        for gene in self.gene_list:
+            if gene.name == name:
+                return gene
+        allowed = ", ".join(gene.name for gene in self.gene_list)
+        raise SpaceError(f"{self.name} has no gene {name!r}; it has {allowed}", field=name, value=name, allowed=allowed)
+
+    def narrow(self: _Space, changes: Mapping[str, Any]) -> _Space:
+        """The part of this space in which each named gene takes the given values only.
+
+        A value, a list of values, or {min, max, step}. Values that no architecture can have any more (a d_model whose
+        d_inner was taken away) leave with the others. `loads_in` names one `Loader` or several that are to load every
+        architecture. Raises `SpaceError` that names the gene.
+        """
+        if not isinstance(changes, Mapping):
+            raise SpaceError("narrow is an object from gene to values", field="narrow", value=changes, allowed="object")
+        genes = {str(name): chosen for name, chosen in changes.items() if name != LOADS_IN}
+        values = {name: self.gene(name).narrowed(chosen).values for name, chosen in genes.items()}
+        narrowed = self._keeping(values)._consistent()
+        for loader in _loaders(changes.get(LOADS_IN, [])):
+            narrowed = narrowed._loading_in(loader)
+        return narrowed
+
+    def loaders(self) -> tuple[Loader, ...]:
+        """What loads the architectures of this space, or of a part of it."""
+        loaders = []
+        for loader in get_args(Loader):
+            try:
+                self._loading_in(loader)
+            except SpaceError:
+                continue
+            loaders.append(loader)
+        return tuple(loaders)
+
+    def limited_to(self, loader: Loader) -> dict[str, tuple[Value, ...]]:
+        """Gene → the values that are left where this is to load every architecture, of the genes that lose some.
+
+        Raises `SpaceError` that names a gene of which none is left.
+        """
+        limited: dict[str, tuple[Value, ...]] = {}
+        for name, loads in self.loadable(loader).items():
+            gene = self.gene(name)
+            left = tuple(value for value in gene.values if value in loads)
+            # A gene that nobody narrowed may be freed: `layers` to those alike.
+            left = left or tuple(value for value in gene.options if value in loads)
+            if not left:
+                allowed = in_words(loads) if loads else "nothing that goes with the other genes"
+                raise SpaceError(
+                    f"{name}: {_TITLES[loader]} loads {allowed} only, not {in_words(gene.values)}",
+                    field=name,
+                    value=list(gene.values),
+                    allowed=allowed,
+                )
+            if set(left) != set(gene.values):
+                limited[name] = left
+        return limited
+
+    def _loading_in(self: _Space, loader: Loader) -> _Space:
+        part = self._keeping(self.limited_to(loader))._consistent()
+        try:
+            _CHECKS[loader](part.architecture(next(part.enumerate())))  # the others are like it
+        except InvalidInput as error:
+            raise SpaceError(
+                f"{_TITLES[loader]} loads no architecture of {self.name}: {error.detail}",
+                field=LOADS_IN,
+                value=loader,
+                allowed="a space of which `edgefront space show` says that this loads it",
+            ) from None
+        return part
+
+    def _keeping(self: _Space, left: Mapping[str, Collection[Value]]) -> _Space:
+        """This space with these values of these genes alone, not settled."""
+        kept = {name: self.gene(name).keeping(values) for name, values in left.items()}
+        return replace(self, gene_list=tuple(kept.get(gene.name, gene) for gene in self.gene_list))
+
+    # Genomes -----------------------------------------------------------------------------------------------------
+
+    @property
+    def depth(self) -> int:
+        """Layers that a genome has values for."""
+        return 1
+
+    @cached_property
+    def rules(self) -> Rules:
+        """Draws, mutates, crosses and repairs many genomes at once."""
+        return self.make_rules()
+
+    def sample(self, rng: np.random.Generator) -> Genome:
+        """A genome with every place drawn uniformly from what it may hold given the ones before (LTS §3)."""
+        return self.samples(1, rng)[0]
+
+    def samples(self, count: int, rng: np.random.Generator) -> list[Genome]:
+        """So many genomes, as `sample` draws them, at a fraction of the time."""
+        return self.rules.decode(self.rules.sample(count, rng))
+
+    def repair(self, genome: Genome) -> Genome:
+        """The genome of this space nearest to this one: each value that is not permitted moves to the nearest, which
+        is the smaller of two, and the first one where they are no numbers.
+        """
+        return self.rules.decode(self.rules.encode([genome]))[0]
+
+
+def _loaders(loads_in: Any) -> list[Loader]:
+    chosen = list(loads_in) if isinstance(loads_in, list | tuple) else [loads_in]
+    for loader in chosen:
+        if loader not in get_args(Loader):
+            allowed = ", ".join(get_args(Loader))
+            raise SpaceError(
+                f"{LOADS_IN} cannot be {short(loader)}; allowed: {allowed}",
+                field=LOADS_IN,
+                value=loader,
+                allowed=allowed,
+            )
+    return chosen

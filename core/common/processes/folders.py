@@ -1,0 +1,58 @@
+"""Temporary folders that a process owns for its children, who may be killed before they remove what they made."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from edgefront.core.common.errors import Unavailable
+from edgefront.core.common.processes.locks import only_holder
+
+CHILD = "ef-"
+"""How the names of folders begin that children make in it."""
+_PREFIX = "edgefront-work-"
+_LOCK = "lock"
+_NEW_S = 60.0
+"""A folder may be so new that its owner has yet to lock it."""
+
+
+@contextmanager
+def work_folder() -> Iterator[Path]:
+    """A folder in the system's temporary directory, removed at the end with all that is in it. Those that killed
+    processes of this user left are removed first.
+    """
+    _remove_abandoned(Path(tempfile.gettempdir()))
+    with (
+        tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True) as name,
+        only_holder(Path(name) / _LOCK, Unavailable(f"another process uses {name}")),
+    ):
+        yield Path(name)
+
+
+@contextmanager
+def working_in(folder: Path | str) -> Iterator[None]:
+    """This is the process's working directory meanwhile: for libraries that take only relative or only short paths."""
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+def _remove_abandoned(place: Path) -> None:
+    for folder in place.glob(f"{_PREFIX}*"):
+        with suppress(OSError, Unavailable):
+            status = folder.lstat()
+            # Without its lock it may be one that lives, from which the system has removed what is old.
+            is_own = not hasattr(os, "getuid") or status.st_uid == os.getuid()
+            is_ours = stat.S_ISDIR(status.st_mode) and is_own and (folder / _LOCK).is_file()
+            if is_ours and time.time() - status.st_mtime > _NEW_S:
+                with only_holder(folder / _LOCK, Unavailable(f"the owner of {folder} lives")):
+                    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,227 @@
+"""States, roles, purposes and kinds of jobs, targets, candidates, launches, trainings, devices, keys and events: for
+tables, services, messages and pages.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class State(str, Enum):
+    """A state, or a role, whose value is what is stored and sent."""
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+    def __format__(self, format_spec: str) -> str:
+        return format(str(self.value), format_spec)
+
+
+class JobState(State):
+    RUNNING = "running"
+    PAUSED = "paused"
+    CANCELLED = "cancelled"
+    FINISHED = "finished"
+    FAILED = "failed"
+
+
+class TargetState(State):
+    BASELINES = "baselines"
+    """The layer-scaled baselines are being measured."""
+    SEARCHING = "searching"
+    REFINING = "refining"
+    """The search has ended; uncertain frontier points are launched again."""
+    FINISHED = "finished"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+class CandidateState(State):
+    WAITING = "waiting"
+    MEASURED = "measured"
+    OUT_OF_BOUNDS = "out_of_bounds"
+    """Measured, but outside the job's limits."""
+    INFEASIBLE = "infeasible"
+    """The device cannot run it."""
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class CandidateRole(State):
+    BASELINE = "baseline"
+    SEARCH = "search"
+
+
+class MeasurementState(State):
+    WANTED = "wanted"
+    MEASURED = "measured"
+    INFEASIBLE = "infeasible"
+    FAILED = "failed"
+
+
+class Purpose(State):
+    """What a launch is for."""
+
+    FIRST = "first"
+    REFINEMENT = "refinement"
+    REPEAT = "repeat"
+    """Launches differ by more than the scatter of their device, or one alone decides on a depth of the stock model."""
+    ANCHOR = "anchor"
+    """The small fixed model that shows whether a device still is what it was."""
+
+
+class LaunchState(State):
+    WANTED = "wanted"
+    LEASED = "leased"
+    REPORTED = "reported"
+    """Its agent has reported on it, and what follows is not derived yet."""
+    DONE = "done"
+    INFEASIBLE = "infeasible"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    """No running job needs it any more."""
+    IMPLAUSIBLE = "implausible"
+    """Its result cannot be true, and is kept aside."""
+
+
+class LaunchOutcome(State):
+    """How a launch ended, as its agent reports it."""
+
+    DONE = "done"
+    INFEASIBLE = "infeasible"
+    """The device cannot run the model: out of memory, or over the time limit."""
+    FAILED = "failed"
+
+
+class ReportOutcome(State):
+    """What became of a report on a launch."""
+
+    ACCEPTED = "accepted"
+    DUPLICATE = "duplicate"
+    """The same report came before, and is answered as then."""
+    CONFLICT = "conflict"
+    """Another report has settled this launch, or it was leased to another device."""
+    UNKNOWN = "unknown"
+    """There is no such launch: its job was deleted."""
+    CANCELLED = "cancelled"
+    """The job no longer wants it; the measurement is kept all the same."""
+
+
+class ScoreState(State):
+    """State of a proxy's score of an architecture."""
+
+    WANTED = "wanted"
+    DONE = "done"
+    INFEASIBLE = "infeasible"
+
+
+class TrainingState(State):
+    QUEUED = "queued"
+    STARTING = "starting"
+    TRAINING = "training"
+    EVALUATING = "evaluating"
+    PAUSED = "paused"
+    CANCELLED = "cancelled"
+    DONE = "done"
+    FAILED = "failed"
+
+
+class TrainingKind(State):
+    TRAINING = "training"
+    SUPERNET = "supernet"
+    IMPORT = "import"
+    """A model whose weights were trained elsewhere: it is done from the start."""
+
+
+class TrainingCommand(State):
+    """What its owner wants of a training."""
+
+    RUN = "run"
+    PAUSE = "pause"
+    CANCEL = "cancel"
+
+
+class TrainingEnding(State):
+    """How a run of a training ended."""
+
+    DONE = "done"
+    STOPPED = "stopped"
+    """It can go on from its last checkpoint."""
+    SMALLER = "smaller"
+    """It ran out of memory, and goes on with smaller batches."""
+    INVALID = "invalid"
+    """What it was asked for is wrong: another attempt would end alike."""
+    FAILED = "failed"
+
+
+class DeviceState(State):
+    ACTIVE = "active"
+    DRAINING = "draining"
+    """It finishes what it holds and gets no more."""
+    REVOKED = "revoked"
+
+
+class KeyRole(State):
+    """Whose a key is: an admin does everything, a user what concerns its owner, a viewer reads everything and changes
+    nothing; an agent has the credential of a device."""
+
+    ADMIN = "admin"
+    USER = "user"
+    VIEWER = "viewer"
+    AGENT = "agent"
+
+
+class Goal(State):
+    """What a search job is to find."""
+
+    FRONTIER = "frontier"
+    BEST_WITHIN_LIMITS = "best_within_limits"
+
+
+class JobEventKind(State):
+    """What changed in a job (`core.schemas.messages`)."""
+
+    JOB_STATE = "job_state"
+    TARGET_STATE = "target_state"
+    GENERATION = "generation"
+    CANDIDATE = "candidate"
+    FRONTIER = "frontier"
+    LAUNCH = "launch"
+
+
+class TrainingEventKind(State):
+    """What changed in a training (`core.schemas.messages`)."""
+
+    STATE = "state"
+    METRIC = "metric"
+    REWOUND = "rewound"
+    CHECKPOINT = "checkpoint"
+    NOTE = "note"
+    EVALUATION = "evaluation"
+
+
+ACTIVE_TARGETS = (TargetState.BASELINES, TargetState.SEARCHING, TargetState.REFINING)
+LIVE_JOBS = (JobState.RUNNING, JobState.PAUSED)
+ENDED_JOBS = (JobState.CANCELLED, JobState.FINISHED, JobState.FAILED)
+MEASURED_CANDIDATES = (CandidateState.MEASURED, CandidateState.OUT_OF_BOUNDS)
+LIVE_LAUNCHES = (LaunchState.WANTED, LaunchState.LEASED, LaunchState.REPORTED)
+"""Their result is still to come, or not settled yet."""
+FINISHED_LAUNCHES = (LaunchState.DONE, LaunchState.INFEASIBLE, LaunchState.FAILED, LaunchState.IMPLAUSIBLE)
+FINISHED_SCORES = (ScoreState.DONE, ScoreState.INFEASIBLE)
+LIVE_TRAININGS = (TrainingState.STARTING, TrainingState.TRAINING, TrainingState.EVALUATING)
+ENDED_TRAININGS = (TrainingState.CANCELLED, TrainingState.DONE, TrainingState.FAILED)
+
+
+class WorkKind(State):
+    """What workers do in the background."""
+
+    RESULTS = "results"
+    """Processes the reports of a target."""
+    ADVANCE = "advance"
+    """Takes the next steps of a target that need no computing."""
+    SEARCH = "search"
+    """Computes a target's next step, and stores it."""
+    SCORE = "score"
+    """Computes an owner's scores of proxies that need torch."""
+    LEARN = "learn"
+    """Replaces what an owner's trainings of one kind have taught."""

@@ -1,0 +1,297 @@
+"""Predicts the latency of any architecture on a device under a protocol, from launches of others.
+
+The sum of costs of features (`regression`), a correction that a Gaussian process learns, and an interval
+that errors on unseen launches have fixed (`calibration`). All of it is a function of the launches, whatever their
+order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from edgefront.core.architectures.block import BLOCK_KINDS
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.common.gaussian_process import Kernel, Process, from_grid
+from edgefront.core.common.statistics import Z_95, robust_std
+from edgefront.core.measurement.prediction import calibration, regression
+from edgefront.core.measurement.prediction.features import (
+    FEATURES,
+    NAMES,
+    descriptors,
+    enough_different,
+    farthest,
+    features,
+    features_by_block,
+    positive,
+    standardised,
+)
+from edgefront.core.measurement.protocol import MeasurementProtocol
+
+Floats = NDArray[np.float64]
+
+_ROWS_AT_ONCE = 4096
+_UNITS = tuple(feature.unit for feature in FEATURES)
+_MIN_NOISE = 0.005**2
+"""Variance of a launch at least, so that few launches which a sum of costs happens to fit do not pass for exact."""
+_MIN_HALF_WIDTH = 1e-3
+"""Relative half-width of an interval at least: no launch is more certain."""
+_MIN_IMPROVEMENT = 1.02
+"""A process is kept where it lowers the error on unseen launches by this factor."""
+_LENGTHS = (0.5, 1.0, 2.0, 4.0)
+"""Grid of length scales, in units of the square root of the number of descriptors."""
+_RATIOS = (0.1, 0.3, 1.0, 3.0, 10.0)
+"""Grid of signal variance / noise variance."""
+_MIN_GAIN = 2.0
+"""Minimum gain of log likelihood for which a process is used."""
+_MAX_ROWS = 192
+"""Maximum number of launches that the process is fitted to; of more, a spread-out subset is taken."""
+_OUTLIER = 3.0
+_DIGITS = 6
+"""Significant digits of a prediction, which all platforms compute alike."""
+
+
+class Prediction(NamedTuple):
+    """(n,) ms each: what is expected, and where one launch's median lies with 95 %."""
+
+    ms: Floats
+    low: Floats
+    high: Floats
+
+    @property
+    def deviation(self) -> Floats:
+        """(n,) standard deviation of the logarithm, as a normal distribution with this interval has it."""
+        return np.asarray(np.log(self.high / self.low) / (2 * Z_95))
+
+
+class Part(NamedTuple):
+    """What one block takes of a predicted latency; `block` is None for the ends and what belongs to no block."""
+
+    block: int | None
+    kind: str
+    ms: float
+    by_feature: Mapping[str, float]
+    """Feature → ms."""
+
+
+@dataclass(frozen=True)
+class Correction:
+    """Corrections of the logarithm of the latency: a Gaussian process on the residuals of the sum of costs, for caches,
+    kernels that suit some widths, threads.
+
+    Its covariance is Matérn 5/2 over descriptors of the architectures in units of their deviations, with one length
+    scale, chosen by marginal likelihood from a small grid, so that every platform chooses the same; there is no process
+    unless it raises the likelihood enough. Far from the measurements it falls back to zero.
+    """
+
+    noise: float
+    """Variance of a launch around the process."""
+    process: Process | None = None
+    """Gaussian process in units of the noise's standard deviation; None corrects nothing."""
+
+    def predict(self, descriptors: Floats) -> tuple[Floats, Floats]:
+        """(n,) mean of the correction and (n,) its variance, in units of `noise`."""
+        if self.process is None:
+            return np.zeros(len(descriptors)), np.zeros(len(descriptors))
+        mean, deviation = self.process.predict(descriptors)
+        return mean, deviation**2 - 1
+
+
+def choose_kernel(descriptors: Floats, residuals: Floats) -> Kernel | None:
+    """The kernel with the greatest marginal likelihood, or none."""
+    rows, (_, width) = _process_rows(descriptors), standardised(descriptors)
+    lengths = [length * np.sqrt(len(width)) * width for length in _LENGTHS]
+    return from_grid(descriptors[rows], residuals[rows], lengths, _RATIOS, _MIN_GAIN)
+
+
+def fit_correction(descriptors: Floats, residuals: Floats, weights: Floats, kernel: Kernel | None) -> Correction:
+    """The process of this kernel given n launches; `weights` (n,) are 1 for a launch of the usual variance."""
+    if kernel is None:
+        return Correction(_left_variance(residuals, weights))
+    rows = _process_rows(descriptors)
+    process = Process(kernel, descriptors[rows], residuals[rows], 1 / weights[rows])
+    return Correction(_left_variance(residuals - process.predict(descriptors)[0], weights), process)
+
+
+def _process_rows(descriptors: Floats) -> NDArray[np.int64]:
+    """Rows that the process is fitted to."""
+    return np.arange(len(descriptors)) if len(descriptors) <= _MAX_ROWS else farthest(descriptors, _MAX_ROWS)
+
+
+def _left_variance(left: Floats, weights: Floats) -> float:
+    return max(float(np.average(left**2, weights=weights)), 1e-10)
+
+
+@dataclass(frozen=True)
+class LatencyPredictor:
+    """What launches of a device under a protocol have taught."""
+
+    protocol: MeasurementProtocol
+    launches: int
+    """Architectures that it learnt from."""
+    model: Model
+    half_width: float
+    """Standard deviations that an interval reaches to either side."""
+    error: float
+    """Mean relative error on launches that it had not seen: what is left of a device that is hard to predict."""
+
+    @classmethod
+    def fit(
+        cls,
+        shapes: Shapes,
+        protocol: MeasurementProtocol,
+        latency_ms: ArrayLike,
+        *,
+        launches: ArrayLike | None = None,
+        noise: float | None = None,
+        prior: Sequence[LatencyPredictor] = (),
+    ) -> LatencyPredictor:
+        """Learns from n architectures and the median latency of each, over `launches` (n,) launches (1).
+
+        Args:
+            noise: relative standard deviation of one launch's median (`LaunchVariance.relative`), where known.
+            prior: predictors of other devices, or of this one under similar protocols: the proportions of their costs
+                stand in for what few launches leave open.
+
+        Raises `InvalidInput` that names the row, also where fewer than three architectures differ.
+        """
+        measured = positive("latency_ms", latency_ms, len(shapes))
+        repeated = np.ones(len(shapes)) if launches is None else positive("launches", launches, len(shapes))
+        counted = features(shapes, protocol)
+        enough_different(counted)
+        near = descriptors(shapes, counted)
+        order = np.lexsort(np.column_stack([measured, repeated, near, counted]).T)
+        rows = _Rows(counted[order], near[order], measured[order], (noise or 0.0) / np.sqrt(repeated[order]))
+        others = [predictor.model.costs.per_unit for predictor in prior]
+        fold = calibration.folds(rows.features, rows.latency_ms)
+        tried = [_Trial.of(rows, others, kind, fold) for kind in _kinds(rows, others)]
+        # A process has to earn its place.
+        best = min(tried, key=lambda trial: trial.error * (_MIN_IMPROVEMENT if trial.model.correction.process else 1.0))
+        model = best.model
+        terms = int((counted > 0).any(axis=0).sum())
+        reach = max(calibration.half_width(best.scores, terms), _MIN_HALF_WIDTH / float(np.sqrt(model.noise)))
+        return cls(protocol, len(measured), model, reach, best.error)
+
+    def predict(self, shapes: Shapes) -> Prediction:
+        """Latencies of these architectures under the predictor's protocol."""
+        parts = [
+            self._predict(shapes.take(slice(start, start + _ROWS_AT_ONCE)))
+            for start in range(0, max(1, len(shapes)), _ROWS_AT_ONCE)
+        ]
+        return Prediction(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+    def parts(self, shapes: Shapes, row: int = 0) -> tuple[Part, ...]:
+        """Where the predicted milliseconds of one row go: a part for each block, then the ends; they sum to `ms`.
+
+        The correction of the Gaussian process is spread over all in proportion.
+        """
+        shape = shapes.take([row])
+        times = features_by_block(shape, self.protocol)[0] * self.model.costs.per_unit
+        times *= self.predict(shape).ms[0] / times.sum()
+        kinds = [BLOCK_KINDS[kind] for kind in shape.kind[0] if kind >= 0]
+        named = [*enumerate(kinds), (None, "ends")]
+        return tuple(
+            Part(
+                block,
+                kind,
+                float(ms.sum()),
+                {name: float(value) for name, value in zip(NAMES, ms, strict=True) if value},
+            )
+            for (block, kind), ms in zip(named, [*times[: len(kinds)], times[-1]], strict=True)
+        )
+
+    def _predict(self, shapes: Shapes) -> Prediction:
+        counted = features(shapes, self.protocol)
+        mean, variance = self.model.distribution(counted, descriptors(shapes, counted), self.model.noise)
+        mean = regression.rounded(mean, _DIGITS)
+        half = self.half_width * np.sqrt(variance)
+        low, high = mean * np.exp(-half), mean * np.exp(half)
+        return Prediction(mean, regression.rounded(low, _DIGITS), regression.rounded(high, _DIGITS))
+
+
+@dataclass(frozen=True)
+class _Rows:
+    features: Floats
+    near: Floats
+    latency_ms: Floats
+    noise: Floats
+
+    def take(self, chosen: NDArray[np.bool_]) -> _Rows:
+        return _Rows(self.features[chosen], self.near[chosen], self.latency_ms[chosen], self.noise[chosen])
+
+    def logarithms(self, costs: regression.Costs) -> Floats:
+        return np.log(self.latency_ms / costs.latency(self.features))
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A way to learn. Two things may explain outliers: devices that jump, and architectures that differ."""
+
+    robust: bool
+    kernel: Kernel | None
+
+    def learn(self, rows: _Rows, others: Sequence[Floats]) -> Model:
+        costs = regression.fit(rows.features, rows.latency_ms, rows.noise, _UNITS, others, robust=self.robust)
+        left = rows.logarithms(costs)
+        variance = float(np.mean(left**2)) + 1e-12
+        weights = variance / (variance + rows.noise**2)
+        correction = fit_correction(rows.near, _bounded(left) if self.robust else left, weights, self.kernel)
+        return Model(costs, correction, max(correction.noise, _MIN_NOISE))
+
+
+@dataclass(frozen=True)
+class Model:
+    """What one launch of an architecture takes."""
+
+    costs: regression.Costs
+    correction: Correction
+    noise: float
+    """Variance of the logarithm of a launch, as far as it is not explained."""
+
+    def distribution(self, counted: Floats, near: Floats, noise: float) -> tuple[Floats, Floats]:
+        """(n,) latency in ms and (n,) variance of its logarithm for launches of this noise."""
+        base = self.costs.latency(counted)
+        mean, variance = self.correction.predict(near)
+        return base * np.exp(mean), noise * (1 + variance + self.costs.leverage(counted, base, noise))
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """A kind of model, and how it predicts launches that it has not seen."""
+
+    model: Model
+    error: float
+    scores: Floats
+
+    @classmethod
+    def of(cls, rows: _Rows, others: Sequence[Floats], kind: _Kind, fold: NDArray[np.int64]) -> _Trial:
+        model = kind.learn(rows, others)
+        errors, scores = np.empty(len(fold)), np.empty(len(fold))
+        for number in range(int(fold.max()) + 1):
+            unseen = fold == number
+            rest, asked = rows.take(~unseen), rows.take(unseen)
+            mean, variance = kind.learn(rest, others).distribution(asked.features, asked.near, model.noise)
+            errors[unseen] = np.abs(mean / asked.latency_ms - 1)
+            scores[unseen] = np.log(asked.latency_ms / mean) / np.sqrt(variance)
+        return cls(model, float(errors.mean()), scores)
+
+
+def _kinds(rows: _Rows, others: Sequence[Floats]) -> list[_Kind]:
+    kinds = [_Kind(True, None)]
+    for robust in (True, False):
+        costs = regression.fit(rows.features, rows.latency_ms, rows.noise, _UNITS, others, robust=robust)
+        left = rows.logarithms(costs)
+        kernel = choose_kernel(rows.near, _bounded(left) if robust else left)
+        if kernel is not None:
+            kinds.append(_Kind(robust, kernel))
+    return kinds
+
+
+def _bounded(residuals: Floats) -> Floats:
+    """Outliers drawn in, so that a device that jumps does not bend the correction."""
+    reach = _OUTLIER * robust_std(residuals)
+    return np.clip(residuals, -reach, reach)

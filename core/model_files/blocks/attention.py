@@ -1,0 +1,289 @@
+"""Multi-head attention (Vaswani et al. 2017, eq. 1) with grouped queries (Ainslie et al. 2023) and rotary positions (Su
+et al. 2021), or with relative positions Transformer-XL's (Dai et al. 2019).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.block import Attention
+from edgefront.core.architectures.embeddings_and_head import RelativePositions, RotaryPositions
+from edgefront.core.model_files.parameter import ParameterSpec, linear, norm, norms
+
+if TYPE_CHECKING:
+    from edgefront.core.model_files.context import GraphContext
+    from edgefront.core.model_files.writer import GraphWriter
+
+
+class _Heads(NamedTuple):
+    """Heads of queries, heads of keys and of values, and the width of each."""
+
+    queries: int
+    keys: int
+    width: int
+
+    @classmethod
+    def of(cls, block: Attention, architecture: Architecture) -> _Heads:
+        return cls(block.n_head, block.kv_heads, architecture.d_head(block))
+
+    @property
+    def rows(self) -> tuple[int, int, int]:
+        """Rows of the linear layer for queries, for keys and for values."""
+        return self.queries * self.width, self.keys * self.width, self.keys * self.width
+
+
+def parameters(block: Attention, architecture: Architecture) -> Iterator[ParameterSpec]:
+    """2d·(w + g) for d = d_model, w = n_head·d_head and g = n_kv_head·d_head, w + 2g + d biases, and the norms.
+
+    Queries, keys and values are one linear layer of w + 2g rows, in this order. The norms of queries and keys have
+    d_head gains each, or w and g where they are of all heads. Relative positions have d·w more, and unless all blocks
+    share u and v another 2w.
+    """
+    d, heads, bias = architecture.d_model, _Heads.of(block, architecture), architecture.attention_bias(block)
+    width, positions = heads.rows[0], architecture.positions
+    yield from norms(architecture)
+    yield from linear("qkv", d, sum(heads.rows), bias != "none")
+    if block.qk_norm:
+        whole = block.qk_norm == "whole"
+        yield from norm("q_norm", width if whole else heads.width, "rms")
+        yield from norm("k_norm", heads.rows[1] if whole else heads.width, "rms")
+    if isinstance(positions, RelativePositions):
+        yield ParameterSpec("relative.weight", (width, d))
+        if not positions.shared:
+            yield ParameterSpec("u", (heads.queries, heads.width))
+            yield ParameterSpec("v", (heads.queries, heads.width))
+    yield from linear("out", width, d, bias == "all")
+
+
+def write(context: GraphContext, block: Attention, prefix: str, hidden: str) -> str:
+    """x + W·(softmax(q·kᵀ·scale + mask)·v) + b, [batch·sequence, d_model] both ways; with the norms of
+    `GraphContext.added`.
+    """
+    # Here, because who only counts parameters does without.
+    from edgefront.core.model_files.positions import write_rotary
+
+    graph, architecture = context.graph, context.architecture
+    positions, rotary, window = architecture.positions, architecture.rotary(block), block.window
+    heads, bias = _Heads.of(block, architecture), architecture.attention_bias(block)
+    n_head, d_head, (width, kv_width, _) = heads.queries, heads.width, heads.rows
+
+    def by_head(x: str, count: int) -> str:
+        # [batch·n, count·d_head] → [batch, head, n, d_head]
+        return graph.op("Transpose", graph.unflatten(x, count, d_head), perm=[0, 2, 1, 3])
+
+    def placed(x: str, count: int, *, query: bool) -> str:
+        """The same of queries, scaled, or of keys, with their norms and turned by their places.
+
+        Both before heads and places are exchanged: there ONNX Runtime knows the nodes of a norm. And scaled this early,
+        it does not fold the factor into an attribute, which would be float32 in any type.
+        """
+        factor = architecture.attention_scale(block) if query else None
+        if factor is not None and not block.qk_norm:
+            x = graph.op("Mul", x, graph.number(factor))
+        norm_name = f"{prefix}.{'q' if query else 'k'}_norm"
+        if block.qk_norm == "whole":
+            x = graph.rms_norm(x, norm_name, factor)
+        x = graph.unflatten(x, count, d_head)
+        if block.qk_norm is True:
+            x = graph.rms_norm(x, norm_name, factor)
+        if rotary is not None:
+            rotation = context.rotations(rotary, d_head, window)[0 if query else 1]
+            x = write_rotary(graph, x, rotation, rotary.width(d_head), d_head)
+        return graph.op("Transpose", x, perm=[0, 2, 1, 3])
+
+    def keys_values(k: str, v: str) -> tuple[str, str]:
+        return placed(k, heads.keys, query=False), by_head(v, heads.keys)
+
+    def project(inputs: str) -> tuple[str, str]:
+        read = context.normed(prefix, inputs)
+        kv = graph.linear(read, f"{prefix}.qkv", bias=bias != "none", rows=(width, width + 2 * kv_width))
+        k, v = graph.ops("Split", kv, outputs=2, axis=-1, num_outputs=2)
+        return keys_values(k, v)
+
+    read, own = context.normed(prefix, hidden), None
+    context.beside = {"own_norm": hidden, "shared_norm": read}
+    if _is_fused(context, block, prefix):
+        mixed = _write_fused(context, block, prefix, graph.linear(read, f"{prefix}.qkv", bias=bias != "none"))
+        update = graph.linear(mixed, f"{prefix}.out", bias=bias == "all")
+        return context.added(prefix, hidden, update)
+    if block.attends == "source" or context.projects_earlier(block.attends):
+        q = graph.linear(read, f"{prefix}.qkv", bias=bias != "none", rows=(0, width))
+    else:
+        qkv = graph.linear(read, f"{prefix}.qkv", bias=bias != "none")
+        if kv_width == width:
+            q, k, v = graph.ops("Split", qkv, outputs=3, axis=-1, num_outputs=3)
+        else:
+            q, k, v = graph.ops("Split", qkv, graph.integers(*heads.rows), outputs=3, axis=-1)
+        own = keys_values(k, v)
+    keys, values = context.keys_values(prefix, block.attends, hidden, own, project, window)
+    keys = graph.op("Transpose", keys, perm=[0, 1, 3, 2])
+    if isinstance(positions, RelativePositions):
+        scale = graph.number(1 / math.sqrt(d_head))
+        owner = f"{context.prefix}positions" if positions.shared else prefix
+        u, v = f"{owner}.u", f"{owner}.v"
+        parts = []
+        for bias_of in (u, v):  # (q + bias)/√d_head, [batch, head, sequence, d_head]
+            total = graph.op("Mul", graph.op("Add", graph.unflatten(q, n_head, d_head), bias_of), scale)
+            parts.append(graph.op("Transpose", total, perm=[0, 2, 1, 3]))
+        content, position = parts
+        shifted = _position_scores(context, position, f"{prefix}.relative.weight", n_head, d_head, window)
+        scores = graph.op("Add", graph.op("MatMul", content, keys), shifted)
+    else:
+        queries = placed(q, n_head, query=True)
+        scores = _grouped(context, block, queries, keys, lambda: graph.integers(d_head))
+    mask = context.mask(block.attends, window)
+    if mask is not None:
+        scores = graph.op("Add", scores, mask)
+    shares = graph.op("Softmax", scores, axis=-1)
+    mixed = _grouped(context, block, shares, values, lambda: context.keys(block.attends, window))
+    mixed = graph.op("Transpose", mixed, perm=[0, 2, 1, 3])
+    update = graph.linear(graph.flatten(mixed, width), f"{prefix}.out", bias=bias == "all")
+    return context.added(prefix, hidden, update)
+
+
+def _grouped(context: GraphContext, block: Attention, rows: str, matrices: str, last: Callable[[], str]) -> str:
+    """Rows of every head of queries times the matrix of the head of keys that it shares, which is not copied.
+
+    [batch, n_head, sequence, m] and [batch, n_kv_head, m, n] → [batch, n_head, sequence, n]; `last` writes a vector
+    of m.
+    """
+    graph = context.graph
+    if block.kv_heads == block.n_head:
+        return graph.op("MatMul", rows, matrices)
+
+    def apart() -> str:
+        return graph.op("Concat", graph.integers(0, block.n_head), graph.sequence(), graph.integers(-1), axis=0)
+
+    # The heads that share one follow each other, so that their rows are the rows of one matrix.
+    width = last()
+    shape = graph.memoized(
+        f"grouped {block.kv_heads} {width}",
+        lambda: graph.op("Concat", graph.integers(0, block.kv_heads, -1), width, axis=0),
+    )
+    product = graph.op("MatMul", graph.op("Reshape", rows, shape), matrices)
+    return graph.op("Reshape", product, graph.memoized(f"ungrouped {block.n_head}", apart))
+
+
+def _position_scores(context: GraphContext, q: str, weight: str, n_head: int, d_head: int, window: int | None) -> str:
+    """(q_i + v)·r_{i-j}/√d_head for every key j (Dai et al. 2019, §3.3, terms b and d): [batch, head, sequence, keys].
+
+    r_n = W·sinusoid(n) of each distance n. For the few queries of a decode graph it is much less work to take them
+    through W than every distance: q·(W·s) = (q·W)·s.
+    """
+    graph = context.graph
+    d_model = context.architecture.d_model
+    table = context.sinusoids(window)
+    if context.mode == "decode":
+        by_head = graph.op("Reshape", weight, graph.integers(n_head, d_head, d_model))
+        flipped = graph.memoized(f"sinusoids flipped {window}", lambda: graph.op("Transpose", table, perm=[1, 0]))
+        scores = context.clamped(graph.op("MatMul", graph.op("MatMul", q, by_head), flipped), 3, window)
+    else:
+        r = graph.op("Gemm", table, weight, transB=1)
+        by_head = graph.op("Reshape", context.clamped(r, 0, window), graph.integers(-1, n_head, d_head))
+        scores = graph.op("MatMul", q, graph.op("Transpose", by_head, perm=[1, 2, 0]))
+    return _shifted(graph, scores)
+
+
+def _shifted(graph: GraphWriter, scores: str) -> str:
+    """Scores by distance [batch, head, sequence, keys + 1], the farthest first, to scores by key, [..., keys].
+
+    The place of query i and key j among the distances is j + sequence - i. In one flat row of all queries that is at
+    sequence + i·keys + j: leaving out the first `sequence` numbers, and folding the rest into rows of `keys`, aligns
+    them. What stands after the diagonal is of the query before, and masked.
+    """
+    flat = graph.op("Reshape", scores, graph.integers(0, 0, -1))
+    rest = graph.op("Slice", flat, graph.sequence(), graph.integers(2**63 - 1), graph.integers(2))
+
+    def shape() -> str:
+        return graph.op("Concat", graph.integers(0, 0), graph.sequence(), graph.integers(-1), axis=0)
+
+    return graph.op("Reshape", rest, graph.memoized("scores shape", shape))
+
+
+# One operator --------------------------------------------------------------------------------------------------------
+#
+# Attention of a decode graph as ONNX Runtime's own `GroupQueryAttention` (com.microsoft). It turns queries and keys,
+# writes keys and values in place, and attends: about thirty nodes of the standard domain. docs/decisions/0010-state.md
+# says what that gains.
+
+_WIDTHS, _TURNED = 8, 16
+"""Of which the width of a head, and that of its turned features, are multiples."""
+
+
+def _is_fused(context: GraphContext, block: Attention, prefix: str) -> bool:
+    """Whether the block is written so: float32 and in place."""
+    architecture, d_head = context.architecture, context.architecture.d_head(block)
+    rotary = architecture.rotary(block)
+    turned = 0 if rotary is None else rotary.width(d_head)
+    return (
+        context.fused is not None
+        and context.graph.dtype == "float32"
+        and context.in_place(prefix)
+        and d_head % _WIDTHS == 0
+        and turned % _TURNED == 0
+    )
+
+
+def _write_fused(context: GraphContext, block: Attention, prefix: str, qkv: str) -> str:
+    """softmax(q·kᵀ·scale + mask)·v of queries, keys and values [batch·sequence, all their rows], which `prefix`
+    leaves to the next pass: [batch·sequence, n_head·d_head].
+    """
+    graph, architecture = context.graph, context.architecture
+    d_head = architecture.d_head(block)
+    rows = (block.n_head * d_head, block.kv_heads * d_head, block.kv_heads * d_head)
+    if block.qk_norm:  # those of the operator itself are for GPUs alone
+        q, k, v = graph.ops("Split", qkv, graph.integers(*rows), outputs=3, axis=-1)
+        whole = block.qk_norm == "whole"
+        q, k = (
+            graph.rms_norm(x if whole else graph.unflatten(x, count, d_head), f"{prefix}.{name}_norm")
+            for x, count, name in ((q, block.n_head, "q"), (k, block.kv_heads, "k"))
+        )
+        parts = [graph.unflatten(x, width) for x, width in zip((q, k, v), rows, strict=True)]
+    else:
+        parts = [graph.unflatten(qkv, sum(rows)), "", ""]
+    inputs = [*parts, f"{prefix}.keys", f"{prefix}.values", *_lengths(context)]
+    attributes: dict[str, int | float] = {"num_heads": block.n_head, "kv_num_heads": block.kv_heads}
+    if block.scale is not None:
+        attributes["scale"] = architecture.attention_scale(block)
+    rotary = architecture.rotary(block)
+    if rotary is not None:
+        inputs += _rotations(context, rotary, d_head)
+        attributes["do_rotary"] = 1
+    mixed, keys, values = graph.ops("GroupQueryAttention", *inputs, outputs=3, domain="com.microsoft", **attributes)
+    context.carry(f"{prefix}.keys", keys)
+    context.carry(f"{prefix}.values", values)
+    return graph.flatten(mixed, block.n_head * d_head)
+
+
+def _lengths(context: GraphContext) -> tuple[str, str]:
+    """Tokens after this pass less one, of each row of the batch; and tokens after it. Both int32."""
+    import numpy as np
+    from onnx import TensorProto
+
+    graph = context.graph
+
+    def total() -> str:
+        after = graph.op("Add", "position", graph.op("Squeeze", graph.sequence()))
+        return graph.op("Cast", after, to=TensorProto.INT32)
+
+    def less_one() -> str:
+        one = graph.op("Sub", graph.memoized("tokens after", total), graph.constant(np.array(1, np.int32)))
+        return graph.op("Expand", one, graph.batch())
+
+    return graph.memoized("tokens after, less one", less_one), graph.memoized("tokens after", total)
+
+
+def _rotations(context: GraphContext, by: RotaryPositions, d_head: int) -> Iterator[str]:
+    """Cosines and sines of every place, [places, turned features / 2]."""
+    import numpy as np
+
+    from edgefront.core.model_files.positions import rotary_frequencies
+
+    assert context.fused is not None
+    angles = np.arange(context.fused)[:, None] * rotary_frequencies(by, d_head)
+    for of in (np.cos, np.sin):
+        yield context.graph.memoized(f"{of.__name__} {by} {d_head}", partial(context.graph.numbers, of(angles)))

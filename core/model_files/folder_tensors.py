@@ -1,0 +1,150 @@
+"""The tensors of a Hugging Face folder's safetensors files, by their names in the model."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgefront.core.architectures.huggingface import CONFIG
+from edgefront.core.common.errors import InvalidInput, NotFound
+from edgefront.core.common.hugging_face import refuse_pointer
+from edgefront.core.model_files.parameter_values import not_finite, safetensors_header
+
+WEIGHTS = "model.safetensors"
+_INDEX = "model.safetensors.index.json"
+_ADAPTER = "adapter_config.json"
+_ELEMENTS = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+
+_WRAPPERS = {"_orig_mod", "module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
+"""Parts of names that torch.compile, DDP, FSDP and checkpointing put between others, around the same model."""
+_FOREIGN: Mapping[str, tuple[str, ...]] = {
+    "part of a LoRA adapter, which has to be merged into its model first": (".lora_A.", ".lora_B.", ".lora_embedding_"),
+    "of weights that GPTQ or AWQ quantised": (".qweight", ".qzeros", ".g_idx"),
+    "of weights that bitsandbytes quantised": (".absmax", ".quant_map", ".quant_state.", ".SCB", ".weight_format"),
+    "of weights that were quantised, with scales beside them": (
+        ".weight_scale",
+        ".input_scale",
+        ".weight_packed",
+        ".weight_zero_point",
+    ),
+    "of weights that MLX quantised": (".scales", ".biases"),
+}
+"""What a tensor is whose name has such a part; the first kind that is found counts."""
+
+
+class FolderTensors(Mapping[str, NDArray[np.float32]]):
+    """The tensors of one file, or of as many as the folder's index names, as float32; read when they are asked for.
+
+    Names are without what wrappers add. Raises `NotFound` where the folder has no safetensors files, `InvalidInput`
+    where one is none or lacks what the index has there, and for weights that were quantised or are an adapter's.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._places: dict[str, tuple[Path, Any, int]] = {}
+        if (folder / _ADAPTER).is_file():
+            raise unfit(folder, f"has an {_ADAPTER}: it is an adapter beside a model. Merge the two first")
+        files = self._files()
+        self._all = next(iter(files)) if len(files) == 1 else folder
+        """What lacks a tensor that is nowhere."""
+        for path, promised in files.items():
+            entries, start = safetensors_header(path)
+            for name in sorted(promised - entries.keys()):
+                raise unfit(path, f"lacks {name}, which the {_INDEX} beside it names")
+            for name, entry in entries.items():
+                if name == "__metadata__":
+                    continue
+                plain = ".".join(part for part in name.split(".") if part not in _WRAPPERS)
+                if plain in self._places:
+                    raise unfit(path, f"has {name} again")
+                self._places[plain] = path, entry, start
+        for kind, parts in _FOREIGN.items():
+            for name, (path, _, _) in self._places.items():
+                if any(part in name for part in parts):
+                    raise unfit(path, f"has {name}: it is {kind}")
+
+    def _files(self) -> dict[Path, set[str]]:
+        """The files, with the tensors that the index says are there."""
+        if (self._folder / WEIGHTS).is_file():
+            return {self._folder / WEIGHTS: set()}
+        try:
+            content = (self._folder / _INDEX).read_bytes()
+            refuse_pointer(content, self._folder / _INDEX)
+            places = {str(tensor): str(name) for tensor, name in json.loads(content)["weight_map"].items()}
+        except FileNotFoundError:
+            shard = next((path.name for path in sorted(self._folder.glob("*.safetensors"))), None)
+            only = "only safetensors files are read" if shard is None else f"beside {shard} it lacks an {_INDEX}"
+            raise NotFound(f"{self._folder} has no {WEIGHTS}: {only}") from None
+        except InvalidInput:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise unfit(self._folder, f"has an {_INDEX} without a weight_map") from None
+        files: dict[Path, set[str]] = {}
+        for tensor, name in sorted(places.items(), key=lambda place: place[1]):
+            if Path(name).name != name or not (self._folder / name).is_file():
+                raise unfit(self._folder, f"lacks {name}, which its {_INDEX} names")
+            files.setdefault(self._folder / name, set()).add(tensor)
+        return files
+
+    def file_of(self, name: str) -> Path:
+        return self._places[name][0]
+
+    def check(self, name: str, shape: tuple[int, ...]) -> None:
+        """Raises `InvalidInput` where there is no such tensor, of this shape and whole."""
+        if name not in self._places:
+            owner = name.rpartition(".")[0] + "."
+            alike = next(
+                (
+                    other
+                    for other in self._places
+                    if other.endswith(f".{name}") or name.endswith(f".{other}") or other.startswith(owner)
+                ),
+                None,
+            )
+            raise unfit(self._all, f"lacks {name}" + (f"; it has {alike}" if alike else ""))
+        path, entry, start = self._places[name]
+        fields: dict[str, Any] = entry if isinstance(entry, dict) else {}
+        kind, stored, offsets = fields.get("dtype"), fields.get("shape"), fields.get("data_offsets")
+        if not isinstance(kind, str) or kind not in _ELEMENTS:
+            raise unfit(path, f"has {name} as {kind}; {', '.join(_ELEMENTS)} can be read")
+        if stored != list(shape):
+            raise unfit(path, f"has {name} of shape {stored}, not {list(shape)}")
+        is_place = isinstance(offsets, list) and [type(offset) for offset in offsets] == [int, int]
+        low, high = offsets if is_place and offsets else (0, -1)
+        if not 0 <= low <= high:
+            raise unfit(path, f"has {name} at {offsets}, which is no place in it")
+        size = np.dtype(_ELEMENTS[kind]).itemsize * math.prod(shape)
+        if high > path.stat().st_size - start:
+            raise unfit(path, f"was cut short: {name} is not whole, it would end at byte {start + high}")
+        if high - low != size:
+            raise unfit(path, f"has {name} in {high - low} bytes, not {size}")
+
+    def __getitem__(self, name: str) -> NDArray[np.float32]:
+        path, entry, start = self._places[name]
+        data = np.memmap(path, np.uint8, "r", offset=start)
+        low, high = entry["data_offsets"]
+        values = data[low:high].view(_ELEMENTS[entry["dtype"]]).reshape(entry["shape"])
+        if entry["dtype"] == "BF16":
+            values = np.asarray(values.astype("<u4") << np.uint32(16)).view("<f4")
+        if not np.isfinite(values).all():
+            raise not_finite(path, name)
+        return np.asarray(values.astype("<f4", copy=False))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+def unfit(path: Path, what: str) -> InvalidInput:
+    """The error of a file or folder of which this is to be said."""
+    return InvalidInput(
+        f"{path} {what}", field="weights", value=str(path), allowed=f"exactly the tensors of its {CONFIG}"
+    )

@@ -1,0 +1,338 @@
+"""Writes a model to one GGUF file, which llama.cpp reads, without torch.
+
+What GGUF can express says `core.architectures.gguf`. Matrices are float32, float16, or quantised in blocks, all alike
+(q8_0, q4_0) or in a mixture (`core.architectures.gguf_mixtures`). Vectors, positions and convolutions are always
+float32, as llama.cpp keeps them.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.block import MAX_LENGTH, Attention, FeedForward, ShortConv
+from edgefront.core.architectures.embeddings_and_head import RotaryPositions
+from edgefront.core.architectures.gguf import GgufForm, gguf_form
+from edgefront.core.common.files import lock_open, locked, refusing_full_disk, whole_file
+from edgefront.core.common.number_formats import GGUF_BLOCKS, GgufFormat
+from edgefront.core.model_files.export import metadata
+from edgefront.core.model_files.formats import Format, WeightCache, encode
+from edgefront.core.model_files.gguf_vocabulary import GgufVocabulary, numbered, vocabulary_of
+from edgefront.core.model_files.parameter import ParameterSpec
+from edgefront.core.model_files.parameter_values import ParameterValues, values_of
+
+if TYPE_CHECKING:
+    from edgefront.core.model_files.gguf_tensors import GgufTensor
+
+FOLDER = "gguf"
+_COPIED = 1 << 20
+"""Bytes copied at a time."""
+_EMBEDDING = "token_embd.weight"
+"""Rows are looked up in it: it is never copied."""
+_REPACKED_ROWS = 8
+"""llama.cpp copies matrices of whole groups of so many rows."""
+_LAYOUT = 2
+"""Counts up where the same model is written otherwise, so that devices measure no file of before."""
+_SHARE = 4
+"""One part in so many of the cache's bytes is for files written for measuring."""
+_COPIED_BY_ALL = frozenset({"q4_0", "q4_k", "iq4_nl"})
+_COPIED_BY_SOME = frozenset({"q8_0", "q5_k", "q6_k"})
+"""Formats that llama.cpp copies into the layouts of all processors' kernels, and those only into ARM's (2026.10)."""
+_FILE_TYPES = {"float32": "ALL_F32", "float16": "MOSTLY_F16"}
+"""llama.cpp's names of the number formats that it calls otherwise."""
+
+
+@dataclass(frozen=True)
+class _Array:
+    """An array, which numpy's own `tofile` would write without a word of a full disk."""
+
+    values: NDArray[Any]
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.values.nbytes)
+
+    def tofile(self, file: Any, /) -> None:
+        file.write(np.ascontiguousarray(self.values).data)
+
+
+@dataclass(frozen=True)
+class _PartOfFile:
+    """Bytes of a file as they are, by way of `buffer`. Mapped, they would come in one page fault after another, which
+    takes twice as long.
+    """
+
+    path: Path
+    start: int
+    nbytes: int
+    buffer: memoryview
+
+    def tofile(self, file: Any, /) -> None:
+        buffer, left = self.buffer, self.nbytes
+        with self.path.open("rb", buffering=0) as source:
+            source.seek(self.start)
+            while left:
+                count = source.readinto(buffer[:left])
+                if not count:
+                    raise OSError(errno.EIO, "the file became shorter", str(self.path))
+                file.write(buffer[:count])
+                left -= count
+
+
+_Data = _Array | _PartOfFile
+"""What gguf writes of a tensor: it looks like an array to it."""
+
+
+def write_gguf(
+    architecture: Architecture,
+    weights: int | ParameterValues,
+    path: Path | str,
+    numbers: GgufFormat = "float32",
+    files: Mapping[str, bytes] | None = None,
+) -> None:
+    """One GGUF file with the untrained weights of a seed or given ones, in place only when whole.
+
+    `files` of a trained model, as in the folder of transformers, have its tokenizer; without one the tokens are their
+    numbers. Memory stays bounded by the largest matrix. Raises `InvalidInput` for an architecture or a tokenizer that
+    GGUF cannot express, `Unavailable` where the disk is full.
+    """
+    form = gguf_form(architecture, numbers)
+    size = architecture.embedding.vocab_size
+    vocabulary = vocabulary_of(files or {}, size) or numbered(size)
+    values = values_of(weights)
+
+    last: tuple[tuple[str, Format], NDArray[Any]] | None = None  # tensors of one parameter follow each other
+
+    def data(tensor: GgufTensor, spec: ParameterSpec, kind: Format) -> _Data:
+        nonlocal last
+        if last is None or last[0] != (spec.name, kind):
+            last = (spec.name, kind), np.concatenate([encode(chunk, kind).reshape(-1) for chunk in values.chunks(spec)])
+        return _Array(tensor.of(last[1]))
+
+    with whole_file(Path(path)) as file:
+        _write(architecture, form, data, file.name, numbers, metadata(architecture, values), vocabulary)
+
+
+@contextmanager
+def cached_gguf(cache: WeightCache, architecture: Architecture, seed: int, numbers: GgufFormat) -> Iterator[Path]:
+    """The GGUF file of these untrained weights in the cache's folder; written if it is not there. Within the block no
+    process removes it.
+
+    Its matrices are copies of the cache's files, which serve every architecture. It has one learned position more than
+    the model: llama.cpp wants room for a next token after a prompt. Of the files that were used before, the latest stay
+    within a quarter of the cache's `max_bytes`. Processes share the folder safely. Errors as in `write_gguf`.
+    """
+    form = gguf_form(architecture, numbers)
+    folder = cache.folder / FOLDER
+    path = folder / f"{architecture.digest}-{seed}-{numbers}-{_LAYOUT}.gguf"
+    cache.touch(seed)
+    while (held := _held(path)) is None:
+        folder.mkdir(exist_ok=True)
+        with locked(folder / ".lock"):
+            if not path.exists():
+                _write_cached(cache, architecture, form, seed, numbers, path)
+    with held:
+        os.utime(path)
+        yield path
+
+
+def _held(path: Path) -> BinaryIO | None:
+    """This file, open and with a shared lock on it; None where there is none, or no longer."""
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return None
+    with suppress(FileNotFoundError):  # removed since it was opened
+        if lock_open(file.fileno(), shared=True) and os.path.samestat(os.fstat(file.fileno()), path.stat()):
+            return file
+    file.close()
+    return None
+
+
+def _write_cached(
+    cache: WeightCache, architecture: Architecture, form: GgufForm, seed: int, numbers: GgufFormat, path: Path
+) -> None:
+    draft, buffer = path.with_suffix(".part"), memoryview(bytearray(_COPIED))
+
+    def data(tensor: GgufTensor, spec: ParameterSpec, kind: Format) -> _Data:
+        part = tensor.bytes_within(kind)
+        if part is None:
+            return _Array(tensor.of(cache.array(spec, seed, kind)))
+        return _PartOfFile(cache.file(spec, seed, kind), part.start, len(part), buffer)
+
+    def write() -> None:
+        about, vocabulary = metadata(architecture, seed), numbered(architecture.embedding.vocab_size)
+        _write(architecture, form, data, draft, numbers, about, vocabulary, measured=True)
+        draft.replace(path)
+
+    try:
+        write()
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        _drop_earlier(path, 0)
+        with refusing_full_disk(path):
+            write()
+    _drop_earlier(path, cache.max_bytes // _SHARE)
+
+
+def _drop_earlier(path: Path, down_to: int) -> None:
+    """Removes the files beside `path` that nobody holds, the least recently used first, until all have `down_to` bytes
+    at most.
+    """
+    others = [other for other in path.parent.iterdir() if other.suffix in (".gguf", ".part") and other != path]
+    total = sum(_bytes(file) for file in (path, *others))
+    for other in sorted(others, key=lambda other: other.stat().st_mtime):
+        if total <= down_to and other.suffix == ".gguf":
+            continue
+        with other.open("rb") as file:
+            if not lock_open(file.fileno(), shared=False):
+                continue
+            total -= _bytes(other)
+            other.unlink()
+
+
+def _bytes(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _write(
+    architecture: Architecture,
+    form: GgufForm,
+    data: Callable[[GgufTensor, ParameterSpec, Format], _Data],
+    path: Path | str,
+    numbers: GgufFormat,
+    about: Mapping[str, str],
+    vocabulary: GgufVocabulary,
+    measured: bool = False,
+) -> None:
+    """`data`: a tensor from its parameter, in a format. `measured`: with a learned position more, and rotary ones
+    without an end.
+    """
+    import gguf
+
+    from edgefront.core.model_files.gguf_tensors import tensors
+
+    writer = gguf.GGUFWriter(str(path), form.kind)
+    writer.add_name(about.get("name") or f"edgefront-{architecture.digest[:12]}")
+    if licence := about.get("licence"):
+        writer.add_license(licence)
+    writer.add_file_type(getattr(gguf.LlamaFileType, _FILE_TYPES.get(numbers, f"MOSTLY_{numbers.upper()}")))
+    writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
+    stated = MAX_LENGTH if measured else architecture.stated_length
+    longest = stated if architecture.max_length is None else architecture.max_length + int(measured)
+    _describe(writer, architecture, form, longest)
+    for key, value in about.items():
+        writer.add_string(f"edgefront.{key}", value)
+    _add_vocabulary(writer, vocabulary)
+    ordered = sorted(tensors(architecture, form, numbers, room=int(measured)), key=lambda item: _copied(*item))
+    for tensor, kind in ordered:
+        size, type_ = tensor.bytes_in(kind), getattr(gguf.GGMLQuantizationType, kind.upper())
+        if kind in GGUF_BLOCKS:  # such shapes are given in bytes
+            rows = tensor.shape[0]
+            writer.add_tensor_info(tensor.name, (rows, size // rows), np.dtype("u1"), size, type_)
+        else:
+            writer.add_tensor_info(tensor.name, tensor.shape, np.dtype("f4"), size, type_)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_ti_data_to_file()
+    with closing(writer):
+        for tensor, kind in ordered:
+            written: _Data | None = None if tensor.constant is None else _Array(tensor.constant)
+            if tensor.spec is not None:
+                written = data(tensor, tensor.spec, kind)
+            writer.write_tensor_data(written)
+
+
+def _copied(tensor: GgufTensor, kind: Format) -> int:
+    """Whether llama.cpp copies this matrix into the layout of its CPU kernels: 0 no, 1 on some processors, 2 on all. It
+    keeps its file mapped from the first to the last tensor that it reads there, so what it copies is at the file's end:
+    else it would be in memory twice.
+    """
+    if tensor.name == _EMBEDDING or tensor.shape[0] % _REPACKED_ROWS:
+        return 0
+    return 2 if kind in _COPIED_BY_ALL else int(kind in _COPIED_BY_SOME)
+
+
+def _describe(writer: Any, architecture: Architecture, form: GgufForm, length: int) -> None:
+    """The widths: one number where all layers have the same, else an array."""
+    from edgefront.core.model_files.gguf_tensors import PADDED_HEADS, PADDED_INNER
+
+    blocks, eps = architecture.blocks, float(architecture.norm_eps)
+    heads, kv_heads, inner = [], [], []
+    for layer in form.layers:
+        mixer = None if layer.mixer is None else blocks[layer.mixer]
+        after = None if layer.feed_forward is None else blocks[layer.feed_forward]
+        heads.append(mixer.n_head if isinstance(mixer, Attention) else 0)
+        kv_heads.append(mixer.kv_heads if isinstance(mixer, Attention) else 0)
+        inner.append(after.d_inner if isinstance(after, FeedForward) else PADDED_INNER)
+    if form.layers[0].mixer is None:
+        heads[0] = kv_heads[0] = PADDED_HEADS
+    writer.add_block_count(len(form.layers))
+    writer.add_context_length(length)
+    writer.add_embedding_length(architecture.d_model)
+    if form.kind != "deci":
+        heads = [max(heads)] * len(heads)  # also of a short_conv's layer
+    for values, add in (
+        (heads, writer.add_head_count),
+        (kv_heads, writer.add_head_count_kv),
+        (inner, writer.add_feed_forward_length),
+    ):
+        add(values[0] if len(set(values)) == 1 else values)
+    positions = architecture.positions
+    (writer.add_layer_norm_eps if architecture.norm_kind == "layer" else writer.add_layer_norm_rms_eps)(eps)
+    if not isinstance(positions, RotaryPositions):
+        return
+    attention = next(block for block in blocks if isinstance(block, Attention))
+    d_head = architecture.d_head(attention)
+    writer.add_key_length(d_head)
+    writer.add_value_length(d_head)
+    writer.add_rope_dimension_count(positions.width(d_head))
+    writer.add_rope_freq_base(float(positions.theta))
+    writer.add_vocab_size(architecture.embedding.vocab_size)
+    convolution = next((block for block in blocks if isinstance(block, ShortConv)), None)
+    if convolution is not None:
+        writer.add_shortconv_l_cache(convolution.kernel)
+    window = next((block.window for block in blocks if isinstance(block, Attention) and block.window), None)
+    if window is not None:
+        writer.add_sliding_window(window)
+    if form.kind == "granite":
+        writer.add_attention_scale(architecture.attention_scale(attention))
+        writer.add_embedding_scale(float(architecture.embedding.multiplier))
+        writer.add_residual_scale(float(architecture.residual_multiplier))
+        writer.add_logit_scale(float(architecture.output.logits_scaling))
+    if form.kind in ("gptneox", "stablelm"):
+        writer.add_parallel_residual(architecture.has_parallel_blocks)
+
+
+def _add_vocabulary(writer: Any, vocabulary: GgufVocabulary) -> None:
+    if vocabulary.scores:
+        writer.add_tokenizer_model("llama")
+        writer.add_tokenizer_pre("default")
+        writer.add_token_scores(list(vocabulary.scores))
+        writer.add_add_space_prefix(vocabulary.space_before)
+    else:
+        writer.add_tokenizer_model("gpt2")
+        writer.add_tokenizer_pre(vocabulary.pre)
+        writer.add_token_merges(list(vocabulary.merges))
+    writer.add_token_list(list(vocabulary.tokens))
+    if vocabulary.types:
+        writer.add_token_types(list(vocabulary.types))
+    writer.add_add_bos_token(vocabulary.add_bos)
+    if vocabulary.add_eos:
+        writer.add_add_eos_token(True)
+    for role, number in vocabulary.special.items():
+        getattr(writer, f"add_{role}_token_id")(number)
+    if vocabulary.unused:
+        writer.add_array("tokenizer.ggml.suppress_tokens", list(vocabulary.unused))
+    if vocabulary.chat_template is not None:
+        writer.add_chat_template(vocabulary.chat_template)

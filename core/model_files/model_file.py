@@ -1,0 +1,203 @@
+"""The files that a model is shipped as: which there are, which models have them, and how they are called.
+
+Heavy libraries are loaded only when one is written.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tarfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, cast, get_args
+
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.gguf import gguf_form
+from edgefront.core.architectures.huggingface import CONFIG, to_config
+from edgefront.core.common.errors import Conflict, InvalidInput
+from edgefront.core.common.files import refusing_full_disk, whole_file
+from edgefront.core.common.number_formats import QUANTISED, GgufFormat, NumberFormat, Quantisation
+from edgefront.core.common.validation import one_of
+from edgefront.core.model_files.state import Dtype, GraphOptions, Logits, Mode, check_in_place, check_pass
+
+if TYPE_CHECKING:
+    from edgefront.core.model_files.parameter_values import ParameterValues
+
+ModelFormat = Literal[
+    "onnx",
+    "onnx-prefill",
+    "onnx-decode",
+    "onnx-generate",
+    "onnx-segment",
+    "gguf",
+    "transformers",
+    "safetensors",
+    "architecture",
+]
+
+MODES: dict[ModelFormat, Mode] = {
+    "onnx": "forward",
+    "onnx-prefill": "prefill",
+    "onnx-decode": "decode",
+    "onnx-generate": "decode",
+    "onnx-segment": "segment",
+}
+"""Formats that are an ONNX graph, and the pass that each one runs (see `core.model_files.build`). `onnx-generate` reads
+the prompt too, and writes keys and values in place.
+"""
+
+_OF_ONNX: tuple[NumberFormat, ...] = ("float32", "float16", "bfloat16", "int8", "int4")
+NUMBERS: dict[ModelFormat, tuple[NumberFormat, ...]] = {
+    **dict.fromkeys(MODES, _OF_ONNX),
+    "gguf": get_args(GgufFormat),
+}
+"""Number formats of the files of each format; float32 alone of those that are not named."""
+
+
+def formats_of(architecture: Architecture) -> tuple[ModelFormat, ...]:
+    """The formats that this model has."""
+    return tuple(format_ for format_ in get_args(ModelFormat) if _fault(architecture, format_) is None)
+
+
+def check_format(architecture: Architecture, format_: ModelFormat, number_format: NumberFormat = "float32") -> None:
+    """`InvalidInput` that names `format` if this model has no file of this format: an encoder generates nothing.
+
+    And `number_format` for one that files of this format do not have.
+    """
+    one_of("format", format_, get_args(ModelFormat))
+    one_of("numbers", number_format, get_args(NumberFormat))
+    number_formats = NUMBERS.get(format_, ("float32",))
+    if number_format not in number_formats:
+        reason = {
+            "safetensors": "it contains float32, which can be converted after loading",
+            "transformers": "it contains float32, which can be converted after loading",
+            "architecture": "it contains no weights",
+        }.get(format_, f"it has {', '.join(number_formats)}")
+        raise InvalidInput(
+            f"numbers {number_format} is not for {format_}: {reason}",
+            field="numbers",
+            value=number_format,
+            allowed=", ".join(number_formats) if len(number_formats) > 1 else "float32, or another format",
+        )
+    fault = _fault(architecture, format_, number_format)
+    if fault is not None:
+        nearest = f" (it has {fault.allowed})" if format_ in ("gguf", "transformers") else ""
+        raise InvalidInput(
+            f"format {format_} is not for this model: {fault.detail}{nearest}",
+            field="format",
+            value=format_,
+            allowed=", ".join(formats_of(architecture)),
+        )
+
+
+def file_name(digest: str, seed: int | None, format_: ModelFormat, number_format: NumberFormat = "float32") -> str:
+    """The name contains the seed of untrained weights (None: they are trained), the mode of a graph other than forward,
+    and a number format other than float32.
+    """
+    short = digest[:12]
+    if format_ == "architecture":
+        return f"edgefront-{short}-architecture.json"
+    kind, _, mode = format_.partition("-")
+    what = "".join(f"-{part}" for part in (mode, "" if number_format == "float32" else number_format) if part)
+    weights = "trained" if seed is None else f"untrained-seed{seed}"
+    if format_ == "transformers":
+        return f"edgefront-{short}-{weights}-transformers.tar"
+    return f"edgefront-{short}-{weights}{what}.{kind}"
+
+
+def write_model(
+    architecture: Architecture,
+    format_: ModelFormat,
+    weights: int | ParameterValues,
+    path: Path,
+    number_format: NumberFormat = "float32",
+    files: Mapping[str, bytes] | None = None,
+) -> None:
+    """One whole file, with the untrained weights of a seed or given ones (`core.model_files.parameter_values`: those of
+    a trained model's safetensors file); an architecture is its canonical form alone. `files` of a trained model go into
+    the folder of transformers beside the weights: tokenizer and card; a GGUF file takes its vocabulary from them.
+
+    Graphs that generate, prefill and decode, score the last position only, [batch, scores]; the others score all.
+
+    Raises `InvalidInput` for a format or number format that the model does not have, or a tokenizer that GGUF does not
+    have, `TooLarge` for an ONNX file above
+    2 GiB, `Unavailable` where the disk is full.
+    """
+    check_format(architecture, format_, number_format)
+    if format_ == "architecture":
+        with whole_file(path) as file:
+            file.write((json.dumps(architecture.canonical, indent=2, sort_keys=True) + "\n").encode())
+        return
+    from edgefront.core.model_files.export import write_onnx, write_safetensors
+
+    if format_ == "gguf":
+        from edgefront.core.model_files.gguf import write_gguf
+
+        write_gguf(architecture, weights, path, cast(GgufFormat, number_format), files)
+    elif format_ == "transformers":
+        from edgefront.core.model_files.huggingface import write_transformers
+
+        write_transformers(architecture, weights, path, files)
+    elif format_ == "safetensors":
+        write_safetensors(architecture, weights, path)
+    else:
+        mode, in_place = MODES[format_], format_ == "onnx-generate"
+        logits: Logits = "last" if mode in ("prefill", "decode") else "all"
+        options = GraphOptions(mode=mode, logits=logits, in_place=in_place)
+        if number_format in QUANTISED:
+            options = replace(options, quantisation=cast(Quantisation, number_format))
+        else:
+            options = replace(options, dtype=cast(Dtype, number_format))
+        write_onnx(architecture, weights, path, options)
+
+
+@contextmanager
+def as_folder(path: Path, format_: ModelFormat, *, force: bool) -> Iterator[Path]:
+    """Where to write the one file of a model that is to be at `path`. One of transformers comes as an archive, which
+    then becomes the folder `path`, unless that ends in `.tar` or is a folder of other things, which gets the archive.
+
+    Raises `Conflict` where a model's folder or a file is at `path` already; with `force` its files are replaced.
+    """
+    holds_others = path.is_dir() and not (path / CONFIG).exists()
+    if format_ != "transformers" or path.suffix == ".tar" or holds_others:
+        yield path
+        return
+    if path.exists() and not force:
+        raise Conflict(f"{path} exists: replace it with --force, or name another folder")
+    archive, draft = (path.with_name(f".{path.name}.{ending}") for ending in ("tar", "part"))
+    try:
+        yield archive
+        with refusing_full_disk(path), tarfile.open(archive) as packed:
+            packed.extractall(draft, filter="data")
+        if path.is_file():
+            path.unlink()
+        path.mkdir(exist_ok=True)
+        for file in sorted(draft.glob("*/*")):
+            file.replace(path / file.name)
+    finally:
+        archive.unlink(missing_ok=True)
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def bytes_at(path: Path) -> int:
+    """Bytes of a file, or of the files of a folder."""
+    return sum(file.stat().st_size for file in ([path] if path.is_file() else path.iterdir()))
+
+
+def _fault(
+    architecture: Architecture, format_: ModelFormat, number_format: NumberFormat = "float32"
+) -> InvalidInput | None:
+    try:
+        if format_ == "gguf":
+            gguf_form(architecture, number_format)
+        elif format_ == "transformers":
+            to_config(architecture)
+        check_pass(architecture, MODES.get(format_, "forward"))
+        if format_ == "onnx-generate":
+            check_in_place(architecture)
+    except InvalidInput as error:
+        return error
+    return None

@@ -1,0 +1,195 @@
+"""What a graph is built for, and the state that a model carries from one pass to the next: a flat set of named tensors
+with declared axes.
+
+The names are the same in torch and in ONNX. There are two forms, which hold the same past:
+
+- "cache": projected keys and values, for generating one token at a time;
+- "memory": each attention's layer inputs, projected again in every pass: the segment memory of Transformer-XL
+  (Dai et al. 2019, §3.2) and SRU++, through whose projections gradients flow.
+
+Either also has each recurrence's cell, the last inputs of each short convolution, and the number of tokens seen where
+it counts: with absolute positions, and with rotary ones in a cache, whose keys are turned already. (In a memory only
+distances count.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.block import Attention, ShortConv, Sru, Srupp
+from edgefront.core.architectures.embeddings_and_head import (
+    LearnedPositions,
+    RelativePositions,
+    RotaryPositions,
+    SinusoidalPositions,
+)
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.number_formats import BLOCK_SIZE, Quantisation
+from edgefront.core.common.validation import one_of
+
+Form = Literal["memory", "cache"]
+Attends = Literal["self", "source", "both", "none"]
+"""What an attention sees, by the block's field of this name."""
+Logits = Literal["all", "last", "none"]
+"""The positions of which a pass returns scores; "none": the hidden states instead."""
+Mode = Literal["forward", "segment", "prefill", "decode"]
+"""What a pass does with state: nothing; memory in and out; cache out; cache in and out."""
+
+Dtype = Literal["float32", "float64", "float16", "bfloat16"]
+"""The numbers that a graph computes in."""
+
+CAPACITY = "capacity"
+"""Name of the growing axis of an entry that a graph writes in place: as many tokens as its buffer has room for."""
+AXIS_OF = {"self": "past", "both": "context", "source": "source"}
+"""What the growing axis of an entry holds: the past, the source and then the past, or the source alone."""
+
+
+@dataclass(frozen=True)
+class StateSpec:
+    """One entry. `axes` are sizes, or names of free ones: batch, and one of `axis_of`."""
+
+    name: str
+    axes: tuple[str | int, ...]
+    integer: bool = False
+    most: int | None = None
+    """Tokens of the past that are kept at most: with a window the others are never seen again."""
+
+    @property
+    def growing(self) -> int | None:
+        """Index of the axis along which tokens come; None for a cell or a count."""
+        return next((index for index, axis in enumerate(self.axes) if isinstance(axis, str) and axis != "batch"), None)
+
+    @property
+    def holds_source(self) -> bool:
+        """Whether a source stands along the growing axis."""
+        return self.growing is not None and self.axes[self.growing] in (AXIS_OF["both"], AXIS_OF["source"])
+
+    def sizes(self, batch: int, past: int, source: int = 0) -> tuple[int, ...]:
+        """Size of every axis after so many tokens of a past and of a source."""
+        past = past if self.most is None else min(past, self.most)
+        free = {"batch": batch, AXIS_OF["both"]: source + past, AXIS_OF["source"]: source}
+        return tuple(axis if isinstance(axis, int) else free.get(axis, past) for axis in self.axes)
+
+
+def axis_of(attends: Attends, window: int | None = None) -> str:
+    """Name of the growing axis of what a block keeps of what it attends to, itself not counted among its window."""
+    return AXIS_OF[attends] + ("" if window is None else str(window - 1))
+
+
+def state_specs(architecture: Architecture, form: Form) -> tuple[StateSpec, ...]:
+    """Every entry of this architecture's state, in the order of the blocks."""
+    specs = []
+    if counts_tokens(architecture, form):
+        specs.append(StateSpec("position", (), integer=True))
+    for index, block in enumerate(architecture.blocks):
+        name = f"blocks.{index}"
+        if isinstance(block, Attention | Srupp) and block.attends != "none":
+            window = block.window if isinstance(block, Attention) else None
+            axis, most = axis_of(block.attends, window), None if window is None else window - 1
+            if form == "memory":
+                specs.append(StateSpec(f"{name}.memory", ("batch", axis, architecture.d_model), most=most))
+            else:
+                heads = block.kv_heads if isinstance(block, Attention) else block.n_head
+                width = architecture.d_head(block) if isinstance(block, Attention) else block.d_attn // block.n_head
+                axes = ("batch", heads, axis, width)
+                specs += [StateSpec(f"{name}.{part}", axes, most=most) for part in ("keys", "values")]
+        if isinstance(block, Sru | Srupp):
+            specs.append(StateSpec(f"{name}.cell", ("batch", architecture.d_model)))
+        if isinstance(block, ShortConv):
+            specs.append(StateSpec(f"{name}.inputs", ("batch", block.kernel - 1, architecture.d_model)))
+    return tuple(specs)
+
+
+def counts_tokens(architecture: Architecture, form: Form) -> bool:
+    """Whether a state of this form has the number of tokens seen."""
+    if isinstance(architecture.positions, RotaryPositions):
+        return form == "cache" and any(isinstance(block, Attention) for block in architecture.blocks)
+    return isinstance(architecture.positions, LearnedPositions | SinusoidalPositions)
+
+
+def writes_in_place(architecture: Architecture, spec: StateSpec) -> bool:
+    """Whether a decode graph can write this entry's tokens into a buffer with room for them: keys and values without a
+    window, of a model that counts its tokens, whose scores do not depend on how much room there is.
+    """
+    grows = spec.growing is not None and spec.axes[spec.growing] == AXIS_OF["self"]
+    return grows and counts_tokens(architecture, "cache") and not isinstance(architecture.positions, RelativePositions)
+
+
+def check_in_place(architecture: Architecture) -> None:
+    """`InvalidInput` that says why for an architecture of which a decode graph writes nothing in place, or which it
+    cannot run from the first token on.
+    """
+    specs = state_specs(architecture, "cache")
+    if architecture.source is not None:
+        reason = "a decode graph does not encode its source"
+    elif any(writes_in_place(architecture, spec) for spec in specs):
+        return
+    elif not any(spec.growing is not None and spec.axes[spec.growing] == AXIS_OF["self"] for spec in specs):
+        reason = "it has no attention without a window, whose keys and values could be written in place"
+    else:
+        kind = architecture.positions.kind
+        reason = f"keys and values are written in place by the number of tokens, and its positions are {kind}"
+    raise InvalidInput(
+        reason,
+        field="architecture",
+        allowed="learned, sinusoidal or rotary positions, and attention without a window",
+    )
+
+
+def check_pass(
+    architecture: Architecture,
+    mode: Mode,
+    *,
+    logits: Logits = "all",
+    window: int | None = None,
+) -> None:
+    """`InvalidInput` for a mode or window that this architecture does not have, and for unknown words."""
+    one_of("mode", mode, get_args(Mode))
+    one_of("logits", logits, get_args(Logits))
+    if mode != "forward" and not architecture.causal:
+        raise InvalidInput(
+            f"mode {mode} needs a causal model: the states of this one change with every token that follows",
+            field="mode",
+            value=mode,
+            allowed="forward, or a causal architecture",
+        )
+    if mode == "segment" and architecture.source is not None:
+        raise InvalidInput(
+            "mode segment is for models without a source: a translation is one sequence",
+            field="mode",
+            value=mode,
+            allowed="forward, prefill or decode",
+        )
+    if window is not None and (window < 1 or not architecture.causal or architecture.source is not None):
+        raise InvalidInput(
+            f"window must be at least 1, not {window}"
+            if window < 1
+            else "a window needs a causal model without a source",
+            field="window",
+            value=window,
+            allowed="a number of keys from 1, in a causal model without a source",
+        )
+
+
+@dataclass(frozen=True)
+class GraphOptions:
+    """Mode, outputs and number formats of a graph."""
+
+    mode: Mode = "forward"
+    logits: Logits = "all"
+    dtype: Dtype = "float32"
+    quantisation: Quantisation = "full"
+    """int8 and int4 quantise linear layers (`core.model_files.formats`), given weights too; with dtype float32."""
+    block_size: int = BLOCK_SIZE
+    """Weights of int4 that share a scale."""
+    window: int | None = None
+    """Each token sees at most this number of keys, itself included (Transformer-XL's same-length evaluation)."""
+    in_place: bool = False
+    """A decode graph takes keys and values in buffers with room for what it writes, where that can be
+    (`writes_in_place`), and puts them out at the same length: with one buffer bound as both, ONNX
+    Runtime copies none of them. What lies beyond the tokens so far has to be finite."""
+    fused: int | None = None
+    """Attention that writes in place is one operator of ONNX Runtime's own (com.microsoft), where it has one for it
+    (`core.model_files.blocks.attention`), for sequences of at most so many tokens."""

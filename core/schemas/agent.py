@@ -1,0 +1,232 @@
+"""Messages between agent and server. `PROTOCOL_VERSION` rises when they change; the server reads one version back."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictInt,
+    model_validator,
+)
+
+from edgefront.core.common.number_formats import KvCache, NumberFormat
+from edgefront.core.common.states import DeviceState, ReportOutcome
+from edgefront.core.common.validation import form, printable
+from edgefront.core.measurement.protocol import MeasurementProtocol, MemoryMethod, Mode, Runtime
+from edgefront.core.measurement.record import Fact, LaunchResult
+
+PROTOCOL_VERSION = 4
+FORMER_MODES: tuple[Mode, ...] = ("forward", "prefill", "decode")
+"""What agents measure that do not say which modes they know (before protocol version 4)."""
+WITHHELD_HEADER = "Edgefront-Withheld"
+"""Header of an answer to a lease request: why the device gets no launches, percent-encoded. No field of the answer, for
+agents from before it would refuse that."""
+INSTANCE_HEADER = "Edgefront-Agent-Instance"
+"""Header of a lease request: a random name of the agent's process (`INSTANCE`), which distinguishes two agents with one
+credential. Servers from before it ignore it, and agents from before it send none."""
+INSTANCE = re.compile(r"[A-Za-z0-9_-]{20,64}")
+MAX_BATCH = 32
+MAX_FACTS_BYTES = 64 << 10
+MAX_FENCE = (1 << 31) - 1
+MAX_WAIT_S = 60
+
+Identifier = Annotated[
+    str, Field(min_length=1, max_length=64, pattern=form(r"^[A-Za-z0-9_\-]+$", "letters, digits, _ and -"))
+]
+Nonce = Annotated[
+    str, Field(min_length=20, max_length=64, pattern=form(r"^[A-Za-z0-9_\-]+$", "letters, digits, _ and -"))
+]
+Fence = Annotated[int, Field(strict=True, ge=0, le=MAX_FENCE)]
+Name = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=100,
+        pattern=form(
+            r"^[\w.:@()+,/\-][\w .:@()+,/\-]*$", "letters, digits, spaces (not first) and any of . : @ ( ) + , / - _"
+        ),
+    ),
+]
+Printable = AfterValidator(printable)
+"""Of one line: devices say it, and terminals show it."""
+FactName = Annotated[str, Field(max_length=64), Printable]
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class RuntimeFacts(_Message):
+    """A runtime on the device, with the providers and memory methods that work there."""
+
+    runtime: Runtime
+    version: Annotated[str, Field(max_length=100), Printable]
+    providers: Annotated[
+        tuple[Annotated[str, Field(max_length=40), Printable], ...],
+        Field(max_length=32, fail_fast=True),
+    ]
+    memory_methods: Annotated[tuple[MemoryMethod, ...], Field(max_length=8, fail_fast=True)]
+    numbers: Annotated[
+        dict[
+            Annotated[str, Field(max_length=40), Printable],
+            Annotated[tuple[NumberFormat, ...], Field(max_length=16, fail_fast=True)],
+        ],
+        Field(max_length=32),
+    ] = Field(default_factory=dict)
+    """Provider → what it computes in, as tested there; only float32 for a provider that is not named."""
+
+    kv_caches: Annotated[
+        tuple[KvCache, ...], Field(max_length=8, fail_fast=True, exclude_if=lambda formats: not formats)
+    ] = ()
+    """Of llamacpp, what its cache may hold."""
+
+
+class DeviceFacts(_Message):
+    """What a device is, as its agent sees it."""
+
+    hostname: Annotated[str, Field(max_length=255), Printable]
+    system: Annotated[str, Field(max_length=100), Printable]
+    """Operating system and release, such as `Linux 6.1.0`."""
+    architecture: Annotated[str, Field(max_length=40), Printable]
+    """Of the processor: x86_64, aarch64 …"""
+    cpu: Annotated[str, Field(max_length=200), Printable]
+    cpu_features: Annotated[
+        tuple[Annotated[str, Field(max_length=40), Printable], ...],
+        Field(max_length=256, fail_fast=True),
+    ] = ()
+    cores: Annotated[int, Field(strict=True, ge=1, le=4096)]
+    """Cores that the agent may use."""
+    memory_bytes: Annotated[int, Field(strict=True, ge=1, le=1 << 50)]
+    gpus: Annotated[
+        tuple[Annotated[dict[FactName, Fact], Field(max_length=32)], ...], Field(max_length=64, fail_fast=True)
+    ] = ()
+    runtimes: Annotated[tuple[RuntimeFacts, ...], Field(max_length=8, fail_fast=True)]
+    modes: Annotated[tuple[Mode, ...], Field(max_length=8, fail_fast=True)] = FORMER_MODES
+    """Of the protocol, that the agent knows."""
+    extra: Annotated[dict[FactName, Fact], Field(max_length=64)] = Field(default_factory=dict)
+
+
+def _bounded(facts: DeviceFacts) -> DeviceFacts:
+    size = len(facts.model_dump_json().encode())
+    if size > MAX_FACTS_BYTES:
+        raise ValueError(f"facts have at most {MAX_FACTS_BYTES} bytes as JSON, not {size}")
+    return facts
+
+
+ReportedFacts = Annotated[DeviceFacts, AfterValidator(_bounded)]
+
+
+class EnrolRequest(_Message):
+    """An enrolment token (as the bearer) is exchanged for the device's own credential."""
+
+    protocol_version: StrictInt = PROTOCOL_VERSION
+    name: Name
+    """Unique among devices; the host name by default."""
+    device_class: Name
+    """Interchangeable devices share one: CPU or GPU model, architecture and core count by default."""
+    facts: ReportedFacts
+    nonce: Annotated[Nonce | None, Field(exclude_if=lambda nonce: nonce is None)] = None
+    """Random, and the same when the agent repeats the request because no answer came. Without one, only a token of one
+    use answers a repeated request."""
+
+
+class EnrolResponse(_Message):
+    protocol_version: StrictInt = PROTOCOL_VERSION
+    device_id: Identifier
+    credential: str
+    """The secret; shown once, stored hashed."""
+
+
+class LeaseRequest(_Message):
+    protocol_version: StrictInt = PROTOCOL_VERSION
+    max_items: Annotated[int, Field(strict=True, ge=1, le=MAX_BATCH)] = 8
+    wait_s: Annotated[float, Field(strict=True, ge=0, le=MAX_WAIT_S, allow_inf_nan=False)] = 25.0
+    """How long the server may hold the request while there is no work."""
+    facts: ReportedFacts | None = None
+    """Sent on the first lease of a process, so that the server knows of changed hardware or versions."""
+
+
+class LeaseItem(_Message):
+    """One launch to make. `fence` is part of every message about it."""
+
+    launch_id: Identifier
+    fence: int
+    digest: str
+    architecture: dict[str, Any]
+    """The canonical description; the agent parses it with `Architecture.parse`."""
+    protocol: MeasurementProtocol
+    seed: Annotated[int, Field(strict=True, ge=0, lt=1 << 63)]
+    """Of the random weights and tokens."""
+
+
+class LeaseResponse(_Message):
+    """`items` is empty when there was no work in the time; then `lease_id` is None."""
+
+    lease_id: Identifier | None = None
+    items: tuple[LeaseItem, ...] = ()
+    expires_at: datetime | None = None
+    ttl_s: float = 0.0
+    heartbeat_s: float = 0.0
+    """Send a heartbeat this often while the lease is held."""
+    state: Literal[DeviceState.ACTIVE, DeviceState.DRAINING] = DeviceState.ACTIVE
+    """A draining device gets no work."""
+
+
+class StartRequest(_Message):
+    """The agent starts this item now: from here a death of the agent costs it an attempt."""
+
+    fence: Fence
+
+
+class HeartbeatResponse(_Message):
+    expires_at: datetime
+    state: Literal[DeviceState.ACTIVE, DeviceState.DRAINING] = DeviceState.ACTIVE
+    cancelled: tuple[Identifier, ...] = ()
+    """Launches of this lease that are no longer needed (job paused, cancelled): skip them if not yet started."""
+
+
+class ReleaseRequest(_Message):
+    """Give back items that were not started; all of the lease's unfinished items if empty."""
+
+    launch_ids: Annotated[tuple[Identifier, ...], Field(max_length=MAX_BATCH, fail_fast=True)] = ()
+
+
+class LaunchReport(_Message):
+    launch_id: Identifier
+    fence: Fence
+    result: LaunchResult
+
+    @model_validator(mode="after")
+    def _times_add_up(self) -> LaunchReport:
+        if self.result.measuring_s > self.result.wall_s:
+            raise ValueError("measuring_s is a part of wall_s and cannot be more")
+        return self
+
+
+class ReportRequest(_Message):
+    protocol_version: StrictInt = PROTOCOL_VERSION
+    reports: Annotated[tuple[LaunchReport, ...], Field(min_length=1, max_length=MAX_BATCH, fail_fast=True)]
+    busy_s: Annotated[float, Field(strict=True, ge=0, le=1e6, allow_inf_nan=False)] = 0.0
+    """Wall time since the agent's last report while it held work; with the launches' `measuring_s` it makes the
+    measuring share."""
+
+
+class ReportReceipt(_Message):
+    """accepted: counted. duplicate: the same report came before, answered as then. conflict: another report has
+    settled this launch, or it was leased to another device; drop yours. unknown: no such launch (its job was deleted);
+    drop yours. cancelled: the job no longer wants it; the measurement is kept all the same.
+    """
+
+    launch_id: Identifier
+    outcome: ReportOutcome
+    detail: str = ""
+
+
+class ReportResponse(_Message):
+    receipts: tuple[ReportReceipt, ...]

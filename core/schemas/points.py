@@ -1,0 +1,93 @@
+"""The points of a chart as typed columns: a short JSON header, then numbers as they lie in memory.
+
+Layout: the header's length in bytes (unsigned 32-bit), the header (UTF-8, padded with spaces so that what follows
+begins at a multiple of 8 bytes), then the columns in the header's order, each padded to a multiple of 8 bytes. All
+numbers are little-endian. A missing figure is NaN.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgefront.core.schemas.agent import Identifier
+from edgefront.core.schemas.candidates import GROUPS, Group
+from edgefront.core.schemas.messages import View
+
+MEDIA_TYPE = "application/octet-stream"
+Axis = Literal["proxy", "predicted"]
+"""What stands for quality in a window: the proxy, or the predicted perplexity."""
+
+COLUMNS: dict[str, str] = {
+    "latency_ms": "<f8",
+    "latency_half_width_ms": "<f8",
+    "memory_bytes": "<f8",
+    "decoder_parameters": "<f8",
+    "proxy": "<f8",
+    "perplexity": "<f8",
+    "perplexity_low": "<f8",
+    "perplexity_high": "<f8",
+    "first_token_ms": "<f8",
+    "token_ms": "<f8",
+    "number": "<i4",
+    "group": "|u1",
+    "marked": "|u1",
+}
+"""Name → numpy's type. `perplexity` and its ends are predicted; `group` is a place among `GROUPS`,
+`marked` is 1 where a launch that counts has a mark."""
+_ALIGNED = 8
+_LENGTH = 4
+
+
+class PointsHeader(View):
+    job_id: Identifier
+    target_id: Identifier
+    rows: int
+    total: int
+    """Measured candidates in the window. All of them are there if `rows` is as many or more."""
+    measured: dict[Group, int]
+    """Measured candidates of the whole target, by group."""
+    latency_ms: tuple[float, float] | None
+    """Least and most of the measured candidates of the whole target; None before the first."""
+    memory_bytes: tuple[float, float] | None
+    relative_to: str | None = None
+    """The model to whose perplexity predictions are ratios; None: they are perplexities."""
+    label: str = ""
+    """What predicted perplexities are of, in about six words."""
+    ids: tuple[Identifier, ...]
+    columns: dict[str, str]
+    """As `COLUMNS`, without those that would hold nothing."""
+    groups: tuple[Group, ...] = GROUPS
+
+
+def encode(header: Mapping[str, Any], columns: Mapping[str, NDArray[Any]]) -> bytes:
+    """`header` lacks `columns`; columns without any value are left out."""
+    plain = {
+        name: np.ascontiguousarray(columns[name], dtype=kind)
+        for name, kind in COLUMNS.items()
+        if kind != "<f8" or not np.isnan(columns[name]).all()
+    }
+    kinds = {name: COLUMNS[name] for name in plain}
+    text = PointsHeader.model_validate({**header, "columns": kinds}).model_dump_json().encode()
+    text += b" " * (-(_LENGTH + len(text)) % _ALIGNED)
+    parts = [len(text).to_bytes(_LENGTH, "little"), text]
+    for values in plain.values():
+        body = values.tobytes()
+        parts += [body, b"\0" * (-len(body) % _ALIGNED)]
+    return b"".join(parts)
+
+
+def decode(data: bytes) -> tuple[PointsHeader, dict[str, NDArray[Any]]]:
+    """What was encoded; columns without any value are absent."""
+    length = int.from_bytes(data[:_LENGTH], "little")
+    header = PointsHeader.model_validate(json.loads(data[_LENGTH : _LENGTH + length]))
+    at, columns = _LENGTH + length, {}
+    for name, kind in header.columns.items():
+        columns[name] = np.frombuffer(data, dtype=kind, count=header.rows, offset=at)
+        size = columns[name].nbytes
+        at += size + -size % _ALIGNED
+    return header, columns

@@ -1,0 +1,81 @@
+"""`report.json`: the answer of a job with all that it rests on, as `edgefront report` writes it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from edgefront.core.schemas.agent import Identifier
+from edgefront.core.schemas.candidates import CandidateView, FrontierView, LaunchView
+from edgefront.core.schemas.jobs import JobView, TargetView
+from edgefront.core.schemas.messages import View
+from edgefront.core.schemas.recommendations import ChoicesView, RecommendationView
+from edgefront.core.schemas.service import DeviceView
+
+MAX_REPORT_BYTES = 64 << 20
+"""Of a file. A launch takes about 2 kB, a candidate as much."""
+
+
+class ReportedTarget(View):
+    """The answer and the frontier of one target."""
+
+    recommendation: RecommendationView
+    frontier: FrontierView
+
+
+class ReportedCommand(View):
+    """A command with which somebody does it again; or several, a line each."""
+
+    title: str
+    command: str
+
+
+class Report(View):
+    """All that a report says: views as the service answered them, and the launches behind their figures."""
+
+    format: Literal["edgefront-report"] = "edgefront-report"
+    version: Literal[1] = 1
+    made_at: datetime
+    client: Annotated[str, Field(max_length=100)]
+    """Version of edgefront that wrote it, as `service` is that of the service."""
+    service: Annotated[str, Field(max_length=100)]
+    job: JobView
+    choices: ChoicesView | None = None
+    """The answer of a job among published models, of each device; None of others."""
+    targets: Annotated[tuple[ReportedTarget, ...], Field(max_length=64)] = ()
+    """The answers of any other job, by target."""
+    devices: Annotated[tuple[DeviceView, ...], Field(max_length=1000)] = ()
+    """Those that measured the models below, as they are now; without those that were deleted."""
+    launches: Annotated[dict[Identifier, tuple[LaunchView, ...]], Field(max_length=10_000)]
+    """Candidate → its launches, oldest first, with their raw samples: of each candidate that is shown."""
+    commands: Annotated[tuple[ReportedCommand, ...], Field(max_length=200)] = ()
+
+    @property
+    def recommended(self) -> tuple[tuple[TargetView, CandidateView], ...]:
+        """The recommended model of each target that has one; of a job among published models that of each device."""
+        by_id = {target.id: target for target in self.job.targets}
+        chosen = [each.recommendation.recommended for each in self.targets]
+        for view in () if self.choices is None else self.choices.every:
+            if view.recommended is not None:
+                chosen.append(view.recommended.candidate)
+        return tuple(
+            (by_id[candidate.target_id], candidate)
+            for candidate in chosen
+            if candidate is not None and candidate.target_id in by_id
+        )
+
+    @property
+    def shown(self) -> tuple[CandidateView, ...]:
+        """Each candidate that the report shows, once: the recommended ones first."""
+        each: list[CandidateView | None] = [candidate for _, candidate in self.recommended]
+        for target in self.targets:
+            view = target.recommendation
+            each += [view.baseline, *(other.candidate for other in view.runners_up), view.nearest]
+            each += [*target.frontier.points, *target.frontier.baseline]
+        for answer in () if self.choices is None else self.choices.every:
+            others = [other.choice for other in answer.runners_up]
+            nearest = [] if answer.nearest is None else [answer.nearest]
+            each += [choice.candidate for choice in (*others, *answer.frontier, *nearest)]
+        return tuple({candidate.id: candidate for candidate in each if candidate is not None}.values())

@@ -1,0 +1,249 @@
+"""The layer-scaled baseline: what the search is compared with, and what fixes the reference point."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from edgefront.core.search.pareto.frontier import checked_points
+from edgefront.core.search.pareto.options import Figure, Ratio
+
+MARGIN = 1.1
+"""The reference point lies this factor beyond the worst baseline."""
+SAME_MEMORY = 1.005
+"""Peak memories whose ratio is nearer to 1 are alike: launches of one model differ by as much."""
+
+
+class Baseline:
+    """The measured baselines as curves over the proxy, linear between two depths.
+
+    Args:
+        points: rows of (proxy, latency_ms, memory_bytes), in any order; rows of an equal proxy are averaged. Not empty
+            (ValueError).
+        half_widths_ms: half of the 95 % interval of each latency, NaN where it is not known; none is if absent.
+    """
+
+    def __init__(self, points: ArrayLike, half_widths_ms: ArrayLike | None = None) -> None:
+        rows = _rows(points)
+        if not len(rows):
+            raise ValueError("a baseline needs at least one measured depth")
+        proxies, place = np.unique(rows[:, 0], return_inverse=True)
+        counts = np.bincount(place)
+
+        def averaged(values: NDArray[np.float64]) -> list[float]:
+            average: list[float] = (np.bincount(place, weights=values) / counts).tolist()
+            return average
+
+        # Lists: one value is looked up at a time, which takes numpy ten times as long.
+        self._proxies: list[float] = proxies.tolist()
+        self._latency, self._memory = averaged(rows[:, 1]), averaged(rows[:, 2])
+        self._half_widths = averaged(_half_widths(half_widths_ms, len(rows)))
+
+    @property
+    def proxies(self) -> tuple[float, float]:
+        """The least and the highest proxy that was measured."""
+        return self._proxies[0], self._proxies[-1]
+
+    def at(self, proxy: float) -> tuple[float, float, bool]:
+        """Latency (ms) and peak memory (bytes) of the baseline at this proxy, and whether it is extrapolated.
+
+        Beyond the measured depths the nearest two are continued, but never below what is sure: nothing is free (a
+        model below the smallest depth costs at least its share of it, by a proxy that counts from 0, and else as much)
+        and no deeper model is cheaper than the deepest.
+        """
+        low, high = self.proxies
+        outside = not low <= proxy <= high
+        return self._curve(self._latency, proxy), self._curve(self._memory, proxy), outside
+
+    def latency(self, proxy: float) -> Figure:
+        """Its latency at this proxy in ms, with its interval: that of the depths beside, weighted as they are."""
+        half = self._between(self._half_widths, min(max(proxy, self._proxies[0]), self._proxies[-1]))
+        return Figure.plus_minus(self.at(proxy)[0], half if math.isfinite(half) else None)
+
+    def _between(self, values: list[float], proxy: float) -> float:
+        """Linear between the two depths beside, within the measured range."""
+        proxies = self._proxies
+        if math.isnan(proxy):
+            return math.nan
+        right = bisect_left(proxies, proxy)
+        if proxies[right] == proxy:
+            return values[right]
+        share = (proxy - proxies[right - 1]) / (proxies[right] - proxies[right - 1])
+        return values[right - 1] + share * (values[right] - values[right - 1])
+
+    def _curve(self, values: list[float], proxy: float) -> float:
+        proxies = self._proxies
+        if proxies[0] <= proxy <= proxies[-1]:
+            return self._between(values, proxy)
+        near, far = (0, 1) if proxy < proxies[0] else (-1, -2)
+        slope = (values[near] - values[far]) / (proxies[near] - proxies[far]) if len(proxies) > 1 else 0.0
+        continued = values[near] + slope * (proxy - proxies[near])
+        if proxy > proxies[-1]:
+            return max(continued, values[-1])
+        # A model below the smallest depth costs this share of it for certain.
+        least = proxies[0]
+        share = max(proxy, min(1.0, least / 2)) / least if least > 0 else 1.0
+        return max(continued, values[0] * share)
+
+    def knots(self, values: Literal["latency", "memory"]) -> list[tuple[float, float]]:
+        """The measured depths of one of its curves: rows of (proxy, ms or bytes), rising."""
+        own = self._latency if values == "latency" else self._memory
+        return list(zip(self._proxies, own, strict=True))
+
+
+def reference(points: ArrayLike) -> dict[str, float]:
+    """The reference point that the baselines fix for all generations of a target.
+
+    Args:
+        points: rows of (proxy, latency_ms, memory_bytes) of the measured baselines, not empty.
+
+    Returns:
+        `proxy_scale` the largest baseline proxy, and `proxy` 0; or, for a proxy that is 0 or less at a baseline, a
+        tenth of their range below the least. `latency_ms` and `memory_bytes` a tenth beyond the worst.
+    """
+    rows = _rows(points)
+    if not len(rows):
+        raise ValueError("a reference point needs at least one measured baseline")
+    low, high = float(rows[:, 0].min()), float(rows[:, 0].max())
+    return {
+        "proxy": 0.0 if low > 0 else low - (MARGIN - 1.0) * (high - low or abs(low) or 1.0),
+        "proxy_scale": high,
+        "latency_ms": float(rows[:, 1].max() * MARGIN),
+        "memory_bytes": float(rows[:, 2].max() * MARGIN),
+    }
+
+
+def versus(
+    baseline: Baseline, proxy: float, latency_ms: float, memory_bytes: float, half_width_ms: float | None = None
+) -> dict[str, Any]:
+    """A candidate against the baseline at an equal proxy: the fields of `core.schemas.candidates.Versus`.
+
+    `half_width_ms` is half of the 95 % interval of its latency, None where that is not known.
+    """
+    latency, memory, extrapolated = baseline.at(proxy)
+    speedup = baseline.latency(proxy).over(Figure.plus_minus(latency_ms, half_width_ms))
+    return {
+        "latency_ms": latency,
+        "memory_bytes": memory,
+        "speedup": speedup.value,
+        "speedup_low": speedup.low,
+        "speedup_high": speedup.high,
+        "memory_ratio": memory / memory_bytes,
+        "extrapolated": extrapolated,
+    }
+
+
+def summary(
+    frontier: ArrayLike,
+    baseline: Baseline,
+    proxy: str = "decoder_parameters",
+    half_widths_ms: ArrayLike | None = None,
+    *,
+    own: bool = False,
+) -> str:
+    """The claim in one sentence, honest also where the search has not (yet) won, or where noise would explain it.
+
+    Args:
+        frontier: rows of (proxy, latency_ms, memory_bytes). Only those within the baseline's range of the proxy are
+            compared; with a model of the user's, which is one point, those that are at least as good.
+        proxy: its name.
+        half_widths_ms: as of `Baseline`.
+        own: the baseline is a model of the user's.
+    """
+    rows = _rows(frontier)
+    widths = _half_widths(half_widths_ms, len(rows))
+    best = baseline.proxies[1]
+    ratios, memory = [], []
+    for (value, latency, size), width in zip(rows.tolist(), widths.tolist(), strict=True):
+        beside = min(value, best) if own else value
+        _, same_memory, extrapolated = baseline.at(beside)
+        if not extrapolated:
+            time = Figure.plus_minus(latency, width if math.isfinite(width) else None)
+            ratios.append(baseline.latency(beside).over(time))
+            memory.append(same_memory / size)
+    if not len(rows):
+        return "No frontier: no searched model was measured within the limits."
+    named = in_words(proxy)
+    if not ratios:
+        if own:
+            return f"No frontier point is as good as my model by {named}."
+        return f"No frontier point lies within the baseline's range of {named}."
+    equal, than = ("equal or better", "my model") if own else ("equal", "the layer-scaled baseline")
+    return _sentence(ratios, np.array(memory), len(rows), f"{equal} {named}", than)
+
+
+def in_words(proxy: str) -> str:
+    """The name of a proxy as a sentence has it: `decoder parameters`, `grad_norm`."""
+    names = {"quality_law": "predicted perplexity"}
+    return proxy.replace("_", " ") if proxy.endswith("_parameters") else names.get(proxy, proxy)
+
+
+def _sentence(speed: Sequence[Ratio], memory: NDArray[np.float64], size: int, quality: str, than: str) -> str:
+    with_spread = [ratio for ratio in speed if ratio.spread is not None]
+    points = f"{len(speed)} of {size} frontier points" if len(speed) < size else f"{size} frontier points"
+    points = points.removesuffix("s") if size == 1 else points
+    if len(speed) > 1:
+        certain = len(with_spread) == len(speed)
+        faster = np.array([ratio.above if certain else ratio.value > 1.0 for ratio in speed])
+        both = int(np.count_nonzero(faster & (memory > SAME_MEMORY)))
+        points += f", {both} both {'measurably ' if certain else ''}faster and smaller"
+    if not with_spread:
+        points += "; no intervals yet"
+    # Of those with an interval the one that is ahead beyond doubt: the largest of noisy ratios is mostly luck.
+    best = (
+        max(with_spread, key=lambda ratio: ratio.low or 0.0)
+        if with_spread
+        else max(speed, key=lambda ratio: ratio.value)
+    )
+    middle = Ratio(
+        float(np.median([ratio.value for ratio in speed])),
+        float(np.median([ratio.spread or 0.0 for ratio in with_spread])) if with_spread else None,
+    )
+    most = _both(best, float(memory.max()), "up to", "at best")
+    median = _both(middle, float(np.median(memory)), "", "")
+    return f"At {quality} {most} in peak memory than {than}; median {median} ({points})."
+
+
+def _both(speed: Ratio, memory: float, when_better: str, when_not: str) -> str:
+    """`up to 1.8× (1.6–2.0×) faster and 1.4× smaller`, `as fast (0.95–1.08×) and up to 1.4× smaller`."""
+    first, second = (when_better if ratio >= 1.0 else when_not for ratio in (speed.value, memory))
+    smaller = _ratio(memory, "smaller", "larger")
+    if speed.low is not None and speed.high is not None and not (speed.above or speed.below):
+        same = f"no measurable difference in latency ({speed.low:.2f}–{speed.high:.2f}×)"
+        return f"{same}, {second} {smaller}" if second else f"{same}, {smaller}"
+    middle = f"and {smaller}" if first == second else f"but {second} {smaller}"
+    return f"{first} {_ratio(speed.value, 'faster', 'slower', _interval(speed))} {middle}".strip()
+
+
+def _interval(ratio: Ratio) -> str:
+    """` (1.6–2.0×)`, in the direction in which the ratio is stated; empty where it is not known."""
+    if ratio.low is None or ratio.high is None:
+        return ""
+    low, high = (ratio.low, ratio.high) if ratio.value >= 1.0 else (1.0 / ratio.high, 1.0 / ratio.low)
+    digits = 1 if low >= 1.095 else 2
+    return f" ({low:.{digits}f}–{high:.{digits}f}×)"
+
+
+def _ratio(value: float, better: str, worse: str, interval: str = "") -> str:
+    """`1.8× faster`, `1.05× slower`."""
+    factor, word = (value, better) if value >= 1.0 else (1.0 / value, worse)
+    return f"{factor:.1f}×{interval} {word}" if factor >= 1.095 else f"{factor:.2f}×{interval} {word}"
+
+
+def _half_widths(given: ArrayLike | None, count: int) -> NDArray[np.float64]:
+    widths = np.full(count, np.nan) if given is None else np.asarray(given, dtype=np.float64)
+    if widths.shape != (count,):
+        raise ValueError(f"{count} points have {count} half widths, not {widths.shape}")
+    return widths
+
+
+def _rows(points: ArrayLike) -> NDArray[np.float64]:
+    array = checked_points(points)
+    if (array[:, 1:] <= 0).any():
+        raise ValueError("latency and memory must be positive")
+    return array

@@ -1,0 +1,214 @@
+"""Recommendations in words. Differences have the interval of both sides, and claim no more than that supports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from edgefront.core.common.units import MB, plain, rounded
+from edgefront.core.search.pareto.options import (
+    NAMES,
+    UNITS,
+    Move,
+    Option,
+    OptionLimits,
+    QualityRatio,
+    Ratio,
+    difference,
+)
+
+MISTAKEN_UNIT_FACTOR = 100.0
+"""A limit that everything exceeds by this factor may have been given in another unit."""
+
+
+def trade(option: Option, other: Option, proxy: str, ratio: QualityRatio) -> str:
+    """What one gives and takes against another."""
+    parts = [
+        option.latency.over(other.latency).in_percent("latency"),
+        option.memory.over(other.memory).in_percent("peak memory"),
+        _quality(option, other, proxy, ratio),
+    ]
+    return ", ".join(parts)
+
+
+def short(best: Option, baseline: Option | None, own: bool, ratio: QualityRatio) -> str:
+    """`5 layers × 320, 29 ms, perplexity 32: 15 % better than stock`."""
+    time = best.latency.value if best.token_ms is None else best.token_ms
+    parts = [best.name, f"{rounded(time, 3)} ms{'' if best.token_ms is None else ' a token'}"]
+    if best.stock:
+        return f"{', '.join(parts)}: {'my model' if own else 'the stock model'}, nothing is better for sure"
+    if best.perplexity is not None and (best.trained is not None or not best.relative):
+        parts.append(f"perplexity {rounded(best.perplexity.value, 3)}")
+    change = None if baseline is None else difference(best, baseline, ratio)
+    if change is None:
+        return ", ".join(parts)
+    percent = 100 * (change.value - 1)
+    end = f"{abs(percent):.2g} % {'worse' if percent > 0 else 'better'} than {'my model' if own else 'stock'}"
+    return f"{', '.join(parts)}: {end}" if len(parts) > 2 else f"{', '.join(parts)}: perplexity {end}"
+
+
+def nothing_short(limits: OptionLimits) -> str:
+    return f"nothing measured is within {limits}"
+
+
+def better(
+    best: Option, baseline: Option | None, limits: OptionLimits, proxy: str, own: bool, ratio: QualityRatio
+) -> str:
+    """The answer is a searched model."""
+    begin, end = _begin(limits), _end(best, limits)
+    if proxy == "published_score":
+        return f"{begin} a published model of score {plain(best.score)} is the best that was measured here{end}"
+    if baseline is None and own:
+        return f"{begin}: {_reaches(best)}; my model was not measured{end}"
+    if baseline is None:
+        return f"{begin}: {_reaches(best)}; no depth of the stock model is within the limits{end}"
+    whose = f"the stock model's ({baseline.name})"
+    if own:
+        whose = "my model's" + (", which is beyond the limits" if limits.violation(baseline) else "")
+    costs = (
+        _in_brief(best.latency.over(baseline.latency), "latency"),
+        _in_brief(best.memory.over(baseline.memory), "peak memory"),
+    )
+    change = difference(best, baseline, ratio)
+    if change is None or change.spread is None:
+        whom = whose.replace("'s", "", 1)
+        quality = _quality(best, baseline, proxy, ratio)
+        return f"{begin}: {_reaches(best)}. Against {whom}: {', '.join((quality, *costs))}{end}"
+    unsure = "" if change.above or change.below else " (no sure difference)"
+    reaches = best.name if best.relative and best.trained is None else _reaches(best)
+    return f"{begin}: {reaches}{_by(best, baseline, change)} than {whose}{unsure}; {', '.join(costs)}{end}"
+
+
+def stock(best: Option, searched: Option, limits: OptionLimits, proxy: str, own: bool, ratio: QualityRatio) -> str:
+    """Why a stock model is the answer; `searched` is the best of the others."""
+    begin = _stock(best, limits, own)
+    change = difference(searched, best, ratio)
+    if change is None or change.spread is None:
+        return f"{begin}: the best searched model is {_quality(searched, best, proxy, ratio)}{_end(best, limits)}"
+    trained = searched.trained is not None and best.trained is not None
+    what = "perplexity after training" if trained else "predicted perplexity"
+    label = "" if trained else _of(searched)
+    found = f"{begin}: the best searched model's {what} is {_percent(change)}{label}"
+    if change.above:
+        return f"{found}{_end(best, limits)}"
+    remedy = "" if trained else " Training both would tell."
+    return f"{found}, no sure difference{_end(best, limits)}{remedy}"
+
+
+def stock_alone(best: Option, limits: OptionLimits, own: bool, tried: bool) -> str:
+    """A stock model is the answer, as no searched one is within the limits; `tried`: some were measured."""
+    why = "no searched model that was measured is within the limits" if tried else "no searched model was measured"
+    return f"{_stock(best, limits, own)}: {why}{_end(best, limits)}"
+
+
+def _stock(best: Option, limits: OptionLimits, own: bool) -> str:
+    model = "my model" if own else f"the stock model with {best.name}"
+    return f"{_begin(limits)} {model} is the answer"
+
+
+def unmeasured(deeper: str) -> str:
+    """That a deeper stock model than the measured ones, named by its depth, is predicted to be within the limits."""
+    return f" The stock model with {deeper}, not measured, is predicted to be within them." if deeper else ""
+
+
+def cut(best: Option, whole: Option, limits: OptionLimits) -> str:
+    """About a part of a model, which has not been trained since it was cut."""
+    assert best.predicted is not None
+    before = "" if whole.predicted is None else f"{rounded(whole.predicted.value, 4)} → "
+    return (
+        f"{_begin(limits)} a part of my model is "
+        f"{whole.latency.value / best.latency.value:.2g} × as fast, perplexity {before}{best.predicted} "
+        f"before healing{_of(best)}, {_in_brief(best.memory.over(whole.memory), 'peak memory')}"
+        f"{_end(best, limits)}"
+        f"{' My model itself is beyond the limits.' if limits.violation(whole) else ''}"
+    )
+
+
+def nothing_fits(
+    options: Sequence[Option], nearest: Option, moves: Sequence[Move], limits: OptionLimits, together: bool
+) -> str:
+    """What comes nearest, and the limits to move: each alone, or all `together`."""
+    times = [name for name in limits.given if name.endswith("token_ms")]
+    figures = [f"{nearest.latency} ms", *(f"{rounded(nearest.value(name), 4)} {UNITS[name]}" for name in times)]
+    units = {"memory_mb": "MB"}  # the others are in ms
+    raised = [f"the {NAMES[move.limit]} limit to {plain(move.to)} {units.get(move.limit, 'ms')}" for move in moves]
+    words = _listed(raised, "and" if together else "or")
+    takes = _listed([*figures, f"{nearest.memory.value / MB:.1f} MB"], "and")
+    hint = _unit(options, limits)
+    return f"Nothing that was measured is within {limits}. The nearest takes {takes}: raise {words}.{hint}"
+
+
+def _listed(words: Sequence[str], last: str) -> str:
+    return f" {last} ".join([*([", ".join(words[:-1])] if len(words) > 1 else []), *words[-1:]])
+
+
+def _quality(option: Option, other: Option, proxy: str, ratio: QualityRatio) -> str:
+    change = difference(option, other, ratio)
+    if change is not None:
+        trained = option.trained is not None and other.trained is not None
+        return change.in_percent("perplexity after training") if trained else _predicted(change)
+    if option.score == other.score:
+        return f"equal by {proxy}"
+    if proxy.endswith("_parameters") and option.score > 0 and other.score > 0:
+        return Ratio(option.score / other.score, 0.0).in_percent(proxy.replace("_", " "), "more", "less")
+    return f"ranked {'higher' if option.score > other.score else 'lower'} by {proxy}"
+
+
+def _predicted(ratio: Ratio) -> str:
+    """With its median also where the interval holds 1: what is known of a training that nobody has made."""
+    if ratio.spread is None or ratio.above or ratio.below:
+        return ratio.in_percent("predicted perplexity")
+    return f"no sure difference in predicted perplexity ({_percent(ratio)})"
+
+
+def _percent(ratio: Ratio) -> str:
+    """`1.6 ± 2.8 % lower`, also where the interval holds 1; the spread is known."""
+    return f"{' '.join(ratio.change)} {'higher' if ratio.value >= 1 else 'lower'}"
+
+
+def _in_brief(ratio: Ratio, name: str) -> str:
+    """`latency 4.1 ± 1.2 % lower`, `same latency (± 2.3 %)` where the interval holds 1."""
+    is_same = ratio.spread is not None and not (ratio.above or ratio.below)
+    return f"same {name} ({ratio.change[1]})" if is_same else ratio.in_percent(name)
+
+
+def _by(best: Option, baseline: Option, change: Ratio) -> str:
+    """How far its perplexity is from the baseline's, after `_reaches`; says once what a predicted one is of."""
+    if best.trained is not None and baseline.trained is not None:
+        return f", {_percent(change)}"
+    if best.trained is not None or best.relative:
+        return f", predicted perplexity {_percent(change)}{_of(best)}"
+    return f", {_percent(change)}"
+
+
+def _begin(limits: OptionLimits) -> str:
+    return f"Within {limits}" if str(limits) else "Without limits"
+
+
+def _end(best: Option, limits: OptionLimits) -> str:
+    beyond = limits.latency_ms is not None and best.latency.high > limits.latency_ms
+    return ". The interval of its latency reaches beyond the limit." if beyond else "."
+
+
+def _reaches(best: Option) -> str:
+    if best.trained is not None:
+        return f"{best.name}, perplexity {rounded(best.trained, 4)} after training"
+    if best.predicted is not None and not best.relative:
+        return f"{best.name}, predicted perplexity {best.predicted}{_of(best)}"
+    return f"{best.name}, {rounded(best.parameters / 1e6, 3)} M decoder parameters"
+
+
+def _of(option: Option) -> str:
+    return f" ({option.label})" if option.label else ""
+
+
+def _unit(options: Sequence[Option], limits: OptionLimits) -> str:
+    """A hint where a limit is so far below everything that it was probably meant in another unit."""
+    hints = []
+    for name, limit in limits.given.items():
+        if limit * MISTAKEN_UNIT_FACTOR > min(option.value(name) for option in options):
+            continue
+        if name == "memory_mb":
+            hints.append(f" If the memory was meant in GB, it is {plain(limit * 1000)} MB.")
+        else:
+            hints.append(f" If the {NAMES[name]} was meant in seconds, it is {plain(limit * 1000)} ms.")
+    return "".join(hints)

@@ -1,0 +1,233 @@
+"""Settings of a search by a supernet: its shape, its two phases and its latency term. Torch is not imported here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, ValidationError, model_validator
+
+from edgefront.core.architectures.architecture import Activation, Architecture
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.files import whole_file
+from edgefront.core.common.validation import invalid_input
+
+Choice = Literal["attention", "feed_forward", "identity"]
+CHOICES: tuple[Choice, ...] = ("attention", "feed_forward", "identity")
+"""What a layer may be, in the order of every row of probabilities."""
+LETTERS = "sfi"
+"""Letters of `CHOICES` in a pattern (`core.architectures.pattern`)."""
+
+_Count = Annotated[StrictInt, Field(ge=1, le=1 << 40)]
+_Width = Annotated[StrictInt, Field(ge=1, le=1 << 16)]
+_Rate = Annotated[StrictFloat, Field(ge=0, le=1e6, allow_inf_nan=False)]
+_Milliseconds = Annotated[StrictFloat, Field(ge=0, le=1e9, allow_inf_nan=False)]
+_Temperature = Annotated[StrictFloat, Field(gt=0, le=1e6, allow_inf_nan=False)]
+
+
+class LatencyTerm(BaseModel):
+    """Latency of each kind of block on a device, and its weight in the loss of the search.
+
+    The loss of an architecture step grows by weight · E / R, with E = Σ over layers and blocks of probability · ms and
+    R the E of even odds; with a `target_ms` by weight · max(0, E / target_ms - 1), so that a model that is fast enough
+    is pushed no further. Latency adds up over layers on devices (`docs/par-search.md`). FBNet (Wu et al. 2019, eq. 2)
+    multiplies the cross-entropy by α·log(E)^β instead, which has no meaning below 1 ms.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    attention_ms: _Milliseconds
+    feed_forward_ms: _Milliseconds
+    identity_ms: _Milliseconds = 0.0
+    weight: Annotated[_Rate, Field(description="Penalty of a latency of R, in nats per token.")] = 0.1
+    target_ms: Annotated[StrictFloat, Field(gt=0, le=1e9, allow_inf_nan=False)] | None = None
+
+    @property
+    def block_ms(self) -> tuple[float, float, float]:
+        """Milliseconds of one block of each of `CHOICES`."""
+        return self.attention_ms, self.feed_forward_ms, self.identity_ms
+
+
+class SearchSettings(BaseModel):
+    """Settings of the search (PAR §2.2); what the paper leaves open has the values of FBNet, which it follows."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    seeds: Annotated[StrictInt, Field(ge=1, le=64, description="Searches, one after the other, of as many seeds.")] = 1
+    weight_steps: Annotated[
+        Annotated[StrictInt, Field(ge=0, le=1 << 40)] | None,
+        Field(description="First steps, which train weights alone; a fifth of all steps if absent."),
+    ] = None
+    architecture_fraction: Annotated[
+        StrictFloat, Field(gt=0, lt=1, description="Share of data, and of later steps, that train the probabilities.")
+    ] = 0.2
+    cycle_steps: Annotated[
+        Annotated[StrictInt, Field(ge=2, le=1 << 40)] | None,
+        Field(
+            description="Weight steps and the architecture steps after them; if absent one pass over the data, "
+            "at most a tenth of the steps after the first phase."
+        ),
+    ] = None
+    temperature: Annotated[_Temperature, Field(description="Temperature of the Gumbel-softmax at the start.")] = 5.0
+    final_temperature: Annotated[
+        _Temperature, Field(description="Temperature at the last step; it falls exponentially.")
+    ] = 0.087
+    hard: Annotated[
+        StrictBool, Field(description="Each pass uses one block per layer; straight-through gradients.")
+    ] = False
+    architecture_lr: Annotated[_Rate, Field(description="Learning rate of Adam for the probabilities.")] = 1e-2
+    architecture_weight_decay: _Rate = 5e-4
+    patience: Annotated[
+        StrictFloat,
+        Field(gt=0, le=1, description="Ends when no layer changed its likeliest block for this share of phase 2."),
+    ] = 0.75
+    records: Annotated[StrictInt, Field(ge=2, le=10_000, description="Probabilities over time that are kept.")] = 100
+
+    @model_validator(mode="after")
+    def _cools(self) -> SearchSettings:
+        if self.final_temperature > self.temperature:
+            raise InvalidInput(
+                f"final_temperature {self.final_temperature} is above temperature {self.temperature}: it falls",
+                field="final_temperature",
+                value=self.final_temperature,
+                allowed=f"at most {self.temperature}",
+            )
+        return self
+
+
+class SupernetSettings(SearchSettings):
+    """The search with the shape of its blocks: Transformer-XL's as PAR used them (Table A1)."""
+
+    layers: Annotated[StrictInt, Field(ge=1, le=512)] = 32
+    choices: Annotated[tuple[Choice, ...], Field(min_length=2, max_length=3, strict=False)] = CHOICES
+    d_model: _Width = 512
+    n_head: _Width = 8
+    d_head: _Width | None = None
+    d_inner: _Width = 2048
+    norm: Literal["pre", "post"] = "post"
+    activation: Activation = "relu"
+    clamp: _Count | None = None
+    """Maximum relative distance; larger ones count as this one."""
+    cutoffs: tuple[_Count, ...] = ()
+    """Cutoffs of the adaptive embedding; those beyond the data's vocabulary are left out."""
+    div: _Width = 1
+    latency: LatencyTerm | None = None
+
+    @model_validator(mode="after")
+    def _described(self) -> SupernetSettings:
+        if len(set(self.choices)) < len(self.choices):
+            raise InvalidInput(
+                f"choices must differ, not be {', '.join(self.choices)}",
+                field="choices",
+                value=list(self.choices),
+                allowed=f"two or three of {', '.join(CHOICES)}",
+            )
+        self.architecture("sf", max((2, *(cutoff + 1 for cutoff in self.cutoffs))))
+        return self
+
+    @classmethod
+    def parse(cls, value: Mapping[str, Any]) -> SupernetSettings:
+        """Settings from their JSON form; `InvalidInput` names the first field that is wrong."""
+        try:
+            return cls.model_validate(dict(value))
+        except ValidationError as error:
+            raise invalid_input(error, InvalidInput).under("supernet") from None
+
+    def architecture(self, letters: str, vocab_size: int) -> Architecture:
+        """The stack of these blocks, one for each letter, with this vocabulary.
+
+        Identity is left out, as the search spaces do, so that one function has one digest; a stack of nothing else is
+        one identity block. Raises `ArchitectureError` if the widths do not fit each other.
+        """
+        attention = {"kind": "attention", "n_head": self.n_head, "d_head": self.d_head}
+        feed_forward = {"kind": "feed_forward", "d_inner": self.d_inner}
+        of = {"s": attention, "f": feed_forward}
+        cutoffs = [cutoff for cutoff in self.cutoffs if cutoff < vocab_size]
+        return Architecture.parse(
+            {
+                "d_model": self.d_model,
+                "positions": {"kind": "relative", "clamp": self.clamp},
+                "norm": self.norm,
+                "activation": self.activation,
+                "embedding": {"vocab_size": vocab_size, "cutoffs": cutoffs, "div": self.div if cutoffs else 1},
+                "blocks": [of[letter] for letter in letters if letter != "i"] or [{"kind": "identity"}],
+            }
+        )
+
+
+FILE, SUMMARY = "supernet.json", "result.json"
+
+Row = Annotated[tuple[float, ...], Field(min_length=len(CHOICES), max_length=len(CHOICES))]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Record(_Part):
+    """The probabilities after a step: one row a layer, one number for each of `choices`."""
+
+    step: int
+    temperature: float
+    probabilities: tuple[Row, ...]
+
+
+class SearchOutcome(_Part):
+    """What the search of one seed found."""
+
+    seed: int
+    pattern: str
+    """The likeliest block of each layer, by the grammar of `core.architectures.pattern`."""
+    architecture: dict[str, Any]
+    """Its canonical description, over the vocabulary of the data, without identity blocks."""
+    digest: str
+    converged: bool
+    """No layer changed its likeliest block for as long as `patience` asks; else the steps or the budget ended it."""
+    steps: int
+    changed_at: int
+    """The step that last changed a layer's likeliest block."""
+    loss: float | None
+    """Loss of the supernet, nats a token, mean over the last steps on the architecture's part of the data."""
+    expected_ms: float | None = None
+    probabilities: tuple[Row, ...]
+    records: tuple[Record, ...] = ()
+    """Left out of a run's `result.json`."""
+
+    @property
+    def letters(self) -> str:
+        """The likeliest block of each layer, one letter a layer."""
+        return "".join(LETTERS[max(range(len(CHOICES)), key=row.__getitem__)] for row in self.probabilities)
+
+
+class SupernetResult(_Part):
+    """`result/supernet.json` of a run."""
+
+    version: int = 1
+    choices: tuple[Choice, ...] = CHOICES
+    """What the numbers of a row belong to."""
+    settings: SupernetSettings
+    searches: tuple[SearchOutcome, ...]
+
+    @classmethod
+    def parse(cls, value: Mapping[str, Any] | str | bytes) -> SupernetResult:
+        """The result of its JSON form or text; `InvalidInput` names what is wrong with it."""
+        try:
+            return cls.model_validate(json.loads(value) if isinstance(value, str | bytes) else dict(value))
+        except ValidationError as error:
+            raise invalid_input(error, InvalidInput).under("supernet result") from None
+        except ValueError as error:
+            raise InvalidInput(f"the supernet's result is not JSON: {error}", allowed=f"a whole {FILE}") from None
+
+    def summary(self) -> dict[str, Any]:
+        """The same as JSON without the records over time, which are most of it."""
+        return self.model_dump(mode="json", exclude={"searches": {"__all__": {"records"}}})
+
+    def write(self, folder: Path) -> None:
+        """Writes both files into `folder`, each whole or not at all. `Unavailable` on a full disk."""
+        folder.mkdir(parents=True, exist_ok=True)
+        with whole_file(folder / FILE) as file:
+            file.write(self.model_dump_json(indent=1).encode())
+        with whole_file(folder / SUMMARY) as file:
+            file.write(json.dumps(self.summary(), indent=1).encode())

@@ -1,0 +1,275 @@
+"""Text from a trained model: token after token, each drawn from what the model expects after those before it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from edgefront.core.common.errors import Diverged, InvalidInput
+from edgefront.core.data.tokenizers.tokenizers import Tokenizer
+from edgefront.core.nn.embedding import RelativePositions
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.training.evaluation.package import Package
+from edgefront.core.training.evaluation.perplexity import first_token
+from edgefront.core.training.evaluation.translation import beam_search
+
+_PROMPT_SEGMENT = 512
+"""Tokens of a prompt that are read in one pass."""
+_CUT = "\ufffd"
+"""What a tokenizer decodes part of a character as."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How a token is drawn.
+
+    Scores are divided by `temperature` (0: the most likely token is taken); then the `top_k` most likely tokens stay,
+    and of these the fewest that have `top_p` of the probability (Holtzman et al. 2020). Equal seeds draw equally.
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        rules = (
+            ("temperature", math.isfinite(self.temperature) and self.temperature >= 0, "a finite number from 0"),
+            ("top_k", self.top_k is None or self.top_k >= 1, "1 or more"),
+            ("top_p", self.top_p is None or 0 < self.top_p <= 1, "above 0 and at most 1"),
+            ("seed", 0 <= self.seed < 1 << 63, "0 to 2^63 - 1"),
+        )
+        for field, holds, allowed in rules:
+            if not holds:
+                value = getattr(self, field)
+                raise InvalidInput(f"{field} must be {allowed}, not {value}", field=field, value=value, allowed=allowed)
+
+    def draw(self, scores: Tensor, generator: torch.Generator) -> int:
+        """One token; `scores` [vocabulary]. Raises `Diverged` where they are not numbers."""
+        scores = scores.detach().double().cpu()
+        if bool(scores.isnan().any()) or not bool(scores.max().isfinite()):
+            raise Diverged("the model's scores are not numbers: its weights are not finite, or they overflow")
+        if self.temperature == 0:
+            return int(scores.argmax())
+        order = scores.argsort(descending=True, stable=True)[: self.top_k]
+        chances = torch.softmax((scores[order] - scores[order[0]]) / self.temperature, 0)
+        if self.top_p is not None:
+            # Of those before it, so that the token with which the sum reaches top_p stays.
+            chances = chances[chances.cumsum(0) - chances < self.top_p]
+        return int(order[int(torch.multinomial(chances, 1, generator=generator))])
+
+
+def generate(
+    model: LanguageModel,
+    prompt: Sequence[int],
+    tokens: int,
+    sampling: Sampling = Sampling(),
+    *,
+    stop: Collection[int] = (),
+    never: Sequence[int] = (),
+    memory: int | None = None,
+    on_token: Callable[[int], None] | None = None,
+) -> list[int]:
+    """At most `tokens` tokens that continue the prompt, without the token of `stop` that ended them.
+
+    Each costs one pass over one token: keys and values of the past, and the recurrence's cell, are kept.
+
+    Args:
+        never: tokens that are not drawn.
+        memory: tokens of the past that are attended to; None: all of them.
+        on_token: called with each token as it comes; what it raises ends the generation.
+
+    The model is in evaluation mode. Raises `InvalidInput` for a model that cannot continue a text, an empty
+    prompt, a token outside the vocabulary, and where prompt and tokens together exceed the model's positions.
+    """
+    _check(model, prompt, tokens, memory)
+    device = next(model.parameters()).device
+    generator = torch.Generator().manual_seed(sampling.seed)
+    excluded = torch.tensor(list(never), dtype=torch.int64, device=device)
+    found: list[int] = []
+    with torch.inference_mode():
+        state = model.start(1)
+
+        def read(some: Sequence[int]) -> Tensor:
+            nonlocal state
+            scores, after = model.step(torch.tensor([list(some)], device=device), state, "last")
+            state = after if memory is None else after.keep(memory)
+            return scores[0].index_fill(0, excluded, -math.inf) if never else scores[0]
+
+        for start in range(0, len(prompt), _PROMPT_SEGMENT):
+            scores = read(prompt[start : start + _PROMPT_SEGMENT])
+        while len(found) < tokens:
+            token = sampling.draw(scores, generator)
+            if token in stop:
+                break
+            found.append(token)
+            if on_token is not None:
+                on_token(token)
+            if len(found) < tokens:
+                scores = read([token])
+    return found
+
+
+def _check(model: LanguageModel, prompt: Sequence[int], tokens: int, memory: int | None) -> None:
+    architecture = model.architecture
+    if not architecture.causal or architecture.output.kind != "tokens" or architecture.source is not None:
+        raise InvalidInput(
+            "this model cannot continue a text: it "
+            + ("translates" if architecture.source is not None else "is an encoder, or has no output over tokens"),
+            field="model",
+            value=architecture.output.kind,
+            allowed="a causal model with output tokens and without a source",
+        )
+    vocabulary, longest = architecture.embedding.vocab_size, architecture.max_length
+    if not prompt:
+        raise InvalidInput("the prompt is empty", field="prompt", allowed="at least one token")
+    outside = [token for token in prompt if not 0 <= token < vocabulary]
+    if outside:
+        raise InvalidInput(
+            f"the prompt has token {outside[0]}, but the model's vocabulary has {vocabulary} tokens",
+            field="prompt",
+            value=outside[0],
+            allowed=f"0 to {vocabulary - 1}",
+        )
+    for field, value, least in (("tokens", tokens, 1), ("memory", memory, 0)):
+        if value is not None and value < least:
+            raise InvalidInput(
+                f"{field} must be {least} or more, not {value}", field=field, value=value, allowed=f"{least} or more"
+            )
+    # The last token is written and never read, so it needs no position of its own.
+    if longest is not None and len(prompt) + tokens - 1 > longest:
+        room = longest - len(prompt) + 1
+        raise InvalidInput(
+            f"a prompt of {len(prompt)} tokens and {tokens} more are too many for the model's {longest} positions: "
+            + (f"{room} fit after it" if room > 0 else "the prompt alone is too long"),
+            field="tokens" if room > 0 else "prompt",
+            value=tokens if room > 0 else len(prompt),
+            allowed=f"{room} tokens at most, or a shorter prompt" if room > 0 else f"at most {longest} tokens",
+        )
+
+
+class TextStream:
+    """The text of tokens as they come: pieces that, put together, are the text of all of them.
+
+    Tokens may end within a character, which is then held back until it is whole. After a line's end nothing depends on
+    what was before, so that no more than a line is decoded at a time.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, before: Sequence[int] = ()) -> None:
+        self._tokenizer = tokenizer
+        self._ids = list(before)
+        self._returned = len(tokenizer.decode(self._ids).rstrip(_CUT)) if self._ids else 0
+
+    def add(self, token: int) -> str:
+        """The text that is complete now; often a word, sometimes nothing."""
+        self._ids.append(token)
+        text = self._tokenizer.decode(self._ids)
+        whole = text.rstrip(_CUT)  # one for each byte, in some tokenizers
+        new, self._returned = whole[self._returned :], max(self._returned, len(whole))
+        if text.endswith("\n"):
+            # The line's end stays: some tokenizers leave out the space before the first word.
+            self._ids = [token]
+            self._returned = len(self._tokenizer.decode(self._ids))
+        return new
+
+    def rest(self) -> str:
+        """What was held back."""
+        return self._tokenizer.decode(self._ids)[self._returned :] if self._ids else ""
+
+
+@dataclass(frozen=True)
+class Generated:
+    """`text` continues the prompt, without it. `ended`: by the end token, or by the number of tokens."""
+
+    text: str
+    prompt_tokens: int
+    tokens: tuple[int, ...]
+    ended: Literal["end", "length"]
+
+
+def generate_text(
+    package: Package,
+    prompt: str,
+    tokens: int,
+    sampling: Sampling = Sampling(),
+    *,
+    memory: int | None = None,
+    stop_at_end: bool = True,
+    chat: bool = False,
+    special: bool = False,
+    device: torch.device | str = "cpu",
+    on_text: Callable[[str], None] | None = None,
+) -> Generated:
+    """Text that a trained model writes after the prompt; of a translation model the prompt's translation.
+
+    Args:
+        memory: tokens of the past that are attended to. None: as many as its evaluation gave the model, with the
+            distances clamped as there; all of them for models with a bounded number of positions.
+        stop_at_end: end with a token that ends a line (words) or a document (bpe), where the tokenizer has one.
+        chat: the prompt is what a user says, put into the chat template of the model, and the text is the answer.
+        special: the names of special tokens in the prompt mean these tokens, and not their characters.
+        on_text: called with each piece of text as it comes.
+
+    An empty prompt begins a new document. Raises as `generate` does, and `InvalidInput` for a prompt with characters
+    that the tokenizer does not have. A translation is what beam search finds; `sampling` has no part in it.
+    """
+    model = package.model(device)
+    if package.architecture.source is not None:
+        return _translated(package, model, prompt, tokens, on_text)
+    tokenizer, recipe = package.tokenizer, package.recipe
+    if chat:
+        ids = tokenizer.chat(prompt)
+    else:
+        ids = tokenizer.prompt_with_special(prompt) if special else tokenizer.prompt(prompt)
+    if tokenizer.eos is not None and (not ids or (recipe is not None and recipe.task == "sentences")):
+        ids = [tokenizer.eos, *ids]
+    if recipe is not None and package.architecture.max_length is None:
+        if memory is None:
+            memory = max(recipe.evaluation.memory, recipe.segment)
+        if isinstance(model.positions, RelativePositions) and recipe.evaluation.clamp is not None:
+            model.positions.clamp = recipe.evaluation.clamp
+    stream, pieces = TextStream(tokenizer, ids), list[str]()
+
+    def put(text: str) -> None:
+        if text:
+            pieces.append(text)
+            if on_text is not None:
+                on_text(text)
+
+    found = generate(
+        model,
+        ids,
+        tokens,
+        sampling,
+        stop=tokenizer.stops if stop_at_end else (),
+        never=tokenizer.unused(package.architecture.embedding.vocab_size),
+        memory=memory,
+        on_token=lambda token: put(stream.add(token)),
+    )
+    put(stream.rest())
+    return Generated("".join(pieces), len(ids), tuple(found), "length" if len(found) == tokens else "end")
+
+
+def _translated(
+    package: Package, model: LanguageModel, prompt: str, tokens: int, on_text: Callable[[str], None] | None
+) -> Generated:
+    end = package.tokenizer.eos
+    if end is None:
+        raise InvalidInput("this model's tokenizer has no token that ends a translation", field="model")
+    ids = package.source_tokenizer.encode(prompt)
+    source_end = package.source_tokenizer.eos
+    if source_end is not None:
+        ids = [*ids, source_end]
+    device = next(model.parameters()).device
+    begin = first_token(package.tokenizer, "pairs")
+    source = torch.tensor([ids], device=device)
+    best = beam_search(model, source, begin=end if begin is None else begin, end=end, max_length=tokens)[0][0]
+    text = package.tokenizer.decode(best.tokens)
+    if on_text is not None:
+        on_text(text)
+    return Generated(text, len(ids), best.tokens, "end")

@@ -1,0 +1,104 @@
+"""Zero- and few-shot tasks by EleutherAI's lm-evaluation-harness, which this module needs (the extra `eval`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from lm_eval import simple_evaluate
+from lm_eval.api.instance import Instance
+from lm_eval.api.model import LM
+from lm_eval.tasks import TaskManager
+
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.training.evaluation.generate import Sampling
+from edgefront.core.training.evaluation.package import Package
+from edgefront.core.training.evaluation.scoring import TextScorer
+
+_MAX_TOKENS = 256
+"""Default maximum of generated tokens, as in the harness' own models."""
+
+
+class TrainedModel(LM):
+    """Adapter of a trained model's package to the harness' interface `LM`."""
+
+    def __init__(self, package: Package, *, device: torch.device | str = "cpu", rows: int = 16) -> None:
+        super().__init__()
+        self.scorer = TextScorer(package, device=device, rows=rows)
+        self.name = package.architecture.digest[:12]
+
+    @property
+    def tokenizer_name(self) -> str:
+        """The key of the harness's cached requests."""
+        return self.name
+
+    def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
+        """(context, continuation) → log-probability in nats, and whether greedy decoding would write it."""
+        return self.scorer.score([self.scorer.encoded(*request.args) for request in requests])
+
+    def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:
+        """(text,) → log-probability of all of it in nats."""
+        return [self.scorer.whole(request.args[0]) for request in requests]
+
+    def generate_until(self, requests: list[Instance]) -> list[str]:
+        """(context, settings) → what the model writes; greedily unless `do_sample` is set."""
+        return [self._written(*request.args) for request in requests]
+
+    def _written(self, context: str, settings: dict[str, Any]) -> str:
+        until = settings.get("until") or []
+        sampled = settings.get("do_sample", False)
+        sampling = Sampling(
+            temperature=float(settings.get("temperature", 1.0)) if sampled else 0.0,
+            top_k=settings.get("top_k") if sampled else None,
+            top_p=settings.get("top_p") if sampled else None,
+        )
+        until = [until] if isinstance(until, str) else [text for text in until if text]
+        return self.scorer.write(context, int(settings.get("max_gen_toks", _MAX_TOKENS)), until, sampling)
+
+
+def evaluate_tasks(
+    package: Package,
+    tasks: Sequence[str],
+    *,
+    include: Path | None = None,
+    shots: int | None = None,
+    limit: int | None = None,
+    device: torch.device | str = "cpu",
+    rows: int = 16,
+) -> dict[str, dict[str, Any]]:
+    """The harness' results by task: each metric, and its standard error, by name.
+
+    Args:
+        tasks: names that the harness knows (most download their data from the Hugging Face hub), or those of YAML files
+            in `include`, whose data may be local.
+        shots: number of solved examples before each question (few-shot); the task's own number if absent.
+        limit: evaluates only this many questions of each task, from the first.
+
+    Raises `InvalidInput` for an unknown task.
+    """
+    manager = TaskManager(include_path=None if include is None else str(include))
+    unknown = [task for task in tasks if not manager.match_tasks([task])]
+    if unknown or not tasks:
+        raise InvalidInput(
+            f"there is no task {unknown[0]!r}" if unknown else "no task was named",
+            field="tasks",
+            value=unknown[:1],
+            allowed="names that `lm-eval ls tasks` lists, or those of YAML files in the folder that is included",
+        )
+    evaluated = simple_evaluate(
+        TrainedModel(package, device=device, rows=rows),
+        tasks=list(tasks),
+        num_fewshot=shots,
+        limit=limit,
+        task_manager=manager,
+        log_samples=False,
+        bootstrap_iters=1000,
+    )
+    if evaluated is None:
+        raise InvalidInput(f"the harness returned no results for {', '.join(tasks)}", field="tasks", value=list(tasks))
+    return {
+        task: {name.removesuffix(",none"): value for name, value in scores.items() if name != "alias"}
+        for task, scores in evaluated["results"].items()
+    }

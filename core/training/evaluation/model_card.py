@@ -1,0 +1,387 @@
+"""A trained model's README: what it is, what it was trained on, what it scores, and what nobody recorded.
+
+Its head, in YAML, is in the format of the Hugging Face Hub's `modelcard.md`: licence, language, data, task, metrics.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.parameters import count
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.hugging_face import TOKENIZER
+from edgefront.core.common.units import MB
+from edgefront.core.data.sources.data_set import DataSet, data_sets
+from edgefront.core.data.tokenizers.tokenizers import FILE, Tokenizer
+from edgefront.core.training.recipes.papers import recipes
+from edgefront.core.training.recipes.recipe import NOT_LEARNT
+
+Library = Literal["edgefront", "transformers"]
+LICENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,63}")
+MAX_HEAD = 64 << 10
+"""Characters of a README in which its head is looked for."""
+SPLITS = ("valid", "test")
+_METRICS = {
+    "perplexity": ("perplexity", "perplexity"),
+    "word_perplexity": ("word_perplexity", "perplexity per word"),
+    "bpc": ("bits_per_character", "bits per character"),
+    "bleu": ("bleu", "BLEU"),
+}
+"""A score of ours → its type on the Hub, and its name for people."""
+_TASKS = {"text-generation": "Text Generation", "fill-mask": "Fill-Mask", "translation": "Translation"}
+_NO_LICENCE, _OTHER = "unknown", "other"
+# https://huggingface.co/docs/hub/repositories-licenses
+_LICENCES = frozenset(
+    """
+    apache-2.0 mit openrail bigscience-openrail-m creativeml-openrail-m bigscience-bloom-rail-1.0 bigcode-openrail-m
+    afl-3.0 artistic-2.0 bsl-1.0 bsd bsd-2-clause bsd-3-clause bsd-3-clause-clear c-uda cc cc0-1.0 cc-by-2.0 cc-by-2.5
+    cc-by-3.0 cc-by-4.0 cc-by-sa-3.0 cc-by-sa-4.0 cc-by-nc-2.0 cc-by-nc-3.0 cc-by-nc-4.0 cc-by-nd-4.0 cc-by-nc-nd-3.0
+    cc-by-nc-nd-4.0 cc-by-nc-sa-2.0 cc-by-nc-sa-3.0 cc-by-nc-sa-4.0 cdla-sharing-1.0 cdla-permissive-1.0
+    cdla-permissive-2.0 wtfpl ecl-2.0 epl-1.0 epl-2.0 etalab-2.0 eupl-1.1 agpl-3.0 gfdl gpl gpl-2.0 gpl-3.0 lgpl
+    lgpl-2.1 lgpl-3.0 isc lppl-1.3c ms-pl mpl-2.0 odc-by odbl openrail++ osl-3.0 postgresql ofl-1.1 ncsa unlicense zlib
+    pddl lgpl-lr deepfloyd-if-license llama2 gemma unknown
+    """.split()  # noqa: SIM905
+)
+
+
+def front_matter(architecture: Architecture, facts: Mapping[str, Any], name: str, library: Library) -> str:
+    """The YAML between its two lines `---`. `facts`: see `model_card`."""
+    import yaml
+
+    task, data = task_of(architecture), data_of(facts)
+    stated = "-".join(str(facts.get("licence") or _NO_LICENCE).lower().split())
+    licence = {"license": stated} if stated in _LICENCES else {"license": _OTHER, "license_name": stated}
+    fields: dict[str, Any] = {
+        **licence,
+        "library_name": library,
+        "pipeline_tag": task,
+        "tags": ["edgefront", *(["translation"] if task == "translation" else [])],
+    }
+    if data is not None and data.languages:
+        fields["language"] = list(data.languages)
+    if data is not None and data.hub is not None:
+        fields["datasets"] = [data.hub]
+    results = _results(task, facts, data)
+    if results:
+        types = [metric["type"] for result in results for metric in result["metrics"]]
+        fields |= {"metrics": list(dict.fromkeys(types)), "model-index": [{"name": name, "results": results}]}
+    return f"---\n{yaml.safe_dump(fields, sort_keys=False, allow_unicode=True, width=1000)}---\n"
+
+
+def task_of(architecture: Architecture) -> str:
+    """The Hub's name for what the model does."""
+    return "translation" if architecture.source else "text-generation" if architecture.causal else "fill-mask"
+
+
+def data_of(facts: Mapping[str, Any]) -> DataSet | None:
+    """The published data set of the name that is recorded; None for data of the user's own."""
+    return data_sets().get(str(facts.get("dataset")))
+
+
+def check_licence(given: str) -> str:
+    """The name of a licence as a card states it; `InvalidInput` for a sentence."""
+    if LICENCE.fullmatch(given) is None:
+        allowed = "an identifier of SPDX or the Hugging Face Hub, such as apache-2.0"
+        raise InvalidInput(f"licence {given!r} is no identifier: give {allowed}", field="licence", allowed=allowed)
+    return given
+
+
+def licence_in(card: Path) -> str | None:
+    """The licence that the head of a Hugging Face folder's README states; None where there is no such file or head, or
+    it states none.
+    """
+    import yaml
+
+    try:
+        with card.open(encoding="utf-8-sig") as file:
+            head = file.read(MAX_HEAD)
+        _, _, rest = head.partition("---\n")
+        fields = yaml.safe_load(rest.partition("\n---")[0]) if head.startswith("---\n") else None
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+        return None
+    if not isinstance(fields, dict):
+        return None
+    return as_licence(fields.get("license"), fields.get("license_name"))
+
+
+def as_licence(stated: Any, name: Any = None) -> str | None:
+    """The identifier of a licence as cards and GGUF files state it; `name` is that of one that is `other`. Several
+    become one identifier. None where none is stated.
+    """
+    if isinstance(stated, list):
+        stated = "-and-".join(str(entry) for entry in stated)
+    if stated == _OTHER and isinstance(name, str) and name.strip():
+        stated = name
+    if not isinstance(stated, str) or stated in ("", _NO_LICENCE):
+        return None
+    plain = re.sub(r"[^A-Za-z0-9.+_]+", "-", stated).strip("-.+_")[:64]
+    return plain or None
+
+
+def forbids_derivatives(licence: str) -> bool:
+    """Whether its name says so, as those of Creative Commons do: cc-by-nd-4.0, cc-by-nc-nd-4.0."""
+    return "nd" in licence.lower().split("-")
+
+
+def _results(task: str, facts: Mapping[str, Any], data: DataSet | None) -> list[dict[str, Any]]:
+    name = str(facts.get("dataset") or "unnamed data")
+    results = []
+    for split in SPLITS:
+        scores = facts.get(split) or {}
+        metrics = [
+            {"type": kind, "value": scores[ours], "name": label}
+            for ours, (kind, label) in _METRICS.items()
+            if scores.get(ours) is not None
+        ]
+        if metrics:
+            dataset = {
+                "type": name if data is None or data.hub is None else data.hub,
+                "name": name,
+                "split": "validation" if split == "valid" else split,
+            }
+            results.append({"task": {"type": task, "name": _TASKS[task]}, "dataset": dataset, "metrics": metrics})
+    return results
+
+
+_TOKENS = {
+    "bytes": "Its tokens are bytes.",
+    "characters": "Its tokens are characters.",
+    "words": "Its tokens are words between white space; a line's end and unknown words have tokens of their own.",
+    "bpe": "Its tokens are pieces of words (BPE).",
+}
+_CLOSED = " Text outside the vocabulary is refused by edgefront; Hugging Face's tokenizers leave it out."
+_IN_TRANSFORMERS = """\
+```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model, tokenizer = AutoModelForCausalLM.from_pretrained("."), AutoTokenizer.from_pretrained(".")
+tokens = model.generate(**tokenizer("Once upon a time", return_tensors="pt"), max_new_tokens=50)
+print(tokenizer.decode(tokens[0]))
+```
+"""
+
+
+def model_card(
+    architecture: Architecture,
+    facts: Mapping[str, Any],
+    library: Library = "edgefront",
+    tokenizer: Tokenizer | None = None,
+) -> str:
+    """Markdown, for the folder that this library loads. `tokenizer`: the one in the folder. Facts, all optional:
+
+    name, training (its id), dataset, data_digest, level, recipe (a whole one), seed, steps, best_step, tokens, seconds,
+    licence (of the weights: an identifier of SPDX or the Hub); valid and test: loss, tokens, perplexity, bpc,
+    word_perplexity, bleu; measurements: of this model or of the same blocks, each with device, protocol, latency_ms,
+    latency_half_width_ms, peak_bytes and vocab_size.
+    """
+    parameters = count(architecture)
+    length = architecture.max_length or architecture.context_length
+    within = f", for up to {length:,} of them at once" if length else ""
+    name = _plain(facts.get("name") or f"Language model {architecture.digest[:12]}")
+    parts = [
+        front_matter(architecture, facts, str(facts.get("name") or architecture.digest[:12]), library),
+        f"# {name}\n",
+        f"{_blocks(architecture)}; {parameters.decoder:,} parameters in its blocks, {sum(parameters):,} in "
+        f"all, over {architecture.embedding.vocab_size:,} tokens{within}. "
+        f"Architecture `{architecture.digest}`.\n",
+        "## Training\n",
+        _table(("", ""), _training(facts)),
+        "## Evaluation\n",
+        _evaluation(facts),
+        "## Measured on devices\n",
+        _measurements(facts.get("measurements") or (), architecture.embedding.vocab_size, library),
+        "## Tokenizer\n",
+        _tokenizer(architecture, tokenizer),
+        "## Licence\n",
+        _licence(facts, library),
+        "## Use\n",
+        _IN_TRANSFORMERS if library == "transformers" else _use(architecture),
+    ]
+    return "\n".join(parts)
+
+
+def _blocks(architecture: Architecture) -> str:
+    counts = Counter(block.kind for block in architecture.blocks)
+    kinds = ", ".join(f"{count} {kind.replace('_', '-')}" for kind, count in counts.items())
+    encoder = (
+        " that translates" if architecture.source else "" if architecture.causal else " with bidirectional attention"
+    )
+    return f"A model{encoder} of width {architecture.d_model} with {kinds} block{'s' * (len(architecture.blocks) > 1)}"
+
+
+def _training(facts: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    recipe = facts.get("recipe") or {}
+    optimizer = recipe.get("optimizer") or {}
+    rows: tuple[tuple[str, Any], ...] = (
+        ("training", facts.get("training")),
+        ("parent", _named(facts.get("parent"))),
+        ("what was cut of it", (facts.get("cut") or {}).get("sentence")),
+        ("teacher", _named(facts.get("teacher"))),
+        ("learnt from the teacher", _taught(facts.get("teacher") or {})),
+        ("data set", facts.get("dataset")),
+        ("data digest", facts.get("data_digest")),
+        ("kind of tokens", facts.get("level")),
+        ("recipe", recipe.get("name")),
+        ("source of the recipe", recipe.get("source")),
+        ("changed fields of the recipe", _changed(recipe)),
+        ("optimiser", f"{optimizer['name']}, lr {optimizer['lr']:g}" if {"name", "lr"} <= optimizer.keys() else None),
+        ("batch", f"{recipe['rows']} × {recipe['segment']} tokens" if {"rows", "segment"} <= recipe.keys() else None),
+        ("steps", _number(facts.get("steps"))),
+        ("weights of step", _number(facts.get("best_step"))),
+        ("tokens trained on" + " since the cut" * bool(facts.get("parent")), _number(facts.get("tokens"))),
+        ("hours", None if facts.get("seconds") is None else f"{facts['seconds'] / 3600:.2f}"),
+        ("seed", facts.get("seed")),
+    )
+    return [(name, _plain(value)) for name, value in rows if value not in (None, "")] or [("", "nothing was recorded")]
+
+
+def _named(origin: Mapping[str, Any] | None) -> str:
+    """Another model: its name, its training and the digest of its weights."""
+    if not origin:
+        return ""
+    said = [str(origin[name]) for name in ("name", "training") if origin.get(name)]
+    return ", ".join([*said, *([f"weights of SHA-256 {origin['sha256']}"] if origin.get("sha256") else [])])
+
+
+def _taught(teacher: Mapping[str, Any]) -> str:
+    if not {"share", "temperature"} <= teacher.keys():
+        return ""
+    share, temperature = teacher["share"], teacher["temperature"]
+    rest = "" if share == 1 else f", {1 - share:g} of it the text's cross-entropy"
+    return f"KL(teacher || model) at temperature {temperature:g}, {share:g} of the loss{rest}"
+
+
+def _changed(recipe: Mapping[str, Any]) -> str:
+    """The fields of a named recipe that were overridden, by which a model is not the paper's."""
+    published_recipe = recipes().get(recipe.get("name", ""))
+    if published_recipe is None:
+        return ""
+    published, changed = published_recipe.model_dump(mode="json"), list[str]()
+    for name, value in recipe.items():
+        before = published.get(name)
+        if name in NOT_LEARNT or value == before:
+            continue
+        if isinstance(value, Mapping) and isinstance(before, Mapping):
+            changed += [f"{name}.{part}" for part in value if value[part] != before.get(part)]
+        else:
+            changed.append(name)
+    return ", ".join(changed)
+
+
+def _evaluation(facts: Mapping[str, Any]) -> str:
+    scores = [(split, facts[split]) for split in SPLITS if facts.get(split)]
+    if not scores:
+        return "None was recorded.\n"
+    names = {
+        "loss": "loss (nats per token)",
+        "perplexity": "perplexity",
+        "bpc": "bits per character",
+        "word_perplexity": "perplexity per word",
+        "bleu": "BLEU",
+    }
+    present = [name for name in names if any(score.get(name) is not None for _, score in scores)]
+    rows = [
+        (split, *(_number(score.get(name), ".4g") for name in present), _number(score.get("tokens")))
+        for split, score in scores
+    ]
+    return _table(("split", *(names[name] for name in present), "tokens"), rows) + _how(facts)
+
+
+def _how(facts: Mapping[str, Any]) -> str:
+    evaluation = (facts.get("recipe") or {}).get("evaluation")
+    if not evaluation:
+        return ""
+    said = [f"{evaluation['segment']} tokens at a time after {evaluation['memory']} of the past"]
+    if evaluation.get("same_length"):
+        said.append("the same number of keys for every token")
+    if evaluation.get("clamp") is not None:
+        said.append(f"distances clamped at {evaluation['clamp']}")
+    return f"\nRead {', '.join(said)}; {evaluation['rows']} streams in parallel.\n"
+
+
+def _measurements(measured: Iterable[Mapping[str, Any]], vocabulary: int, library: Library) -> str:
+    rows, own, others = [], 0, set[int]()
+    for item in measured:
+        latency, half, peak = item.get("latency_ms"), item.get("latency_half_width_ms"), item.get("peak_bytes")
+        tokens = item.get("vocab_size") or vocabulary
+        own, others = own + (tokens == vocabulary), others | {tokens} - {vocabulary}
+        rows.append(
+            (
+                _plain(item.get("device", "")),
+                _plain(item.get("protocol", "")),
+                "" if latency is None else f"{latency:.3g}" + ("" if half is None else f" ± {half:.2g}"),
+                "" if peak is None else f"{peak / MB:,.1f}",
+                f"{tokens:,}",
+            )
+        )
+    how = "" if library == "transformers" else " `edgefront measure . --record` measures this model and adds it here."
+    if not rows:
+        return f"This architecture's latency and memory are not recorded here.{how}\n"
+    table = _table(("device", "pass", "latency (ms)", "peak memory (MB)", "vocabulary"), rows)
+    said = "".join(
+        f"\nMeasured with a vocabulary of {other:,}; this model has {vocabulary:,}, so embedding and output layer "
+        "differ in size.\n"
+        for other in sorted(others)
+    )
+    if not own:
+        return f"{table}{said}\nThis model itself, with its own vocabulary, was not measured.{how}\n"
+    return f"{table}{said}\nMeasured with untrained weights: neither latency nor memory depends on their values.\n"
+
+
+def _tokenizer(architecture: Architecture, tokenizer: Tokenizer | None) -> str:
+    if tokenizer is None:
+        return "None: this model reads and writes the numbers of tokens.\n"
+    expressed = tokenizer.hugging_face()
+    if not expressed:
+        return f"In edgefront's own form, `{FILE}`: it cannot be expressed as Hugging Face's `{TOKENIZER}`.\n"
+    is_closed = tokenizer.level == "characters" or (tokenizer.level == "bytes" and tokenizer.vocab_size < 256)
+    return (
+        f"`{TOKENIZER}`, in Hugging Face's form (`AutoTokenizer.from_pretrained`). {_TOKENS[tokenizer.level]}"
+        + _CLOSED * is_closed
+        + " That of the text to translate is in `source/`." * (architecture.source is not None)
+        + "\n"
+    )
+
+
+def _licence(facts: Mapping[str, Any], library: Library) -> str:
+    parents = (facts.get("parent") or {}).get("licence")
+    if facts.get("licence"):
+        of = "" if not parents else ", as its parent" if parents == facts["licence"] else f"; its parent: {parents}"
+        return f"{_plain(facts['licence'] + of)}\n"
+    data = data_of(facts)
+    sources = (
+        "Look up the licence of the data named above before you pass the weights on."
+        if data is None or data.licence is None
+        else f"The published data set {data.name} is under {data.licence}: look up what that asks of models."
+    )
+    how = "" if library == "transformers" else " State one with `edgefront model card . --licence NAME`."
+    return f"Not stated. {sources}{how}\n"
+
+
+def _use(architecture: Architecture) -> str:
+    lines = []
+    if architecture.causal:
+        lines.append('edgefront generate . --prompt "Once upon a time"')
+    if architecture.causal and architecture.output.kind == "tokens":
+        lines.append("edgefront evaluate . --data PREPARED --split test")
+    lines.append("edgefront model build . --format onnx --output model.onnx")
+    return "```sh\n" + "\n".join(lines) + "\n```\n"
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def _number(value: Any, form: str = ",") -> str:
+    return "" if value is None else format(value, form)
+
+
+def _plain(value: Any) -> str:
+    """Text in one cell: names come from users."""
+    return " ".join(str(value).split()).replace("|", "\\|").replace("<", "&lt;")

@@ -1,0 +1,179 @@
+"""Scores texts with a trained model (log-likelihoods) and generates text up to a stop sequence, for evaluation tasks.
+
+It works on tokens; `core.training.evaluation.harness` adapts it to lm-evaluation-harness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.data.batches.batch import IGNORED
+from edgefront.core.data.tokenizers.tokenizers import Tokenizer
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.training.evaluation.generate import Sampling, TextStream, generate
+from edgefront.core.training.evaluation.package import Package
+from edgefront.core.training.evaluation.perplexity import evaluating, padded
+from edgefront.core.training.recipes.recipe import Evaluation, reads_on
+
+_POSITIONS = 64  # logits over the whole vocabulary are computed for so many positions at a time
+
+
+Likelihood = tuple[float, bool]
+"""Log-likelihood of a continuation in nats, and whether each of its tokens is the likeliest one."""
+
+
+class TextScorer:
+    """Scores and generates text with a trained model.
+
+    A model that carries memory across segments is evaluated as its recipe says (segment, memory, clamp); one with a
+    bounded number of positions sees the last tokens that fit. `begin` is the token before a text without a context: the
+    tokenizer's BOS, else its EOS, else a line feed, a space or token 0, whichever there is.
+
+    Raises `InvalidInput` for a model that cannot continue a text.
+    """
+
+    def __init__(self, package: Package, *, device: torch.device | str = "cpu", rows: int = 16) -> None:
+        architecture = package.architecture
+        if not architecture.causal or architecture.source is not None or architecture.output.kind != "tokens":
+            raise InvalidInput(
+                "texts are scored by models that predict the next token: causal, and without a source",
+                field="model",
+                value=architecture.output.kind,
+                allowed="a causal model with output tokens",
+            )
+        self.model: LanguageModel = package.model(device)
+        self.tokenizer: Tokenizer = package.tokenizer
+        self.device, self.rows = torch.device(device), rows
+        recipe = package.recipe
+        self.evaluation = Evaluation(segment=512, memory=1 << 20) if recipe is None else recipe.evaluation
+        self.longest = architecture.max_length
+        self.begin = _begin(self.tokenizer)
+
+    def encoded(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
+        """Tokens of both, tokenized as one text; spaces at the end of the context are moved to the continuation."""
+        spaces = len(context) - len(context.rstrip())
+        if spaces and context.strip():
+            context, continuation = context[:-spaces], context[-spaces:] + continuation
+        if not context:
+            return [self.begin], self.tokenizer.encode(continuation)
+        before, whole = self.tokenizer.prompt(context), self.tokenizer.prompt(context + continuation)
+        return before, whole[len(before) :]
+
+    def score(
+        self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], progress: Callable[[int, int], None] | None = None
+    ) -> list[Likelihood]:
+        """Likelihood of each continuation given its context, both as tokens; a context has at least one token."""
+        likelihoods: list[Likelihood] = [(0.0, True)] * len(pairs)
+        order = sorted(range(len(pairs)), key=lambda i: -len(pairs[i][0]) - len(pairs[i][1]))
+        with evaluating(self.model, self.device, "float32", self.evaluation.clamp):
+            for start in range(0, len(order), self.rows):
+                some = order[start : start + self.rows]
+                for i, likelihood in zip(some, self._scored([pairs[i] for i in some]), strict=True):
+                    likelihoods[i] = likelihood
+                if progress is not None:
+                    progress(min(start + self.rows, len(order)), len(order))
+        return likelihoods
+
+    def whole(self, text: str) -> float:
+        """Log-probability of all of a text in nats, every token of it predicted once.
+
+        With a bounded number of positions it is read in windows of that length, the last of which begins earlier so
+        that it has them all.
+        """
+        tokens = self.tokenizer.encode(text)
+        step = self.longest or max(1, len(tokens))
+        pairs = [([self.begin, *tokens[:start]], tokens[start : start + step]) for start in range(0, len(tokens), step)]
+        return sum(nats for nats, _ in self.score(pairs))
+
+    def write(self, context: str, tokens: int, until: Sequence[str], sampling: Sampling) -> str:
+        """Text that continues the context, up to the first of `until`, the end token or the maximum number of
+        tokens.
+        """
+        ids = self.tokenizer.prompt(context) or [self.begin]
+        if self.longest is not None:
+            tokens = min(tokens, self.longest)
+            ids = ids[-max(1, self.longest - tokens + 1) :]
+        memory = self.evaluation.memory if reads_on(self.model.architecture) else None
+        stream, text = TextStream(self.tokenizer, ids), [""]
+
+        def put(token: int) -> None:
+            text[0] += stream.add(token)
+            if any(end in text[0] for end in until):
+                raise _StopReached
+
+        stop, never = self.tokenizer.stops, self.tokenizer.unused(self.model.architecture.embedding.vocab_size)
+        try:
+            with evaluating(self.model, self.device, "float32", self.evaluation.clamp):
+                generate(self.model, ids, tokens, sampling, stop=stop, never=never, memory=memory, on_token=put)
+            text[0] += stream.rest()
+        except _StopReached:
+            pass
+        cuts = [text[0].find(end) for end in until if end in text[0]]
+        return text[0][: min(cuts)] if cuts else text[0]
+
+    def _scored(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[Likelihood]:
+        inputs, targets = [], []
+        for context, continuation in pairs:
+            whole = np.array([*context, *continuation], np.int64)
+            kept = len(whole) if self.longest is None else min(len(whole), self.longest + 1)
+            labels = np.full(kept - 1, IGNORED, np.int64)
+            counted = min(len(continuation), kept - 1)
+            if counted < len(continuation):
+                raise InvalidInput(
+                    f"a continuation of {len(continuation)} tokens is longer than the model's {self.longest} positions",
+                    field="continuation",
+                    value=len(continuation),
+                    allowed=f"at most {self.longest} tokens",
+                )
+            if counted:
+                labels[-counted:] = whole[-counted:]
+            inputs.append(whole[-kept:-1])
+            targets.append(labels)
+        tokens, _ = padded(inputs)
+        padded_labels = np.full(tokens.shape, IGNORED, np.int64)
+        for row, labels in enumerate(targets):
+            padded_labels[row, : len(labels)] = labels
+        hidden = self._hidden(torch.from_numpy(tokens).to(self.device))
+        batch_labels = torch.from_numpy(padded_labels).to(self.device)
+        nats = self.model.token_losses(hidden, batch_labels).double().sum(1).neg().tolist()
+        row, position = (batch_labels != IGNORED).nonzero(as_tuple=True)
+        greedy = torch.ones(len(batch_labels), dtype=torch.bool, device=self.device)
+        for rows, positions in zip(row.split(_POSITIONS), position.split(_POSITIONS), strict=True):
+            logits: Any = self.model.output(hidden[rows, positions], self.model.embedding)
+            greedy[rows[logits.argmax(-1) != batch_labels[rows, positions]]] = False
+        return list(zip(nats, greedy.tolist(), strict=True))
+
+    def _hidden(self, tokens: Tensor) -> Tensor:
+        """[batch, length] → [batch, length, d_model]."""
+        if not reads_on(self.model.architecture):
+            hidden: Tensor = self.model(tokens, "none")
+            return hidden
+        segment, memory = self.evaluation.segment, self.evaluation.memory
+        window = memory + 1 if self.evaluation.same_length else None
+        state, parts = self.model.start(len(tokens), "memory"), []
+        for part in tokens.split(segment, 1):
+            hidden, state = self.model.step(part, state, "none", window=window)
+            state = state.keep(memory)
+            parts.append(hidden)
+        return torch.cat(parts, 1)
+
+
+def _begin(tokenizer: Tokenizer) -> int:
+    for token in (tokenizer.bos, tokenizer.eos):
+        if token is not None:
+            return token
+    for text in ("\n", " "):
+        with suppress(InvalidInput):
+            return tokenizer.encode(text)[0]
+    return 0
+
+
+class _StopReached(Exception):
+    """One of the stop sequences was generated."""

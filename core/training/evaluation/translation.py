@@ -1,0 +1,278 @@
+"""BLEU of translations (Papineni et al. 2002) as sacrebleu computes it (Post 2018), and the translating itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from edgefront.core.common.errors import Diverged, InvalidInput
+from edgefront.core.common.validation import one_of
+from edgefront.core.data.prepared.prepared import Split
+from edgefront.core.data.tokenizers.tokenizers import Tokenizer
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.training.evaluation.perplexity import evaluating, padded
+from edgefront.core.training.recipes.recipe import Precision
+
+# Beam search for models that translate (as in fairseq, Ott et al. 2019; greedy decoding is a beam of 1).  At each step
+# the `beam` best unfinished translations of a sentence are extended by every token; of the 2·beam best results, those
+# among the first `beam` that end are finished, and the best that do not end are continued. A sentence is done with
+# `beam` finished ones. A finished one's score is the sum of its tokens' log-probabilities, its end's included, over its
+# length to the power of `length_penalty`.
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A translation: its tokens without beginning and end, and its score in nats, length-normalised."""
+
+    tokens: tuple[int, ...]
+    score: float
+
+
+def beam_search(
+    model: LanguageModel,
+    source: Tensor,
+    source_mask: Tensor | None = None,
+    *,
+    begin: int,
+    end: int,
+    beam: int = 5,
+    length_penalty: float = 1.0,
+    max_length: int = 200,
+) -> list[list[Hypothesis]]:
+    """For each source the translations that were finished, the best first: at most `beam`, and one at least.
+
+    Args:
+        source: tokens, int64 [batch, source], on the model's device.
+        source_mask: bool [batch, source], False where padded.
+        begin: what stands before a translation's first token (fairseq: the end token).
+        length_penalty: above 1 favours longer ones, below 1 shorter; 0 is the sum alone.
+        max_length: tokens before the end at most: after so many only the end may follow. A model's own number of
+            positions bounds it too.
+
+    The model is in evaluation mode. Raises `InvalidInput` for a model without a source and for numbers that cannot be,
+    `Diverged` for scores that are not numbers.
+    """
+    _check(model, source, begin, end, beam, length_penalty, max_length)
+    longest = model.architecture.max_length
+    search = _Search(beam, length_penalty, max_length if longest is None else min(max_length, longest - 1), end)
+    with torch.no_grad():
+        by_sentence = _searched(model, source, source_mask, begin, search)
+    return [sorted(hypotheses, key=lambda hypothesis: -hypothesis.score) for hypotheses in by_sentence]
+
+
+def _searched(
+    model: LanguageModel, source: Tensor, source_mask: Tensor | None, begin: int, search: _Search
+) -> list[list[Hypothesis]]:
+    """What was finished of each sentence, in the order in which it was."""
+    beam = search.beam
+    batch, device = source.shape[0], source.device
+    finished: list[list[Hypothesis]] = [[] for _ in range(batch)]
+    live = torch.arange(batch, device=device)  # sentences that are not done; each has `beam` rows of what follows
+    state = model.start(batch)
+    scores, state = model.step(
+        source.new_full((batch, 1), begin), state, "last", source=source, source_mask=source_mask
+    )
+    spread = live.repeat_interleave(beam)
+    state, scores = state.take(spread), scores[spread]
+    # At first all hypotheses of a sentence are equal: only the first is extended.
+    totals = torch.full((batch, beam), -math.inf, device=device)
+    totals[:, 0] = 0.0
+    tokens = source.new_empty((batch * beam, 0))
+    while True:
+        ended, rows, chosen, totals = search.step(scores, totals, tokens)
+        for index, hypothesis in ended:
+            sentence = int(live[index])
+            if len(finished[sentence]) < beam:
+                finished[sentence].append(hypothesis)
+        done = [len(finished[i]) >= beam for i in live.tolist()]
+        going = ~torch.tensor(done, device=device) & totals.isfinite().any(1)
+        if tokens.shape[1] >= search.max_length or not bool(going.any()):
+            break
+        kept = going.nonzero().flatten()
+        live, totals = live[kept], totals[kept]
+        picked = rows.view(-1, beam)[kept].flatten()
+        last = chosen.view(-1, beam)[kept].flatten()
+        tokens, state = torch.cat((tokens[picked], last[:, None]), 1), state.take(picked)
+        mask = None if source_mask is None else source_mask[live.repeat_interleave(beam)]
+        scores, state = model.step(last[:, None], state, "last", source_mask=mask)
+    return finished
+
+
+@dataclass(frozen=True)
+class _Search:
+    beam: int
+    length_penalty: float
+    max_length: int
+    end: int
+
+    def step(
+        self, scores: Tensor, totals: Tensor, tokens: Tensor
+    ) -> tuple[list[tuple[int, Hypothesis]], Tensor, Tensor, Tensor]:
+        """The finished hypotheses, by number of sentence; and the rows, tokens and totals of the continued ones, `beam`
+        per sentence.
+
+        `scores` [sentences·beam, vocabulary] are those of the next token, `totals` [sentences, beam] of the tokens so
+        far, `tokens` [sentences·beam, length].
+        """
+        chances = torch.log_softmax(scores.float(), -1)
+        if bool(chances.isnan().any()):
+            raise Diverged("the model's scores are not numbers: its weights are not finite, or they overflow")
+        length, (sentences, beam) = tokens.shape[1], totals.shape
+        if length >= self.max_length:
+            chances[:, : self.end] = chances[:, self.end + 1 :] = -math.inf
+        vocabulary = chances.shape[1]
+        reached = (totals[:, :, None] + chances.view(sentences, beam, vocabulary)).flatten(1)
+        best, places = reached.topk(2 * beam, dim=1)
+        row, token = places // vocabulary, places % vocabulary
+        row = row + beam * torch.arange(sentences, device=row.device)[:, None]
+        ends = token == self.end
+        ended = self._ended(best, row, ends, tokens)
+        # The first `beam` that do not end, in their order: a stable sort of what ends to the back.
+        on = ends.to(torch.int8).sort(dim=1, stable=True).indices[:, :beam]
+        totals = best.masked_fill(ends, -math.inf).gather(1, on)
+        return ended, row.gather(1, on).flatten(), token.gather(1, on).flatten(), totals
+
+    def _ended(self, best: Tensor, row: Tensor, ends: Tensor, tokens: Tensor) -> list[tuple[int, Hypothesis]]:
+        beam, length = self.beam, tokens.shape[1]
+        sentence, place = (ends & best.isfinite())[:, :beam].nonzero(as_tuple=True)
+        totals, sequences = best[sentence, place].tolist(), tokens[row[sentence, place]].tolist()
+        scale = (length + 1) ** self.length_penalty
+        return [
+            (index, Hypothesis(tuple(words), total / scale))
+            for index, words, total in zip(sentence.tolist(), sequences, totals, strict=True)
+        ]
+
+
+def _check(
+    model: LanguageModel,
+    source: Tensor,
+    begin: int,
+    end: int,
+    beam: int,
+    length_penalty: float,
+    max_length: int,
+) -> None:
+    vocabulary = model.architecture.embedding.vocab_size
+    tokens = f"a token from 0 to {vocabulary - 1}"
+    rules = (
+        ("model", model.architecture.source is not None, "without a source", "a model that translates: with a source"),
+        ("source", source.shape[1] > 0, list(source.shape), "tokens [batch, source], one at least"),
+        ("begin", 0 <= begin < vocabulary, begin, tokens),
+        ("end", 0 <= end < vocabulary, end, tokens),
+        ("beam", beam >= 1, beam, "1 or more"),
+        ("length_penalty", math.isfinite(length_penalty), length_penalty, "a finite number"),
+        ("max_length", max_length >= 1, max_length, "1 or more"),
+    )
+    for field, holds, value, allowed in rules:
+        if not holds:
+            raise InvalidInput(f"{field} must be {allowed}, not {value}", field=field, value=value, allowed=allowed)
+
+
+Tokenize = Literal["13a", "intl", "char", "none"]
+"""How sacrebleu splits text into words; "none": at spaces, for text that is tokenised already (IWSLT'14 by custom)."""
+
+
+@dataclass(frozen=True)
+class Bleu:
+    """`score` and the n-gram `precisions` for n = 1 … 4 in per cent; `signature` is sacrebleu's, to be reported with
+    it.
+    """
+
+    score: float
+    precisions: tuple[float, ...]
+    brevity_penalty: float
+    signature: str
+
+
+@dataclass(frozen=True)
+class Translations:
+    """What came out, what should have, and the score of it."""
+
+    bleu: Bleu
+    hypotheses: list[str]
+    references: list[str]
+
+
+def bleu(hypotheses: Sequence[str], references: Sequence[str], *, tokenize: Tokenize = "13a") -> Bleu:
+    """Corpus BLEU with one reference a sentence. Raises `InvalidInput` for unequal numbers of both, and for none."""
+    from sacrebleu.metrics.bleu import BLEU
+
+    one_of("tokenize", tokenize, get_args(Tokenize))
+    if not hypotheses or len(hypotheses) != len(references):
+        raise InvalidInput(
+            f"{len(hypotheses)} translations for {len(references)} references",
+            field="hypotheses",
+            value=len(hypotheses),
+            allowed="one for each reference, and at least one",
+        )
+    # The text is tokenised on purpose, so sacrebleu's warning about it is suppressed.
+    metric = BLEU(tokenize=tokenize, force=tokenize == "none")
+    score = metric.corpus_score(list(hypotheses), [list(references)])
+    return Bleu(score.score, tuple(score.precisions), score.bp, str(metric.get_signature()))
+
+
+def translate(
+    model: LanguageModel,
+    source: Split,
+    target: Split,
+    tokenizer: Tokenizer,
+    *,
+    device: torch.device | str,
+    end: int,
+    begin: int | None = None,
+    precision: Precision = "float32",
+    beam: int = 5,
+    length_penalty: float = 1.0,
+    max_length: int = 200,
+    rows: int = 32,
+    sentences: int | None = None,
+    tokenize: Tokenize = "13a",
+    progress: Callable[[int, int], None] | None = None,
+) -> Translations:
+    """Translates every sentence of `source` and scores the best of each beam against `target`.
+
+    Args:
+        end: ends a sentence on both sides.
+        begin: token that stands before a translation; None: the one that ends a sentence.
+        max_length: tokens of a translation.
+        rows: sentences at a time.
+        sentences: the first so many; None: all.
+        progress: called with the number of finished sentences and the total.
+
+    Raises as `beam_search` and `bleu` do.
+    """
+    count = len(target.starts) - 1 if sentences is None else min(sentences, len(target.starts) - 1)
+    lengths = np.diff(np.asarray(source.starts, np.int64))[:count]
+    order = np.argsort(lengths, kind="stable")  # like lengths together, so that little is padded
+    texts = [""] * count
+    with evaluating(model, torch.device(device), precision):
+        for start in range(0, count, rows):
+            some = order[start : start + rows]
+            tokens, mask = padded([_sentence(source, i) for i in some])
+            searched = beam_search(
+                model,
+                torch.from_numpy(tokens).to(device),
+                torch.from_numpy(mask).to(device),
+                begin=end if begin is None else begin,
+                end=end,
+                beam=beam,
+                length_penalty=length_penalty,
+                max_length=max_length,
+            )
+            for i, hypotheses in zip(some, searched, strict=True):
+                texts[i] = tokenizer.decode(list(hypotheses[0].tokens))
+            if progress is not None:
+                progress(min(start + rows, count), count)
+    references = [tokenizer.decode([int(t) for t in _sentence(target, i) if t != end]) for i in range(count)]
+    return Translations(bleu(texts, references, tokenize=tokenize), texts, references)
+
+
+def _sentence(side: Split, index: int) -> NDArray[Any]:
+    return side.tokens[side.starts[index] : side.starts[index + 1]]

@@ -1,0 +1,319 @@
+"""Fine-tuning of encoders as in BERT (Devlin et al. 2019, §4): a fresh head on the trained body, a few epochs.
+
+What the rows are is a task's matter: `core.training.finetune.tasks` and `.answers`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from torch import Tensor
+
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.errors import Diverged, InvalidInput
+from edgefront.core.common.validation import invalid_input
+from edgefront.core.data.tokenizers.tokenizers import Tokenizer
+from edgefront.core.model_files.parameters import parameters
+from edgefront.core.model_files.random_values import values
+from edgefront.core.nn.dropout import Dropout
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.nn.weights import load
+from edgefront.core.training.evaluation.perplexity import autocast, evaluating, padded
+from edgefront.core.training.optimizers import learning_rate, make_optimizer, set_learning_rate
+from edgefront.core.training.recipes.recipe import Optimizer, Precision, Schedule
+from edgefront.core.training.step import seed_device
+
+Scores = NDArray[np.float32]
+Progress = Callable[[int, int, float], None]
+"""Called with the steps done, the steps in all and the loss of the last one."""
+
+
+class FineTuning(BaseModel):
+    """Settings; the defaults are the paper's middle ones (Devlin et al. 2019, Appendix A.3)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    epochs: Annotated[int, Field(ge=1, le=1000)] = 3
+    rows: Annotated[int, Field(ge=1, le=1 << 16)] = 32
+    lr: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 3e-5
+    warmup: Annotated[float, Field(ge=0, le=1)] = 0.1
+    """Share of the steps."""
+    weight_decay: Annotated[float, Field(ge=0, le=1)] = 0.01
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    max_length: Annotated[int, Field(ge=8, le=1 << 20)] = 128
+    """Tokens of a row at most, those that separate its parts included; a model's positions bound it too."""
+    seed: Annotated[int, Field(ge=0, lt=1 << 32)] = 0
+    precision: Literal["float32", "bfloat16"] = "float32"
+
+    @classmethod
+    def parse(cls, value: Mapping[str, Any]) -> FineTuning:
+        """Raises `InvalidInput` that names the field."""
+        try:
+            return cls.model_validate(dict(value))
+        except ValidationError as error:
+            raise invalid_input(error, InvalidInput, model=cls).under("finetuning") from None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One input: its tokens, the kind of segment of each, and what is to be found (a class, a number, two places)."""
+
+    tokens: Sequence[int]
+    segments: Sequence[int]
+    target: Any = None
+
+
+@dataclass(frozen=True)
+class Specials:
+    """The tokens that stand before, between and after the parts of a row."""
+
+    cls: int
+    sep: int
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer) -> Specials:
+        """Raises `InvalidInput` where the tokenizer lacks them."""
+        tokens = {name: tokenizer.special.get(f"<{name}>") for name in ("cls", "sep")}
+        missing = [f"<{name}>" for name, token in tokens.items() if token is None]
+        if missing:
+            raise InvalidInput(
+                f"the model's tokenizer has no {' and no '.join(missing)}: its level is {tokenizer.level}",
+                field="tokenizer",
+                value=tokenizer.level,
+                allowed="a bpe or WordPiece tokenizer with them, as for masked training",
+            )
+        return cls(**{name: int(token) for name, token in tokens.items() if token is not None})
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """Scores in per cent by name; what was predicted, of classes and numbers by row, of answers by the question's id;
+    each step's loss; the tuned model.
+    """
+
+    scores: dict[str, float]
+    predictions: Any
+    losses: list[float]
+    model: LanguageModel = field(repr=False)
+
+
+def with_head(
+    model: LanguageModel, kind: Literal["classes", "spans"], classes: int | None = None, seed: int = 0
+) -> LanguageModel:
+    """A new model with the body of this one and an untrained head by `seed`; a pooler that it has goes along.
+
+    Raises `InvalidInput` for a model that is no encoder.
+    """
+    old = model.architecture
+    if old.causal:
+        raise InvalidInput(
+            "fine-tuning is for encoders: each token of this model sees only those before it",
+            field="model",
+            value="causal",
+            allowed="causal false, as BERT",
+        )
+    output: dict[str, Any] = {"kind": kind} | ({} if classes is None else {"classes": classes})
+    architecture = Architecture.parse({**old.canonical, "output": output})
+    given = dict(model.named_parameters())
+    new = {}
+    for spec in parameters(architecture):
+        tensor = given.get(spec.name)
+        kept = tensor is not None and tuple(tensor.shape) == spec.shape and not spec.name.startswith("output.classes")
+        new[spec.name] = (
+            tensor.detach().clone() if tensor is not None and kept else torch.from_numpy(values(spec, seed))
+        )
+    device = next(model.parameters()).device
+    made = load(LanguageModel(architecture), new)
+    made.to(device)
+    return made
+
+
+def fine_tune(
+    model: LanguageModel,
+    rows: Sequence[Row],
+    settings: FineTuning,
+    *,
+    device: torch.device | str = "cpu",
+    progress: Progress | None = None,
+) -> list[float]:
+    """Trains the whole model on rows with targets; returns each step's loss, and leaves the model in evaluation mode.
+
+    AdamW, a linear warm-up and decay to 0, gradients of norm 1 at most. A target that is a float is regressed on by the
+    mean squared error, others are classified. The same seed gives the same model. Raises `Diverged` for a loss that is
+    not a number.
+    """
+    if not rows:
+        raise InvalidInput("there is nothing to train on", field="rows", value=0, allowed="at least one row")
+    device = torch.device(device)
+    steps = settings.epochs * math.ceil(len(rows) / settings.rows)
+    rate = Optimizer(name="adamw", lr=settings.lr, eps=1e-6, weight_decay=settings.weight_decay)
+    warmup = math.ceil(round(settings.warmup * steps, 6))  # 0.1 · 30 is above 3 in floats
+    schedule = Schedule(decay="power", warmup=warmup, power=1.0)
+    p = settings.dropout
+    # BERT drops nothing inside its feed-forward blocks, and nothing before SQuAD's head.
+    output = 0.0 if model.architecture.output.kind == "spans" else p
+    before, model.dropout = model.dropout, Dropout(embedding=p, hidden=p, inner=0.0, attention=p, output=output)
+    optimizer = make_optimizer(model, rate)
+    losses: list[float] = []
+    model.to(device).train()
+    try:
+        for epoch in range(settings.epochs):
+            order = np.random.default_rng([settings.seed, epoch]).permutation(len(rows))
+            for start in range(0, len(rows), settings.rows):
+                some = [rows[i] for i in order[start : start + settings.rows]]
+                seed_device(device, settings.seed * 1_000_003 + len(losses))
+                set_learning_rate(optimizer, learning_rate(schedule, settings.lr, len(losses), steps))
+                optimizer.zero_grad(set_to_none=True)
+                with autocast(device, settings.precision):
+                    loss = _loss(model, some, device)
+                loss.backward()
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                optimizer.step()
+                losses.append(float(loss.detach()))
+                if not math.isfinite(losses[-1]):
+                    raise Diverged(f"the loss is {losses[-1]} at step {len(losses)}: take a lower learning rate")
+                if progress is not None:
+                    progress(len(losses), steps, losses[-1])
+    finally:
+        model.dropout = before
+        model.eval()
+    return losses
+
+
+def scores_of(
+    model: LanguageModel,
+    rows: Sequence[Row],
+    *,
+    device: torch.device | str = "cpu",
+    batch: int = 32,
+    precision: Precision = "float32",
+) -> list[Scores]:
+    """The head's scores of each row, float32: [classes], or [length, 2] for spans. Rows of similar length share a
+    batch.
+    """
+    by_row: list[Any] = [None] * len(rows)
+    order = np.argsort([len(row.tokens) for row in rows], kind="stable")
+    with evaluating(model, torch.device(device), precision):
+        for start in range(0, len(rows), batch):
+            some = order[start : start + batch]
+            tokens, mask, segments = _inputs(model, [rows[i] for i in some], torch.device(device))
+            scores = model(tokens, segments=segments, mask=mask).float().cpu().numpy()
+            if not np.isfinite(scores).all():
+                raise Diverged("the model's scores are not numbers: its weights are not finite, or they overflow")
+            for i, row_scores in zip(some, scores, strict=True):
+                by_row[i] = row_scores[: len(rows[i].tokens)] if row_scores.ndim == 2 else row_scores
+    return by_row
+
+
+def _loss(model: LanguageModel, rows: Sequence[Row], device: torch.device) -> Tensor:
+    tokens, mask, segments = _inputs(model, rows, device)
+    if isinstance(rows[0].target, float):
+        targets = torch.tensor([row.target for row in rows], device=device)
+        return torch.nn.functional.mse_loss(model(tokens, segments=segments, mask=mask)[:, 0].float(), targets)
+    hidden = model(tokens, "none", segments=segments, mask=mask)
+    return model.token_losses(hidden, torch.tensor([row.target for row in rows], device=device)).mean()
+
+
+def _inputs(model: LanguageModel, rows: Sequence[Row], device: torch.device) -> tuple[Tensor, Tensor, Tensor | None]:
+    tokens, mask = padded([np.asarray(row.tokens) for row in rows])
+    segments = None
+    if model.architecture.embedding.segments:
+        segments = torch.from_numpy(padded([np.asarray(row.segments) for row in rows])[0]).to(device)
+    return torch.from_numpy(tokens).to(device), torch.from_numpy(mask).to(device), segments
+
+
+Numbers = NDArray[np.float64]
+
+
+def accuracy(predicted: NDArray[Any], actual: NDArray[Any]) -> float:
+    """Share of rows that are right."""
+    return 100 * float(np.mean(predicted == actual))
+
+
+def f1(predicted: NDArray[Any], actual: NDArray[Any]) -> float:
+    """F1 of class 1 where there are two (GLUE's MRPC and QQP), else the mean over all classes that occur."""
+    classes = np.union1d(predicted, actual)
+    chosen = [1] if classes.max(initial=0) <= 1 else classes.tolist()
+    right = [int(((predicted == label) & (actual == label)).sum()) for label in chosen]
+    there = [int((predicted == label).sum() + (actual == label).sum()) for label in chosen]
+    return 100 * float(np.mean([2 * n / total if n else 0.0 for n, total in zip(right, there, strict=True)]))
+
+
+def matthews(predictions: NDArray[Any], labels: NDArray[Any]) -> float:
+    """Matthews' correlation (CoLA), for any number of classes (Gorodkin 2004, eq. 8); 0 where either is constant."""
+    classes = np.union1d(predictions, labels)
+    predicted, actual = (
+        np.array([(rows == cls).sum() for cls in classes], np.float64) for rows in (predictions, labels)
+    )
+    n = float(len(labels))
+    covariance = n * float((predictions == labels).sum()) - float(predicted @ actual)
+    spread = (n * n - float(predicted @ predicted)) * (n * n - float(actual @ actual))
+    return 100 * covariance / spread**0.5 if spread > 0 else 0.0
+
+
+def pearson(predicted: Numbers, actual: Numbers) -> float:
+    """Linear correlation (STS-B); 0 where either is constant."""
+    x, y = predicted - predicted.mean(), actual - actual.mean()
+    spread = float(np.sqrt((x @ x) * (y @ y)))
+    return 100 * float(x @ y) / spread if spread > 0 else 0.0
+
+
+def spearman(predicted: Numbers, actual: Numbers) -> float:
+    """Correlation of ranks, ties sharing their mean rank."""
+    from scipy.stats import rankdata  # here: it takes a second to load, and only this task needs it
+
+    return pearson(rankdata(predicted), rankdata(actual))
+
+
+OF_CLASSES: dict[str, Callable[[NDArray[Any], NDArray[Any]], float]] = {
+    "accuracy": accuracy,
+    "f1": f1,
+    "matthews": matthews,
+}
+OF_NUMBERS: dict[str, Callable[[Numbers, Numbers], float]] = {"pearson": pearson, "spearman": spearman}
+
+# Answers ------------------------------------------------------------------------------------------------------------
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_PUNCTUATION = frozenset(string.punctuation)
+
+
+def normalised_answer(text: str) -> str:
+    """As SQuAD's official script compares answers: small letters, no punctuation, no articles, single spaces."""
+    text = "".join(character for character in text.lower() if character not in _PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", text).split())
+
+
+def exact_match(prediction: str, answers: Sequence[str]) -> float:
+    """1 if it is one of the answers, else 0. Without answers (SQuAD 2.0) nothing is the answer."""
+    return float(any(normalised_answer(prediction) == normalised_answer(answer) for answer in answers or [""]))
+
+
+def answer_f1(prediction: str, answers: Sequence[str]) -> float:
+    """The best overlap of words with any of the answers (Rajpurkar et al. 2016, §6.1), from 0 to 1."""
+    words, found = normalised_answer(prediction).split(), [0.0]
+    for right in (normalised_answer(answer).split() for answer in answers or [""]):
+        common = (Counter(words) & Counter(right)).total()
+        found.append(2 * common / (len(words) + len(right)) if words and right else float(words == right))
+    return max(found)
+
+
+def squad_scores(predictions: Sequence[str], answers: Sequence[Sequence[str]]) -> dict[str, float]:
+    """Means over all questions. Raises `InvalidInput` where there are none."""
+    if not predictions:
+        raise InvalidInput("there are no questions to score", field="questions", allowed="at least one")
+    pairs = list(zip(predictions, answers, strict=True))
+    return {
+        "exact_match": 100 * float(np.mean([exact_match(*pair) for pair in pairs])),
+        "f1": 100 * float(np.mean([answer_f1(*pair) for pair in pairs])),
+    }

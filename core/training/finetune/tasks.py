@@ -1,0 +1,365 @@
+"""Tasks of GLUE's form on local files: a table of sentences, or pairs of them, with a class or a number each.
+
+Questions on texts, in files of SQuAD's form (Rajpurkar et al. 2016, 2018): where does the answer stand?
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.data.tokenizers.tokenizers import Tokenizer
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.training.finetune.finetune import (
+    OF_CLASSES,
+    OF_NUMBERS,
+    FineTuning,
+    Progress,
+    Row,
+    Scores,
+    Specials,
+    Tuned,
+    fine_tune,
+    scores_of,
+    squad_scores,
+    with_head,
+)
+
+_TEXTS = (("sentence1", "sentence2"), ("question1", "question2"), ("question", "sentence"), ("premise", "hypothesis"))
+_LABELS = ("label", "gold_label", "is_duplicate", "score", "Quality")
+_SINGLE = ("sentence", "text")
+
+
+@dataclass(frozen=True)
+class Examples:
+    """A table's rows. `labels` are numbers where all of them are and one is no whole number, else words."""
+
+    first: list[str]
+    second: list[str] | None
+    labels: list[str] | list[float]
+
+    @property
+    def is_regression(self) -> bool:
+        return isinstance(self.labels[0], float)
+
+    @property
+    def kind(self) -> str:
+        """Kind of its targets and texts, in words."""
+        return (
+            f"{'numbers' if self.is_regression else 'classes'} of {'single texts' if self.second is None else 'pairs'}"
+        )
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+
+def read_table(path: Path, *, text: str | None = None, pair: str | None = None, label: str | None = None) -> Examples:
+    """A file of tab-separated values with a header, quotes being characters like others, as GLUE's are.
+
+    Args:
+        text, pair, label: names of columns; what GLUE calls them where none is given.
+
+    Raises `InvalidInput` for a file without such columns, and names the line that has fewer fields or no label.
+    """
+    try:
+        lines = path.read_bytes().decode().split("\n")
+    except UnicodeDecodeError as error:
+        raise _wrong(path, f"is not UTF-8 at byte {error.start}") from None
+    head = lines[0].removeprefix("\ufeff").rstrip("\r").split("\t")
+    if text is None:
+        text, pair = _guessed(path, head, pair)
+    label = label or next((name for name in _LABELS if name in head), "label")
+    columns = [name for name in (text, pair, label) if name is not None]
+    missing = [name for name in columns if name not in head]
+    if missing:
+        raise _wrong(path, f"has no column {', '.join(missing)}; it has {', '.join(head)}")
+    places = [head.index(name) for name in columns]
+    rows: list[list[str]] = []
+    for number, line in enumerate(lines[1:], 2):
+        fields = line.rstrip("\r").split("\t")
+        if not line.strip():
+            continue
+        if len(fields) <= max(places) or not fields[places[-1]]:
+            raise _wrong(path, f"line {number} has {len(fields)} of {len(head)} fields, or no label")
+        rows.append([fields[place] for place in places])
+    if not rows:
+        raise _wrong(path, "has no rows")
+    labels = [row[-1] for row in rows]
+    numbers = _numbers(labels)
+    return Examples([row[0] for row in rows], [row[1] for row in rows] if pair else None, numbers or labels)
+
+
+def classify(
+    model: LanguageModel,
+    tokenizer: Tokenizer,
+    train: Examples,
+    test: Examples,
+    settings: FineTuning,
+    *,
+    device: torch.device | str = "cpu",
+    progress: Progress | None = None,
+) -> Tuned:
+    """Fine-tunes the encoder on `train`, and scores it on `test`: classes by accuracy, F1 and Matthews' correlation,
+    numbers by Pearson's and Spearman's.
+
+    Raises `InvalidInput` for a class that `train` does not have, and as `with_head`, `Specials.of` and `fine_tune` do.
+    """
+    if train.is_regression != test.is_regression or (train.second is None) != (test.second is None):
+        raise InvalidInput(
+            f"training has {train.kind}, and the test {test.kind}",
+            field="test",
+            allowed="the same columns in both",
+        )
+    classes = () if train.is_regression else tuple(sorted({str(label) for label in train.labels}))
+    numbers = {name: number for number, name in enumerate(classes)}
+    unknown = sorted({str(label) for label in test.labels} - set(classes)) if classes else []
+    if unknown:
+        raise InvalidInput(
+            f"the test rows have class {unknown[0]!r}, which no row of training has",
+            field="test",
+            value=unknown[0],
+            allowed=", ".join(classes),
+        )
+    tuned = with_head(model, "classes", len(classes) or 1, settings.seed)
+    longest = min(settings.max_length, tuned.architecture.max_length or settings.max_length)
+    train_rows, test_rows = (_rows(tuned, tokenizer, table, numbers, longest) for table in (train, test))
+    losses = fine_tune(tuned, train_rows, settings, device=device, progress=progress)
+    scores = np.stack(scores_of(tuned, test_rows, device=device, batch=settings.rows, precision=settings.precision))
+    if not classes:
+        predicted, actual = scores[:, 0].astype(np.float64), np.array(test.labels, np.float64)
+        metrics = {name: metric(predicted, actual) for name, metric in OF_NUMBERS.items()}
+        return Tuned(metrics, predicted.tolist(), losses, tuned)
+    best, right = scores.argmax(1), np.array([row.target for row in test_rows])
+    metrics = {name: metric(best, right) for name, metric in OF_CLASSES.items()}
+    return Tuned(metrics, [classes[i] for i in best], losses, tuned)
+
+
+def _rows(
+    model: LanguageModel, tokenizer: Tokenizer, examples: Examples, numbers: dict[str, int], longest: int
+) -> list[Row]:
+    specials, kinds = Specials.of(tokenizer), model.architecture.embedding.segments
+    firsts = [ids.tolist() for ids in tokenizer.encode_many(examples.first)]
+    seconds: Sequence[list[int] | None] = [None] * len(firsts)
+    if examples.second is not None:
+        seconds = [ids.tolist() for ids in tokenizer.encode_many(examples.second)]
+    made = []
+    for first, second, label in zip(firsts, seconds, examples.labels, strict=True):
+        target = label if isinstance(label, float) else numbers[str(label)]
+        if second is None:
+            tokens = [specials.cls, *first[: longest - 2], specials.sep]
+            made.append(Row(tokens, [0] * len(tokens), target))
+            continue
+        own, other = list(first), list(second)
+        while len(own) + len(other) > longest - 3:  # tokens are taken off the longer one (BERT's `_truncate_seq_pair`)
+            (own if len(own) > len(other) else other).pop()
+        tokens = [specials.cls, *own, specials.sep, *other, specials.sep]
+        segments = [0] * (len(own) + 2) + [1 if kinds > 1 else 0] * (len(other) + 1)
+        made.append(Row(tokens, segments, target))
+    return made
+
+
+def _guessed(path: Path, head: list[str], pair: str | None) -> tuple[str, str | None]:
+    for first, other in _TEXTS:
+        if first in head and other in head:
+            return first, other
+    single = next((name for name in _SINGLE if name in head), None)
+    if single is None:
+        raise _wrong(path, f"has no column with a known name for the text; it has {', '.join(head)}: name one of them")
+    return single, pair
+
+
+def _numbers(labels: Sequence[str]) -> list[float] | None:
+    try:
+        numbers = [float(label) for label in labels]
+    except ValueError:
+        return None
+    whole = all(label.lstrip("+-").isdigit() for label in labels)
+    return None if whole or not np.isfinite(numbers).all() else numbers
+
+
+def _wrong(path: Path, what: str) -> InvalidInput:
+    return InvalidInput(
+        f"{path} {what}", field="table", value=str(path), allowed="tab-separated values in UTF-8, with a header"
+    )
+
+
+_WORD = re.compile(r"\S+")
+_BEST = 20  # starts, and ends, that are looked at in each window
+_QUESTION = 64  # tokens of a question at most
+_STRIDE = 128  # tokens from one window to the next, where a window holds as many
+_LONGEST = 30  # words of an answer at most
+
+
+@dataclass(frozen=True)
+class Question:
+    """`answers` are texts and the characters at which they begin; none where the text does not answer it."""
+
+    id: str
+    text: str
+    context: str
+    answers: tuple[tuple[str, int], ...]
+
+
+def read_questions(path: Path) -> list[Question]:
+    """A file of SQuAD 1.1 or 2.0. Raises `InvalidInput` that says where it is not in that format."""
+    try:
+        data = json.loads(path.read_bytes())["data"]
+        questions = [
+            Question(
+                str(entry["id"]),
+                str(entry["question"]),
+                str(paragraph["context"]),
+                tuple((str(answer["text"]), int(answer["answer_start"])) for answer in entry.get("answers", ())),
+            )
+            for article in data
+            for paragraph in article["paragraphs"]
+            for entry in paragraph["qas"]
+        ]
+    except (ValueError, KeyError, TypeError) as error:
+        raise _not_squad(path, f"{type(error).__name__}: {error}") from None
+    for question in questions:
+        for text, start in question.answers:
+            if not text or question.context[start : start + len(text)] != text:
+                raise _not_squad(path, f"the answer {text!r} of question {question.id} is not at character {start}")
+    if not questions:
+        raise _not_squad(path, "it has no questions")
+    return questions
+
+
+def answer_questions(
+    model: LanguageModel,
+    tokenizer: Tokenizer,
+    train: Sequence[Question],
+    test: Sequence[Question],
+    settings: FineTuning,
+    *,
+    device: torch.device | str = "cpu",
+    progress: Progress | None = None,
+) -> Tuned:
+    """Fine-tunes the encoder to find first and last word of each answer, and scores it on `test`.
+
+    A text that is too long is read in windows, each beginning 128 tokens after the one before; a window without
+    the answer is to point at its first token, as is a question without one. Answers are whole words between spaces.
+    """
+    tuned = with_head(model, "spans", seed=settings.seed)
+    longest = min(settings.max_length, tuned.architecture.max_length or settings.max_length)
+    room = longest - min(_QUESTION, longest // 2) - 3
+    stride = _STRIDE if room >= _STRIDE else max(1, room // 2)
+    layout = _Layout(tokenizer, longest, stride, tuned.architecture.embedding.segments > 1)
+    windows = [window for question in train for window in layout.windows(question)]
+    losses = fine_tune(tuned, [window.row for window in windows], settings, device=device, progress=progress)
+    asked = [layout.windows(question) for question in test]
+    flat = scores_of(
+        tuned,
+        [window.row for some in asked for window in some],
+        device=device,
+        batch=settings.rows,
+        precision=settings.precision,
+    )
+    predictions, at = {}, 0
+    for question, some in zip(test, asked, strict=True):
+        predictions[question.id] = _best(
+            question, some, flat[at : at + len(some)], any(not other.answers for other in train)
+        )
+        at += len(some)
+    scores = squad_scores(
+        [predictions[question.id] for question in test], [[text for text, _ in question.answers] for question in test]
+    )
+    return Tuned(scores, predictions, losses, tuned)
+
+
+@dataclass(frozen=True)
+class _Window:
+    """A row, and for each of its places the number of the context's word that stands there; -1 for no word."""
+
+    row: Row
+    word_at: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Layout:
+    tokenizer: Tokenizer
+    longest: int
+    stride: int
+    has_segments: bool
+
+    def windows(self, question: Question) -> list[_Window]:
+        """[cls] question [sep] part of the context [sep], until the context is at its end."""
+        specials = Specials.of(self.tokenizer)
+        asked = self.tokenizer.encode(question.text)[: min(_QUESTION, self.longest // 2)]
+        spans = word_spans(question.context)
+        pieces = self.tokenizer.encode_many(
+            [(" " if index else "") + question.context[low:high] for index, (low, high) in enumerate(spans)]
+        )
+        tokens = [int(token) for piece in pieces for token in piece]
+        words = [index for index, piece in enumerate(pieces) for _ in piece]
+        head = [specials.cls, *asked, specials.sep]
+        room = self.longest - len(head) - 1
+        answer = _answer_tokens(question, spans, words)
+        made = []
+        for start in range(0, max(1, len(tokens)), self.stride):
+            part = tokens[start : start + room]
+            stop, target = start + len(part), (0, 0)
+            if answer is not None and start <= answer[0] and answer[1] < stop:
+                target = (len(head) + answer[0] - start, len(head) + answer[1] - start)
+            segments = [0] * len(head) + [int(self.has_segments)] * (len(part) + 1)
+            word_at = (*[-1] * len(head), *words[start:stop], -1)
+            made.append(_Window(Row([*head, *part, specials.sep], segments, target), word_at))
+            if stop >= len(tokens):
+                break
+        return made
+
+
+def word_spans(text: str) -> list[tuple[int, int]]:
+    """First character of each word between white space, and the one after its last."""
+    return [match.span() for match in _WORD.finditer(text)]
+
+
+def _answer_tokens(
+    question: Question, spans: Sequence[tuple[int, int]], words: Sequence[int]
+) -> tuple[int, int] | None:
+    """The context's tokens with which the first answer begins and ends; `words` has each token's word."""
+    if not question.answers:
+        return None
+    text, start = question.answers[0]
+    touched = [i for i, (low, high) in enumerate(spans) if low < start + len(text) and high > start]
+    places = [place for place, word in enumerate(words) if touched and touched[0] <= word <= touched[-1]]
+    return (places[0], places[-1]) if places else None
+
+
+def _best(question: Question, windows: Sequence[_Window], scores: Sequence[Scores], may_be_none: bool) -> str:
+    """The text between the best first and last word of all windows; "" where nothing scores above the first token."""
+    spans, best, answer = word_spans(question.context), -np.inf, ""
+    nothing = min(float(window_scores[0].sum()) for window_scores in scores)
+    for window, window_scores in zip(windows, scores, strict=True):
+        places = [place for place, word in enumerate(window.word_at) if word >= 0]
+        if not places:
+            continue
+        starts, ends = (np.array(places)[np.argsort(-window_scores[places, k], kind="stable")[:_BEST]] for k in (0, 1))
+        for start, end in product(starts, ends):
+            first, last = window.word_at[start], window.word_at[end]
+            if (
+                start <= end
+                and last - first < _LONGEST
+                and (score := float(window_scores[start, 0] + window_scores[end, 1])) > best
+            ):
+                best, answer = score, question.context[spans[first][0] : spans[last][1]]
+    return "" if may_be_none and nothing > best else answer
+
+
+def _not_squad(path: Path, what: str) -> InvalidInput:
+    return InvalidInput(
+        f"{path} is not in SQuAD's format: {what}",
+        field="questions",
+        value=str(path),
+        allowed='{"data": [{"paragraphs": [{"context", "qas": [{"id", "question", "answers": [{"text", '
+        '"answer_start"}]}]}]}]}',
+    )

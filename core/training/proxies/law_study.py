@@ -1,0 +1,269 @@
+"""Judges quality laws on tables of trained models: what they predict, and how far it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.quality.covariance import LengthScales
+from edgefront.core.quality.features import rounded_features
+from edgefront.core.quality.predictor import Origin, PerplexityPredictor, Prediction
+from edgefront.core.quality.scaling_law import OwnTrainings, ScalingLaw, own_trainings
+from edgefront.core.quality.shipped import family, laws_for_table, own_data_law
+from edgefront.core.quality.table_fit import cross_validated, fit_table, folds
+from edgefront.core.training.proxies.study import slices_of
+from edgefront.core.training.proxies.table import Quality, Row, number_in
+from edgefront.core.training.proxies.trained import Trained, described, identity
+from edgefront.core.training.proxies.trained import log_perplexity as log_of
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One law on the models of a table that it is asked about. Shares are of these; None where quality is no
+    perplexity.
+    """
+
+    law: str
+    data: str
+    models: int
+    learnt_from: int
+    """Models that are in the law's own table: each is predicted without it (leave-one-out)."""
+    extrapolated: int
+    """Models beyond the ranges of the law."""
+    held: float | None
+    """Share of the 95 % intervals that hold the perplexity."""
+    ratio: float | None
+    """Median of trained by predicted perplexity: other data, other tokens and other budgets shift all models."""
+    held_after_shift: float | None
+    """Share of the intervals that hold it after that ratio is taken out."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How predictions of models that were left out agree with what they reached."""
+
+    models: int
+    spearman: float | None
+    """Spearman's ρ over all models; None of too few."""
+    best_half: float | None
+    best_30: float | None
+    best_tenth: float | None
+    """Spearman's ρ over the best tenth by perplexity."""
+    error: float
+    """Root mean square, in ln perplexity: about the relative error."""
+    held: float
+    """Share of the 95 % intervals that hold."""
+    ratio: float
+    """Median of reached by predicted perplexity."""
+    held_after_shift: float
+    """Share of the intervals that hold after that ratio is taken out."""
+
+
+def agreement(log_perplexity: NDArray[np.float64], prediction: Prediction) -> Agreement:
+    """Compares one prediction for each model with the perplexity that it reached."""
+    apart = log_perplexity - prediction.log_perplexity
+    held, ratio, held_after_shift = _held(apart, prediction.half_width)
+    rho = {part.percent: part.spearman for part in slices_of(-log_perplexity, -prediction.log_perplexity)}
+    return Agreement(
+        models=len(apart),
+        spearman=rho[100],
+        best_half=rho[50],
+        best_30=rho[30],
+        best_tenth=rho[10],
+        error=float(np.sqrt(np.mean(apart**2))),
+        held=held,
+        ratio=ratio,
+        held_after_shift=held_after_shift,
+    )
+
+
+def judge(
+    rows: Sequence[Row], quality: Quality, law: PerplexityPredictor | None = None, train_tokens: float | None = None
+) -> tuple[dict[str, float], tuple[Judged, ...]]:
+    """Digest → minus predicted ln perplexity of each model that a law is about, and how each law did.
+
+    `law` judges all models of its kind of families; without it each model has, of the laws of its family, the one that
+    extrapolates least over the table; one that knows the training budget is asked about `train_tokens`. Rows without an
+    architecture or a quality are left out, and repeats of others.
+    """
+    models = list(
+        {
+            identity(architecture, row, quality): (architecture, number)
+            for place, row in enumerate(rows, 1)
+            if (number := number_in(row, quality.column)) is not None
+            and (architecture := described(place, row)) is not None
+            and family(architecture) is not None
+        }.values()
+    )
+    architectures = [architecture for architecture, _ in models]
+    logs = [log_of(quality.column, number) for _, number in models]
+    truth = np.array([np.nan if log is None else log for log in logs])
+    chosen = laws_for_table(architectures) if law is None else [law] * len(models)
+    scores: dict[str, float] = {}
+    judged = []
+    for name, asked_law in {each.origin.name: each for each in chosen if each is not None}.items():
+        mine = np.array([each is not None and each.origin.name == name for each in chosen])
+        part = [architecture for architecture, is_mine in zip(architectures, mine, strict=True) if is_mine]
+        budget = train_tokens if asked_law.token_range is not None else None
+        values, result = _judged(asked_law if budget is None else asked_law.at_tokens(budget), part, truth[mine])
+        scores |= values
+        judged.append(result)
+    return scores, tuple(judged)
+
+
+def _judged(
+    law: PerplexityPredictor, architectures: Sequence[Architecture], truth: NDArray[np.float64]
+) -> tuple[dict[str, float], Judged]:
+    prediction, is_of_table = law.out_of_sample(Shapes.of(architectures), truth)
+    apart = truth - prediction.log_perplexity
+    held = _held(apart, prediction.half_width) if np.isfinite(apart).all() else (None, None, None)
+    return (
+        {
+            architecture.digest: -value
+            for architecture, value in zip(architectures, prediction.log_perplexity.tolist(), strict=True)
+        },
+        Judged(
+            law=law.origin.name,
+            data=law.origin.data,
+            models=len(architectures),
+            learnt_from=int(is_of_table.sum()),
+            extrapolated=int(prediction.extrapolated.sum()),
+            held=held[0],
+            ratio=held[1],
+            held_after_shift=held[2],
+        ),
+    )
+
+
+def _held(apart: Floats, half_width: Floats) -> tuple[float, float, float]:
+    """Share of the intervals that hold, the median ratio, and the share that holds after it is taken out."""
+    shift = float(np.median(apart))
+    shares = (float(np.mean(np.abs(apart - moved) <= half_width)) for moved in (0.0, shift))
+    return next(shares), float(np.exp(shift)), next(shares)
+
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Fitted:
+    law: PerplexityPredictor
+    folds: Agreement | None
+    """Cross-validation, in which no fold knows a model that it predicts; None of one model."""
+    notes: tuple[str, ...]
+
+
+def fit(models: Trained, origin: Origin, prior: PerplexityPredictor | None = None) -> Fitted:
+    """The law of these models.
+
+    Where the table states tokens, or the `prior` is of several tables, that law (by default the one about the family's
+    own data) learns from the models, from one training on. Else a process of the table's own is fitted to at least
+    five models, around the `prior` if one is given. `InvalidInput` where tokens differ and no law of several budgets is
+    about such models.
+    """
+    budgets = models.log_tokens is not None and len(np.unique(models.log_tokens)) > 1
+    if prior is None and models.log_tokens is not None:
+        shared = own_data_law(origin.family)
+        prior = shared if shared is not None and shared.study.budgets else None
+    if prior is not None and not isinstance(prior, ScalingLaw):
+        raise InvalidInput(
+            f"prior: {prior.origin.name} is of the cuts of one model, and predicts no others",
+            field="prior",
+            value=prior.origin.name,
+            allowed="a scaling law, as own-data-gpt2 or llama-dolma-cooled",
+        )
+    if prior is not None and not isinstance(prior.study.prior, LengthScales):
+        return _refined(models, origin, prior, budgets)
+    family = origin.family or "several families, or of one that no table has"
+    if budgets:
+        named = f"prior: {prior.origin.name} knows" if prior else f"tokens: the models are {family}, whose laws know"
+        raise InvalidInput(
+            f"{named} one budget, and the table's models were trained on different numbers of tokens",
+            field="prior" if prior else "tokens",
+            allowed="models that were trained on equally many tokens, or decoders that own-data-llama is about",
+        )
+    notes = []
+    if models.log_tokens is not None:
+        notes.append("all models were trained on equally many tokens: the law knows that budget alone")
+    law = fit_table(models.shapes, models.log_perplexity, origin, prior)
+    shapes, reached = models.once
+    if prior is not None and (seen := _seen(models, prior)):
+        notes.append(
+            f"{prior.origin.name} was learnt from {seen} of these architectures: of others predictions are worse than "
+            "the folds'"
+        )
+    return Fitted(law, agreement(reached, cross_validated(shapes, reached, prior)), tuple(notes))
+
+
+def _seen(models: Trained, law: ScalingLaw) -> int:
+    """Number of the models whose features the law has learnt from."""
+    learnt = set(map(tuple, law.study.inputs.tolist()))
+    rows = zip(models.architectures, rounded_features(models.shapes).tolist(), strict=True)
+    return len({architecture.digest for architecture, row in rows if tuple(row) in learnt})
+
+
+def _refined(models: Trained, origin: Origin, prior: ScalingLaw, budgets: bool) -> Fitted:
+    name = prior.origin.name
+    if prior.own is not None:
+        raise InvalidInput(
+            f"prior: {name} was refined by trainings already; give them and the new ones in one table",
+            field="prior",
+            value=name,
+            allowed="a law without trainings of one's own",
+        )
+    if prior.study.budgets and models.log_tokens is None:
+        raise InvalidInput(
+            f"prior: {name} knows the training budget, which the table does not state",
+            field="prior",
+            value=name,
+            allowed="a table with a column tokens",
+        )
+    if budgets and not prior.study.budgets:
+        raise InvalidInput(
+            f"prior: {name} knows one budget, and the table's models were trained on different numbers of tokens",
+            field="prior",
+            value=name,
+            allowed="models that were trained on equally many tokens, or a law that knows the training budget",
+        )
+    models = models.take(models.first)
+    if not prior.study.budgets:
+        models = replace(models, log_tokens=np.full(len(models.first), prior.log_train_tokens))
+    assert models.log_tokens is not None
+    law = prior.refined(_own(models, prior), origin)
+    law = replace(law, log_train_tokens=float(models.log_tokens.max()))
+    predicted = _cross_validated(models, prior)
+    if predicted is None:
+        return Fitted(law, None, ("one model alone: how well the law predicts others is unknown",))
+    return Fitted(law, agreement(models.log_perplexity, predicted), ())
+
+
+def _own(models: Trained, law: ScalingLaw) -> OwnTrainings:
+    assert models.log_tokens is not None
+    names = [architecture.digest for architecture in models.architectures]
+    return own_trainings(law, models.shapes, models.log_tokens, models.log_perplexity, names)
+
+
+def _cross_validated(models: Trained, prior: ScalingLaw) -> Prediction | None:
+    """Each row predicted by a law that knows no model of its features; None where there is one model alone."""
+    assert models.log_tokens is not None
+    inputs = rounded_features(models.shapes)
+    masks = folds(inputs)
+    if len(masks) < 2:
+        return None
+    logs, widths, beyond = np.empty(len(inputs)), np.empty(len(inputs)), np.empty(len(inputs))
+    for left in masks:
+        mine = {tuple(row) for row in inputs[left].tolist()}
+        seen = np.array([tuple(row) in mine for row in prior.study.inputs.tolist()])
+        without = replace(prior, study=prior.study.without(seen)) if seen.any() else prior
+        others = models.take(np.flatnonzero(~left))
+        law = without.refined(_own(others, prior), prior.origin)
+        predicted = law.at(models.shapes.take(left), models.log_tokens[left])
+        logs[left], widths[left] = predicted.log_perplexity, predicted.half_width
+        beyond[left] = predicted.beyond
+    return Prediction(logs, widths, beyond)

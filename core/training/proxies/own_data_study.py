@@ -1,0 +1,166 @@
+"""How well a law about data that no table has foretells the models of a table: alone, and after some of its trainings.
+
+Judged as a user meets it: of his own data he knows nothing, or the perplexities of a few trained models.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgefront.core.common.gaussian_process import evenly_spaced
+from edgefront.core.common.statistics import Z_95
+from edgefront.core.quality.features import features
+from edgefront.core.quality.scaling_law import ScalingLaw, own_trainings
+from edgefront.core.quality.shipped import family, own_data_law
+from edgefront.core.training.proxies.study import MIN_PAIRS
+from edgefront.core.training.proxies.table import Quality, Row, number_in
+from edgefront.core.training.proxies.trained import Trained, described, log_perplexity, trained_models
+
+Floats = NDArray[np.float64]
+
+TRAININGS = (1, 3, 5, 10)
+"""Models that are taken as known."""
+DRAWS = 4
+"""Samples of known models over which the shares are averaged."""
+MAX_MODELS = 100
+"""Models that are judged at most; those of a larger table are drawn at random with a fixed seed."""
+MAX_BUDGETS = 3
+"""Points of learning curves that are judged at most, spread over the numbers of tokens that most models share."""
+
+
+@dataclass(frozen=True)
+class After:
+    """Shares of the 95 % intervals that hold for the other models, after some of the table were taken as known."""
+
+    trainings: int
+    held: float
+    """Share for the perplexity of one model."""
+    held_ratios: float | None
+    """Share for the ratio of two models' perplexities after equal tokens."""
+    half_width: float
+    """Median, in ln perplexity."""
+    half_width_ratios: float | None
+
+
+@dataclass(frozen=True)
+class OwnDataStudy:
+    law: str
+    models: int
+    left_out: int
+    """Rows that were in the tables of the law: it was learnt anew without them."""
+    held: float
+    """Share of the 95 % intervals of one model's perplexity that hold, after one shift of all."""
+    held_ratios: float | None
+    """Share of the pairs after equal tokens, without any training of the table."""
+    half_width_ratios: float | None
+    after: tuple[After, ...]
+
+
+def own_data_study(rows: Sequence[Row], quality: Quality) -> OwnDataStudy | None:
+    """Studies the family that most models are of; None where no law is about them, or quality is no perplexity."""
+    if log_perplexity(quality.column, 1.0) is None:
+        return None
+    usable = [row for row in rows if number_in(row, quality.column) is not None]
+    families = [_family(number, row) for number, row in enumerate(usable, 1)]
+    named = Counter(name for name in families if own_data_law(name) is not None)
+    if not named:
+        return None
+    chosen = named.most_common(1)[0][0]
+    law = own_data_law(chosen)
+    assert law is not None
+    models = trained_models([row for row, name in zip(usable, families, strict=True) if name == chosen], quality)
+    models = models.take(models.first)
+    if models.log_tokens is None or not law.study.budgets:
+        models = replace(models, log_tokens=np.full(len(models.first), law.log_train_tokens))
+    law, left_out = _without(law, models)
+    models = _thinned(models, law.token_range)
+    model = _model_of(models)
+    count = int(model.max()) + 1
+    if count < MIN_PAIRS:
+        return None
+    held, held_ratios, _, half_width_ratios = _judged(law, models, shifted=True)
+    after = tuple(_after(law, models, model, trainings) for trainings in TRAININGS if trainings + MIN_PAIRS <= count)
+    return OwnDataStudy(law.origin.name, count, left_out, held, held_ratios, half_width_ratios, after)
+
+
+def _family(number: int, row: Row) -> str:
+    architecture = described(number, row)
+    return "" if architecture is None else family(architecture) or ""
+
+
+def _model_of(models: Trained) -> NDArray[np.int64]:
+    """(n,) index of each row's architecture."""
+    digests = [architecture.digest for architecture in models.architectures]
+    return np.unique(np.array(digests), return_inverse=True)[1].reshape(-1).astype(np.int64)
+
+
+def _thinned(models: Trained, token_range: tuple[float, float] | None) -> Trained:
+    """Keeps at most `MAX_MODELS` models and `MAX_BUDGETS` numbers of tokens, if possible such as the law knows."""
+    if models.log_tokens is not None:
+        low, high = token_range or (0.0, np.inf)
+        in_range = (np.exp(models.log_tokens) >= low) & (np.exp(models.log_tokens) <= high)
+        counted = Counter(models.log_tokens[in_range | ~in_range.any()].tolist())
+        shared = sorted(tokens for tokens, count in counted.items() if count >= max(counted.values()) / 2)
+        places = evenly_spaced(len(shared), MAX_BUDGETS)
+        models = models.take(np.flatnonzero(np.isin(models.log_tokens, [shared[place] for place in places])))
+    model = _model_of(models)
+    if model.max() < MAX_MODELS:
+        return models
+    drawn = np.random.Generator(np.random.PCG64(0)).permutation(model.max() + 1)[:MAX_MODELS]
+    return models.take(np.flatnonzero(np.isin(model, drawn)))
+
+
+def _without(law: ScalingLaw, models: Trained) -> tuple[ScalingLaw, int]:
+    """The law of the tables without rows that these are, and how many were among them."""
+    study = law.study
+    given = {tuple(row) for row in np.column_stack([features(models.shapes), models.log_perplexity]).round(6).tolist()}
+    rows = np.column_stack([study.inputs, study.log_perplexity]).round(6).tolist()
+    seen = np.array([tuple(row) in given for row in rows], dtype=np.bool_)
+    return (replace(law, study=study.without(seen)), int(seen.sum())) if seen.any() else (law, 0)
+
+
+def _after(law: ScalingLaw, models: Trained, model: NDArray[np.int64], count: int) -> After:
+    """Means over samples of `count` models that are known."""
+    draws = []
+    for seed in range(DRAWS):
+        drawn = np.random.Generator(np.random.PCG64(seed)).permutation(model.max() + 1)[:count]
+        is_known = np.isin(model, drawn)
+        own = models.take(np.flatnonzero(is_known))
+        assert own.log_tokens is not None
+        names = [architecture.digest for architecture in own.architectures]
+        trainings = own_trainings(law, own.shapes, own.log_tokens, own.log_perplexity, names)
+        refined = law.refined(trainings, law.origin)
+        draws.append(_judged(refined, models.take(np.flatnonzero(~is_known)), shifted=False))
+    columns = ([value for value in column if value is not None] for column in zip(*draws, strict=True))
+    means = (float(np.mean(column)) if column else None for column in columns)
+    return After(count, *means)  # type: ignore[arg-type]
+
+
+def _judged(law: ScalingLaw, models: Trained, *, shifted: bool) -> tuple[float, float | None, float, float | None]:
+    """The fields of `After` but the first: of each model, and of all pairs after equal tokens.
+
+    With `shifted`, models are judged after the shift that fits all of them best.
+    """
+    assert models.log_tokens is not None
+    mean, covariance = law.together(models.shapes, models.log_tokens)
+    apart, variance = models.log_perplexity - mean, np.diag(covariance)
+    first, second = np.triu_indices(len(apart), 1)
+    equal = models.log_tokens[first] == models.log_tokens[second]
+    first, second = first[equal], second[equal]
+    of_pairs = Z_95 * np.sqrt(np.maximum(variance[first] + variance[second] - 2 * covariance[first, second], 0.0))
+    pairs_held = np.abs(apart[first] - apart[second]) <= of_pairs
+    if shifted:
+        apart = apart - apart.mean()
+        variance = np.maximum(variance - 2 * covariance.mean(1) + covariance.mean(), 0.0)
+    half_width = Z_95 * np.sqrt(variance)
+    return (
+        float(np.mean(np.abs(apart) <= half_width)),
+        float(np.mean(pairs_held)) if len(first) else None,
+        float(np.median(half_width)),
+        float(np.median(of_pairs)) if len(first) else None,
+    )

@@ -1,0 +1,357 @@
+"""How well proxies rank models that were trained: LTS's study (arXiv 2203.02094, §4.2, Appendices C and J) on a table.
+
+Correlations are those of a proxy, turned so that higher is better, with quality, likewise: 1 is the same order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.statistics import Z_95
+from edgefront.core.training.proxies.registry import Proxy, ProxySettings
+from edgefront.core.training.proxies.table import (
+    Quality,
+    Row,
+    architecture_of,
+    columns_of,
+    missing_fields,
+    number_in,
+    value_of,
+)
+from edgefront.core.training.proxies.trained import described, identity
+
+Floats = NDArray[np.float64]
+
+MIN_PAIRS = 3
+"""Fewer things have no meaningful correlation: two are always in perfect order, one way or the other."""
+MIN_FOR_INTERVAL = 10
+"""Fewer pairs give no interval: its variance is an approximation for many."""
+
+
+def ranks(values: ArrayLike) -> Floats:
+    """Rank of each value among those of its row (the last axis), from 1; equal ones share the mean of their places."""
+    from scipy.stats import rankdata  # here: it takes a second to load, and a service that starts needs none of it
+
+    ranked: Floats = rankdata(np.asarray(values, dtype=np.float64), axis=-1)
+    return ranked
+
+
+def spearman(first: ArrayLike, second: ArrayLike) -> float:
+    """Pearson's correlation of the ranks; NaN below three values and where either side is constant."""
+    a, b = ranks(first), ranks(second)
+    if len(a) < MIN_PAIRS:
+        return float("nan")
+    a, b = a - a.mean(), b - b.mean()
+    norm = math.sqrt(float(a @ a) * float(b @ b))
+    return float(a @ b) / norm if norm > 0 else float("nan")
+
+
+def kendall(first: ArrayLike, second: ArrayLike) -> float:
+    """Kendall's τ-b: agreeing less disagreeing pairs, with ties taken out; NaN as in `spearman`."""
+    from scipy.stats import kendalltau
+
+    a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
+    return float(kendalltau(a, b, method="asymptotic").statistic) if len(a) >= MIN_PAIRS else float("nan")
+
+
+def best(values: ArrayLike, share: float) -> NDArray[np.intp]:
+    """Indices of the best (highest) `share` of the values, the best first; equal ones in their order."""
+    array = np.asarray(values, dtype=np.float64)
+    # A product such as 0.29 · 100 lies a little below the whole number that is meant.
+    count = int(share * len(array) + 1e-9)
+    return np.argsort(-array, kind="stable")[:count]
+
+
+def common_ratio(truth: ArrayLike, proxy: ArrayLike, share: float) -> float:
+    """Share of the best `share` by the truth that is among as many best by the proxy (LTS, arXiv 2203.02094, §4.1)."""
+    true, chosen = best(truth, share), best(proxy, share)
+    return len(np.intersect1d(true, chosen)) / len(true) if len(true) else float("nan")
+
+
+def interval(first: ArrayLike, second: ArrayLike) -> tuple[float, float] | None:
+    """95 % interval of Spearman's ρ by Fisher's z with the variance of Bonett and Wright (2000, Psychometrika 65), or
+    None where ρ is undefined or of fewer than `MIN_FOR_INTERVAL` pairs.
+
+    A perfect order, whose z is infinite, counts as one in which one neighbouring pair is swapped.
+    """
+    rho, number = spearman(first, second), len(np.asarray(first))
+    if number < MIN_FOR_INTERVAL or math.isnan(rho):
+        return None
+    nearest = 1 - 12 / (number * (number**2 - 1))
+    z = math.atanh(max(-nearest, min(nearest, rho)))
+    half_width = Z_95 * math.sqrt((1 + rho**2 / 2) / (number - 3))
+    return min(rho, math.tanh(z - half_width)), max(rho, math.tanh(z + half_width))
+
+
+SHARES = (100, 50, 30, 10)
+"""Percent of the best models by quality, as in LTS's figures."""
+
+Score = Callable[[Architecture, Proxy], float]
+
+
+@dataclass(frozen=True)
+class Slice:
+    """The best `percent` of the models by quality. A number is None where so few models do not tell it."""
+
+    percent: int
+    models: int
+    spearman: float | None
+    low: float | None
+    high: float | None
+    """95 % interval of Spearman's ρ; None below `MIN_FOR_INTERVAL` models."""
+    kendall: float | None
+    common_ratio: float | None
+    """Share of these models that are also among as many best by the proxy; 1 for all models."""
+
+
+@dataclass(frozen=True)
+class ProxyStudy:
+    proxy: str
+    from_column: bool
+    """Its values stood in the table; else they were computed."""
+    flops: float | None
+    """Mean FLOPs of one score; None where the table does not say what the models are."""
+    models: int
+    slices: tuple[Slice, ...]
+    d_avg: float | None
+    """Mean relative distance in quality from its frontier to the true one; None without latencies."""
+
+
+@dataclass(frozen=True)
+class Study:
+    quality: str
+    higher_is_better: bool
+    models: int
+    trainings: int
+    """Trainings of these models; the figures of one that was trained several times are the means over them."""
+    left_out: int
+    """Rows without a number in the column of quality."""
+    first_left_out: int | None
+    """The first of them, from 1."""
+    repeated: int
+    """Rows that give the model and the quality of an earlier one again: such a training counts once."""
+    proxies: tuple[ProxyStudy, ...]
+
+
+def study(
+    rows: Sequence[Row],
+    quality: Quality,
+    proxies: Sequence[Proxy],
+    score: Score,
+    settings: ProxySettings,
+    *,
+    latency: str | None = None,
+) -> Study:
+    """Ranks the table's models by each proxy, and compares with their quality.
+
+    A proxy's values are the table's where it has them, and else come from `score`. `latency` names a column: with it
+    the frontiers are compared too. Models that a proxy cannot score count for the others only. A model is one point,
+    however often it was trained: seeds do not make a correlation more certain.
+
+    Raises `InvalidInput` if there are fewer than three models with a quality, all are alike or equally good, or a proxy
+    has no value for as many; it names a row (from 1) where one is at fault.
+    """
+    numbered = list(enumerate(rows, 1))
+    with_quality = [(number, row) for number, row in numbered if number_in(row, quality.column) is not None]
+    first = next((number for number, row in numbered if number_in(row, quality.column) is None), None)
+    if len(with_quality) < MIN_PAIRS:
+        fault = "" if first is None else f"; row {first}: {quality.column} is {rows[first - 1].get(quality.column)!r}"
+        raise InvalidInput(
+            f"{len(with_quality)} rows have a number in {quality.column}: a ranking needs at least {MIN_PAIRS}{fault}",
+            field="table" if first is None else f"rows.{first}.{quality.column}",
+            value=len(with_quality),
+            allowed=f"at least {MIN_PAIRS} trained models",
+        )
+    _check_differ(with_quality, quality)
+    trainings: dict[str, dict[float | None, tuple[int, Row]]] = {}
+    for number, row in with_quality:
+        model, value = identity(described(number, row), row, quality)
+        trainings.setdefault(model, {}).setdefault(value, (number, row))
+    if len(trainings) < MIN_PAIRS:
+        raise InvalidInput(
+            f"{len(with_quality)} rows are of {len(trainings)} different models: a ranking needs at least {MIN_PAIRS}",
+            field="table",
+            value=len(trainings),
+            allowed=f"at least {MIN_PAIRS} different models",
+        )
+    columns = [quality.column, *([] if latency is None else [latency])]
+    columns += [column for proxy in proxies for column in columns_of(proxy.name)]
+    models = [_mean(list(of_one.values()), columns) for of_one in trainings.values()]
+    different = sum(len(of_one) for of_one in trainings.values())
+    return Study(
+        quality=quality.column,
+        higher_is_better=quality.higher_is_better,
+        models=len(models),
+        trainings=different,
+        left_out=len(rows) - len(with_quality),
+        first_left_out=first,
+        repeated=len(with_quality) - different,
+        proxies=tuple(_of_one(models, quality, proxy, score, settings, latency) for proxy in proxies),
+    )
+
+
+def slices_of(truth: ArrayLike, values: ArrayLike) -> tuple[Slice, ...]:
+    """How two columns agree, in both of which higher is better: over all models, and over the best by the truth."""
+    true, proxy = np.asarray(truth, dtype=np.float64), np.asarray(values, dtype=np.float64)
+    return tuple(_slice(true, proxy, percent) for percent in SHARES)
+
+
+def d_avg(quality: ArrayLike, latency: ArrayLike, proxy: ArrayLike, *, higher_is_better: bool = False) -> float:
+    """(1/N) Σ |p_i − p_gt,i| / p_gt,i over the N points of the proxy's frontier (LTS, Appendix C, eq. 2).
+
+    p_i is the quality of a model that nothing else beats in both proxy (higher is better) and latency; p_gt,i that of
+    the true frontier's point with the nearest latency. The true frontier is the lower convex hull of quality against
+    latency.
+    """
+    p, t = np.asarray(quality, dtype=np.float64), np.asarray(latency, dtype=np.float64)
+    gain = p if higher_is_better else -p
+    mine = _frontier(np.asarray(proxy, dtype=np.float64), t)
+    true = _upper_hull(gain, t, _frontier(gain, t))
+    nearest = true[np.abs(t[mine][:, None] - t[true][None, :]).argmin(1)]
+    return float(np.mean(np.abs(p[mine] - p[nearest]) / np.abs(p[nearest])))
+
+
+def _mean(trainings: Sequence[tuple[int, Row]], columns: Sequence[str]) -> tuple[int, Row]:
+    """The first row of one model, with the means of the numbers that its trainings have in these columns."""
+    number, first = trainings[0]
+    numbers = {column: [number_in(row, column) for _, row in trainings] for column in columns}
+    present = {column: [value for value in values if value is not None] for column, values in numbers.items()}
+    return number, {**first, **{column: float(np.mean(values)) for column, values in present.items() if values}}
+
+
+def _check_differ(numbered: Sequence[tuple[int, Row]], quality: Quality) -> None:
+    (first, row), (second, _) = numbered[:2]
+    if len({number_in(row, quality.column) for _, row in numbered}) == 1:
+        raise InvalidInput(
+            f"row {second} has the {quality.column} of row {first}, {row[quality.column]:g}, as do all {len(numbered)} "
+            "rows: there is nothing to rank",
+            field=f"rows.{second}.{quality.column}",
+            value=row[quality.column],
+            allowed="models that came out differently",
+        )
+    digests = {
+        None if architecture is None else architecture.digest
+        for architecture in (described(*each) for each in numbered)
+    }
+    if len(digests) == 1 and None not in digests:
+        raise InvalidInput(
+            f"row {second} describes the model of row {first}, as do all {len(numbered)} rows: nothing to rank",
+            field=f"rows.{second}.architecture",
+            allowed="different models",
+        )
+
+
+def _of_one(
+    numbered: Sequence[tuple[int, Row]],
+    quality: Quality,
+    proxy: Proxy,
+    score: Score,
+    settings: ProxySettings,
+    latency: str | None,
+) -> ProxyStudy:
+    values, costs, from_column = [], [], True
+    used: list[Row] = []
+    lacking: list[str] = []
+    reason = ""
+    for number, row in numbered:
+        value, architecture = value_of(row, proxy.name), architecture_of(row)
+        if architecture is not None:
+            costs.append(proxy.cost(architecture, settings))
+        if value is None and architecture is not None:
+            from_column = False
+            try:
+                value = score(architecture, proxy)
+            except InvalidInput as error:
+                reason = error.detail
+        elif value is None:
+            lacking.append(f"row {number}: {', '.join(missing_fields(row))} is missing")
+        if value is not None:
+            values.append(proxy.oriented(value))
+            used.append(row)
+    if len(used) < MIN_PAIRS:
+        because = reason or f"the rows have neither an architecture nor a column {proxy.name} ({lacking[0]})"
+        raise InvalidInput(
+            f"{proxy.name} has a value for {len(used)} of {len(numbered)} models: {because}",
+            field="proxy",
+            value=proxy.name,
+            allowed=f"a table with an architecture or a column {proxy.name} in each row",
+        )
+    truth = [quality.oriented(number_in(row, quality.column) or 0.0) for row in used]
+    return ProxyStudy(
+        proxy=proxy.name,
+        from_column=from_column,
+        flops=float(np.mean(costs)) if costs else None,
+        models=len(used),
+        slices=slices_of(truth, values),
+        d_avg=_distance(used, quality, values, latency),
+    )
+
+
+def _distance(rows: Sequence[Row], quality: Quality, values: Sequence[float], latency: str | None) -> float | None:
+    if latency is None:
+        return None
+    kept = [
+        (number_in(row, quality.column), number_in(row, latency), value)
+        for row, value in zip(rows, values, strict=True)
+        if number_in(row, latency) is not None
+    ]
+    if not kept:
+        raise InvalidInput(
+            f"no row has a number in {latency}", field="latency", value=latency, allowed="a column of latencies"
+        )
+    columns = np.array(kept, dtype=np.float64)
+    return d_avg(columns[:, 0], columns[:, 1], columns[:, 2], higher_is_better=quality.higher_is_better)
+
+
+def _slice(truth: NDArray[np.float64], proxy: NDArray[np.float64], percent: int) -> Slice:
+    chosen = best(truth, percent / 100)
+    a, b = truth[chosen], proxy[chosen]
+    bounds = interval(a, b)
+    return Slice(
+        percent=percent,
+        models=len(chosen),
+        spearman=_finite(spearman(a, b)),
+        low=bounds[0] if bounds else None,
+        high=bounds[1] if bounds else None,
+        kendall=_finite(kendall(a, b)),
+        common_ratio=_finite(common_ratio(truth, proxy, percent / 100)),
+    )
+
+
+def _finite(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _frontier(gain: NDArray[np.float64], latency: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Indices of those that none beats in both, by rising latency; of equal ones the first."""
+    order = np.lexsort((-gain, latency))
+    kept, highest = [], -np.inf
+    for index in order:
+        if gain[index] > highest:
+            kept.append(index)
+            highest = gain[index]
+    return np.array(kept, dtype=np.intp)
+
+
+def _upper_hull(
+    gain: NDArray[np.float64], latency: NDArray[np.float64], frontier: NDArray[np.intp]
+) -> NDArray[np.intp]:
+    """Those of a frontier (by rising latency) that lie on the convex hull of the set below it."""
+    kept: list[Any] = []
+    for index in frontier:
+        while len(kept) > 1:
+            a, b = kept[-2:]
+            rise = (gain[b] - gain[a]) * (latency[index] - latency[a])
+            if rise >= (gain[index] - gain[a]) * (latency[b] - latency[a]):
+                break
+            kept.pop()  # b lies under the line from a to this one
+        kept.append(index)
+    return np.array(kept, dtype=np.intp)

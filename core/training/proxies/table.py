@@ -1,0 +1,369 @@
+"""Tables of trained models: JSON lines or CSV (also compressed by gzip), one model a row.
+
+A row has the quality of a trained model, and either its description (`architecture`, the fields of LTS's logs, or
+those of HW-GPT-Bench or of the Gemstones) or a proxy's value in a column of its own. Nested objects become columns with
+dots: `params.total`.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import math
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.block import MAX_BLOCKS
+from edgefront.core.architectures.catalogue import space
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.json_lines import lines_of, object_in
+
+Row = dict[str, Any]
+
+QUALITIES: dict[str, bool] = {
+    # Column → whether higher is better; the first that a table has is taken.
+    "valid_ppl": False,
+    "perplexity": False,
+    "word_perplexity": False,
+    "bpc": False,
+    "test_ppl": False,
+    "ppl": False,
+    "loss": False,
+    "bleu": True,
+    "accuracy": True,
+    "score": True,
+}
+
+ALIASES: dict[str, tuple[str, ...]] = {
+    "decoder_parameters": ("params.nonembedding", "nonembedding_parameters", "encoder_parameters", "NonEmbParams"),
+    "total_parameters": ("params.total", "TotalParams"),
+}
+"""Other names under which tables hold a proxy's values."""
+
+_KINDS = "a .jsonl or .csv file, or one of these with .gz"
+
+_SPACES = {
+    "gpt2": "lts-gpt2",
+    "txl": "lts-transformer-xl",
+    "transfo_xl": "lts-transformer-xl",
+    "mem_transformer": "lts-transformer-xl",
+    "opt": "lts-opt",
+    "bert": "bert",
+}
+"""LTS's backbones and the spaces whose frame they have."""
+
+LTS_FIELDS = ("backbone", "n_layer", "d_model", "d_inner", "n_head")
+HWGPT_FIELDS = ("embed_dim", "n_layer", "n_head", "mlp_ratio")
+GEMSTONES_FIELDS = ("width", "depth")
+"""Columns that describe a model."""
+
+
+TOKENS = "tokens"
+"""Column of the training tokens; rows of one model at several are points of its learning curve."""
+
+
+@dataclass(frozen=True)
+class Quality:
+    """The column that says how good a model came out."""
+
+    column: str
+    higher_is_better: bool
+
+    def oriented(self, value: float) -> float:
+        return value if self.higher_is_better else -value
+
+
+def read_table(path: Path) -> list[Row]:
+    """The rows with flat columns. `InvalidInput` for a file that cannot be read as a table, with the line."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    compressed = suffixes[-1:] == [".gz"]
+    kind = "".join(suffixes[:-1][-1:] if compressed else suffixes[-1:])
+    try:
+        text = (gzip.decompress(path.read_bytes()) if compressed else path.read_bytes()).decode("utf-8-sig")
+    except (OSError, EOFError, zlib.error) as error:
+        raise _wrong(path, getattr(error, "strerror", None) or str(error), _KINDS) from None
+    except UnicodeDecodeError:
+        raise _wrong(path, "not UTF-8 text", _KINDS) from None
+    rows = _cells(path, text) if kind == ".csv" else [_line(path, number, line) for number, line in lines_of(text)]
+    if not rows:
+        raise _wrong(path, "no rows", "a table with one trained model per row")
+    return [_flat(row) for row in rows]
+
+
+def quality_of(rows: Sequence[Row], name: str | None = None, higher_is_better: bool | None = None) -> Quality:
+    """The column named, or the first of `QUALITIES` that the table has.
+
+    Whether higher is better is known of those (any column that ends in ppl or loss: lower); of others it must be said.
+    """
+    columns = {name for row in rows for name in row}
+    if name is None:
+        name = next((name for name in QUALITIES if name in columns), None)
+        if name is None:
+            raise InvalidInput(
+                f"no column has the quality of a model; the table has {', '.join(sorted(columns))}",
+                field="quality",
+                allowed=f"a column of one of these names: {', '.join(QUALITIES)}; or another one, by its name",
+            )
+    if name not in columns:
+        allowed = ", ".join(sorted(columns))
+        raise InvalidInput(f"no column {name!r}; there are {allowed}", field="quality", value=name, allowed=allowed)
+    higher = QUALITIES.get(name.rpartition(".")[2])
+    if higher is None and name.endswith(("ppl", "perplexity", "loss")):
+        higher = False
+    direction = higher if higher_is_better is None else higher_is_better
+    if direction is None:
+        raise InvalidInput(
+            f"it is unknown whether a higher {name} is better",
+            field="quality",
+            value=name,
+            allowed=f"{name}:higher or {name}:lower",
+        )
+    return Quality(name, direction)
+
+
+def where(rows: Sequence[Row], conditions: Mapping[str, str]) -> list[Row]:
+    """The rows whose columns have these values, compared as text or as numbers."""
+    return [
+        row
+        for row in rows
+        if all(str(row.get(name)) == value or row.get(name) == _number(value) for name, value in conditions.items())
+    ]
+
+
+def best_of(rows: Sequence[Row], keys: Sequence[str], quality: Quality) -> list[Row]:
+    """Keeps the row of the best quality among those that agree in the columns `keys`.
+
+    As LTS took, for each architecture of a translation benchmark, its best learning rate (Appendix J).
+    """
+    kept: dict[tuple[str, ...], Row] = {}
+    for row in rows:
+        key = tuple(json.dumps(row.get(name), sort_keys=True) for name in keys)
+        value = number_in(row, quality.column)
+        if value is None:
+            continue
+        former = kept.get(key)
+        if former is None or quality.oriented(value) > quality.oriented(former[quality.column]):
+            kept[key] = row
+    return list(kept.values())
+
+
+def number_in(row: Row, column: str) -> float | None:
+    """The number in a column; None where it is missing or no finite number."""
+    value = row.get(column)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:  # a whole number of more than 308 digits
+        return None
+    return number if math.isfinite(number) else None
+
+
+def columns_of(proxy: str) -> tuple[str, ...]:
+    """Columns that may hold the proxy's values; the first that a row has counts."""
+    return (proxy, *ALIASES.get(proxy, ()))
+
+
+def value_of(row: Row, proxy: str) -> float | None:
+    """The proxy's value, where the row has it in a column."""
+    for column in columns_of(proxy):
+        value = number_in(row, column)
+        if value is not None:
+            return value
+    return None
+
+
+def has_scores(rows: Sequence[Row], proxy: str) -> bool:
+    """Whether some row has the proxy's value, or describes a model that can be scored."""
+    return any(value_of(row, proxy) is not None or architecture_of(row) is not None for row in rows)
+
+
+def architecture_of(row: Row) -> Architecture | None:
+    """What the row says that the model is; None if it does not. `InvalidInput` for a wrong description."""
+    described = row.get("architecture")
+    if described:
+        return Architecture.parse(described)
+    frame = _SPACES.get(str(row.get("backbone")))
+    if frame is not None and not _missing(row, LTS_FIELDS):
+        return _lts(row, frame)
+    if not _missing(row, HWGPT_FIELDS):
+        return _hwgpt(row)
+    return None if _missing(row, GEMSTONES_FIELDS) else _gemstones(row)
+
+
+def missing_fields(row: Row) -> tuple[str, ...]:
+    """What the row lacks to describe a model, in the form that it has most of; `architecture` if it has none."""
+    own = {
+        LTS_FIELDS: ("backbone", "d_model", "d_inner"),
+        HWGPT_FIELDS: ("embed_dim", "mlp_ratio"),
+        GEMSTONES_FIELDS: GEMSTONES_FIELDS,
+    }
+    nearest = min(own, key=lambda fields: len(_missing(row, fields)))
+    return _missing(row, nearest) if any(row.get(name) is not None for name in own[nearest]) else ("architecture",)
+
+
+def _missing(row: Row, fields: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name for name in fields if row.get(name) is None)
+
+
+def _lts(row: Row, frame: str) -> Architecture:
+    """A model of LTS's logs in the frame of our space over the same backbone."""
+    described = dict(space(frame).baselines([1])[0].canonical)
+    embedding = dict(described["embedding"])
+    if row.get("n_token") is not None:
+        embedding["vocab_size"] = _whole(row, "n_token")
+    if "cutoffs" in embedding:
+        # All vocabularies have the same cut-offs, without those beyond them.
+        embedding["cutoffs"] = [cut for cut in embedding["cutoffs"] if cut < embedding["vocab_size"]]
+        embedding["div"] = _whole(row, "div_val") if row.get("div_val") else 1
+    if row.get("d_embed") and _whole(row, "d_embed") > 0:  # -1 in LTS's logs: as wide as the model
+        embedding["d_embed"] = _whole(row, "d_embed")
+    else:
+        embedding.pop("d_embed", None)
+    blocks = _blocks(row, "d_inner", 1)
+    return Architecture.parse(
+        {**described, "d_model": _whole(row, "d_model"), "embedding": embedding, "blocks": blocks}
+    )
+
+
+def _hwgpt(row: Row) -> Architecture:
+    """A decoder of HW-GPT-Bench (arXiv 2405.10299): heads of 64, inner widths as multiples of embed_dim.
+
+    Its rotary positions and parallel residuals have no description here; blocks and widths are the model's.
+    """
+    width = _whole(row, "embed_dim")
+    return Architecture.parse(
+        {
+            "d_model": width,
+            "positions": {"kind": "learned", "length": 1024},
+            "embedding": {"vocab_size": 50254},
+            "blocks": _blocks(row, "mlp_ratio", width, d_head=64),
+        }
+    )
+
+
+def _gemstones(row: Row) -> Architecture:
+    """A decoder of the Gemstones (arXiv 2502.06857): heads of 128 with half as many (rounded down) key/value heads, a
+    gated inner width of 4 times the model's, RMSNorm, rotary positions, untied embeddings of 50,304 tokens.
+    """
+    width, heads = _whole(row, "width"), _whole(row, "width") // 128
+    if width % 128 or heads < 2:
+        raise InvalidInput(
+            f"width is {width}: the Gemstones have at least two heads of 128",
+            field="width",
+            value=width,
+            allowed="a multiple of 128, at least 256",
+        )
+    layer = [
+        {"kind": "attention", "n_head": heads, "n_kv_head": heads // 2, "bias": "none"},
+        {"kind": "feed_forward", "d_inner": 4 * width, "gated": True, "bias": False},
+    ]
+    return Architecture.parse(
+        {
+            "d_model": width,
+            "positions": {"kind": "rotary"},
+            "norm_kind": "rms",
+            "activation": "gelu_tanh",
+            "embedding": {"vocab_size": 50304},
+            "output": {"kind": "tokens", "tied": False},
+            "blocks": layer * _whole(row, "depth"),
+        }
+    )
+
+
+def _blocks(row: Row, inner: str, unit: int, **attention: int) -> list[dict[str, Any]]:
+    """Attention and feed-forward of each layer; inner widths are the numbers in the column `inner` times `unit`."""
+    layers = _whole(row, "n_layer")
+    if layers > MAX_BLOCKS:
+        raise InvalidInput(
+            f"n_layer is {row['n_layer']!r}", field="n_layer", value=row["n_layer"], allowed=f"at most {MAX_BLOCKS}"
+        )
+    return [
+        block
+        for n_head, width in zip(_per_layer(row, "n_head", layers), _per_layer(row, inner, layers), strict=True)
+        for block in (
+            {"kind": "attention", "n_head": n_head, **attention},
+            {"kind": "feed_forward", "d_inner": width * unit},
+        )
+    ]
+
+
+def _per_layer(row: Row, name: str, layers: int) -> list[int]:
+    """A list, one number for all layers, or numbers with hyphens between; at least one for each layer."""
+    value = row[name]
+    if isinstance(value, str):
+        value = value.strip("[] ").replace(",", "-").split("-")
+    if not isinstance(value, list):
+        return [_integer(value, name)] * layers
+    if len(value) < layers:
+        raise InvalidInput(
+            f"{name} has {len(value)} numbers for {layers} layers",
+            field=name,
+            value=row[name],
+            allowed="a number for each layer",
+        )
+    return [_integer(item, name) for item in value[:layers]]
+
+
+def _whole(row: Row, name: str) -> int:
+    return _integer(row[name], name)
+
+
+def _integer(value: Any, name: str) -> int:
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        number = None
+    if number is None or (isinstance(value, float) and number != value):
+        raise InvalidInput(f"{name} is {value!r}, not a whole number", field=name, value=value, allowed="whole numbers")
+    return number
+
+
+def _flat(row: Mapping[str, Any]) -> Row:
+    flat: Row = {}
+    for name, value in row.items():
+        if isinstance(value, Mapping) and name != "architecture":
+            flat |= {f"{name}.{inner}": entry for inner, entry in _flat(value).items()}
+        else:
+            flat[name] = value
+    return flat
+
+
+def _cells(path: Path, text: str) -> list[Any]:
+    try:
+        rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    except csv.Error as error:
+        raise _wrong(path, f"not CSV: {error}", _KINDS) from None
+    for number, row in enumerate(rows, 1):
+        if None in row:
+            if ";" in text.partition("\n")[0]:
+                raise _wrong(path, "its cells are separated by semicolons", "commas between cells, points in numbers")
+            raise _wrong(path, f"row {number} has more cells than the header has columns", "a cell for each column")
+    return [{name: _number(value) for name, value in row.items()} for row in rows]
+
+
+def _line(path: Path, number: int, line: str) -> Any:
+    try:
+        return object_in(line)
+    except ValueError as error:
+        raise _wrong(path, f"line {number} {error}", "one JSON object a line") from None
+
+
+def _number(text: str | None) -> Any:
+    """A cell of a CSV file: a number or a JSON list where it is one, None where it is empty, else text."""
+    if text is None or not text.strip():
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _wrong(path: Path, fault: str, allowed: str) -> InvalidInput:
+    return InvalidInput(f"{path}: {fault}", field="table", value=str(path), allowed=allowed)

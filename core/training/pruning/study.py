@@ -1,0 +1,252 @@
+"""Studies the cuts of a trained model, and keeps what comes out beside its weights (`core.training.pruning.law_file`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.canonical import digest
+from edgefront.core.common.errors import Conflict, InvalidInput, NotFound
+from edgefront.core.common.files import sha256, whole_file
+from edgefront.core.data.prepared.prepared import Prepared
+from edgefront.core.data.tokenizers.load import same_tokens
+from edgefront.core.model_files.parameters import parameters
+from edgefront.core.nn.weights import load_safetensors
+from edgefront.core.quality.cut_law import CutLaw, cut_origin
+from edgefront.core.quality.cut_table import cannot_be_cut
+from edgefront.core.quality.shipped import family
+from edgefront.core.quality.stored import MAX_LOG_PERPLEXITY, to_text
+from edgefront.core.training.evaluation.cut import cut_between
+from edgefront.core.training.evaluation.model_card import forbids_derivatives
+from edgefront.core.training.evaluation.package import CUTS, WEIGHTS, Package, read_package, write_new_package
+from edgefront.core.training.pruning.cuts import Cutter, HeldOut, Progress, inherited
+from edgefront.core.training.pruning.importance import Importance, importance_of
+from edgefront.core.training.pruning.law_file import FORMAT, law_in, wrong
+
+MIN_ROWS = 2
+"""Least number of rows that a text is read in."""
+
+
+@dataclass(frozen=True)
+class StudySettings:
+    """How much text and how many models a study looks at."""
+
+    calibration_tokens: int = 16_384
+    """Tokens of the training split, on which importance is taken."""
+    tokens: int = 2_048
+    """Tokens of the validation split, on which losses are taken."""
+    segment: int = 128
+    """Tokens of a row."""
+    combinations: int = 24
+    """Random parts that are evaluated."""
+    seed: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class CutStudy:
+    """Importance, and the law of the parts, of one model."""
+
+    importance: Importance
+    law: CutLaw
+    weights: str
+    """SHA-256 of the model's weights file."""
+
+
+def study_cuts(
+    package: Package,
+    data: Prepared,
+    name: str,
+    settings: StudySettings = StudySettings(),
+    *,
+    device: torch.device | str = "cpu",
+    progress: Progress = lambda *_: None,
+) -> CutStudy:
+    """Studies the cuts of a trained model, called `name`, on data of its own tokens.
+
+    Takes minutes for 100 M parameters on two cores. Raises `InvalidInput` for a model that cannot be cut, data of other
+    tokens, a text that is too short or that the model has not learnt.
+    """
+    architecture, where = package.architecture, torch.device(device)
+    check_can_be_cut(architecture)
+    if not same_tokens(package.folder, data.folder):
+        raise InvalidInput(
+            f"data: {data.name} has other tokens than the model: its text would mean something else",
+            field="data",
+            value=data.name,
+            allowed=f"data prepared with {package.folder / 'tokenizer.json'} (edgefront data prepare --vocabulary)",
+        )
+    segment = min(settings.segment, architecture.max_length or settings.segment)
+    model = package.model(where)
+    calibration = rows_of(data, "train", settings.calibration_tokens, segment)
+    text = HeldOut(rows_of(data, "valid", settings.tokens, segment), where)
+    batches = calibration[:, :-1].split(text.batch)
+
+    def counted() -> Iterator[Tensor]:
+        for number, batch in enumerate(batches):
+            progress("importance", number, len(batches))
+            yield batch
+
+    parent_loss = text.loss(model)
+    if not parent_loss <= MAX_LOG_PERPLEXITY:
+        raise InvalidInput(
+            f"the model's loss on {data.name} is {parent_loss:g} nats a token: it has not learnt this text",
+            field="model",
+            value=architecture.digest,
+            allowed=f"a trained model, with a loss of at most {MAX_LOG_PERPLEXITY:g}",
+        )
+    cutter = Cutter(model, importance_of(model, counted(), where), text, parent_loss, progress)
+    table = cutter.table()
+    parts, losses = cutter.combinations(table, settings.combinations, settings.seed)
+    if not parts:
+        raise InvalidInput(
+            "the model is so small that it has no parts",
+            field="model",
+            value=architecture.digest,
+            allowed="a model with several blocks, heads or inner units",
+        )
+    weights = sha256(package.folder / WEIGHTS)
+    law = CutLaw(
+        origin=cut_origin(
+            f"cuts-{digest({'weights': weights, 'data': data.digest, **vars(settings)})[:12]}",
+            name,
+            data.name,
+            "valid",
+            f"token of {architecture.embedding.vocab_size:,}",
+            family(architecture) or "",
+        ),
+        table=table,
+        parent_log_perplexity=parent_loss,
+        architectures=parts,
+        log_perplexity=losses,
+    )
+    return CutStudy(cutter.importance, law, weights)
+
+
+def check_can_be_cut(architecture: Architecture) -> None:
+    """`InvalidInput` for a model of other parts than can be cut."""
+    what = cannot_be_cut(architecture)
+    if what is not None:
+        raise InvalidInput(
+            f"the model has {what}, of which no part can be inherited",
+            field="model",
+            value=architecture.digest,
+            allowed="a decoder of attention, feed_forward and short_conv blocks, one after the other",
+        )
+
+
+def rows_of(data: Prepared, split: str, tokens: int, segment: int) -> Tensor:
+    """int64 [n, segment + 1]: rows spread evenly over the split."""
+    held = data.split(split).tokens
+    possible = (len(held) - 1) // segment
+    count = min(max(MIN_ROWS, -(-tokens // segment)), possible)
+    if count < MIN_ROWS:
+        raise InvalidInput(
+            f"data: the {split} split of {data.name} has {len(held)} tokens, too few for {MIN_ROWS} rows of {segment}",
+            field="data",
+            value=data.name,
+            allowed=f"at least {MIN_ROWS * segment + 1} tokens",
+        )
+    starts = np.linspace(0, possible - 1, count).astype(np.int64) * segment
+    return torch.from_numpy(np.stack([held[start : start + segment + 1].astype(np.int64) for start in starts]))
+
+
+# The file -------------------------------------------------------------------------------------------------------------
+
+
+def write_study(study: CutStudy, folder: Path) -> Path:
+    """Writes the study beside the model's weights; the file appears when it is whole."""
+    about = {"format": FORMAT, "weights": study.weights, "law": to_text(study.law)}
+    path = folder / CUTS
+    with whole_file(path) as file:
+        file.write(save(study.importance.tensors(), about))
+    return path
+
+
+def read_study(folder: Path) -> CutStudy:
+    """The study beside a model's weights.
+
+    Raises `NotFound` where there is none, and `InvalidInput` where it is damaged or about other weights.
+    """
+    path = folder / CUTS
+    if not path.is_file():
+        raise NotFound(
+            f"{folder} has no {CUTS}: which of its units matter is not known",
+            allowed="edgefront inherit study FOLDER --data DATA",
+        )
+    law, of_weights = law_in(path)
+    own = sha256(folder / WEIGHTS)
+    if of_weights != own:
+        raise wrong(path, f"is about weights {of_weights[:12]}, and {WEIGHTS} beside it is {own[:12]}")
+    with safe_open(path, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+    importance = Importance.of_tensors(tensors, [cuts.influence for cuts in law.table.blocks])
+    return CutStudy(importance, law, own)
+
+
+def inherited_from(weights: Path, child: Architecture) -> dict[str, Tensor]:
+    """The tensors that a part of a model begins with, of the model's weights file, beside which its study lies.
+
+    Raises `InvalidInput` that names the tensor or field in which the child is no part, `NotFound` without a study.
+    """
+    study = read_study(weights.parent)
+    model = load_safetensors(weights)
+    if model.architecture != study.law.parent:
+        raise wrong(weights.parent / CUTS, f"is about architecture {study.law.parent.digest[:12]}")
+    held = {spec.name: model.get_parameter(spec.name).detach() for spec in parameters(model.architecture)}
+    return inherited(held, child, study.law.table, study.importance)
+
+
+def write_part(parent: Package, child: Architecture, output: Path) -> Package:
+    """Writes the part of the parent that `child` describes, with the tokenizer and the licence of the parent.
+
+    `output` must not exist; it is in place only when whole. Raises `InvalidInput` where the child is no part of the
+    parent or its licence forbids derivatives, `NotFound` without a study of the parent's cuts.
+    """
+    licence = parent.facts.get("licence")
+    if isinstance(licence, str) and forbids_derivatives(licence):
+        raise InvalidInput(
+            f"the model is under {licence}, which forbids derivatives",
+            field="licence",
+            value=licence,
+            allowed="a model whose licence allows derivatives",
+        )
+    tokenizer, vocabulary = parent.tokenizer_if_any, child.embedding.vocab_size
+    if tokenizer is not None and tokenizer.vocab_size > vocabulary:
+        raise InvalidInput(
+            f"the part has {vocabulary} tokens, and the tokenizer {tokenizer.vocab_size}",
+            field="embedding.vocab_size",
+            value=vocabulary,
+            allowed=f"at least {tokenizer.vocab_size}",
+        )
+    if output.exists():
+        raise Conflict(f"{output} exists: name a folder that does not")
+    tensors = inherited_from(parent.folder / WEIGHTS, child)
+    cut = cut_between(parent.architecture, child)
+    name = str(parent.facts.get("name") or parent.folder.resolve().name)
+    facts = {
+        "name": f"part of {name}"[:100],
+        "licence": licence,
+        "parent": {
+            "name": name,
+            "licence": licence,
+            "sha256": sha256(parent.folder / WEIGHTS),
+            "digest": cut.pop("parent"),
+        },
+        "cut": cut,
+    }
+    write_new_package(
+        output,
+        child,
+        {name: tensor.numpy() for name, tensor in tensors.items()},
+        tokenizer,
+        {key: value for key, value in facts.items() if value is not None},
+    )
+    return read_package(output)

@@ -1,0 +1,330 @@
+"""What a recipe is: everything that a training needs besides an architecture and a data set, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, model_validator
+
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.block import Sru, Srupp
+from edgefront.core.architectures.embeddings_and_head import (
+    LearnedPositions,
+    RelativePositions,
+    SinusoidalPositions,
+)
+from edgefront.core.common.errors import InvalidInput, within
+from edgefront.core.common.validation import checked
+from edgefront.core.nn.dropout import NO_DROPOUT, Dropout
+
+Task = Literal["streams", "sentences", "masked", "pairs"]
+"""What a batch is: contiguous text a row with memory, shuffled sentences, BERT's masked sequences, translations."""
+Precision = Literal["float32", "bfloat16", "float16"]
+Order = Literal["contiguous", "shuffled"]
+Scheme = Literal["gpt2", "opt", "transformer_xl", "transformer_xl_large", "srupp", "bert", "translation", "completep"]
+"""Schemes of initialisation (`core.training.parametrisation`)."""
+NOT_LEARNT = {"title", "source", "compile", "micro_rows", "checkpoint_every", "checkpoints", "evaluation"}
+"""Fields that do not change the weights."""
+
+Count = Annotated[StrictInt, Field(ge=1, le=1 << 40)]
+Length = Annotated[StrictInt, Field(ge=0, le=1 << 20)]
+Rate = Annotated[StrictFloat, Field(ge=0, le=1e6, allow_inf_nan=False)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Optimizer(_Part):
+    """The update rule.
+
+    `adam`, `adamw` and `radam` are torch's (RAdam with decoupled decay). `lamb` is the one of Transformer-XL's PyTorch
+    recipe (no bias correction, ‖w‖ at most 10), `nvlamb` BERT's (gradient first divided by its global norm).
+    """
+
+    name: Literal["adam", "adamw", "radam", "lamb", "nvlamb"] = "adamw"
+    lr: Rate = 1e-3
+    betas: tuple[Rate, Rate] = (0.9, 0.999)
+    eps: Rate = 1e-8
+    weight_decay: Rate = 0.0
+    decays: Literal["all", "matrices"] = "matrices"
+    """What weight decay applies to: every parameter, or all but biases, norms and other vectors."""
+
+
+class Parametrisation(_Part):
+    """The shape for which `optimizer.lr` is stated, so that one rate serves other widths and depths (µP, CompleteP).
+
+    Initial values and learning rates of another shape follow from it: `core.training.parametrisation`.
+    """
+
+    base_width: Count = 64
+    """d_model of that shape."""
+    base_blocks: Count = 4
+    """Its residual blocks: two layers of attention and feed-forward."""
+    embedding_lr: Annotated[StrictFloat, Field(gt=0, le=1e6, allow_inf_nan=False)] = 2.0
+    """Rate of the embedding tables over `optimizer.lr`."""
+
+
+class Schedule(_Part):
+    """Linear warm-up from 0 to `lr` over `warmup` steps, then a decay to `min_lr` at the end of the last step.
+
+    `cosine` over the steps that remain after the warm-up; `cosine_whole` as if it had begun at step 0 (SRU++); `power`
+    (1 - step/steps)^power, steps counted from 1 (BERT); `inverse_sqrt` lr·√(warmup/step); `constant`. See
+    `core.training.optimizers`.
+    """
+
+    decay: Literal["cosine", "cosine_whole", "power", "inverse_sqrt", "constant"] = "cosine"
+    warmup: Length = 0
+    min_lr: Rate = 0.0
+    power: Rate = 1.0
+
+
+class Evaluation(_Part):
+    """How perplexity is taken: `segment` tokens at a time after `memory` tokens of the past (Transformer-XL §4.1)."""
+
+    segment: Count = 64
+    memory: Length = 0
+    clamp: Count | None = None
+    """Relative distances beyond it count as it."""
+    same_length: StrictBool = False
+    """Every token sees the same number of keys (attention window of `memory` + 1)."""
+    rows: Count = 16
+    tokens: Count | None = None
+    """Of the validation split at most so many during the training, from its beginning; the final one takes all."""
+    every: Count = 1000
+    """Steps between evaluations on the validation split; the last step has one in any case."""
+
+
+class Distil(_Part):
+    """Training by another model's scores over the vocabulary, the teacher's: `core.training.distillation`.
+
+    Hinton et al. 2015 (arXiv 1503.02531) §2. With scores alone a pruned model recovers best (Muralidharan et al. 2024,
+    arXiv 2407.14679 §4.3, Sreenivas et al. 2024, arXiv 2408.11796 §3), which the defaults are.
+    """
+
+    temperature: Annotated[StrictFloat, Field(gt=0, le=1000, allow_inf_nan=False)] = 1.0
+    """Both models' scores are divided by it, and the divergence is multiplied by its square."""
+    share: Annotated[StrictFloat, Field(gt=0, le=1)] = 1.0
+    """Of the loss that is the divergence KL(teacher || student); the rest is the cross-entropy."""
+
+
+class Recipe(_Part):
+    """A training of `steps` optimiser steps, each on `rows` sequences of `segment` tokens over all GPUs together."""
+
+    name: Annotated[str, Field(min_length=1, max_length=64)]
+    title: Annotated[str, Field(max_length=200)] = ""
+    source: Annotated[str, Field(max_length=300)] = ""
+    """Paper, table or script that it was taken from."""
+    architecture: Annotated[str, Field(max_length=64)] | None = None
+    """The named model that it was published for."""
+    dataset: Annotated[str, Field(max_length=64)] | None = None
+    """The data set that it was published for; the one taken where none is named."""
+    level: Literal["bytes", "characters", "words", "bpe"] | None = None
+    """What a token of that data set is to be, where one prepared otherwise may lie under its name."""
+    task: Task = "streams"
+    order: Order = "contiguous"
+    """Of the task streams: each row reads on where it stopped, or segments of the text in an order that is reshuffled
+    for each pass over it, which needs a model without memory."""
+    steps: Count = 1000
+    rows: Count = 16
+    segment: Count = 128
+    memory: Length = 0
+    """Tokens of the past that training attends to, for models with memory; the recurrence's cell is always carried."""
+    epoch_resets: StrictBool = False
+    """Memory and cell are cleared with each pass over the data (SRU++)."""
+    masked_fraction: Annotated[StrictFloat, Field(gt=0, lt=1)] = 0.15
+    label_smoothing: Annotated[StrictFloat, Field(ge=0, lt=1)] = 0.0
+    optimizer: Optimizer = Optimizer()
+    schedule: Schedule = Schedule()
+    clip: Rate | None = None
+    """Largest global gradient norm."""
+    dropout: Dropout = NO_DROPOUT
+    initialisation: Scheme = "gpt2"
+    parametrisation: Parametrisation | None = None
+    """With initialisation completep, and only then: which shape the learning rate is stated for."""
+    distil: Distil | None = None
+    """With a teacher, whose scores the model learns. Of rows that follow nothing: task streams and memory 0."""
+    precision: Precision = "float32"
+    """Precision of the passes; weights and optimiser state stay float32."""
+    compile: StrictBool = False
+    micro_rows: Count | None = None
+    """Rows of one forward pass on one GPU; more are accumulated. None: all at once, halved when memory runs out."""
+    checkpoint_every: Count = 1000
+    checkpoints: Annotated[StrictInt, Field(ge=1, le=100)] = 2
+    """How many of the last are kept; the best on the validation split is kept besides."""
+    evaluation: Evaluation = Evaluation()
+
+    @model_validator(mode="after")
+    def _fits(self) -> Recipe:
+        if self.schedule.warmup > self.steps:
+            raise InvalidInput(
+                f"schedule.warmup of {self.schedule.warmup} steps is longer than the training of {self.steps}",
+                field="schedule.warmup",
+                value=self.schedule.warmup,
+                allowed=f"at most {self.steps}, or more steps",
+            )
+        if self.micro_rows is not None and self.micro_rows > self.rows:
+            raise InvalidInput(
+                f"micro_rows of {self.micro_rows} is more than rows of {self.rows}",
+                field="micro_rows",
+                value=self.micro_rows,
+                allowed=f"at most {self.rows}",
+            )
+        reads_on = self.task != "streams" or self.memory > 0
+        what = f"task {self.task}" if self.task != "streams" else f"a memory of {self.memory} tokens"
+        if self.order == "shuffled" and reads_on:
+            raise InvalidInput(
+                f"order shuffled does not go with {what}",
+                field="order",
+                value=self.order,
+                allowed="contiguous; or shuffled with task streams and memory 0",
+            )
+        if self.distil is not None and reads_on:
+            raise InvalidInput(
+                f"distil does not go with {what}: a teacher reads each row by itself, and predicts its next tokens",
+                field="distil",
+                value=self.distil.model_dump(),
+                allowed="null; or temperature and share with task streams and memory 0",
+            )
+        self._check_parametrisation()
+        return self
+
+    def _check_parametrisation(self) -> None:
+        if (self.initialisation == "completep") != (self.parametrisation is not None):
+            given = "no parametrisation" if self.parametrisation is None else f"initialisation {self.initialisation}"
+            raise InvalidInput(
+                f"initialisation completep and a parametrisation go together, and this recipe has {given}",
+                field="parametrisation",
+                value=None if self.parametrisation is None else self.parametrisation.model_dump(),
+                allowed="an object with initialisation completep, null with the others",
+            )
+        if self.parametrisation is not None and self.optimizer.name not in ("adam", "adamw"):
+            raise InvalidInput(
+                f"a parametrisation scales the steps of Adam, not those of {self.optimizer.name}",
+                field="optimizer.name",
+                value=self.optimizer.name,
+                allowed="adam or adamw, or no parametrisation",
+            )
+
+    @classmethod
+    def parse(cls, value: Mapping[str, Any]) -> Recipe:
+        """A recipe from its JSON form; `InvalidInput` names the first field that is wrong, under `recipe`."""
+        with within("recipe"):
+            return checked(cls, value)
+
+    def learnt(self) -> dict[str, Any]:
+        """What of it decides what is learnt: not its names, how often it is looked at, or how many rows fit at once.
+
+        Fields at their default are left out, so that a field that a later release adds changes nothing.
+        """
+        left_out = NOT_LEARNT | {"name", "architecture", "dataset", "level"}
+        return self.model_dump(mode="json", exclude=left_out, exclude_defaults=True)
+
+    def tokens_within(self, steps: int | None, tokens: int | None) -> int:
+        """Tokens that a training reads at most, whose budget ends it after so many steps or tokens; None: no bound."""
+        reads = min(self.steps, steps or self.steps) * self.rows * self.segment
+        return min(reads, tokens or reads)
+
+    def overridden(self, overrides: Mapping[str, Any]) -> Recipe:
+        """The recipe with some fields replaced; a part (`optimizer`) may be given by the fields that differ.
+
+        Raises `InvalidInput` for a field that is unknown or wrong, by its path in the overrides.
+        """
+        stored = self.model_dump(mode="json")
+        for name, value in overrides.items():
+            part = stored.get(name)
+            stored[name] = {**part, **value} if isinstance(part, dict) and isinstance(value, Mapping) else value
+        return checked(Recipe, stored)
+
+
+_RELATIVE = "the attention of Transformer-XL", "transformer-xl"
+_RECURRENCE = "the recurrence of SRU", "srupp"
+
+
+def reads_on(architecture: Architecture) -> bool:
+    """Whether the model can read a text of any length by segments, its past being kept as state.
+
+    Models with absolute positions cannot: the keys and values of their past have other positions.
+    """
+    return (
+        architecture.causal
+        and architecture.source is None
+        and not isinstance(architecture.positions, LearnedPositions | SinusoidalPositions)
+    )
+
+
+def has_memory(architecture: Architecture) -> bool:
+    """Whether it is a model that is trained on contiguous text: Transformer-XL's attention, or SRU's recurrence."""
+    return isinstance(architecture.positions, RelativePositions) or _is_recurrent(architecture)
+
+
+def carries_state(architecture: Architecture, memory: int) -> bool:
+    """Whether a training hands something from one segment to the next: a memory, or a recurrence's cell."""
+    return reads_on(architecture) and (memory > 0 or _is_recurrent(architecture))
+
+
+def _is_recurrent(architecture: Architecture) -> bool:
+    return any(isinstance(block, Sru | Srupp) for block in architecture.blocks)
+
+
+def check_task(architecture: Architecture, recipe: Recipe) -> None:
+    """`InvalidInput`, with the recipe's field, unless this architecture can be trained by this recipe."""
+    kind, needs = architecture.output.kind, None
+    if recipe.task == "masked":
+        if architecture.causal or kind != "masked_tokens":
+            needs = "an encoder whose output is masked_tokens"
+    elif recipe.task == "pairs":
+        if architecture.source is None or kind != "tokens":
+            needs = "a model with a source whose output is tokens"
+    elif not architecture.causal or kind != "tokens" or architecture.source is not None:
+        needs = "a causal model without a source whose output is tokens"
+    if needs is not None:
+        raise InvalidInput(
+            f"recipe: {recipe.name} trains {needs}, which the architecture is not",
+            field="recipe",
+            value=recipe.name,
+            allowed=f"a recipe whose task fits the architecture, or {needs}",
+        )
+    if recipe.order == "shuffled" and has_memory(architecture):
+        what, family = _RECURRENCE if _is_recurrent(architecture) else _RELATIVE
+        raise InvalidInput(
+            f"recipe: {recipe.name} shuffles the segments of a text, and {what} reads on from one to the next",
+            field="recipe",
+            value=recipe.name,
+            allowed=f"quick, or a recipe {family}-…: their text is contiguous",
+        )
+    if recipe.distil is not None and (architecture.embedding.cutoffs or _is_recurrent(architecture)):
+        what = "an adaptive softmax (cutoffs)" if architecture.embedding.cutoffs else _RECURRENCE[0]
+        raise InvalidInput(
+            f"recipe: {recipe.name} trains with a teacher (distil), and the architecture has {what}",
+            field="recipe",
+            value=recipe.name,
+            allowed="a recipe without distil, or a model without cutoffs whose rows follow nothing",
+        )
+    most, lengths = architecture.max_length, {"segment": recipe.segment}
+    if recipe.task in ("streams", "sentences"):  # the others are evaluated by the rows that they are trained on
+        lengths["evaluation.segment"] = recipe.evaluation.segment + recipe.evaluation.memory
+    for name, length in lengths.items():
+        if most is not None and length > most:
+            raise InvalidInput(
+                f"{name}: the recipe's segments of {length} tokens, memory included, are longer than the {most} "
+                "positions of the architecture",
+                field=name,
+                value=length,
+                allowed=f"at most {most}",
+            )
+
+
+MODERN, CONTIGUOUS = "modern", "quick"
+DEFAULTS = (MODERN, CONTIGUOUS)
+HEALING = "distil"
+"""Of a model that begins with a part of another's weights."""
+
+
+def default_recipe(architectures: Iterable[Architecture]) -> str:
+    """`modern`; `quick`, whose text is contiguous, where one of the models has memory.
+
+    Models that are trained together are to be compared, so they have one recipe.
+    """
+    return CONTIGUOUS if any(has_memory(architecture) for architecture in architectures) else MODERN

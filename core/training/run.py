@@ -1,0 +1,170 @@
+"""`python -m edgefront.core.training.run FOLDER`: trains, or searches a supernet, by `spec.json`
+(`core.training.run_folder`).
+
+SIGTERM, or SIGINT, makes it write a checkpoint and end; the same command resumes from there. Under `torchrun` every
+rank runs this.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from edgefront.core.common.errors import EdgefrontError, InvalidInput
+from edgefront.core.common.validation import invalid_input
+from edgefront.core.training.distributed import Ranks, joined
+from edgefront.core.training.evaluation.package import write_package
+from edgefront.core.training.loop import SmallerBatch, Trainer
+from edgefront.core.training.run_folder import (
+    EXIT_DONE,
+    EXIT_FAILED,
+    EXIT_INVALID,
+    EXIT_SMALLER,
+    EXIT_STOPPED,
+    RESULT,
+    SPEC,
+    Journal,
+    RunSpec,
+    drawn,
+    read_status,
+)
+from edgefront.core.training.supernet import run as supernet
+
+ENDED = ("smaller", "invalid", "failed")
+
+_log = logging.getLogger("edgefront.core.training")
+
+
+def run(folder: Path, stop: threading.Event) -> int:
+    """Trains until done or until `stop` is set; returns the exit status, which is also in `status.json`."""
+    journal = Journal(folder, writes=int(os.environ.get("RANK", "0")) == 0)
+    try:
+        spec = read_spec(folder)
+        if spec.kind == "supernet":
+            return supernet.run(spec, folder, stop.is_set)
+        with joined(spec.device, spec.threads) as ranks:
+            try:
+                return _run(spec, folder, ranks, journal, stop)
+            except Exception as error:
+                # Before it leaves the other ranks, whose own failure is then only that it has left.
+                return _failed(folder, error)
+    except Exception as error:
+        return _failed(folder, error)
+
+
+def read_spec(folder: Path) -> RunSpec:
+    """Raises `InvalidInput` where it is missing or wrong."""
+    path = folder / SPEC
+    try:
+        return RunSpec.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be read: {error.strerror}", field="folder", value=str(folder)) from error
+    except ValidationError as error:
+        raise invalid_input(error, InvalidInput).under("spec") from None
+
+
+def _run(spec: RunSpec, folder: Path, ranks: Ranks, journal: Journal, stop: threading.Event) -> int:
+    journal.update(state="starting", error=None)
+    trainer = Trainer(spec, folder, ranks, journal, stop.is_set)
+    with drawn(journal, folder):
+        if trainer.train() == "stopped":
+            journal.update(state="stopped", step=trainer.progress.step)
+            return EXIT_STOPPED
+        journal.update(state="evaluating")
+        write_result(trainer, folder)
+        journal.update(state="done", seconds_left=0.0)
+        return EXIT_DONE
+
+
+def _failed(folder: Path, error: Exception) -> int:
+    if isinstance(error, SmallerBatch):
+        return _ended(folder, "smaller", error.detail, EXIT_SMALLER)
+    if isinstance(error, InvalidInput):
+        return _ended(folder, "invalid", error.detail, EXIT_INVALID)
+    if isinstance(error, EdgefrontError):
+        return _ended(folder, "failed", error.detail, EXIT_FAILED)
+    _log.error("the training failed", exc_info=error)
+    return _ended(folder, "failed", f"{type(error).__name__}: {error}", EXIT_FAILED)
+
+
+def _ended(folder: Path, state: str, text: str, code: int) -> int:
+    """Any rank may write it: `torchrun` kills the others."""
+    _log.error(text)
+    try:
+        journal = Journal(folder, writes=True)
+        journal.status = read_status(folder) or journal.status
+        if journal.status.state in ENDED and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            return code  # a rank whose connection broke with the one that failed has nothing to add
+        journal.update(state=state, error=text)
+    except (EdgefrontError, OSError) as error:
+        _log.error("status.json could not be written: %s", error)
+    return code
+
+
+def write_result(trainer: Trainer, folder: Path) -> None:
+    """Evaluates the best weights on the whole of the held-out splits and writes `result/`. All ranks call it."""
+    best = trainer.load_best()
+    scores = {split: trainer.evaluate(split) for split in ("valid", "test") if split in trainer.data.splits}
+    progress = trainer.progress
+    facts: dict[str, Any] = {
+        **trainer.spec.about,
+        "steps": progress.step,
+        "best_step": best,
+        "tokens": progress.tokens,
+        "seconds": round(progress.seconds, 3),
+        **_origin(trainer),
+        "digest": trainer.architecture.digest,
+        "dataset": trainer.data.name,
+        "data_digest": trainer.data.digest,
+        "level": trainer.data.level,
+        "recipe": trainer.recipe.model_dump(mode="json"),
+        "seed": trainer.spec.seed,
+        **{split: None if score is None else asdict(score) for split, score in scores.items()},
+    }
+    if trainer.ranks.is_first:
+        data = trainer.data
+        source = None if data.source_vocab_size is None else data.source_tokenizer()
+        write_package(folder / RESULT, trainer.model, data.tokenizer(), facts, source)
+    trainer.ranks.wait()
+
+
+def _origin(trainer: Trainer) -> dict[str, Any]:
+    """The model with whose weights the run began, what was cut out of it, and the teacher."""
+    about, progress, teacher, facts = trainer.spec.about, trainer.progress, trainer.teacher, dict[str, Any]()
+    if progress.start is not None:
+        facts["start"] = {**about.get("start", {}), "sha256": progress.start}
+    if progress.cut is not None:
+        cut = dict(progress.cut)
+        facts["parent"] = {**about.get("parent", {}), "sha256": progress.start, "digest": cut.pop("parent")}
+        facts["cut"] = cut
+    if teacher is not None:
+        facts["teacher"] = {
+            **about.get("teacher", {}),
+            "sha256": teacher.sha256,
+            "digest": teacher.model.architecture.digest,
+            **teacher.settings.model_dump(),
+        }
+    return facts
+
+
+def main() -> None:
+    """The command."""
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m edgefront.core.training.run FOLDER")
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    stop = threading.Event()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(name, lambda *_: stop.set())
+    sys.exit(run(Path(sys.argv[1]), stop))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""The supernet: every stack of attention, feed-forward and identity over one set of weights (PAR §2.1, figure 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from edgefront.core.nn.context import Context
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.nn.weights import load
+from edgefront.core.search.supernet_settings import CHOICES, LETTERS, Choice, LatencyTerm, SupernetSettings
+
+
+class Mixture(nn.Module):
+    """`logits` [layers, 3] over `CHOICES`, even at the start (PAR §2.2).
+
+    They are no parameters of the supernet: weights and architecture have optimisers of their own.
+    """
+
+    def __init__(self, layers: int, choices: Sequence[Choice] = CHOICES) -> None:
+        super().__init__()
+        self.logits = nn.Parameter(torch.zeros(layers, len(CHOICES)))
+        closed = torch.tensor([choice not in choices for choice in CHOICES])
+        self.register_buffer("_closed", closed, persistent=False)
+
+    def probabilities(self) -> Tensor:
+        """float32 [layers, 3]: the odds that a draw is nearest to each block, whatever the temperature."""
+        return F.softmax(self._open(), -1)
+
+    def draw(self, temperature: float, generator: torch.Generator, *, hard: bool = False) -> Tensor:
+        """One mixture m of each layer, [layers, 3], rows of sum 1 (PAR eq. 5; Jang et al. 2017, eq. 2).
+
+        m = softmax((logits + g) / temperature) with Gumbel noise g, drawn on the CPU so that devices agree. Hard: one
+        block a layer, with the gradient of m (straight-through).
+        """
+        uniform = torch.rand(self.logits.shape, generator=generator, dtype=torch.float64)
+        noise = -torch.log(-torch.log(uniform.clamp(1e-12, 1 - 1e-12)))
+        soft = F.softmax((self._open() + noise.to(self.logits)) / temperature, -1)
+        if not hard:
+            return soft
+        chosen = F.one_hot(soft.argmax(-1), len(CHOICES)).to(soft)
+        return chosen + (soft - soft.detach())
+
+    def letters(self) -> str:
+        """The likeliest block of each layer, as letters of a pattern."""
+        return "".join(LETTERS[index] for index in self._open().argmax(-1).tolist())
+
+    def expected_ms(self, term: LatencyTerm) -> Tensor:
+        """E = Σ over layers and blocks of probability · latency, a scalar."""
+        return (self.probabilities() @ self.logits.new_tensor(term.block_ms)).sum()
+
+    def penalty(self, term: LatencyTerm) -> Tensor:
+        """What the latency adds to the loss (see `LatencyTerm`), a scalar in nats."""
+        expected = self.expected_ms(term)
+        if term.target_ms is not None:
+            return term.weight * F.relu(expected / term.target_ms - 1)
+        open_ms = [ms for ms, closed in zip(term.block_ms, self._closed.tolist(), strict=True) if not closed]
+        even = self.logits.shape[0] * sum(open_ms) / len(open_ms)
+        return term.weight * expected / even if even else expected * 0.0
+
+    def _open(self) -> Tensor:
+        return self.logits.masked_fill(self._closed, -torch.inf)
+
+
+class Supernet(LanguageModel):
+    """X_l = Σ over i of m_l,i · F_i(X_l-1), of every layer l and i in attention, feed-forward, identity (PAR eq. 6).
+
+    It is the language model of `(sf)x{layers}` with its blocks mixed rather than stacked: layer l has blocks 2l, its
+    attention, and 2l + 1, its feed-forward. So parameters, initialisation, embedding, output, dropout and the state
+    between passes are that model's. Every attention runs in every pass, so every layer's input is kept for its memory,
+    whatever was chosen.
+
+    A pass needs a mixture: `with supernet.mixed(m): supernet.step(…)`.
+    """
+
+    def __init__(self, settings: SupernetSettings, vocab_size: int) -> None:
+        super().__init__(settings.architecture("sf" * settings.layers, vocab_size))
+        self.settings = settings
+        self._mixture: tuple[Tensor, ...] | None = None
+
+    @contextmanager
+    def mixed(self, mixture: Tensor) -> Iterator[None]:
+        """Passes within take this mixture, [layers, 3] over `CHOICES`; gradients flow into it."""
+        layers = self.settings.layers
+        if mixture.shape != (layers, len(CHOICES)):
+            raise ValueError(f"a mixture of this supernet is [{layers}, {len(CHOICES)}], not {list(mixture.shape)}")
+        before, self._mixture = self._mixture, mixture.unbind(0)
+        try:
+            yield
+        finally:
+            self._mixture = before
+
+    def _through_blocks(self, hidden: Tensor, context: Context, first: int = 0) -> Tensor:
+        if self._mixture is None:
+            raise RuntimeError("a pass of a supernet needs a mixture: with supernet.mixed(m): …")
+        for layer, weights in enumerate(self._mixture):
+            attention, feed_forward, identity = weights.unbind(0)
+            attended = self.blocks[2 * layer](hidden, f"blocks.{2 * layer}", context)
+            fed = self.blocks[2 * layer + 1](hidden, f"blocks.{2 * layer + 1}", context)
+            hidden = attention * attended + feed_forward * fed + identity * hidden
+        return hidden
+
+    def stack(self, letters: str) -> LanguageModel:
+        """A model of its own with the weights of these blocks, one letter a layer (copies, on the same device)."""
+        architecture = self.settings.architecture(letters, self.architecture.embedding.vocab_size)
+        own = dict(self.named_parameters())
+        model = LanguageModel(architecture)
+        blocks = [2 * layer + LETTERS.index(letter) for layer, letter in enumerate(letters) if letter != "i"]
+        taken = {}
+        for name, _ in model.named_parameters():
+            part, _, rest = name.partition(".")
+            if part == "blocks":
+                index, _, rest = rest.partition(".")
+                taken[name] = own[f"blocks.{blocks[int(index)]}.{rest}"].detach().clone()
+            else:
+                taken[name] = own[name].detach().clone()
+        return load(model, taken)

@@ -1,0 +1,175 @@
+"""`edgefront frontier` and `edgefront compare`"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, get_args
+
+import typer
+
+from edgefront.cli.commands.base import Session
+from edgefront.cli.commands.options import JobId, LimitOptions
+
+if TYPE_CHECKING:
+    from edgefront.core.schemas.predictions import ComparisonView
+
+
+_SEPARATOR = "/"
+
+
+def compare(
+    session: Session,
+    targets: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="JOB[/TARGET]...",
+            help="Jobs (all of their targets), or one target of a job by its name or id.",
+        ),
+    ],
+    everywhere: Annotated[
+        bool, typer.Option("--everywhere", help="Only architectures that are measured on every target.")
+    ] = False,
+) -> None:
+    """Compare targets, of one job or of several: what the models on their frontiers take on each.
+
+    Differences are against the first target. The page /compare draws the same.
+    """
+    client = session.client
+    comparison = client.compare([target_id for given in targets for target_id in _ids(session, given)])
+    if everywhere:
+        kept = [
+            model
+            for model in comparison.architectures
+            if all(entry is not None and not entry.predicted for entry in model.entries)
+        ]
+        comparison = comparison.model_copy(update={"architectures": tuple(kept)})
+
+    def show() -> None:
+        from urllib.parse import urlencode
+
+        _show(session, comparison)
+        query = urlencode([("target", target.target_id) for target in comparison.targets])
+        session.note(f"page: {client.url}/compare?{query}")
+
+    session.put(comparison, show)
+
+
+def _ids(session: Session, given: str) -> list[str]:
+    """Ids of the targets that `JOB` or `JOB/TARGET` names."""
+    from edgefront.core.common.errors import NotFound
+
+    job_id, _, name = given.partition(_SEPARATOR)
+    job = session.client.jobs.get(session.identifier("job", job_id))
+    named = [target.id for target in job.targets if not name or name in (target.id, target.name)]
+    if not named:
+        names = ", ".join(repr(target.name) for target in job.targets)
+        raise NotFound(f"job {job.id} has no target {name!r}; it has {names}")
+    return named
+
+
+def _show(session: Session, comparison: ComparisonView) -> None:
+    from edgefront.cli.show.output import NONE, megabytes, millions, milliseconds, table, times
+    from edgefront.cli.show.tables import header_of, labels_of, median_quality, of_label
+    from edgefront.core.schemas.predictions import PredictedView
+
+    summary = table("", "target", "job", "device", "shared", "latency", "memory", right=("shared", "latency", "memory"))
+    for number, compared in enumerate(comparison.targets, 1):
+        ratios = "first", ""
+        if number > 1:
+            latency = times(compared.latency_ratio, compared.latency_ratio_low, compared.latency_ratio_high)
+            ratios = latency, times(compared.memory_ratio)
+        summary.add_row(str(number), compared.target, compared.job_name, compared.device, str(compared.shared), *ratios)
+    session.out.print(summary)
+    if comparison.note:
+        session.note(comparison.note)
+    columns = [name for number in range(1, len(comparison.targets) + 1) for name in (f"{number}: ms", f"{number}: MB")]
+    header = header_of(model.relative_to for model in comparison.architectures).removeprefix("predicted ")
+    shown = table("digest", "parameters", header, *columns, right=("parameters", header, *columns))
+    for model in comparison.architectures:
+        cells: list[str] = []
+        first = model.entries[0]
+        for index, here in enumerate(model.entries):
+            if here is None:
+                cells += [NONE, NONE]
+                continue
+            other = first if index else None
+            cells.append(
+                ("≈ " if here.predicted else "")
+                + milliseconds(here.latency_ms, here.latency_half_width_ms)
+                + _difference(here.latency_ms, None if other is None else other.latency_ms)
+            )
+            cells.append(
+                megabytes(here.memory_bytes)
+                + _difference(here.memory_bytes, None if other is None else other.memory_bytes)
+            )
+        quality = median_quality(PredictedView(perplexity=model.perplexity, relative_to=model.relative_to))
+        shown.add_row(model.digest[:10], millions(model.decoder_parameters), quality, *cells)
+    session.out.print(shown)
+    if label := of_label(labels_of(model.label for model in comparison.architectures)):
+        session.say(label)
+    if comparison.perplexity_of:
+        session.note(f"predicted perplexity: {comparison.perplexity_of}")
+
+
+def _difference(value: float, reference: float | None) -> str:
+    return "" if reference is None else f" ({value / reference - 1:+.0%})"
+
+
+def frontier(
+    session: Session,
+    job: JobId,
+    target: Annotated[str | None, typer.Option(help="Id or name of a target. Default: all of the job's.")] = None,
+    limit: LimitOptions = LimitOptions(),
+    by: Annotated[
+        str, typer.Option(help="Quality axis: proxy, or perplexity, which includes trained candidates only.")
+    ] = "proxy",
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="Only candidates trained on this data set. Default: the one with the most trained candidates."
+        ),
+    ] = None,
+) -> None:
+    """Show the frontier of a job: models that no other one beats in quality, latency and memory at once.
+
+    Differences up to the job's epsilon, the error of measurement, do not count.
+    """
+    from edgefront.cli.show.output import MARKED
+    from edgefront.cli.show.tables import frontier_label, frontier_table
+    from edgefront.core.common.validation import one_of
+    from edgefront.core.schemas.jobs import Quality
+
+    client = session.client
+    asked = client.jobs.get(job)
+    names = [target] if target else [item.id for item in asked.targets]
+    views = [
+        client.frontier(
+            job,
+            target=name,
+            **asdict(limit),
+            by=one_of("by", by, get_args(Quality)),
+            dataset=data,
+        )
+        for name in names
+    ]
+
+    def show() -> None:
+        for view in views:
+            session.out.print(frontier_table(view))
+            if label := frontier_label(view):
+                session.say(label)
+            if any(point.marked for point in (*view.points, *view.baseline)):
+                session.say(f"{MARKED}: its page shows the launches")
+            if view.summary:
+                session.say(view.summary)
+                session.out.print()
+            if view.perplexity_of:
+                session.note(f"predicted perplexity: {view.perplexity_of}")
+            if view.note:
+                session.note(view.note)
+            if view.by == "perplexity" and not view.trained:
+                session.note(f"no candidate is trained yet: edgefront train submit --frontier {view.job_id}")
+            elif view.by == "proxy":
+                session.note(f"proxy: {view.proxy_trust.sentence}")
+
+    session.put(views[0] if target else views, show)

@@ -1,0 +1,287 @@
+"""`edgefront device …`, `edgefront token …` and `edgefront key …`"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from edgefront.cli.commands.base import Session, command, group, steering
+from edgefront.cli.commands.options import DeviceName, KeyId, TokenId
+from edgefront.core.common.states import DeviceState
+
+if TYPE_CHECKING:
+    from edgefront.core.schemas.service import DeviceView, EnrolmentTokenView
+
+
+app = group("Devices: list, drain, trust, revoke, enrol again.")
+
+
+@command(app, "list")
+def list_devices(session: Session) -> None:
+    """List the devices."""
+    from edgefront.cli.show.output import gigabytes, moment, share, table
+
+    devices = list(session.client.devices.list())
+
+    def show() -> None:
+        shown = table(
+            "name", "class", "state", "runtimes", "cores", "memory", "measuring", "seen", "id",
+            right=("cores", "memory", "measuring"), prose=("runtimes",),
+            less=("id", "measuring", "cores", "memory", "seen", "runtimes"),
+        )  # fmt: skip
+        for device in devices:
+            shown.add_row(
+                device.name,
+                device.device_class,
+                state_in_words(device),
+                ", ".join(runtime.runtime for runtime in device.facts.runtimes),
+                str(device.facts.cores),
+                gigabytes(device.facts.memory_bytes),
+                share(device.measuring_share),
+                moment(device.last_seen_at),
+                device.id,
+            )
+        session.out.print(shown)
+        if not devices:
+            session.note(f"no device is enrolled: {NO_DEVICE}")
+
+    session.put(devices, show)
+
+
+@command(app, "show")
+def show_device(session: Session, device: DeviceName) -> None:
+    """Show all facts that a device reports, and the history of its anchor."""
+    view = session.client.devices.get(device)
+    anchor = session.client.devices.anchor(device)
+
+    def show() -> None:
+        from edgefront.cli.show.devices import anchor_table, facts_table, runtimes_table
+
+        session.out.print(facts_table(view, state_in_words(view)))
+        session.out.print(runtimes_table(view))
+        if anchor.points:
+            session.out.print(anchor_table(anchor.points))
+        else:
+            session.out.print("Anchor: not measured yet")
+
+    session.put({**view.model_dump(mode="json"), "anchor": anchor}, show)
+
+
+steering(
+    app,
+    "devices",
+    DeviceName,
+    {
+        "drain": "Drain a device: it finishes its launches and gets no more.",
+        "activate": "Activate a drained device again.",
+        "trust": "End a device's quarantine: it gets launches again.",
+        "revoke": "Revoke a device's credential permanently. Its measurements are kept.",
+    },
+    name="name",
+)
+
+
+@command(app, "reenrol")
+def reenrol(
+    session: Session,
+    device: DeviceName,
+    minutes: Annotated[int, typer.Option(min=1, help="Minutes until the token expires.")] = 60,
+) -> None:
+    """Create a token that enrols this device again, after it was revoked or has lost its credential.
+
+    It prints the command that starts the agent with it. The device keeps its id and its measurements.
+    """
+    token = session.client.devices.reenrol(device, minutes=minutes)
+    show_token(session, token, token.name)
+
+
+def state_in_words(device: DeviceView) -> str:
+    """`active, offline`, `draining`, `active, in quarantine`."""
+    words = [str(device.state)]
+    if not device.online and device.state != DeviceState.REVOKED:
+        words.append("offline")
+    if device.quarantine is not None:
+        words.append("in quarantine")
+    return ", ".join(words)
+
+
+tokens = group("Enrolment tokens: each allows new devices to enrol.")
+keys = group("API keys.")
+
+
+@command(tokens, "create")
+def create_token(
+    session: Session,
+    name: Annotated[str, typer.Option(help="Name of the token.")] = "device",
+    minutes: Annotated[int, typer.Option(min=1, help="Minutes until the token expires.")] = 60,
+    uses: Annotated[int, typer.Option(min=1, help="Number of devices that may enrol with it.")] = 1,
+) -> None:
+    """Create an enrolment token, and print the command that starts an agent with it on the device."""
+    show_token(session, session.client.tokens.create(name=name, minutes=minutes, uses=uses))
+
+
+def show_token(session: Session, token: EnrolmentTokenView, name: str | None = None) -> None:
+    """A token's secret, which is in no later answer; `name` is that of the one device that it is for."""
+
+    def show() -> None:
+        session.say(token.token)
+        address = session.client.tokens.address()
+        session.note(f"shown only once. On the device: {agent_command(address.url, token.token or '', name)}")
+        if address.note:
+            session.note(address.note)
+
+    session.put(token, show)
+
+
+def agent_command(url: str, token: str, name: str | None) -> str:
+    """The one command that enrols a device and starts its agent, in any shell. The page writes it alike."""
+    from shlex import quote
+    from urllib.parse import urlsplit
+
+    from edgefront.core.common.addresses import is_loopback
+
+    parts = urlsplit(url)
+    insecure = " --insecure" if parts.scheme == "http" and not is_loopback(parts.hostname or "") else ""
+    named = "" if name is None else f" --name {quote(name)}"
+    return f"echo {token} | edgefront agent --server {quote(url)} --token-file -{named}{insecure}"
+
+
+@command(tokens, "list")
+def list_tokens(session: Session) -> None:
+    """List the enrolment tokens."""
+    from edgefront.cli.show.output import moment, table
+
+    tokens = session.client.tokens.list()
+
+    def show() -> None:
+        shown = table(
+            "id", "name", "uses left", "expires", "revoked", right=("uses left",), less=("revoked", "expires")
+        )
+        for token in tokens:
+            shown.add_row(token.id, token.name, str(token.uses_left), moment(token.expires_at), _mark(token.revoked))
+        session.out.print(shown)
+
+    session.put(tokens, show)
+
+
+steering(
+    tokens, "tokens", TokenId, {"revoke": "Revoke an enrolment token. Devices that enrolled with it stay enrolled."}
+)
+
+
+@command(keys, "create")
+def create_key(
+    session: Session,
+    name: Annotated[str, typer.Argument(help="Name of the key: a person or a purpose.")],
+    role: Annotated[
+        Literal["admin", "user", "viewer"],
+        typer.Option(help="admin: everything; user: its owner's jobs; viewer: read all."),
+    ] = "user",
+    owner: Annotated[str | None, typer.Option(help="Owner whose jobs the key can access. Default: its name.")] = None,
+    days: Annotated[int | None, typer.Option(min=1, help="Days until the key expires. Default: never.")] = None,
+) -> None:
+    """Create an API key."""
+    key = session.client.keys.create(name, role=role, owner=owner, days=days)
+
+    def show() -> None:
+        session.say(key.key)
+        session.note("shown only once")
+
+    session.put(key, show)
+
+
+@command(keys, "list")
+def list_keys(session: Session) -> None:
+    """List the API keys."""
+    from edgefront.cli.show.output import moment, table
+
+    keys = session.client.keys.list()
+
+    def show() -> None:
+        shown = table(
+            *("id", "name", "owner", "role", "begins with", "created", "expires", "revoked"),
+            less=("begins with", "created", "owner", "expires"),
+        )
+        for key in keys:
+            shown.add_row(
+                key.id,
+                key.name,
+                key.owner,
+                key.role,
+                key.prefix,
+                moment(key.created_at),
+                moment(key.expires_at),
+                _mark(key.revoked),
+            )
+        session.out.print(shown)
+
+    session.put(keys, show)
+
+
+@command(keys, "revoke")
+def revoke_key(
+    session: Session,
+    key_id: KeyId,
+    force: Annotated[bool, typer.Option("--force", help="Even if it is the last admin key.")] = False,
+) -> None:
+    """Revoke an API key. It ends everywhere within one second."""
+    session.client.keys.revoke(key_id, force=force)
+    session.put({"revoked": key_id}, lambda: session.note(f"revoked {key_id}"))
+
+
+def _mark(yes: bool) -> str:
+    return "yes" if yes else ""
+
+
+NO_DEVICE = "start an agent with `edgefront agent`; that of `edgefront up` needs about ten seconds"
+
+
+def only_device(session: Session, option: str = "--target") -> str:
+    """The name of the only active device.
+
+    Raises:
+        InvalidInput: there is none, or more than one. It names `option`, with which a device is chosen.
+    """
+    from edgefront.core.common.errors import InvalidInput
+
+    devices = _active(session)
+    if len(devices) == 1:
+        return devices[0].name
+    names = ", ".join(device.name for device in devices)
+    draining = (
+        []
+        if names
+        else [device.name for device in session.client.devices.list() if device.state == DeviceState.DRAINING]
+    )
+    if draining:
+        raise InvalidInput(
+            f"there is no active device: {', '.join(draining)} {'is' if len(draining) == 1 else 'are'} draining; "
+            f"`edgefront device activate {draining[0]}` gives it launches again",
+            field=option.removeprefix("--"),
+            allowed=f"an active device, or {option} with one that is drained: the job then waits for it",
+        )
+    raise InvalidInput(
+        f"choose a device with {option}: the active devices are {names}"
+        if names
+        else f"there is no active device: {NO_DEVICE}, or name a device class",
+        field=option.removeprefix("--"),
+        allowed=names,
+    )
+
+
+def _active(session: Session) -> list[DeviceView]:
+    """The active devices. Waits for a first one while an embedded service on this machine starts its agent."""
+    import time
+
+    from edgefront.client.local import default_home, is_starting
+
+    noted = False
+    while True:
+        devices = [device for device in session.client.devices.list() if device.state == DeviceState.ACTIVE]
+        if devices or not is_starting(session.client.url, default_home()):
+            return devices
+        if not noted:
+            session.note("waiting for the agent of `edgefront up` …")
+            noted = True
+        time.sleep(0.5)

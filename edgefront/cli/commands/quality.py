@@ -1,0 +1,325 @@
+"""`edgefront quality …`: laws that predict perplexity. Only what trainings taught needs a server."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from edgefront.cli.commands.base import Session, command, group
+from edgefront.cli.commands.options import Described, Force
+
+if TYPE_CHECKING:
+    from edgefront.core.architectures.architecture import Architecture
+    from edgefront.core.quality.predictor import PerplexityPredictor
+
+app = group("Quality laws: predict a model's perplexity, and fit a law to trained models.")
+
+TrainedOn = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TOKENS",
+        help="Tokens that the model is trained on, for laws that know the training budget: 300M, 10B, 1e9.",
+    ),
+]
+_ABOUT = ("title", "data", "split", "tokens", "trained", "source", "licence")
+
+
+@command(app, "list")
+def list_laws(
+    session: Session,
+    refined: Annotated[
+        bool, typer.Option("--refined", help="Also list what your trainings on the server have taught.")
+    ] = False,
+) -> None:
+    """List the quality laws that come with edgefront, and with --refined those of the server."""
+    from edgefront.core.quality.shipped import shipped_laws
+    from edgefront.core.quality.stored import summary
+
+    laws = [summary(law) for law in shipped_laws().values()]
+    if refined:
+        laws = [law.model_dump(mode="json") for law in session.client.catalogue.quality_laws()]
+
+    def show() -> None:
+        from edgefront.cli.show.output import table
+
+        shown = table(
+            *("name", "family", "predicts", "data", "split", "models", "what it is of"),
+            right=("models",),
+            prose=("what it is of",),
+            less=("split", "what it is of", "family", "models", "data"),
+        )
+        for of in laws:
+            shown.add_row(
+                of["name"],
+                of["family"],
+                ("perplexity" if of["relative_to"] is None else "ratios")
+                + ("" if of["train_tokens"] is None else " by tokens"),
+                of["data"],
+                of["split"],
+                str(of["table_models"]),
+                of["title"],
+            )
+        session.out.print(shown)
+
+    session.put(laws, show)
+
+
+@command(app, "show")
+def show_law(
+    session: Session,
+    law: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME_OR_FILE",
+            help="Name or file of a quality law, or name of one that your trainings on the server have taught.",
+        ),
+    ],
+) -> None:
+    """Show the data, accuracy and feature ranges of a law. With --json the whole law, without its models for laws of
+    the server.
+    """
+    from edgefront.core.quality.shipped import NAMES, find_law
+    from edgefront.core.quality.stored import summary, to_json
+
+    if law not in NAMES and not Path(law).is_file() and Path(law).suffix != ".json":
+        view = session.client.catalogue.quality_law(law).model_dump(mode="json")
+        session.put(view, lambda: _show(session, view))
+    else:
+        chosen = find_law(law)
+        session.put(to_json(chosen), lambda: _show(session, summary(chosen)))
+
+
+@command(app, "fit", server=False)
+def fit_law(
+    session: Session,
+    file: Annotated[
+        Path, typer.Argument(metavar="TABLE", help="Trained models: JSON lines, JSON or CSV, one model per row.")
+    ],
+    prior: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME_OR_FILE",
+            help="Law to use as the prior mean, for tables with few models or a part of a family.",
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the law to this JSON file.")] = None,
+    quality: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Perplexity, loss or bpc. Default: valid_ppl, perplexity, …")
+    ] = None,
+    where: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN=VALUE", help="Use only rows with this value. May be repeated.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the law. Default: the name of the table.")] = None,
+    data: Annotated[str, typer.Option(help="Training data of the models, for readers.")] = "not stated",
+    split: Annotated[str, typer.Option(help="Split of their perplexity, for readers.")] = "not stated",
+    trained: Annotated[str, typer.Option(help="Recipe and length of their training, for readers.")] = "not stated",
+    force: Force = False,
+) -> None:
+    """Fit a law to a table of models that were trained in the same way.
+
+    Prints its accuracy on new models: Spearman's rho and the share of 95 % intervals that hold,
+    over ten folds, each architecture in one of them. With a column `tokens`, or after a law of several tables
+    (`--prior own-data-llama`), your trainings refine that law, from one on; rows of one model are its learning curve.
+    """
+    from edgefront.core.common.files import check_free, whole_file
+    from edgefront.core.quality.predictor import Origin
+    from edgefront.core.quality.shipped import family, find_law
+    from edgefront.core.quality.stored import checked_name, summary, to_text
+    from edgefront.core.training.proxies.law_study import fit
+    from edgefront.core.training.proxies.table import quality_of, read_table
+    from edgefront.core.training.proxies.table import where as rows_where
+    from edgefront.core.training.proxies.trained import trained_models
+
+    if out is not None:
+        check_free(out, force=force)
+    rows = rows_where(read_table(file), conditions(where or []))
+    models = trained_models(rows, quality_of(rows, quality))
+    families = {family(architecture) or "" for architecture in models.architectures}
+    file_name = re.sub(r"[^a-z0-9.-]+", "-", file.name.lower().split(".")[0]).strip("-.")[:64]
+    origin = Origin(
+        name=file_name or "law" if name is None else checked_name(name),
+        title=f"{len(models.first)} models of {file.name}",
+        family=families.pop() if len(families) == 1 else "",
+        data=data,
+        split=split,
+        trained=trained,
+        source=file.name,
+    )
+    fitted = fit(models, origin, None if prior is None else find_law(prior))
+    law, folds = fitted.law, fitted.folds
+    note = "; ".join(part for part in (models.note, *fitted.notes) if part)
+    if out is not None:
+        with whole_file(out) as target:
+            target.write(to_text(law).encode())
+
+    def show() -> None:
+        _show(session, summary(law))
+        if folds is not None:
+            rho, tenth = ("–" if value is None else f"{value:.3f}" for value in (folds.spearman, folds.best_tenth))
+            session.say(
+                f"folds by model: Spearman's rho {rho}, over the best tenth {tenth}; error {folds.error:.1%} of "
+                f"perplexity; {folds.held:.0%} of the 95 % intervals hold"
+            )
+        if note:
+            session.note(note)
+        session.note(f"law: {out}" if out is not None else "the law was not saved: name a file with --out")
+
+    written = None if out is None else str(out)
+    session.put({**summary(law), "folds": folds and asdict(folds), "note": note, "file": written}, show)
+
+
+@command(app, "predict", server=False)
+def predict(
+    session: Session,
+    architecture: Described,
+    law: Annotated[
+        str | None,
+        typer.Option(metavar="NAME_OR_FILE", help="Default: the law of the model's family."),
+    ] = None,
+    tokens: TrainedOn = None,
+) -> None:
+    """Predict the perplexity of a model, if it is trained like those of the law; of laws about your own data its ratio
+    to that of a named model.
+    """
+    from edgefront.cli.show.tables import of_label
+    from edgefront.core.quality.shipped import find_law
+    from edgefront.core.training.evaluation.given_model import architecture_of
+    from edgefront.core.training.proxies.score import law_about
+
+    asked = token_count(tokens)
+    model = architecture_of(architecture)
+    chosen = at_budget(law_about(model) if law is None else find_law(law), asked)
+    result = predicted(chosen, model)
+
+    def show() -> None:
+        session.say(sentence(result))
+        session.say(of_label(result["label"]))
+        session.note(f"{chosen.origin.name}: {chosen.origin.title}; {trained_in_words(result)}")
+
+    session.put({"digest": model.digest, **result}, show)
+
+
+def conditions(given: Sequence[str]) -> dict[str, str]:
+    """`--where COLUMN=VALUE`, each given once."""
+    from edgefront.core.common.errors import InvalidInput
+
+    values = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InvalidInput(f"--where {text}: no value", field="where", value=text, allowed="COLUMN=VALUE")
+        values[name] = value
+    return values
+
+
+def token_count(tokens: str | None) -> int | None:
+    """The count that `--tokens` gives; `InvalidInput` where it is none."""
+    from edgefront.core.common.token_counts import parse_token_count
+
+    return None if tokens is None else parse_token_count(tokens, "tokens")
+
+
+def at_budget(law: PerplexityPredictor, tokens: int | None) -> PerplexityPredictor:
+    """The law for models trained on so many tokens. `InvalidInput` names `--tokens` where it knows one budget alone."""
+    from edgefront.core.common.errors import InvalidInput
+
+    try:
+        return law if tokens is None else law.at_tokens(float(tokens))
+    except InvalidInput as error:
+        text = f"--tokens{str(error).removeprefix('train_tokens')}"
+        raise InvalidInput(text, field="tokens", value=tokens, allowed=error.allowed) from None
+
+
+def predicted(law: PerplexityPredictor, architecture: Architecture) -> dict[str, Any]:
+    """A prediction as JSON, with what it is of."""
+    from edgefront.core.architectures.cost.shapes import Shapes
+    from edgefront.core.quality.cut_law import CutLaw
+
+    if isinstance(law, CutLaw):
+        law.table.align_part(architecture)
+    shapes = Shapes.of([architecture])
+    prediction = law.predict(shapes)
+    return {
+        "law": law.origin.name,
+        "perplexity": float(prediction.perplexity[0]),
+        "low": float(prediction.low[0]),
+        "high": float(prediction.high[0]),
+        "extrapolated": bool(prediction.extrapolated[0]),
+        "beyond": list(law.beyond(shapes)[0]),
+        "data": law.origin.data,
+        "split": law.origin.split,
+        "tokens": law.origin.tokens,
+        "trained": law.origin.trained,
+        "train_tokens": law.train_tokens,
+        "relative_to": law.relative_to,
+        "label": law.label,
+        "about": law.about,
+    }
+
+
+def sentence(value: dict[str, Any]) -> str:
+    """A prediction for people: `perplexity 31.2 (95 %: 30.1 to 32.4) on Dolma, …`, or `0.83 × smollm2-135m's perplexity
+    (0.72 to 0.95), on your own data`.
+    """
+    from edgefront.core.quality.predictor import NOT_STATED
+
+    beyond = f"; extrapolated in {', '.join(value['beyond'])}" if value["extrapolated"] else ""
+    if value["relative_to"] is not None:
+        interval = f"({value['low']:.2f} to {value['high']:.2f})"
+        return f"{value['perplexity']:.2f} × {value['relative_to']}'s perplexity {interval}, on {value['data']}{beyond}"
+    text = f"perplexity {value['perplexity']:.4g} (95 %: {value['low']:.4g} to {value['high']:.4g})"
+    words = {"data": "on ", "split": "", "tokens": "per "}
+    stated = [begin + value[name] for name, begin in words.items() if value[name] != NOT_STATED]
+    text += f" {', '.join(stated)}" if stated else "; the law does not state on which data"
+    return text + beyond
+
+
+def trained_in_words(value: dict[str, Any]) -> str:
+    """How the models of a prediction are trained, and on how many tokens where the law knows that."""
+    from edgefront.core.quality.predictor import NOT_STATED, in_words
+
+    how = "both trained alike" if value["relative_to"] is not None else f"trained {value['trained']}"
+    if value["relative_to"] is None and value["trained"] == NOT_STATED:
+        how = "how they are trained is not stated"
+    return how if value["train_tokens"] is None else f"{how} on {in_words(value['train_tokens'])} tokens"
+
+
+def _show(session: Session, law: dict[str, Any]) -> None:
+    """A law's summary, or the server's view of one."""
+    from math import exp
+
+    from edgefront.cli.show.output import table
+    from edgefront.core.quality.predictor import NOT_STATED, in_words
+
+    session.say(f"{law['name']}: {law['title']}")
+    unstated = [name for name in _ABOUT[1:] if law[name] == NOT_STATED]
+    for name in _ABOUT[1:]:
+        if name not in unstated:
+            session.say(f"  {name}: {law[name]}")
+    if unstated:
+        session.say(f"  The law does not state its {', '.join(unstated)}.")
+    blocks = ", ".join(sorted(law["blocks"]))
+    session.say(f"  models: {law['table_models']}, of {blocks}")
+    if law["relative_to"] is not None:
+        session.say(f"  predicts: perplexity by that of {law['relative_to']}")
+    if law["train_tokens"] is not None:
+        budget = f"{in_words(law['train_tokens'])} unless others are asked for"
+        if law["min_train_tokens"] is not None and law["max_train_tokens"] is not None:
+            budget += f"; learnt from {in_words(law['min_train_tokens'])} to {in_words(law['max_train_tokens'])}"
+        session.say(f"  training tokens: {budget}")
+    if law["prior"] is not None:
+        session.say(f"  prior: {law['prior']}")
+    shown = table(
+        "feature", "from", "to", "unit", "of", right=("from", "to"), prose=("unit", "of"), less=("of", "unit")
+    )
+    for row in law["features"]:
+        limits = [f"{row[end]:.2f}" for end in ("low", "high")]
+        if row["unit"].startswith("ln of "):
+            limits = [f"{exp(row[end]):,.3g}" for end in ("low", "high")]
+        shown.add_row(row["name"], *limits, row["unit"].removeprefix("ln of "), row["meaning"])
+    session.out.print(shown)

@@ -1,0 +1,99 @@
+"""`edgefront up`, `agent` and `demo`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from edgefront.agents.options import AgentOptions
+from edgefront.cli.commands.base import Session
+from edgefront.cli.commands.options import Cores
+
+Home = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="EDGEFRONT_HOME", help="Data folder of the service. Default: the user's data folder.", show_envvar=True
+    ),
+]
+
+
+def up(
+    session: Session,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on. Default: EDGEFRONT_HTTP__HOST, else 127.0.0.1.")
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            help="Port; 0 for any free one. Default: EDGEFRONT_HTTP__PORT, else 8090 or the next free one.",
+        ),
+    ] = None,
+    home: Home = None,
+    agent: Annotated[
+        bool, typer.Option("--agent/--no-agent", help="Also run an agent that measures on this machine.")
+    ] = True,
+    cores: Cores = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show the whole log.")] = False,
+) -> None:
+    """Run the embedded service: API, worker, one agent and SQLite, in one data folder. Ctrl-C ends it."""
+    from edgefront.cli.extras import need
+    from edgefront.client.local import default_home
+
+    need("the embedded service", "server")
+    if agent:
+        need("its agent", "agent", install="server,agent", otherwise=", or run it with --no-agent")
+    from edgefront.cli.workflows.up import run
+
+    run(session, home or default_home(), host=host, port=port, agent=agent, cores=cores, verbose=verbose)
+
+
+def agent(
+    session: Session,
+    given: AgentOptions,
+    end_with_parent: Annotated[bool, typer.Option("--end-with-parent", hidden=True)] = False,
+) -> None:
+    """Run the measuring agent of this device. SIGTERM or Ctrl-C drains it: it finishes or returns its launches.
+
+    Additional exit codes: 7 the device was revoked, 8 the protocol versions of agent and server are incompatible,
+    9 another agent uses the data folder. With --json it logs JSON lines.
+    """
+    from edgefront.cli.extras import need
+
+    need("the agent", "agent")
+    from edgefront.agents.main import main
+
+    if end_with_parent:
+        from edgefront.core.common.processes.child import end_with_input
+
+        end_with_input(grace_s=5.0)  # seconds to store its results
+    raise typer.Exit(main(given, json_logs=session.json))
+
+
+def demo(
+    session: Session,
+    once: Annotated[bool, typer.Option("--once", help="Exit when done, also in a terminal.")] = False,
+    minutes: Annotated[float, typer.Option(min=0.1, help="Maximum minutes of the search.")] = 3.0,
+    candidates: Annotated[int, typer.Option(min=2, help="Number of candidates for each target.")] = 30,
+    output: Annotated[Path, typer.Option(help="Folder for the plot, the models and the service's data.")] = Path(
+        "demo-output"
+    ),
+    port: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            help="Port of the page; 0 for any free one. Default: EDGEFRONT_HTTP__PORT, else 8090 or the next free one.",
+        ),
+    ] = None,
+) -> None:
+    """Demonstrate a whole search on this machine: search, measure, frontier, download, run. Needs the extra: demo."""
+    from edgefront.cli.extras import need
+
+    need("the demo", "server", "agent", "torch", "demo", install="demo")
+    from edgefront.cli.workflows.demo import run
+
+    run(session, output, once=once, minutes=minutes, candidates=candidates, port=port)

@@ -1,0 +1,373 @@
+"""`edgefront train …`"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgefront.cli.commands.base import Identifies, Session, command, group, steering
+from edgefront.cli.commands.inherit import imported, start_of
+from edgefront.cli.commands.options import (
+    Force,
+    InNumbers,
+    Newest,
+    PassLimitOptions,
+    RecipeOptions,
+    TrainingId,
+    TrainingIds,
+    Watch,
+)
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.states import TrainingState
+from edgefront.core.model_files.model_file import ModelFormat
+
+if TYPE_CHECKING:
+    from edgefront.core.schemas.trainings import TrainingRequest
+
+app = group("Train models of a frontier or any others: submit, watch, control, download.")
+
+
+@command(app, "submit")
+def submit(
+    session: Session,
+    file: Annotated[
+        Path | None,
+        typer.Argument(help="File with the request as JSON, in the format of POST /v1/trainings; or use the options."),
+    ] = None,
+    architecture: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="An architecture, named in any way that `describe` takes.")
+    ] = None,
+    candidate: Annotated[
+        str | None,
+        typer.Option(help="Id of a candidate, from `frontier`."),
+        Identifies("candidate"),
+    ] = None,
+    frontier: Annotated[
+        str | None,
+        typer.Option(metavar="JOB", help="Train points of this job's frontier."),
+        Identifies("job"),
+    ] = None,
+    target: Annotated[str | None, typer.Option(help="Target of the job, by id or name. Default: its first.")] = None,
+    count: Annotated[
+        int | None, typer.Option(help="Number of points, spread evenly by size. Default: all within the limits.")
+    ] = None,
+    limit: PassLimitOptions = PassLimitOptions(),
+    how: RecipeOptions = RecipeOptions(),
+    start: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TRAINING|MODEL",
+            help="Initialise with the weights of this training of the same architecture, or of a folder or a GGUF "
+            "file, which is imported first. Alone: train its model. For recipe distil it is the teacher, too.",
+        ),
+    ] = None,
+    inherit: Annotated[
+        bool,
+        typer.Option(
+            "--inherit",
+            help="The model is a part of that of --start, or of the one whose parts its job searched, and begins with "
+            "that part of it. Default recipe: distil.",
+        ),
+    ] = False,
+    tokens: Annotated[
+        int | None, typer.Option(help="End after about this many tokens; the schedule is shortened to them.")
+    ] = None,
+    hours: Annotated[float | None, typer.Option(help="End after this many hours of training.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda. Default: the service's setting.")] = None,
+    gpus: Annotated[int, typer.Option(help="Number of GPUs of one machine.")] = 1,
+    memory_gb: Annotated[
+        float | None, typer.Option(help="Minimum memory in GiB of each GPU, or of the machine.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the initialisation and the data order.")] = 0,
+    name: Annotated[str | None, typer.Option(help="Name of the training.")] = None,
+    watch: Watch = False,
+) -> None:
+    """Train points of a frontier, a candidate, a named model or an architecture, or a trained model further."""
+    from edgefront.client.requests import trainings as training_request
+    from edgefront.client.requests.jobs import read_request
+    from edgefront.core.common.validation import checked
+    from edgefront.core.schemas.trainings import TrainingRequest
+
+    if file is not None:
+        request = read_request(file, TrainingRequest)
+    else:
+        pick = {"target": target, **asdict(limit), "count": count}
+        subject = training_request.subject(architecture, candidate, frontier, pick, starts=start is not None)
+        if inherit and not subject:
+            raise InvalidInput(
+                "--inherit trains a part of the model of --start: name the part, or leave it out to train the whole",
+                field="architecture",
+                allowed="--architecture MODEL, --candidate CANDIDATE or --frontier JOB",
+            )
+        begin = None if start is None else start_of(session, start)
+        if begin is not None and not subject:
+            subject = training_request.model_of(session.client.trainings.get(begin))
+        request = checked(
+            TrainingRequest,
+            {
+                **subject,
+                **how.fields,
+                "name": name,
+                "start": begin,
+                "inherit": inherit,
+                "budget": {"steps": how.steps, "tokens": tokens, "hours": hours},
+                "requires": {"device": device, "gpus": gpus, "memory_gb": memory_gb},
+                "seed": seed,
+            },
+        )
+    _submit(session, request, watch)
+
+
+@command(app, "import")
+def import_model(
+    session: Session,
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL", help="The folder of a trained or a Hugging Face model with its weights, or a GGUF file."
+        ),
+    ],
+    name: Annotated[str | None, typer.Option(help="Name of the training. Default: the model's.")] = None,
+    licence: Annotated[
+        str | None,
+        typer.Option(
+            "--licence",
+            "--license",
+            metavar="NAME",
+            help="Licence of the weights. Default: as the model records it, or a Hugging Face folder's README.",
+        ),
+    ] = None,
+) -> None:
+    """Import a model with its weights as a training that is done, to download it or start trainings from it."""
+    training = imported(session, model, name, licence)
+
+    def show() -> None:
+        session.out.print(training.id)
+        session.note(f"{training.name}, licence {training.licence or 'not stated'}")
+        session.note(f"train from it with `edgefront train submit --start {training.id} --data DATA`")
+
+    session.put(training, show)
+
+
+def _submit(session: Session, request: TrainingRequest, watch: bool) -> None:
+    made = session.client.trainings.create(request)
+    if watch:
+        session.note("submitted " + ", ".join(training.id for training in made))
+        _watch(session, [training.id for training in made])
+        return
+
+    def show() -> None:
+        for training in made:
+            session.out.print(training.id)
+            session.note(f"{training.name}: {training.note or training.state}")
+        session.note(f"watch with `edgefront train watch {' '.join(training.id for training in made)}`")
+
+    session.put(made, show)
+
+
+@command(app, "recipes")
+def list_recipes(
+    session: Session,
+    name: Annotated[str | None, typer.Argument(help="Show every field of this recipe.")] = None,
+) -> None:
+    """List the recipes that trainings may use, or show one."""
+    from edgefront.cli.show.training_tables import recipes_table
+    from edgefront.core.common.validation import one_of
+
+    recipes = {recipe.name: recipe for recipe in session.client.catalogue.recipes()}
+    if name is None:
+        session.put(list(recipes.values()), lambda: session.out.print(recipes_table(recipes.values())))
+        return
+    recipe = recipes[one_of("recipe", name, tuple(recipes))]
+    session.put(recipe, lambda: session.out.print_json(data=recipe.recipe))
+
+
+@command(app, "data")
+def list_datasets(session: Session) -> None:
+    """List the data sets of the service."""
+    from edgefront.cli.show.training_tables import datasets_table
+
+    datasets = session.client.trainings.datasets()
+    session.put(datasets, lambda: session.out.print(datasets_table(datasets)))
+
+
+@command(app, "workers")
+def list_trainers(session: Session) -> None:
+    """List the workers whose pace of training is known."""
+    from edgefront.cli.show.training_tables import trainers_table
+
+    trainers = session.client.trainings.trainers()
+    session.put(trainers, lambda: session.out.print(trainers_table(trainers)))
+
+
+@command(app, "list")
+def list_trainings(
+    session: Session,
+    state: Annotated[str | None, typer.Option(help="List only trainings in this state.")] = None,
+    job: Annotated[
+        str | None,
+        typer.Option(help="List only trainings of this job's candidates."),
+        Identifies("job"),
+    ] = None,
+    limit: Newest = 50,
+) -> None:
+    """List trainings, the newest first."""
+    from itertools import islice
+
+    from edgefront.cli.show.training_tables import trainings_table
+
+    trainings = list(islice(session.client.trainings.list(state=state, job=job, limit=min(limit, 200)), limit))
+    session.put(trainings, lambda: session.out.print(trainings_table(trainings)))
+
+
+@command(app, "show")
+def show_training(session: Session, training: TrainingId) -> None:
+    """Show a training: its progress, its scores, and the measured latency and memory of its model."""
+    from edgefront.cli.show.training_tables import facts
+
+    view = session.client.trainings.get(training)
+
+    def show() -> None:
+        for name, value in facts(view).items():
+            session.say(f"{name:14} {value}")
+
+    session.put(view, show)
+
+
+@command(app, "watch")
+def watch_training(session: Session, training: TrainingIds) -> None:
+    """Watch trainings until they end. With --json: one event per line, of one training. Ctrl-C leaves them running."""
+    _watch(session, training)
+
+
+def _watch(session: Session, ids: list[str]) -> None:
+    from edgefront.cli.show.output import print_event
+    from edgefront.cli.show.training_tables import watch
+
+    client = session.watching_client
+    for training in ids:
+        client.trainings.get(training)  # report an error of the request at once
+    if session.json:
+        if len(ids) > 1:
+            raise typer.BadParameter("with --json, watch one training at a time")
+        for event in client.trainings.events(ids[0]):
+            print_event(event)
+        ended = [client.trainings.get(ids[0])]
+    else:
+        ended = watch(client, ids, session.screen)
+    failed = [training for training in ended if training.state == TrainingState.FAILED]
+    if failed:
+        from edgefront.core.common.errors import EdgefrontError
+
+        raise EdgefrontError("; ".join(f"training {item.id} failed: {item.reason}" for item in failed))
+
+
+@command(app, "log")
+def log(
+    session: Session,
+    training: TrainingId,
+    tail: Annotated[int, typer.Option(min=1, max=100_000, help="Number of lines at the end to print.")] = 200,
+) -> None:
+    """Print the log of a training's processes."""
+    text = session.client.trainings.log(training, tail=tail)
+    session.put({"log": text}, lambda: typer.echo(text, nl=False))
+
+
+@command(app, "layers")
+def layers(session: Session, training: TrainingId) -> None:
+    """Show the current probability of each block in each layer of a supernet."""
+    from edgefront.cli.show.training_tables import layers_table
+
+    probabilities = session.client.trainings.probabilities(training)
+
+    def show() -> None:
+        if not probabilities.searches:
+            session.note("no probabilities are reported yet")
+        for search in probabilities.searches:
+            session.out.print(layers_table(probabilities.choices, search))
+
+    session.put(probabilities, show)
+
+
+steering(
+    app,
+    "trainings",
+    TrainingId,
+    {
+        "pause": "Pause a training after its current step, with a checkpoint. Its slot becomes free.",
+        "resume": "Resume a paused or failed training from its last checkpoint.",
+        "cancel": "End a training permanently; its checkpoints are kept.",
+        "delete": "Delete a training with its curves and files. The scores of its architecture are kept.",
+    },
+)
+
+
+@command(app, "download")
+def download(
+    session: Session,
+    training: TrainingId,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Folder to write to. Default: a folder named by the id; with --format the current one. With --format "
+            "also a file.",
+        ),
+    ] = None,
+    checkpoint: Annotated[
+        bool, typer.Option("--checkpoint", help="Download the newest checkpoint instead of the result.")
+    ] = False,
+    tensorboard: Annotated[
+        bool,
+        typer.Option("--tensorboard", help="Download the curves instead: `tensorboard --logdir FOLDER` shows them."),
+    ] = False,
+    kind: Annotated[
+        ModelFormat | None,
+        typer.Option(
+            "--format",
+            help="One file with the trained weights instead: gguf for llama.cpp, transformers (a folder, or an "
+            "archive if --output ends in .tar), ONNX …, as `model build`.",
+        ),
+    ] = None,
+    numbers: InNumbers = "float32",
+    force: Force = False,
+) -> None:
+    """Download a trained model: weights, description, tokenizer, or one file. Resumes an interrupted download."""
+    from edgefront.core.model_files.model_file import as_folder
+
+    if kind is None and numbers != "float32":
+        raise InvalidInput("numbers needs --format onnx… or gguf", field="numbers", value=numbers, allowed="float32")
+    if kind is not None and (checkpoint or tensorboard):
+        field = "checkpoint" if checkpoint else "tensorboard"
+        raise InvalidInput(
+            f"{field}: --format is of the result, not of --{field}", field=field, value=True, allowed="omit"
+        )
+    folder = output or Path(training if kind is None else ".")
+    with session.progress(in_bytes=True) as show:
+        files = session.client.trainings
+        if kind is None:
+            paths = files.download(
+                training,
+                folder,
+                checkpoint=checkpoint,
+                tensorboard=tensorboard,
+                replace=force or tensorboard,
+                progress=show,
+            )
+        else:
+            show_file = partial(show, kind)
+            with as_folder(folder, kind, force=force) as place:
+                fetched = files.download_model(
+                    training, kind, place, numbers=numbers, replace=force, progress=show_file
+                )
+            folder = fetched if place == folder else folder
+            paths = tuple(sorted(folder.iterdir())) if folder.is_dir() else (folder,)
+    result = {"training": training, "folder": str(folder), "files": [str(path) for path in paths]}
+    if kind is not None:
+        result |= {"folder": str(folder if folder.is_dir() else folder.parent), "format": kind, "numbers": numbers}
+    session.put(result, lambda: session.say(str(folder)))

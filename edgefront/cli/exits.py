@@ -1,0 +1,58 @@
+"""Exit codes of the `edgefront` command: part of its interface, for scripts."""
+
+from __future__ import annotations
+
+from edgefront.core.common.errors import (
+    Conflict,
+    EdgefrontError,
+    Forbidden,
+    Gone,
+    InvalidInput,
+    NotFound,
+    TooLarge,
+    TooManyRequests,
+    Unauthenticated,
+    Unavailable,
+)
+from edgefront.core.common.processes.program import INTERRUPTED
+
+OK = 0
+ERROR = 1
+USAGE = 2
+NOT_FOUND = 3
+NO_ACCESS = 4
+SERVER_AWAY = 5
+REFUSED = 6
+NOTHING_FITS = 10
+DISAGREES = 11
+"""7 to 9 are the agent's."""
+
+TABLE = (
+    (OK, "done"),
+    (ERROR, "failed: the message says what"),
+    (USAGE, "wrong usage: an unknown command or option, a value of the wrong type"),
+    (NOT_FOUND, "the job, candidate, device … does not exist, or no longer exists"),
+    (NO_ACCESS, "no valid API key, or the key lacks the permission"),
+    (SERVER_AWAY, "the server cannot be reached or is unavailable: try again"),
+    (REFUSED, "the input is invalid, or the operation is not possible in the current state"),
+    (NOTHING_FITS, "nothing that was measured is within the limits: the answer says what comes nearest"),
+    (DISAGREES, "figures that were measured again do not agree with those of the report"),
+    (INTERRUPTED, "interrupted (Ctrl-C)"),
+)
+
+_BY_CLASS: tuple[tuple[type[EdgefrontError], int], ...] = (
+    (NotFound, NOT_FOUND),
+    (Gone, NOT_FOUND),
+    (Unauthenticated, NO_ACCESS),
+    (Forbidden, NO_ACCESS),
+    (Unavailable, SERVER_AWAY),
+    (TooManyRequests, SERVER_AWAY),
+    (InvalidInput, REFUSED),
+    (Conflict, REFUSED),
+    (TooLarge, REFUSED),
+)
+
+
+def exit_code(error: EdgefrontError) -> int:
+    """The exit code of an expected error."""
+    return next((code for error_class, code in _BY_CLASS if isinstance(error, error_class)), ERROR)

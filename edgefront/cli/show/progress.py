@@ -1,0 +1,186 @@
+"""A job on the terminal: what it would take, its progress, and a table of its targets."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from edgefront.cli.show.output import NONE, duration, share, table
+from edgefront.core.common.states import ENDED_JOBS, Goal, TargetState
+from edgefront.core.common.units import MB, MIB
+from edgefront.core.schemas.jobs import JobView
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from edgefront.cli.show.fitting import FittingTable
+    from edgefront.client.client import Client
+    from edgefront.core.schemas.predictions import Count, JobEstimate, TargetEstimate
+
+
+LINE_INTERVAL_S = 10.0
+"""Between two lines where there is no terminal."""
+DOING: Mapping[TargetState, str] = {
+    TargetState.BASELINES: "measuring stock models",
+    TargetState.SEARCHING: "searching",
+    TargetState.REFINING: "measuring the best again",
+}
+"""What a target that is active does."""
+
+
+def views(client: Client, job_id: str) -> Iterator[JobView]:
+    """The job now, and again each second until it has ended: the last view. `Unavailable` if the server stays away
+    longer than the client's patience.
+    """
+    while True:
+        job = client.jobs.get(job_id)
+        yield job
+        if job.state in ENDED_JOBS:
+            return
+        time.sleep(1.0)
+
+
+def show(jobs: Iterable[JobView], console: Console) -> JobView | None:
+    """Shows the job's progress until it ends and returns its last view: one live bar, or without a terminal a line
+    every ten seconds.
+    """
+    return _live(jobs, console) if console.is_terminal else _lines(jobs, console)
+
+
+def _live(jobs: Iterable[JobView], console: Console) -> JobView | None:
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+    last: JobView | None = None
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("", total=None)
+        for last in jobs:
+            done, planned = measured(last)
+            bar.update(task, description=progress_line(last), completed=min(done, planned), total=planned)
+    return last
+
+
+def _lines(jobs: Iterable[JobView], console: Console) -> JobView | None:
+    line, said, at = "", "", -math.inf
+    last: JobView | None = None
+    for last in jobs:
+        line = progress_line(last)
+        if line != said and time.monotonic() - at >= LINE_INTERVAL_S:
+            said, at = line, time.monotonic()
+            console.print(line, markup=False, soft_wrap=True)
+    if line != said:
+        console.print(line, markup=False, soft_wrap=True)
+    return last
+
+
+def measured(job: JobView) -> tuple[int, int]:
+    """Models that are measured, and those that are planned, of all its targets."""
+    done = sum(target.settled for target in job.targets)
+    return done, max(1, sum(target.planned or target.candidates for target in job.targets))
+
+
+def progress_line(job: JobView) -> str:
+    """What is being done, and how long it will take: `searching: 12 of 60 models measured, about 1:10 min left`."""
+    active = [target for target in job.targets if target.state in DOING]
+    done, planned = measured(job)
+    if not active:
+        return f"{job.state}: {done} models measured"
+    doing = " and ".join(dict.fromkeys(DOING[target.state] for target in active))
+    left = [target.seconds_left for target in active if target.seconds_left is not None]
+    end = f", about {duration(max(left))} left" if left else ""
+    waits = " ".join(dict.fromkeys(target.note for target in active if not target.devices_online and target.note))
+    return f"{doing}: {done} of {planned} models measured{end}{f'. {waits}' if waits else ''}"
+
+
+def progress_table(job: JobView) -> FittingTable:
+    """All targets of a job, each with a bar."""
+    from rich.progress_bar import ProgressBar
+
+    whole_frontier = job.request.goal == Goal.FRONTIER
+    numbers = ("measured", "frontier", *(["hypervolume"] if whole_frontier else []), "measuring", "left")
+    shown = table(
+        *("target", "state", "progress", *numbers, "note"),
+        title=f"{job.name}  {job.id}  {job.state}",
+        right=numbers,
+        prose=("note",),
+        less=("progress", "measuring", "hypervolume", "note", "frontier"),
+    )
+    for target in job.targets:
+        whole = target.planned or max(target.candidates, 1)
+        shown.add_row(
+            target.name,
+            target.state,
+            ProgressBar(total=whole, completed=min(target.settled, whole), width=24),
+            f"{target.settled}/{target.planned or target.candidates}",
+            str(target.frontier_size),
+            *([f"{target.hypervolume:.4f}"] if whole_frontier else []),
+            share(target.measuring_share),
+            "" if target.state == TargetState.FINISHED else duration(target.seconds_left),
+            (f"{target.marked} on the frontier marked. {target.note}" if target.marked else target.note).strip(),
+        )
+    return shown
+
+
+_SOURCES = {
+    "predicted": "predicted from what was measured there",
+    "measured": "the pace of what was measured there",
+    "flops": "what other kinds of passes took there",
+    "unknown": "unknown: nothing was measured there",
+}
+
+
+def show_estimate(out: Console, err: Console, estimate: JobEstimate) -> None:
+    """Targets and totals to `out`; refusals and notes to `err`."""
+    numbers = ("baselines", "candidates", "refinements", "launches", "s/launch", "time", "at most")
+    shown = table(
+        "target", *numbers, right=numbers, less=("baselines", "refinements", "s/launch", "candidates", "at most")
+    )
+    for target in estimate.targets:
+        shown.add_row(
+            target.name,
+            str(target.baseline_launches),
+            _count(target.candidates),
+            _count(target.refinements),
+            _count(target.launches),
+            NONE if target.seconds_per_launch is None else f"{target.seconds_per_launch:.2f}",
+            _time(target.minutes),
+            _time(target.minutes_at_most),
+        )
+    if estimate.targets:
+        out.print(shown)
+        size, file = estimate.event_bytes.expected / MIB, (estimate.model_bytes or 0) / MIB
+        out.print(
+            f"in all: {_count(estimate.launches)} launches, {_time(estimate.minutes)}, {_count(estimate.candidates)} "
+            f"candidates, a log of {size:.1f} MiB; a model's file has {file:.0f} MiB",
+            markup=False,
+            soft_wrap=True,
+        )
+    model = "The stock model" if estimate.request.space.model is None else "My model"
+    for target in estimate.targets:
+        details = " ".join(
+            text for text in (f"time: {_SOURCES[target.seconds_from]}.", _stock(target, model), target.note) if text
+        )
+        err.print(f"{target.name}: {details}", style="dim", markup=False, soft_wrap=True)
+    if estimate.note:
+        err.print(estimate.note, markup=False, soft_wrap=True)
+    for refusal in estimate.refusals:
+        err.print(f"would be refused: {refusal.detail}", markup=False, soft_wrap=True)
+
+
+def _stock(target: TargetEstimate, model: str) -> str:
+    """What the baselines are predicted to take, to choose limits by."""
+    predictions = [
+        f"{model.latency_ms:.3g} ms and {model.memory_bytes / MB:.3g} MB with {model.name}" for model in target.stock
+    ]
+    return f"{model} is predicted at {', at '.join(predictions)}." if predictions else ""
+
+
+def _count(count: Count) -> str:
+    """`57`, or `57 to 102`."""
+    return str(count.expected) if count.expected == count.at_most else f"{count.expected} to {count.at_most}"
+
+
+def _time(minutes: float | None) -> str:
+    return NONE if minutes is None else duration(60 * minutes)

@@ -1,0 +1,200 @@
+"""Published models, and the answer of a job among them, as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from edgefront.cli.show.output import MARKED, NONE, measured_latency, megabytes, millions, milliseconds, table
+from edgefront.core.architectures.published import PublishedView, ScoreTable
+from edgefront.core.common.units import plain
+from edgefront.core.measurement.variants import formats_in_words
+from edgefront.core.schemas.recommendations import ChoicesView, ChoiceView, OtherModelView
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from edgefront.cli.show.fitting import FittingTable
+
+
+_UNKNOWN = "unknown"
+_UNITS = ((10**12, "T"), (10**9, "B"), (10**6, "M"))
+
+
+def catalogue(models: Iterable[PublishedView]) -> FittingTable:
+    """One row a model. Its parameters are counted where it has a description, else as stated (~)."""
+    shown = table(
+        *("id", "kind", "licence", "context", "parameters", "trained on", "tables", "description"),
+        right=("context", "parameters", "trained on", "tables"),
+        prose=("description",),
+        less=("tables", "licence", "kind"),
+    )
+    for model in models:
+        stated = _UNKNOWN if model.parameters is None else f"~{model.parameters}"
+        shown.add_row(
+            model.id,
+            model.kind,
+            model.licence or _UNKNOWN,
+            _UNKNOWN if model.context_length is None else f"{model.context_length:,}",
+            stated if model.counted_parameters is None else millions(model.counted_parameters),
+            _UNKNOWN if model.training_tokens is None else tokens(model.training_tokens),
+            str(len(model.scores)) if model.scores else NONE,
+            "yes" if model.not_expressible is None else f"no: {model.not_expressible}",
+        )
+    return shown
+
+
+def facts(model: PublishedView, tables: Mapping[str, ScoreTable], console: Console) -> None:
+    """What is known of one model, and its scores, each table by itself."""
+
+    def line(text: str) -> None:
+        console.print(text, markup=False, soft_wrap=True)
+
+    shown = table("fact", "value", "source", prose=("value", "source"), less=("source",))
+    for name, field, value in (
+        ("kind", "kind", model.kind),
+        ("trained from", "base", model.base),
+        ("licence", "licence", model.licence),
+        ("context length", "context_length", None if model.context_length is None else f"{model.context_length:,}"),
+        ("training tokens", "training_tokens", None if model.training_tokens is None else f"{model.training_tokens:,}"),
+        ("parameters, stated", "parameters", model.parameters),
+        ("parameters, counted", "", None if model.counted_parameters is None else f"{model.counted_parameters:,}"),
+        ("vocabulary", "vocab_size", None if model.vocab_size is None else f"{model.vocab_size:,}"),
+        ("architecture", "config", model.digest or NONE),
+    ):
+        if value is None and field == "base":
+            continue
+        shown.add_row(name, value or _UNKNOWN, model.sources.get(field, ""))
+    console.print(shown)
+    if model.not_expressible is not None:
+        line(f"cannot be described: {model.not_expressible}")
+    for note in model.notes:
+        line(f"note: {note}")
+    for score in model.scores:
+        about = tables.get(score.table)
+        weights = "" if score.weight_format is None else f", weights {score.weight_format}"
+        line(f"{score.table}{weights}: {', '.join(f'{name} {value:g}' for name, value in score.values.items())}")
+        if about is not None:
+            line(f"  {about.protocol}; {about.source}; licence {about.licence or _UNKNOWN}")
+        if score.note is not None:
+            line(f"  {score.note}")
+    if len(model.scores) > 1:
+        line("Scores of different tables are not comparable, also where a benchmark has the same name.")
+
+
+def tokens(count: int) -> str:
+    """600B, 2T, 299.9B."""
+    for unit, letter in _UNITS:
+        if count >= unit:
+            return f"{count / unit:.4g}{letter}"
+    return str(count)
+
+
+MAX_OTHERS = 12
+"""Models without a score that are named; all of them are in JSON."""
+
+
+SHOWN = 4
+"""Choices of an answer at a glance."""
+
+
+def show(view: ChoicesView, console: Console, *, explain: bool = False) -> None:
+    """The answer of each device at a glance: a sentence, a few choices beside each other, and how to get the
+    recommended one. With `explain` all choices, what is not known, and the user's own model among them.
+    """
+    for each in view.every:
+        _show(each, console, explain)
+
+
+def _show(view: ChoicesView, console: Console, explain: bool) -> None:
+    def line(text: str, style: str | None = None) -> None:
+        console.print(text, style=style, markup=False, soft_wrap=explain)
+
+    line(view.sentence, "bold")
+    rows = choice_rows(view)
+    if rows:
+        console.print(choices_table(rows if explain else rows[:SHOWN], view.score.partition(":")[2], every=explain))
+    if not explain:
+        for command in view.commands[:1]:
+            console.print(f"next: {command}", markup=False, soft_wrap=True)
+        return
+    for text in notes(view):
+        line(text, "dim")
+    if view.note:
+        line(view.note, "yellow")
+    for command in view.commands:
+        line(command)
+    if view.own is not None:
+        line(view.own.sentence, "dim")
+        line(view.own.command)
+
+
+def notes(view: ChoicesView) -> list[str]:
+    """What a reader of the table should know, a sentence each: marks, trades of the runners-up, what the figures are
+    of, and which models stand apart.
+    """
+    said = []
+    if any(choice.candidate.marked for _, choice in choice_rows(view)):
+        said.append(f"{MARKED}.")
+    for other in view.runners_up:
+        said.append(f"{choice_name(other.choice)} against the recommended: {other.trade}.")
+    said += [f"Score: {view.score}. {view.score_about} ({view.score_source}).", view.measured]
+    if view.same_architecture:
+        said.append(f"Of the same architecture as one above: {_named(view.same_architecture, scored=True)}.")
+    if view.unscored:
+        said.append(f"Without a score in this table, not measured: {_named(view.unscored, scored=False)}.")
+    return said
+
+
+def choices_table(rows: Sequence[tuple[str, ChoiceView]], benchmark: str, *, every: bool = True) -> FittingTable:
+    """A row a choice; without `every` the six columns that matter most."""
+    generates = any(choice.candidate.token_ms is not None for _, choice in rows)
+    times = {"latency ms": not generates or every, "first token ms": generates and every, "token ms": generates}
+    figures = [name for name, is_shown in times.items() if is_shown]
+    numbers = (benchmark, *figures, "memory MB")
+    how = ("weights", "runtime", "licence") if every else ("weights, runtime",)
+    shown = table("", "model", *how, *numbers, right=numbers, prose=("model",), less=("licence", "latency ms"))
+    for name, choice in rows:
+        candidate = choice.candidate
+        measured = {
+            "latency ms": measured_latency(candidate),
+            "first token ms": milliseconds(candidate.first_token_ms),
+            "token ms": milliseconds(candidate.token_ms),
+        }
+        formats = formats_in_words(choice.weights, choice.kv_cache)
+        setup = (formats, choice.runtime, choice.licence or "unknown")
+        shown.add_row(
+            name,
+            choice.model,
+            *(setup if every else (", ".join(setup[:2]),)),
+            plain(choice.score),
+            *(measured[figure] for figure in figures),
+            megabytes(candidate.memory_bytes),
+            style={"recommended": "bold", "frontier": "dim"}.get(name),
+        )
+    return shown
+
+
+def choice_rows(view: ChoicesView) -> list[tuple[str, ChoiceView]]:
+    """Each choice once, under the first name that it has."""
+    named = [("recommended", view.recommended)]
+    named += [("runner-up", other.choice) for other in view.runners_up]
+    named += [("frontier", choice) for choice in view.frontier] + [("nearest", view.nearest)]
+    rows: dict[str, tuple[str, ChoiceView]] = {}
+    for name, choice in named:
+        if choice is not None:
+            rows.setdefault(choice.candidate.id, (name, choice))
+    return list(rows.values())
+
+
+def choice_name(choice: ChoiceView) -> str:
+    return f"{choice.model} {choice.weights} {choice.runtime}"
+
+
+def _named(models: Sequence[OtherModelView], *, scored: bool) -> str:
+    words = [
+        f"{model.model} ({plain(model.score) if scored and model.score is not None else millions(model.parameters)})"
+        for model in models
+    ]
+    more = [] if len(words) <= MAX_OTHERS else [f"{len(words) - MAX_OTHERS} more"]
+    return ", ".join([*words[:MAX_OTHERS], *more])

@@ -1,0 +1,161 @@
+"""A frontier as a table, and predicted perplexities as people read them: a ratio to a named model's where the law knows
+no perplexity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from edgefront.cli.show.output import NONE, measured_latency, megabytes, millions, milliseconds, speedup, table, times
+from edgefront.core.architectures.formatting import layers_in_words, spread, stack_in_words
+from edgefront.core.common.states import CandidateRole
+from edgefront.core.schemas.candidates import CandidateView, FrontierView
+from edgefront.core.search.pareto.options import Figure
+
+if TYPE_CHECKING:
+    from edgefront.cli.show.fitting import FittingTable
+    from edgefront.core.schemas.predictions import PredictedView
+
+
+def frontier_table(view: FrontierView) -> FittingTable:
+    """The points by rising decoder parameters, with the baseline beside them; perplexities where they are predicted, or
+    some were trained."""
+    everyone = (*view.points, *view.baseline)
+    predicts = any(point.predicted is not None and point.predicted.perplexity is not None for point in everyone)
+    header = quality_header(point.predicted for point in everyone)
+    predicted = (header,) if predicts else ()
+    generates = any(point.token_ms is not None for point in everyone)
+    parts = ("first token ms", "further token ms", "tokens/s") if generates else ()
+    trained = ("perplexity",) if view.trained else ()
+    numbers = (*predicted, "latency ms", *parts, "memory MB", "faster", "smaller", "launches", *trained)
+    shown = table(
+        "model",
+        "parameters",
+        "blocks",
+        "d_model",
+        "d_inner",
+        *numbers,
+        title=_title(view),
+        right=("parameters", "d_model", *numbers),
+        less=(
+            "launches",
+            "d_inner",
+            "d_model",
+            header,
+            "blocks",
+            "smaller",
+            "tokens/s",
+            "first token ms",
+            "parameters",
+            "faster",
+        ),
+    )
+    scores = {trained.candidate_id: f"{trained.perplexity:.4g}" for trained in view.trained}
+
+    def cells(point: CandidateView) -> list[str]:
+        return _cells(point, predicts, generates) + ([scores.get(point.id, "")] if scores else [])
+
+    for point in view.points:
+        shown.add_row(point.id, *cells(point))
+    if view.baseline:
+        shown.add_section()
+        for point in sorted(view.baseline, key=lambda item: item.decoder_parameters):
+            name = "my model" if view.own_model else "baseline"
+            words = layers_in_words(point.architecture.get("blocks", ()))
+            shown.add_row(f"{name}, {words}", *cells(point), style="dim")
+    return shown
+
+
+def frontier_label(view: FrontierView) -> str:
+    """The line below the table: what its predicted perplexities are of; empty where nothing is predicted."""
+    return of_label(quality_label(point.predicted for point in (*view.points, *view.baseline)))
+
+
+def _title(view: FrontierView) -> str:
+    alike = f" (alike up to {100 * view.epsilon:g} %)" if view.epsilon else ""
+    if view.by == "perplexity":
+        data = f" on {view.trained[0].dataset} by {view.trained[0].recipe}" if view.trained else ""
+        return f"{view.target}: {len(view.points)} of {len(view.trained)} models trained{data} on the frontier{alike}"
+    return f"{view.target}: {len(view.points)} models on the frontier{alike}, hypervolume {view.hypervolume:.4f}"
+
+
+def _cells(point: CandidateView, predicts: bool, generates: bool) -> list[str]:
+    rate = NONE if point.tokens_per_s is None else f"{point.tokens_per_s:.1f}"
+    versus = point.versus_baseline if point.role == CandidateRole.SEARCH else None
+    mark = "*" if versus is not None and versus.extrapolated else ""
+    blocks = point.architecture.get("blocks", ())
+    return [
+        millions(point.decoder_parameters),
+        stack_in_words(blocks),
+        str(point.architecture.get("d_model", NONE)),
+        spread([int(block["d_inner"]) for block in blocks if "d_inner" in block]),
+        *((median_quality(point.predicted),) if predicts else ()),
+        measured_latency(point),
+        *((milliseconds(point.first_token_ms), milliseconds(point.token_ms), rate) if generates else ()),
+        megabytes(point.memory_bytes),
+        speedup(versus) + mark if versus else "",
+        times(versus.memory_ratio) + mark if versus else "",
+        str(point.launches),
+    ]
+
+
+HEADER = "predicted perplexity"
+
+
+def predicted_quality(predicted: PredictedView | None) -> str:
+    """`31.2 ± 0.9`, or `0.83× (0.72–0.95)` of a ratio; with a `*` where it is extrapolated; a dash where nothing is
+    predicted.
+    """
+    if predicted is None or predicted.perplexity is None:
+        return NONE
+    mark = "*" if predicted.extrapolated else ""
+    low, high = predicted.perplexity_low, predicted.perplexity_high
+    if low is None or high is None:
+        return f"{median_quality(predicted)}{mark}"
+    if predicted.relative_to is None:
+        return f"{Figure.between(predicted.perplexity, low, high)}{mark}"
+    return f"{median_quality(predicted)} ({low:.2f}–{high:.2f}){mark}"
+
+
+def median_quality(predicted: PredictedView | None) -> str:
+    """`31.2`, or `0.83×` of a ratio; a dash where nothing is predicted."""
+    if predicted is None or predicted.perplexity is None:
+        return NONE
+    return f"{predicted.perplexity:.1f}" if predicted.relative_to is None else f"{predicted.perplexity:.2f}×"
+
+
+def quality_interval(predicted: PredictedView) -> str:
+    """`30.1 to 32.4`, the ends of the 95 % interval; a dash where there is none."""
+    low, high = predicted.perplexity_low, predicted.perplexity_high
+    if low is None or high is None:
+        return NONE
+    digits = 2 if predicted.relative_to is not None or low < 10 else 1
+    return f"{low:.{digits}f} to {high:.{digits}f}"
+
+
+def quality_header(predictions: Iterable[PredictedView | None]) -> str:
+    """The header of a column of them: `predicted perplexity, smollm2-135m = 1` of ratios."""
+    references = {each.relative_to for each in predictions if each is not None and each.perplexity is not None}
+    return header_of(references)
+
+
+def labels_of(labels: Iterable[str]) -> str:
+    """`Dolma, 10B tokens, finished schedule`: what predicted perplexities are of; empty where nothing is known."""
+    return " or ".join(dict.fromkeys(label for label in labels if label))
+
+
+def quality_label(predictions: Iterable[PredictedView | None]) -> str:
+    """The same of predictions."""
+    return labels_of(each.label for each in predictions if each is not None and each.perplexity is not None)
+
+
+def of_label(label: str) -> str:
+    """The line below a table of them; empty without a label."""
+    return f"{HEADER}: {label}" if label else ""
+
+
+def header_of(references: Iterable[str | None]) -> str:
+    """The same by the models to which the predictions of a column are relative."""
+    named = sorted({reference for reference in references if reference is not None})
+    return f"{HEADER}, {' or '.join(named)} = 1" if named else HEADER

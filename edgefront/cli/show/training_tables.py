@@ -1,0 +1,226 @@
+"""Trainings on the terminal: a list, one with all values, and live progress of several."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from edgefront.cli.show.output import (
+    NONE,
+    duration,
+    megabytes,
+    millions,
+    milliseconds,
+    moment,
+    share,
+    table,
+)
+from edgefront.core.common.states import ENDED_TRAININGS, TrainingKind, TrainingState
+from edgefront.core.schemas.trainings import (
+    DatasetView,
+    MetricView,
+    RecipeView,
+    SearchProgress,
+    TrainerView,
+    TrainingView,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from edgefront.cli.show.fitting import FittingTable
+    from edgefront.client.client import Client
+
+_LOOK_S = 1.0
+# Without a terminal: minimum seconds between two lines of a training.
+_LINE_INTERVAL_S = 5.0
+
+
+def trainings_table(trainings: Iterable[TrainingView]) -> FittingTable:
+    """One row per training: its progress, scores and measurements."""
+    numbers = ("parameters", "step", "loss", "perplexity", "latency ms", "memory MB", "left")
+    shown = table(
+        *("id", "name", "state", *numbers, "note"),
+        right=numbers,
+        prose=("note",),
+        less=("parameters", "memory MB", "latency ms", "loss", "left", "note", "perplexity"),
+    )
+    for item in trainings:
+        shown.add_row(
+            item.id,
+            item.name,
+            item.state,
+            NONE if item.decoder_parameters is None else millions(item.decoder_parameters),
+            _steps(item),
+            _number(item.last_metric.loss if item.last_metric else None),
+            _number(best_perplexity(item)),
+            milliseconds(item.measured.latency_ms if item.measured else None),
+            megabytes(item.measured.memory_bytes if item.measured else None),
+            duration(item.seconds_left) if item.seconds_left is not None else "",
+            item.reason or item.note or ("imported" if item.kind == TrainingKind.IMPORT else ""),
+        )
+    return shown
+
+
+def recipes_table(recipes: Iterable[RecipeView]) -> FittingTable:
+    """One row per recipe."""
+    shown = table(
+        *("recipe", "what", "trains", "data", "steps", "tokens"),
+        right=("steps", "tokens"),
+        prose=("what",),
+        less=("what", "trains", "tokens"),
+    )
+    for item in recipes:
+        counts = (f"{item.steps:,}", millions(item.tokens))
+        shown.add_row(item.name, item.title, item.task, item.dataset or NONE, *counts)
+    return shown
+
+
+def datasets_table(datasets: Iterable[DatasetView]) -> FittingTable:
+    """One row per data set."""
+    shown = table(
+        *("data", "digest", "level", "vocabulary", "what"),
+        right=("vocabulary",),
+        prose=("digest", "what"),
+        less=("what", "vocabulary"),
+    )
+    for item in datasets:
+        digest = "prepared on first use" if item.digest is None else item.digest[:12]
+        vocabulary = NONE if item.vocab_size is None else f"{item.vocab_size:,}"
+        shown.add_row(item.name, digest, item.level, vocabulary, item.title)
+    return shown
+
+
+def trainers_table(trainers: Iterable[TrainerView]) -> FittingTable:
+    """One row per worker."""
+    shown = table(
+        *("worker", "GPUs", "trainings", "GFLOP/s", "µs a token besides"),
+        right=("GPUs", "trainings", "GFLOP/s", "µs a token besides"),
+    )
+    for item in trainers:
+        pace = item.pace
+        speed = NONE if pace.seconds_per_flop == 0 else f"{1e-9 / pace.seconds_per_flop:,.3g}"
+        shown.add_row(
+            item.name, str(item.gpus or "CPU"), str(pace.trainings), speed, f"{1e6 * pace.seconds_per_token:.3g}"
+        )
+    return shown
+
+
+def layers_table(choices: Sequence[str], search: SearchProgress) -> FittingTable:
+    """One row per layer: the current probability of each block in the search of one seed."""
+    shown = table("layer", *choices, title=f"seed {search.seed}: {search.pattern} ({search.phase})", right=choices)
+    for layer, row in enumerate(search.records[-1].probabilities, 1):
+        shown.add_row(str(layer), *(share(probability) for probability in row))
+    return shown
+
+
+def facts(item: TrainingView) -> dict[str, str]:
+    """All values of a training, with their names."""
+    last = item.last_metric or MetricView(step=0, tokens=0, seconds=0.0)
+    values = {
+        "training": f"{item.name}  {item.id}",
+        "state": item.state + (f" ({item.note})" if item.note else ""),
+        "reason": item.reason,
+        "recipe": "imported"
+        if item.recipe is None
+        else f"{item.recipe.get('name')} on {item.dataset}, seed {item.seed}",
+        "begins with": f"a part of {item.start}" if item.inherit else item.start,
+        "licence": item.licence,
+        "architecture": item.digest,
+        "candidate": item.candidate_id,
+        "parameters": None if item.decoder_parameters is None else f"{item.decoder_parameters:,} of the decoder",
+        "step": _steps(item) if item.steps else None,
+        "checkpoint": None if item.checkpoint is None else f"step {item.checkpoint}",
+        "trained": f"{item.tokens:,} tokens in {duration(item.seconds)}" if item.tokens else None,
+        "left": duration(item.seconds_left) if item.seconds_left is not None else None,
+        "loss": None if last.loss is None else _number(last.loss),
+        "tokens/s": None if last.tokens_per_s is None else f"{last.tokens_per_s:,.0f}",
+        "scores": "; ".join(f"{each.split} {each.metric} {_number(each.value)}" for each in item.evaluations),
+        "measured": _measured(item),
+        "worker": item.worker,
+        "queue": item.queue if item.state == TrainingState.QUEUED else None,
+        "created": moment(item.created_at),
+        "finished": moment(item.finished_at) if item.finished_at else None,
+    }
+    return {name: value for name, value in values.items() if value}
+
+
+def best_perplexity(item: TrainingView) -> float | None:
+    """Perplexity on held-out text: from the final evaluation, else the last validation."""
+    for split in ("test", "valid"):
+        for score in item.evaluations:
+            if (score.split, score.metric) == (split, "perplexity"):
+                return score.value
+    return item.last_metric.valid_perplexity if item.last_metric else None
+
+
+def watch(client: Client, ids: Sequence[str], console: Console) -> list[TrainingView]:
+    """Shows the progress of trainings until all have ended; returns them."""
+    if not console.is_terminal:
+        return _lines(client, ids, console)
+    from rich.live import Live
+
+    with Live(console=console, refresh_per_second=4, transient=False) as live:
+        while True:
+            trainings = [client.trainings.get(training_id) for training_id in ids]
+            live.update(trainings_table(trainings))
+            if all(item.state in ENDED_TRAININGS for item in trainings):
+                return trainings
+            time.sleep(_LOOK_S)
+
+
+def _lines(client: Client, ids: Sequence[str], console: Console) -> list[TrainingView]:
+    said: dict[str, tuple[float, str, str]] = {}
+    while True:
+        trainings = [client.trainings.get(training_id) for training_id in ids]
+        for item in trainings:
+            line = progress_line(item)
+            before, state, words = said.get(item.id, (float("-inf"), "", ""))
+            if line != words and (item.state != state or time.monotonic() - before >= _LINE_INTERVAL_S):
+                said[item.id] = (time.monotonic(), item.state, line)
+                console.print(line, markup=False, soft_wrap=True)
+        if all(item.state in ENDED_TRAININGS for item in trainings):
+            return trainings
+        time.sleep(_LOOK_S)
+
+
+def progress_line(item: TrainingView) -> str:
+    """One training in one line of text."""
+    parts = []
+    if item.steps:
+        parts.append(f"step {_steps(item)}")
+    if item.last_metric is not None and item.last_metric.loss is not None:
+        parts.append(f"loss {_number(item.last_metric.loss)}")
+    perplexity = best_perplexity(item)
+    if perplexity is not None:
+        parts.append(f"perplexity {_number(perplexity)}")
+    if item.seconds_left is not None and item.state not in ENDED_TRAININGS:
+        parts.append(f"about {duration(item.seconds_left)} left")
+    if item.state == TrainingState.DONE and item.measured is not None and item.measured.latency_ms is not None:
+        parts.append(f"measured {milliseconds(item.measured.latency_ms)} ms")
+    if item.reason or item.note:
+        parts.append(item.reason or item.note)
+    return f"{item.name}: {item.state}" + (": " + ", ".join(parts) if parts else "")
+
+
+def _steps(item: TrainingView) -> str:
+    return f"{item.step}/{item.steps}" if item.steps else NONE
+
+
+def _measured(item: TrainingView) -> str | None:
+    if item.measured is None or item.measured.latency_ms is None:
+        return None
+    where, memory = item.measured.target, megabytes(item.measured.memory_bytes)
+    said = f"{milliseconds(item.measured.latency_ms)} ms, peak {memory} MB on {where}"
+    sizes = [
+        (architecture or {}).get("embedding", {}).get("vocab_size")
+        for architecture in (item.architecture, item.trained)
+    ]
+    if None not in sizes and sizes[0] != sizes[1]:
+        said += f", over {sizes[0]:,} tokens (it is trained over {sizes[1]:,})"
+    return said
+
+
+def _number(value: float | None) -> str:
+    return NONE if value is None else f"{value:.4g}"

@@ -1,0 +1,154 @@
+"""The typed, synchronous client of the service: `from edgefront import Client`.
+
+Methods return the wire models (`core.schemas`). Errors are exceptions of `core.common.errors`, chosen by the `kind` of
+the server's problem document. While the server is unavailable, idempotent requests are retried with jitter.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from edgefront.client.local import LocalServer, default_home, read_key
+from edgefront.client.resources.downloads import Models
+from edgefront.client.resources.fleet import Catalogue, Devices, Keys, Tokens
+from edgefront.client.resources.jobs import Candidates, Frontier, Jobs, LimitQuery, limit_query
+from edgefront.client.resources.trainings import Trainings
+from edgefront.client.transport import Transport, segment
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.errors import Unavailable
+from edgefront.core.common.validation import checked
+from edgefront.core.schemas.jobs import Quality, TrainingBudget
+from edgefront.core.schemas.predictions import ComparisonView, PredictionRequest, PredictionsView
+from edgefront.core.schemas.service import HealthView, IdentifiedKind, IdentifierView
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class Client:
+    """One server, one key. Thread-safe; a context manager that closes its connections.
+
+    Args:
+        url: the server; else `EDGEFRONT_URL`; else the embedded service that runs on this machine (`edgefront up`).
+        key: the API key; else `EDGEFRONT_KEY`; else, for the embedded service, the key in its data folder. home: data
+        folder of the embedded service; else `EDGEFRONT_HOME`; else the user's data folder. timeout_s: timeout of a
+        single request. patience_s: total time of retries while the server is unavailable.
+
+    Raises `Unavailable` if no server is given and none runs on this machine.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        key: str | None = None,
+        *,
+        home: str | os.PathLike[str] | None = None,
+        timeout_s: float = 30.0,
+        patience_s: float = 15.0,
+    ) -> None:
+        folder = Path(home) if home is not None else default_home()
+        url = url or (os.environ.get("EDGEFRONT_URL") if home is None else None)
+        key = key or (os.environ.get("EDGEFRONT_KEY") if home is None else None)
+        if url is None:
+            url = LocalServer.find(folder).url
+            key = key or read_key(folder)
+        elif key is None and _is_local(url, folder):
+            key = read_key(folder)
+        self._transport = Transport(url, key, timeout_s=timeout_s, patience_s=patience_s)
+        self.url = self._transport.url
+        self.jobs = Jobs(self._transport)
+        self.candidates = Candidates(self._transport)
+        self.models = Models(self._transport)
+        self.trainings = Trainings(self._transport)
+        self.devices = Devices(self._transport)
+        self.tokens = Tokens(self._transport)
+        self.keys = Keys(self._transport)
+        self.catalogue = Catalogue(self._transport)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def frontier(
+        self,
+        job_id: str,
+        *,
+        target: str | None = None,
+        by: Quality = "proxy",
+        dataset: str | None = None,
+        **limits: Unpack[LimitQuery],
+    ) -> Frontier:
+        """The frontier of a job on a target (its id or name; may be left out if the job has one), within limits as in
+        "the best under 50 ms and 300 MB". With `by` perplexity, the frontier of the trained models (on `dataset`).
+        """
+        params = {"target": target, **limit_query(**limits), "by": by, "dataset": dataset}
+        return self._transport.ask(Frontier, "GET", f"/v1/jobs/{segment(job_id)}/frontier", params=params)
+
+    def compare(self, targets: Sequence[str], *, jobs: Sequence[str] = ()) -> ComparisonView:
+        """Targets (their ids), and all those of jobs, beside each other: what each architecture on one of their
+        frontiers takes on each of them. Ratios are against the first.
+        """
+        params = {"target": list(targets), "job": list(jobs)}
+        return self._transport.ask(ComparisonView, "GET", "/v1/comparison", params=params)
+
+    def predict(
+        self,
+        architectures: Sequence[Architecture | Mapping[str, Any] | str],
+        *,
+        device: str | None = None,
+        device_class: str | None = None,
+        protocol: Mapping[str, Any] | None = None,
+        law: str | None = None,
+        train_tokens: int | None = None,
+        train_hours: float | None = None,
+        trainer: str | None = None,
+    ) -> PredictionsView:
+        """Latency, memory and quality of architectures (or named models) on a device, with 95 % intervals, from all
+        that was measured there by the protocol (its fields that differ from the defaults). Nothing is run.
+        `train_tokens`, or `train_hours` on the worker `trainer`: quality of models that are trained so long, by a `law`
+        that knows the budget.
+
+        Raises `Conflict` where fewer than three different architectures were measured there by this protocol,
+        `InvalidInput` that names a wrong field.
+        """
+        asked = {
+            "architectures": [each.canonical if isinstance(each, Architecture) else each for each in architectures],
+            "device": device,
+            "device_class": device_class,
+            "protocol": protocol or {},
+            "law": law,
+            **TrainingBudget.of(train_tokens, train_hours, trainer).fields,
+        }
+        # It changes nothing, so it may be sent again.
+        body = checked(PredictionRequest, asked)
+        return self._transport.ask(PredictionsView, "POST", "/v1/predictions", body=body, repeatable=True)
+
+    def identifier(self, kind: IdentifiedKind, text: str) -> str:
+        """The whole identifier that `text` stands for: its first or last characters, if only one has them, or `last`.
+
+        Raises `NotFound` where none has them, `InvalidInput` that lists them where several have.
+        """
+        params = {"kind": kind, "text": text}
+        return self._transport.ask(IdentifierView, "GET", "/v1/identifiers", params=params).id
+
+    def health(self) -> HealthView:
+        """Health and version of the server. Needs no key."""
+        return self._transport.ask(HealthView, "GET", "/v1/health")
+
+
+def _is_local(url: str, home: Path) -> bool:
+    try:
+        return LocalServer.find(home).url.rstrip("/") == url.rstrip("/")
+    except Unavailable:
+        return False

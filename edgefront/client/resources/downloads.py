@@ -1,0 +1,229 @@
+"""Downloads: streamed, resumed, verified, and renamed only when complete; of a candidate's model, or any file."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from edgefront.client.transport import Query, Transport, segment
+from edgefront.core.common.errors import Conflict, EdgefrontError, Unavailable
+from edgefront.core.common.files import refusing_full_disk, sha256
+from edgefront.core.common.number_formats import NumberFormat
+from edgefront.core.model_files.model_file import ModelFormat
+from edgefront.core.schemas.service import ImportedModel
+
+Progress = Callable[[int, "int | None"], None]
+"""Called with the received and the total bytes (None while unknown)."""
+
+# Building the file of a large model, or its checksum, can take the server a while before the first byte.
+_FIRST_BYTE_S = 300.0
+_SHA256 = re.compile(r'^"?([0-9a-f]{64})"?$')
+_FILE_NAME = re.compile(r'filename="([^"/\\]+)"')
+
+
+@dataclass
+class Download:
+    """A file whose ETag is its SHA-256.
+
+    `path` is a file, or a folder that gets the server's own file name (`otherwise`, if it says none). The bytes are
+    written to a hidden `.part` file beside it, named by `key`; after an interruption, also of an earlier call, the
+    download resumes from it. The file appears under its name only after its SHA-256 equals the ETag. If it is there
+    already, nothing is fetched.
+    """
+
+    transport: Transport
+    url: str
+    path: Path
+    key: str
+    otherwise: str
+    params: Query | None = None
+    replace: bool = True
+    progress: Progress | None = None
+    received: int = 0
+
+    def fetch(self) -> Path:
+        """The path of the file.
+
+        Raises `Conflict` where a device or a pipe is at its place, or without `replace` another file. `Unavailable`
+        where the disk is full, without a `.part` file.
+        """
+        try:
+            return self._in_attempts()
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            for part in self._folder.glob(f"{self._prefix}*.part"):
+                part.unlink(missing_ok=True)
+            with refusing_full_disk(self.path):
+                raise
+
+    @property
+    def _prefix(self) -> str:
+        return f".edgefront-{self.key}-"
+
+    @property
+    def _folder(self) -> Path:
+        return self.path if self.path.is_dir() else self.path.parent
+
+    def _in_attempts(self) -> Path:
+        end, had = 0.0, -1
+        while True:
+            try:
+                return self._attempt()
+            except Unavailable:
+                now = time.monotonic()
+                if self.received > had:
+                    had, end = self.received, now + self.transport.patience_s
+                elif now > end:
+                    raise
+                time.sleep(0.5)
+
+    def _attempt(self) -> Path:
+        folder = self._folder
+        if not folder.is_dir():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
+        part, checksum = self._left_over(folder)
+        headers = {"Accept": "*/*", "Accept-Encoding": "identity"}
+        if part is not None:
+            headers |= {"Range": f"bytes={part.stat().st_size}-", "If-Range": f'"{checksum}"'}
+        with self.transport.stream(
+            self.url, params=self.params, headers=headers, read_timeout_s=_FIRST_BYTE_S
+        ) as response:
+            etag = _SHA256.match(response.headers.get("etag", ""))
+            if etag is None:
+                raise EdgefrontError(f"{response.request.url.copy_with(query=None)} does not send the file's SHA-256")
+            expected = etag.group(1)
+            resumed = response.status_code == 206 and part is not None and expected == checksum
+            fresh = folder / f"{self._prefix}{expected}.part"
+            if part is not None and part != fresh:
+                part.unlink(missing_ok=True)
+            target = folder / _file_name(response, self.otherwise) if self.path.is_dir() else self.path
+            if self._is_there(target, expected):
+                fresh.unlink(missing_ok=True)
+                return target
+            self._receive(response, fresh, resumed)
+        return self._finish(fresh, target, expected)
+
+    def _is_there(self, target: Path, expected: str) -> bool:
+        """Whether the file is at its place already. `Conflict` where something is that is not to be replaced."""
+        if not target.exists():
+            return False
+        if not target.is_file():
+            raise Conflict(f"{target} is not a file: name another place")
+        if sha256(target) == expected:
+            return True
+        if not self.replace:
+            raise Conflict(f"{target} exists and is another file: replace it with --force, or name another place")
+        return False
+
+    def _left_over(self, folder: Path) -> tuple[Path | None, str]:
+        """The non-empty `.part` file of an earlier attempt, and the checksum of its complete file."""
+        for part in folder.glob(f"{self._prefix}*.part"):
+            checksum = part.name[len(self._prefix) : -len(".part")]
+            if _SHA256.match(checksum) and part.stat().st_size:
+                return part, checksum
+        return None, ""
+
+    def _receive(self, response: httpx.Response, part: Path, resumed: bool) -> None:
+        with part.open("ab" if resumed else "wb") as file:
+            self.received = file.tell()
+            length = response.headers.get("content-length")
+            total = self.received + int(length) if length else None
+            self._tell(total)
+            for chunk in response.iter_raw():
+                file.write(chunk)
+                self.received += len(chunk)
+                self._tell(total)
+        if total is not None and self.received < total:
+            raise Unavailable(f"the download stopped after {self.received} of {total} bytes")
+
+    def _tell(self, total: int | None) -> None:
+        if self.progress is not None:
+            self.progress(self.received, total)
+
+    def _finish(self, part: Path, target: Path, expected: str) -> Path:
+        actual = sha256(part)
+        if actual != expected:
+            part.unlink()
+            raise EdgefrontError(
+                f"{target.name} was damaged during the download: its SHA-256 is {actual}, expected {expected}; "
+                "try again"
+            )
+        part.replace(target)
+        return target
+
+
+def _file_name(response: httpx.Response, otherwise: str) -> str:
+    match = _FILE_NAME.search(response.headers.get("content-disposition", ""))
+    return match.group(1) if match and not match.group(1).startswith(".") else otherwise
+
+
+class Models:
+    """`client.models`."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def import_config(self, config: Mapping[str, Any]) -> ImportedModel:
+        """The description of a Hugging Face `config.json`, as the mapping that it contains. Nothing is stored.
+
+        Raises `InvalidInput` with all fields that cannot be expressed: `error.extra["errors"]`.
+        """
+        return self._transport.ask(ImportedModel, "POST", "/v1/models/import", body=dict(config), repeatable=True)
+
+    def download(
+        self,
+        candidate_id: str,
+        format: ModelFormat = "onnx",  # noqa: A002
+        path: str | os.PathLike[str] = ".",
+        *,
+        numbers: NumberFormat = "float32",
+        replace: bool = True,
+        progress: Progress | None = None,
+    ) -> Path:
+        """Fetches a candidate's model and returns the file's path. Another file there is replaced; without `replace` it
+        raises `Conflict`.
+
+        `numbers`: number format of an ONNX or GGUF file, as measured with such a dtype or weights. `path` is
+        a file, or a folder that gets the server's own file name. The bytes are written to a hidden `.part` file beside
+        it; after an interruption, also of an earlier call, the download resumes from it. The file appears under its
+        name only after its SHA-256 equals the server's ETag.
+
+        Raises `InvalidInput` that names `format` if the model has no such file (an encoder has none that decodes), or
+        `numbers` if the format supports only float32.
+        """
+        return model_download(
+            self._transport,
+            f"/v1/candidates/{segment(candidate_id)}/model",
+            candidate_id,
+            format,
+            numbers,
+            Path(path),
+            replace=replace,
+            progress=progress,
+        )
+
+
+def model_download(
+    transport: Transport,
+    url: str,
+    model_id: str,
+    format: ModelFormat,  # noqa: A002
+    numbers: NumberFormat,
+    path: Path,
+    *,
+    replace: bool,
+    progress: Progress | None,
+) -> Path:
+    """Fetches one file of the model of a candidate or a training."""
+    key = f"{segment(model_id)}-{format if numbers == 'float32' else f'{format}-{numbers}'}"
+    params = {"format": format, "numbers": numbers}
+    return Download(transport, url, path, key, model_id, params, replace, progress).fetch()

@@ -1,0 +1,170 @@
+"""Devices, the tokens with which new ones enrol, API keys, and the catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+from edgefront.client.resources.repeated import pages
+from edgefront.client.transport import Transport, segment
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.costs import CostOptions
+from edgefront.core.architectures.published import PublishedCatalogue, PublishedView
+from edgefront.core.common.validation import checked
+from edgefront.core.schemas.service import (
+    AddressView,
+    AnchorView,
+    Costs,
+    DevicePage,
+    DeviceView,
+    EnrolmentTokenRequest,
+    EnrolmentTokenView,
+    KeyRequest,
+    KeyView,
+    NamedModelView,
+    QualityLawView,
+    ReenrolRequest,
+    SpaceView,
+)
+from edgefront.core.schemas.trainings import RecipeView
+
+
+class Devices:
+    """`client.devices`. A device is named by its id or its name."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def list(self, *, limit: int = 100) -> Iterator[DeviceView]:
+        """Devices over all pages."""
+        return pages(self._transport, DevicePage, "/v1/devices", {"limit": limit})
+
+    def get(self, device: str) -> DeviceView:
+        return self._transport.ask(DeviceView, "GET", f"/v1/devices/{segment(device)}")
+
+    def drain(self, device: str) -> DeviceView:
+        """The device finishes its launches and gets no more."""
+        return self._steer(device, "drain")
+
+    def activate(self, device: str) -> DeviceView:
+        """Ends a drain."""
+        return self._steer(device, "activate")
+
+    def trust(self, device: str) -> DeviceView:
+        """Ends the device's quarantine."""
+        return self._steer(device, "trust")
+
+    def anchor(self, device: str) -> AnchorView:
+        """The history of the small fixed model that the device measures regularly."""
+        return self._transport.ask(AnchorView, "GET", f"/v1/devices/{segment(device)}/anchor")
+
+    def revoke(self, device: str) -> DeviceView:
+        """Revokes the device's credential permanently; its measurements are kept."""
+        return self._steer(device, "revoke")
+
+    def reenrol(self, device: str, *, minutes: int = 60) -> EnrolmentTokenView:
+        """A token that enrols this device again, revoked or offline; its secret (`token`) is only in this response."""
+        path = f"/v1/devices/{segment(device)}/reenrol"
+        return self._transport.ask(EnrolmentTokenView, "POST", path, body=checked(ReenrolRequest, {"minutes": minutes}))
+
+    def _steer(self, device: str, verb: str) -> DeviceView:
+        return self._transport.ask(DeviceView, "POST", f"/v1/devices/{segment(device)}/{verb}")
+
+
+class Tokens:
+    """`client.tokens`: enrolment tokens."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def create(self, *, name: str = "device", minutes: int = 60, uses: int = 1) -> EnrolmentTokenView:
+        """A new token; its secret (`token`) is only in this response."""
+        request = checked(EnrolmentTokenRequest, {"name": name, "minutes": minutes, "uses": uses})
+        return self._transport.ask(EnrolmentTokenView, "POST", "/v1/enrolment-tokens", body=request)
+
+    def address(self) -> AddressView:
+        """The address at which devices reach the service."""
+        return self._transport.ask(AddressView, "GET", "/v1/address")
+
+    def list(self) -> list[EnrolmentTokenView]:
+        return self._transport.ask(list[EnrolmentTokenView], "GET", "/v1/enrolment-tokens")
+
+    def revoke(self, token_id: str) -> None:
+        self._transport.request("DELETE", f"/v1/enrolment-tokens/{segment(token_id)}")
+
+
+class Keys:
+    """`client.keys`."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def create(
+        self,
+        name: str,
+        *,
+        role: Literal["admin", "user", "viewer"] = "user",
+        owner: str | None = None,
+        days: int | None = None,
+    ) -> KeyView:
+        """A new key; its secret (`key`) is only in this response."""
+        request = checked(KeyRequest, {"name": name, "role": role, "owner": owner, "days": days})
+        return self._transport.ask(KeyView, "POST", "/v1/keys", body=request)
+
+    def list(self) -> list[KeyView]:
+        return self._transport.ask(list[KeyView], "GET", "/v1/keys")
+
+    def revoke(self, key_id: str, *, force: bool = False) -> None:
+        """Revokes a key; the last one of an admin only with `force` (`Conflict` otherwise)."""
+        params = {"force": "true"} if force else None
+        self._transport.request("DELETE", f"/v1/keys/{segment(key_id)}", params=params)
+
+
+class Catalogue:
+    """`client.catalogue`."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def spaces(self) -> list[SpaceView]:
+        return self._transport.ask(list[SpaceView], "GET", "/v1/catalogue/spaces")
+
+    def space(self, name: str) -> SpaceView:
+        return self._transport.ask(SpaceView, "GET", f"/v1/catalogue/spaces/{segment(name)}")
+
+    def models(self) -> list[NamedModelView]:
+        return self._transport.ask(list[NamedModelView], "GET", "/v1/catalogue/models")
+
+    def model(self, name: str) -> NamedModelView:
+        return self._transport.ask(NamedModelView, "GET", f"/v1/catalogue/models/{segment(name)}")
+
+    def published(self) -> PublishedCatalogue:
+        """The published models that the service knows, and the tables of their scores."""
+        return self._transport.ask(PublishedCatalogue, "GET", "/v1/catalogue/published")
+
+    def published_model(self, hub_id: str) -> PublishedView:
+        """One published model by its id on the Hugging Face Hub, `OWNER/NAME`."""
+        path = "/".join(segment(part) for part in hub_id.split("/"))
+        return self._transport.ask(PublishedView, "GET", f"/v1/catalogue/published/{path}")
+
+    def quality_laws(self) -> list[QualityLawView]:
+        """What each law predicts (of which data, how long trained), and where it holds."""
+        return self._transport.ask(list[QualityLawView], "GET", "/v1/quality/laws")
+
+    def quality_law(self, name: str) -> QualityLawView:
+        return self._transport.ask(QualityLawView, "GET", f"/v1/quality/laws/{segment(name)}")
+
+    def describe(self, architecture: Architecture | Mapping[str, Any], **options: Any) -> Costs:
+        """The exact costs of an architecture in one pass; options are fields of
+        `core.architectures.cost.costs.CostOptions`.
+
+        Raises `ArchitectureError` that names the field of the description, `InvalidInput` that names the option.
+        """
+        description = architecture.canonical if isinstance(architecture, Architecture) else dict(architecture)
+        CostOptions(**options)  # TypeError for another name
+        path = "/v1/catalogue/describe"
+        # It has no side effects, so it may be retried.
+        return self._transport.ask(Costs, "POST", path, params=options, body=description, repeatable=True)
+
+    def recipes(self) -> list[RecipeView]:
+        return self._transport.ask(list[RecipeView], "GET", "/v1/catalogue/recipes")

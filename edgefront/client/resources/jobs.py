@@ -1,0 +1,376 @@
+"""Jobs: create, follow, control; and their candidates."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import uuid
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+from pydantic import PrivateAttr
+
+from edgefront.client.resources.repeated import follow_log, pages, until_ended
+from edgefront.client.transport import Transport, segment
+from edgefront.core.common.errors import EdgefrontError
+from edgefront.core.common.files import whole_file
+from edgefront.core.common.states import ENDED_JOBS
+from edgefront.core.common.validation import checked
+from edgefront.core.schemas.candidates import CandidatePage, CandidateView, FrontierView, Group, LaunchView
+from edgefront.core.schemas.jobs import AddedTargetRequest, JobPage, JobRequest, JobView
+from edgefront.core.schemas.messages import Event
+from edgefront.core.schemas.predictions import JobEstimate
+from edgefront.core.schemas.recommendations import ChoicesView, RecommendationView
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+    from typing_extensions import Unpack
+
+    from edgefront.cli.show.plot import Plot
+    from edgefront.core.schemas.points import PointsHeader
+
+
+class _Page(JobPage):
+    items: tuple[Job, ...]
+
+
+class Jobs:
+    """`client.jobs`."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def create(self, request: JobRequest | Mapping[str, Any], *, idempotency_key: str | None = None) -> Job:
+        """Submits a job. It can be retried safely: the same key and request return the same job.
+
+        Raises `InvalidInput` that names the field, from the client's own validation or the server's.
+        """
+        request = checked(JobRequest, request)
+        headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
+        return self._job("POST", "/v1/jobs", body=request, headers=headers, repeatable=True)
+
+    def estimate(self, request: JobRequest | Mapping[str, Any]) -> JobEstimate:
+        """What a job would take (launches, minutes, size of the result), and everything that `create` would be refused
+        for. Nothing is stored."""
+        body = checked(JobRequest, request)
+        return self._transport.ask(JobEstimate, "POST", "/v1/jobs/estimate", body=body, repeatable=True)
+
+    def extend(
+        self,
+        job_id: str,
+        *,
+        device: str | None = None,
+        device_class: str | None = None,
+        name: str | None = None,
+        protocol: Mapping[str, Any] | None = None,
+        limits: Mapping[str, Any] | None = None,
+    ) -> Job:
+        """Adds a device to a job: of the job's candidates it measures about ten, and those that are predicted to
+        matter there. Protocol and limits are those of the job's first target if absent. A finished job runs again.
+
+        Raises `Conflict` for a job that was cancelled or has failed, `InvalidInput` that names the field.
+        """
+        place = {"name": name, "device": device, "device_class": device_class}
+        request = checked(AddedTargetRequest, {**place, "protocol": protocol, "limits": limits})
+        return self._job("POST", f"/v1/jobs/{segment(job_id)}/targets", body=request)
+
+    def list(self, *, state: str | None = None, limit: int = 50) -> Iterator[Job]:
+        """Jobs (in this state), newest first, over all pages. `limit` is the size of a page."""
+        for job in pages(self._transport, _Page, "/v1/jobs", {"state": state, "limit": limit}):
+            yield job.with_transport(self._transport)
+
+    def get(self, job_id: str) -> Job:
+        return self._job("GET", f"/v1/jobs/{segment(job_id)}")
+
+    def recommendation(
+        self,
+        job_id: str,
+        *,
+        target: str | None = None,
+        train_tokens: int | None = None,
+        train_hours: float | None = None,
+        trainer: str | None = None,
+        **limits: Unpack[LimitQuery],
+    ) -> RecommendationView:
+        """The best model within limits that the job has measured, beside the stock model under the same limits.
+
+        Limits that are not given are the target's own. With `train_tokens` it is the best to train on so many tokens,
+        with `train_hours` and `trainer` the best to train on that worker for so long; `InvalidInput` where the job's
+        quality law knows one training budget alone, or the worker's pace is unknown. Answered from what is known: no
+        other job is needed.
+        """
+        params = {
+            "target": target,
+            **limit_query(**limits),
+            "train_tokens": train_tokens,
+            "train_hours": train_hours,
+            "trainer": trainer,
+        }
+        path = f"/v1/jobs/{segment(job_id)}/recommendation"
+        return self._transport.ask(RecommendationView, "GET", path, params=params)
+
+    def choices(self, job_id: str, **limits: Unpack[LimitQuery]) -> ChoicesView:
+        """The best published model × format × runtime within limits that a job among published models has measured.
+
+        Limits that are not given are those of its targets; `elsewhere` has the answers of its other devices.
+        `InvalidInput` for a job that searches another space.
+        """
+        path = f"/v1/jobs/{segment(job_id)}/choices"
+        return self._transport.ask(ChoicesView, "GET", path, params=limit_query(**limits))
+
+    def pause(self, job_id: str) -> Job:
+        return self._steer(job_id, "pause")
+
+    def resume(self, job_id: str) -> Job:
+        return self._steer(job_id, "resume")
+
+    def cancel(self, job_id: str) -> Job:
+        return self._steer(job_id, "cancel")
+
+    def delete(self, job_id: str) -> None:
+        """Deletes a job with its candidates, cancelling it if it runs. Measurements are kept for other jobs."""
+        self._transport.request("DELETE", f"/v1/jobs/{segment(job_id)}")
+
+    def wait(self, job_id: str, *, timeout_s: float | None = None) -> Job:
+        """Returns the job once it has finished, failed or been cancelled; `TimeoutError` after `timeout_s`."""
+        return until_ended(lambda: self.get(job_id), ENDED_JOBS, f"job {job_id}", timeout_s)
+
+    def events(self, job_id: str, *, after: int = 0, kinds: Collection[str] | None = None) -> Iterator[Event]:
+        """The job's events after number `after`, then live until the job has ended. None is skipped or repeated.
+
+        `edgefront.core.schemas.messages` says what the `data` of each kind holds. After a broken connection it resumes
+        from the last event; `Unavailable` if that fails for the client's patience. `kinds` selects kinds of events; the
+        numbers then have gaps.
+        """
+        path = f"/v1/jobs/{segment(job_id)}/events"
+        return follow_log(self._transport, path, lambda: self.get(job_id), ENDED_JOBS, after=after, kinds=kinds)
+
+    def _steer(self, job_id: str, verb: str) -> Job:
+        # Pausing a paused job changes nothing, likewise the others: they may be retried.
+        return self._job("POST", f"/v1/jobs/{segment(job_id)}/{verb}", repeatable=True)
+
+    def _job(self, method: str, path: str, **sent: Any) -> Job:
+        return self._transport.ask(Job, method, path, **sent).with_transport(self._transport)
+
+
+ExportFormat = Literal["csv", "parquet"]
+
+_FIRST_BYTE_S = 300.0
+
+
+_CATEGORIES = ("job_id", "target", "target_id", "role", "operator", "state")
+_DEPTHS = ("n_layer", "n_block")
+"""Genes that say how many layers there are."""
+
+
+class Candidates:
+    """`client.candidates`."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def list(
+        self,
+        job_id: str,
+        *,
+        target: str | None = None,
+        state: str | None = None,
+        role: str | None = None,
+        on_frontier: bool | None = None,
+        group: Group | None = None,
+        text: str | None = None,
+        sort: str | None = None,
+        limit: int = 200,
+        **limits: Unpack[LimitQuery],
+    ) -> Iterator[CandidateView]:
+        """Candidates over all pages. `target` is a target's id or name, `limit` the size of a page, `sort` a field of
+        a candidate, with a leading `-` for descending order. `text` is a number, the beginning or end of an id, the
+        beginning of a digest, an operator, or part of a reason.
+        """
+        params = {
+            "target": target,
+            "state": state,
+            "role": role,
+            "on_frontier": on_frontier,
+            "group": group,
+            "text": text,
+            "sort": sort,
+            "limit": limit,
+            **limit_query(**limits),
+        }
+        return pages(self._transport, CandidatePage, f"/v1/jobs/{segment(job_id)}/candidates", params)
+
+    def get(self, candidate_id: str) -> CandidateView:
+        return self._transport.ask(CandidateView, "GET", f"/v1/candidates/{segment(candidate_id)}")
+
+    def launches(self, candidate_id: str) -> tuple[LaunchView, ...]:
+        """The launches of its measurement, oldest first: raw samples, memory by parts, environment."""
+        return self._transport.ask(tuple[LaunchView, ...], "GET", f"/v1/candidates/{segment(candidate_id)}/launches")
+
+    def export(
+        self,
+        job_id: str,
+        path: str | os.PathLike[str],
+        *,
+        format: ExportFormat | None = None,  # noqa: A002
+        target: str | None = None,
+    ) -> Path:
+        """Writes all candidates of a job to a file: CSV, or Parquet, by `format` or the file's extension."""
+        path = Path(path)
+        chosen = format or ("parquet" if path.suffix == ".parquet" else "csv")
+        with whole_file(path) as file:
+            for chunk in self._exported(job_id, chosen, target):
+                file.write(chunk)
+        return path
+
+    def to_pandas(self, job_id: str, *, target: str | None = None) -> DataFrame:
+        """All candidates of a job (of one target, by its id or name), one row each, by order of proposal.
+
+        Columns are those of `export` but for the architecture, and one for each gene: `gene_d_model`, and of a gene
+        that every layer has `gene_n_head_1` for the first. A missing value is NA. Raises EdgefrontError with the line
+        for pip where the extra `notebook` is missing.
+        """
+        from edgefront.cli.extras import need
+
+        need("candidates.to_pandas()", "notebook")
+        import pandas as pd
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        # Whole numbers stay whole where some are missing.
+        nullable = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
+        content = io.BytesIO(b"".join(self._exported(job_id, "parquet", target)))
+        export = pq.ParquetFile(content, read_dictionary=list(_CATEGORIES))
+        table = export.read([name for name in export.schema_arrow.names if name != "architecture"])
+        frame = table.to_pandas(types_mapper=nullable.get)
+        genomes = [json.loads(text) if text else {} for text in table.column("genome").to_pylist()]
+        columns: dict[str, list[Any]] = {}  # a value for each genome, None where it has none
+        for row, genome in enumerate(genomes):
+            for name, value in _values(genome):
+                columns.setdefault(name, [None] * len(genomes))[row] = value
+        genes = pa.table(columns).to_pandas(types_mapper=nullable.get)
+        return pd.concat([frame.drop(columns="genome"), genes], axis="columns")
+
+    def _exported(self, job_id: str, format: ExportFormat, target: str | None) -> Iterator[bytes]:  # noqa: A002
+        url, params = f"/v1/jobs/{segment(job_id)}/candidates", {"format": format, "target": target}
+        with self._transport.stream(url, params=params, read_timeout_s=_FIRST_BYTE_S) as response:
+            yield from response.iter_bytes()
+
+
+def _values(genome: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    depth = next((genome[name] for name in _DEPTHS if name in genome), None)
+    for name, value in genome.items():
+        if isinstance(value, list):
+            # Those of layers beyond the depth stay in a genome, but are in no architecture.
+            yield from (
+                (f"gene_{name}_{layer}", layer_value) for layer, layer_value in enumerate(value[:depth], start=1)
+            )
+        else:
+            # A gene may follow another one: its value is then that one's name.
+            yield f"gene_{name}", genome[value] if isinstance(value, str) and value in genome else value
+
+
+class LimitQuery(TypedDict, total=False):
+    """Limits of a request, each None where it is not given."""
+
+    max_latency_ms: float | None
+    max_memory_mb: float | None
+    max_first_token_ms: float | None
+    max_token_ms: float | None
+
+
+def limit_query(
+    max_latency_ms: float | None = None,
+    max_memory_mb: float | None = None,
+    max_first_token_ms: float | None = None,
+    max_token_ms: float | None = None,
+) -> dict[str, float | None]:
+    """The limits as parameters of a request. `TypeError` for another name."""
+    return {
+        "max_latency_ms": max_latency_ms,
+        "max_memory_mb": max_memory_mb,
+        "max_first_token_ms": max_first_token_ms,
+        "max_token_ms": max_token_ms,
+    }
+
+
+@dataclass(frozen=True)
+class Chart:
+    """What is drawn of a target."""
+
+    recommendation: RecommendationView
+    """With the target's name, its limits, the recommended model and the name of the proxy."""
+    points: PointsHeader
+    columns: dict[str, Any]
+    """Name → array, as `core.schemas.points` has them."""
+
+
+def chart(transport: Transport, job_id: str, target: str, most: int) -> Chart:
+    """The points of a target (its id or name), with the recommended model among them."""
+    from edgefront.core.schemas import points
+
+    path = f"/v1/jobs/{segment(job_id)}"
+    view = transport.ask(RecommendationView, "GET", f"{path}/recommendation", params={"target": target})
+    best = view.recommended.id if view.recommended else None
+    params: dict[str, str | int | None] = {"target": view.target_id, "axis": "predicted", "most": most, "keep": best}
+    response = transport.request("GET", f"{path}/points", params=params)
+    with transport.reading("points"):
+        header, columns = points.decode(response.content)
+    return Chart(view, header, columns)
+
+
+class Job(JobView):
+    """A job as it was when it was read. In a notebook it is shown as a table, and `plot()` draws it."""
+
+    _transport: Transport | None = PrivateAttr(default=None)
+
+    def with_transport(self, transport: Transport) -> Job:
+        """This job, with the connection by which it reads its points."""
+        self._transport = transport
+        return self
+
+    def plot(self, target: str | None = None, *, most: int = 1000) -> Plot:
+        """Predicted perplexity (else the proxy) against latency as they are now, peak memory as the size of a point; a
+        panel for each target, or for the one of this id or name.
+
+        Of more than `most` candidates an even spread is drawn, with the whole frontier. Raises EdgefrontError with the
+        command for pip if the extra `notebook` is missing.
+        """
+        from edgefront.cli.extras import need
+
+        need("job.plot()", "demo", install="notebook")
+        from edgefront.cli.show.plot import plot
+
+        if self._transport is None:
+            raise EdgefrontError(f"this job was not read by a client: client.jobs.get({self.id!r}) reads it")
+        target_ids = [view.id for view in self.targets] if target is None else [target]
+        return plot([chart(self._transport, self.id, target_id, most) for target_id in target_ids], title=self.name)
+
+    def __getstate__(self) -> dict[Any, Any]:
+        """What is pickled: without the connection, whose key must not get into a file."""
+        return {**super().__getstate__(), "__pydantic_private__": {"_transport": None}}
+
+    def _repr_html_(self) -> str:
+        from edgefront.cli.show.progress import progress_table
+
+        lines = [self.reason] if self.reason else []
+        lines += [f"{target.name}: {target.summary}" for target in self.targets if target.summary]
+        return progress_table(self)._repr_html_() + _paragraphs(lines)
+
+
+class Frontier(FrontierView):
+    """A frontier, which a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        from edgefront.cli.show.tables import frontier_label, frontier_table
+
+        texts = (frontier_label(self), self.summary, self.note)
+        return frontier_table(self)._repr_html_() + _paragraphs([text for text in texts if text])
+
+
+def _paragraphs(texts: list[str]) -> str:
+    return "".join(f"<p>{escape(text)}</p>" for text in texts)

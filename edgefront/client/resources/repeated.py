@@ -1,0 +1,135 @@
+"""Requests that are repeated: the pages of a list, a view until it has ended, and event logs over server-sent events,
+each event once, across broken connections.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Generic, Protocol, TypeVar
+
+import httpx
+from httpx_sse import EventSource
+
+from edgefront.client.transport import Transport
+from edgefront.core.common.errors import Unavailable
+from edgefront.core.common.states import JobEventKind, TrainingEventKind
+from edgefront.core.schemas.messages import Event, read_event
+
+# The server sends an event or a comment far more often, so after this time the connection is dead.
+_SILENCE_S = 60.0
+
+
+Item = TypeVar("Item", covariant=True)
+_LONGEST_PAUSE_S = 2.0
+
+
+class Page(Protocol, Generic[Item]):
+    """One page of a list."""
+
+    @property
+    def items(self) -> tuple[Item, ...]: ...
+
+    @property
+    def next_cursor(self) -> str | None: ...
+
+
+class Running(Protocol):
+    """A view of what runs and has a log."""
+
+    @property
+    def state(self) -> str: ...
+
+    @property
+    def last_event(self) -> int: ...
+
+
+View = TypeVar("View", bound=Running)
+
+
+def pages(
+    transport: Transport, page: type[Page[Item]], path: str, params: Mapping[str, str | float | bool | None]
+) -> Iterator[Item]:
+    """The items of a list over all its pages."""
+    cursor: str | None = None
+    while True:
+        read = transport.ask(page, "GET", path, params={**params, "cursor": cursor})
+        yield from read.items
+        cursor = read.next_cursor
+        if cursor is None:
+            return
+
+
+def until_ended(get: Callable[[], View], ended: Collection[str], what: str, timeout_s: float | None) -> View:
+    """The view once its state is one of `ended`; `TimeoutError` that names `what` after `timeout_s`."""
+    end = None if timeout_s is None else time.monotonic() + timeout_s
+    pause_s = 0.1
+    while True:
+        view = get()
+        if view.state in ended:
+            return view
+        if end is not None and time.monotonic() + pause_s > end:
+            raise TimeoutError(f"{what} is still {view.state} after {timeout_s:g} s")
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 1.5, _LONGEST_PAUSE_S)
+
+
+def follow_log(
+    transport: Transport,
+    path: str,
+    get: Callable[[], Running],
+    ended: Collection[str],
+    *,
+    after: int,
+    kinds: Collection[str] | None,
+) -> Iterator[Event]:
+    """The events of a log after `after`, of these kinds if any are given, then live until one has a state in `ended`.
+
+    The object is then read again: it may have been resumed or extended, or there may be events after its end.
+
+    After a broken connection it resumes from the last event; `Unavailable` if that fails for the client's patience.
+    """
+    last = after
+    end: int | None = None
+    silent_since: float | None = None
+    delay_s = 0.1
+    while True:
+        now_there = get()
+        if now_there.state in ended:
+            end = max(end or 0, now_there.last_event)
+        if end is not None and last >= end:
+            return
+        try:
+            for event in _connection(transport, path, last):
+                silent_since, delay_s = None, 0.1
+                if event.number <= last:
+                    continue
+                last = event.number
+                if kinds is None or event.kind in kinds:
+                    yield event
+                if end is not None and last >= end:
+                    return
+                if event.kind in (JobEventKind.JOB_STATE, TrainingEventKind.STATE) and event.data.get("state") in ended:
+                    break  # the next read shows whether more has happened since
+        except Unavailable:
+            now = time.monotonic()
+            silent_since = silent_since or now
+            if now - silent_since > transport.patience_s:
+                raise
+        time.sleep(delay_s)
+        delay_s = min(delay_s * 2, 5.0)
+
+
+def _connection(transport: Transport, path: str, last: int) -> Iterator[Event]:
+    headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
+    if last:
+        headers["Last-Event-ID"] = str(last)
+    with transport.stream(path, headers=headers, read_timeout_s=_SILENCE_S) as response:
+        try:
+            for message in EventSource(response).iter_sse():
+                if message.data:
+                    with transport.reading("an event"):
+                        event = read_event(message.data)
+                    yield event
+        except httpx.StreamError as error:
+            raise Unavailable(f"the event stream was interrupted: {error}") from error

@@ -1,0 +1,279 @@
+"""Trainings: submit, follow, control, download."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from edgefront.client.resources.downloads import Download, Progress, model_download
+from edgefront.client.resources.repeated import follow_log, pages, until_ended
+from edgefront.client.transport import Transport, segment
+from edgefront.core.common.errors import Conflict, EdgefrontError, InvalidInput
+from edgefront.core.common.number_formats import NumberFormat
+from edgefront.core.common.states import ENDED_TRAININGS
+from edgefront.core.common.validation import checked
+from edgefront.core.model_files.model_file import ModelFormat
+from edgefront.core.schemas.messages import Event
+from edgefront.core.schemas.trainings import (
+    DatasetView,
+    MetricPage,
+    MetricView,
+    ProbabilitiesView,
+    TrainerView,
+    TrainingEstimate,
+    TrainingFile,
+    TrainingPage,
+    TrainingRequest,
+    TrainingView,
+)
+
+RESULT, CHECKPOINTS, TENSORBOARD = "result", "checkpoints", "tensorboard"
+"""Folders of a training's files."""
+
+FileProgress = Callable[[str, int, "int | None"], None]
+"""Called with a file's path, the received and the total bytes (None while unknown)."""
+
+
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Archive:
+    """These files, by their names in an uncompressed tar archive that is made while it is sent. Each iteration reads
+    them anew, so that a request can be repeated.
+    """
+
+    files: Mapping[str, Path]
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole."""
+        sizes = [path.stat().st_size for path in self.files.values()]
+        return sum(tarfile.BLOCKSIZE + size + _padding(size) for size in sizes) + 2 * tarfile.BLOCKSIZE
+
+    def __iter__(self) -> Iterator[bytes]:
+        """The bytes. `Conflict` where a file changes its size meanwhile."""
+        for name, path in self.files.items():
+            info = tarfile.TarInfo(name)
+            with path.open("rb") as file:
+                info.size, sent = path.stat().st_size, 0
+                yield info.tobuf(tarfile.GNU_FORMAT)
+                while chunk := file.read(_CHUNK):
+                    sent += len(chunk)
+                    yield chunk
+            if sent != info.size:
+                raise Conflict(f"{path} changed while it was sent: it had {info.size} bytes, and has {sent}")
+            yield bytes(_padding(sent))
+        yield bytes(2 * tarfile.BLOCKSIZE)
+
+
+def _padding(size: int) -> int:
+    return -size % tarfile.BLOCKSIZE
+
+
+class Trainings:
+    """`client.trainings`."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def datasets(self) -> list[DatasetView]:
+        """The service's data sets, prepared or built in."""
+        return self._transport.ask(list[DatasetView], "GET", "/v1/datasets")
+
+    def trainers(self) -> list[TrainerView]:
+        """The workers on which a training has ended, with their paces."""
+        return self._transport.ask(list[TrainerView], "GET", "/v1/trainers")
+
+    def create(
+        self, request: TrainingRequest | Mapping[str, Any], *, idempotency_key: str | None = None
+    ) -> tuple[TrainingView, ...]:
+        """Submits trainings: one for each architecture that the request names.
+
+        It can be retried safely: the same key and request return the same trainings. Raises `InvalidInput` that names
+        the field, from the client's own validation or the server's.
+        """
+        request = checked(TrainingRequest, request)
+        headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
+        page = self._transport.ask(
+            TrainingPage, "POST", "/v1/trainings", body=request, headers=headers, repeatable=True
+        )
+        return page.items
+
+    def import_model(
+        self, model: str | os.PathLike[str], *, name: str | None = None, licence: str | None = None
+    ) -> TrainingView:
+        """Imports a model with its weights as a training that is done from the start: a folder of ours, a Hugging Face
+        folder or a GGUF file. It can be downloaded, and be the `start` of trainings of its architecture.
+
+        Name and licence are those that the model records, if absent: a Hugging Face folder states its licence in its
+        README. The same weights and tokenizer give the training that there is. Raises `InvalidInput` for a model
+        without weights, or with a wrong tensor, which it names; `TooLarge` for one that is larger than the service
+        takes.
+        """
+        from edgefront.core.training.evaluation.given_model import model_files, package_of
+
+        with package_of(os.fspath(model)) as package:
+            archive = Archive(model_files(package.folder))
+            headers = {"Content-Type": "application/x-tar", "Content-Length": str(archive.size)}
+            return self._transport.ask(
+                TrainingView,
+                "POST",
+                "/v1/trainings/import",
+                params={"name": name, "licence": licence},
+                content=archive,
+                headers=headers,
+                repeatable=True,
+            )
+
+    def estimate(self, request: TrainingRequest | Mapping[str, Any]) -> TrainingEstimate:
+        """What the request would make; nothing is stored. Raises as `create`, but for what the owner has already."""
+        request = checked(TrainingRequest, request)
+        path = "/v1/trainings/estimate"
+        return self._transport.ask(TrainingEstimate, "POST", path, body=request, repeatable=True)
+
+    def list(
+        self, *, state: str | None = None, job: str | None = None, digest: str | None = None, limit: int = 50
+    ) -> Iterator[TrainingView]:
+        """Trainings (in this state, of this job or digest), newest first, over all pages of `limit`."""
+        params = {"state": state, "job": job, "digest": digest, "limit": limit}
+        return pages(self._transport, TrainingPage, "/v1/trainings", params)
+
+    def get(self, training_id: str) -> TrainingView:
+        return self._transport.ask(TrainingView, "GET", _path(training_id))
+
+    def pause(self, training_id: str) -> TrainingView:
+        """Pauses it after its current step, with a checkpoint."""
+        return self._steer(training_id, "pause")
+
+    def resume(self, training_id: str) -> TrainingView:
+        """Resumes it from the last checkpoint, also if it has failed."""
+        return self._steer(training_id, "resume")
+
+    def cancel(self, training_id: str) -> TrainingView:
+        """Ends it permanently; its checkpoints are kept."""
+        return self._steer(training_id, "cancel")
+
+    def delete(self, training_id: str) -> None:
+        """Deletes a training with its curves and files, cancelling it if it runs. The scores of its architecture are
+        kept.
+        """
+        self._transport.request("DELETE", _path(training_id))
+
+    def metrics(self, training_id: str, *, after: int = -1) -> Iterator[MetricView]:
+        """The run's metrics of steps above `after`, by rising step, over all pages."""
+        step: int | None = after
+        while step is not None:
+            params = {"after": step, "limit": 5000}
+            page = self._transport.ask(MetricPage, "GET", f"{_path(training_id)}/metrics", params=params)
+            yield from page.items
+            step = page.next_step
+
+    def probabilities(self, training_id: str, *, records: int = 100) -> ProbabilitiesView:
+        """For a supernet: the probability of each block in each layer, at `records` steps and at the end."""
+        path, params = f"{_path(training_id)}/probabilities", {"records": records}
+        return self._transport.ask(ProbabilitiesView, "GET", path, params=params)
+
+    def log(self, training_id: str, *, tail: int = 200) -> str:
+        """The last lines of the run's log."""
+        return self._transport.request("GET", f"{_path(training_id)}/log", params={"tail": tail}).text
+
+    def wait(self, training_id: str, *, timeout_s: float | None = None) -> TrainingView:
+        """Returns the training once it is done, has failed or was cancelled; `TimeoutError` after `timeout_s`."""
+        return until_ended(lambda: self.get(training_id), ENDED_TRAININGS, f"training {training_id}", timeout_s)
+
+    def events(self, training_id: str, *, after: int = 0, kinds: Collection[str] | None = None) -> Iterator[Event]:
+        """The training's events after number `after`, then live until it has ended. None is skipped or repeated.
+
+        `edgefront.core.schemas.messages` says what the `data` of each kind holds. After a broken connection it resumes
+        from the last event; `Unavailable` if that fails for the client's patience. `kinds` selects kinds of events; the
+        numbers then have gaps.
+        """
+        path = f"{_path(training_id)}/events"
+        return follow_log(
+            self._transport, path, lambda: self.get(training_id), ENDED_TRAININGS, after=after, kinds=kinds
+        )
+
+    def files(self, training_id: str) -> tuple[TrainingFile, ...]:
+        """The downloadable files: the result once it is done, the newest checkpoint, TensorBoard's files."""
+        return self._transport.ask(tuple[TrainingFile, ...], "GET", f"{_path(training_id)}/files")
+
+    def download(
+        self,
+        training_id: str,
+        path: str | os.PathLike[str],
+        *,
+        checkpoint: bool = False,
+        tensorboard: bool = False,
+        replace: bool = True,
+        progress: FileProgress | None = None,
+    ) -> tuple[Path, ...]:
+        """Downloads the files of the result into the folder `path`, created if missing: weights, description,
+        tokenizer.
+
+        With `checkpoint`, those of the newest checkpoint instead; with `tensorboard`, the curves as TensorBoard reads
+        them, also while it trains. Interrupted downloads are resumed, and a file appears
+        only when its SHA-256 is correct. Raises `Conflict` if there are no files yet, and without `replace` where
+        another file has the name of one.
+        """
+        if checkpoint and tensorboard:
+            raise InvalidInput(
+                "choose checkpoint or tensorboard", field="tensorboard", value=True, allowed="one of them"
+            )
+        kind = TENSORBOARD if tensorboard else CHECKPOINTS if checkpoint else RESULT
+        listed = [file for file in self.files(training_id) if file.path.startswith(f"{kind}/")]
+        if not listed:
+            training = self.get(training_id)
+            what = {RESULT: "no result", CHECKPOINTS: "no checkpoint", TENSORBOARD: "no files for TensorBoard"}[kind]
+            raise Conflict(f"training {training_id} is {training.state} and has {what} yet", state=training.state)
+        folder, fetched = Path(path), []
+        for file in listed:
+            inside = PurePosixPath(file.path)
+            if inside.is_absolute() or ".." in inside.parts or "\\" in file.path or len(inside.parts) < 2:
+                raise EdgefrontError(f"the server names a file outside its training: {file.path!r}")
+            target = folder.joinpath(*inside.parts[2 if checkpoint else 1 :])
+            target.parent.mkdir(parents=True, exist_ok=True)
+
+            def report(done: int, total: int | None, name: str = file.path) -> None:
+                if progress is not None:
+                    progress(name, done, total)
+
+            url = f"{_path(training_id)}/files/{'/'.join(segment(part) for part in inside.parts)}"
+            key = f"{segment(training_id)}-{target.name}"
+            download = Download(self._transport, url, target, key, target.name, replace=replace, progress=report)
+            fetched.append(download.fetch())
+        return tuple(fetched)
+
+    def download_model(
+        self,
+        training_id: str,
+        format: ModelFormat = "transformers",  # noqa: A002
+        path: str | os.PathLike[str] = ".",
+        *,
+        numbers: NumberFormat = "float32",
+        replace: bool = True,
+        progress: Progress | None = None,
+    ) -> Path:
+        """Fetches the trained model as one file and returns its path: `gguf` for llama.cpp and `transformers` have the
+        tokenizer inside.
+
+        `path`, `numbers` and `replace`: see `client.models.download`. Raises `Conflict` before it has a result,
+        `InvalidInput` for a format, number format or tokenizer that the file cannot have.
+        """
+        url = f"{_path(training_id)}/model"
+        return model_download(
+            self._transport, url, training_id, format, numbers, Path(path), replace=replace, progress=progress
+        )
+
+    def _steer(self, training_id: str, verb: str) -> TrainingView:
+        # Pausing a paused training changes nothing, likewise the others: they may be retried.
+        return self._transport.ask(TrainingView, "POST", f"{_path(training_id)}/{verb}", repeatable=True)
+
+
+def _path(training_id: str) -> str:
+    return f"/v1/trainings/{segment(training_id)}"
