@@ -159,7 +159,7 @@ class GraphWriter:
         return self.op("Add", scaled, self._rows(f"{name}.bias", rows)) if bias else scaled
 
     def _int4_linear(self, x: str, name: str, bias: bool, rows: tuple[int, int] | None) -> str:
-        """`linear` as `core.model_files.formats` defines it, with the scales `{name}.weight.scale` beside the weight."""
+        """`linear` as `model_files.formats` defines it, with the scales `{name}.weight.scale` beside the weight."""
         weight, (out, width) = f"{name}.weight", self._shapes[f"{name}.weight"]
         product = self.op(
             "MatMulNBits",

@@ -17,7 +17,7 @@ from edgefront.core.store.sql import Document
 
 
 def perplexities(law: PerplexityPredictor | None, architectures: Sequence[Architecture]) -> list[Document]:
-    """The fields of `core.schemas.predictions.PredictedView` about quality, for each architecture; empty without a law."""
+    """The fields of `PredictedView` about quality, for each architecture; empty without a law."""
     if law is None or not architectures:
         return [{} for _ in architectures]
     shapes = Shapes.of(architectures)

@@ -1,4 +1,4 @@
-"""Studies the cuts of a trained model, and keeps what comes out beside its weights (`core.training.pruning.law_file`)."""
+"""Studies the cuts of a trained model, and keeps what comes out beside its weights (`law_file`)."""
 
 from __future__ import annotations
 
