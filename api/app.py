@@ -20,7 +20,7 @@ from edgefront.api.docs import openapi
 from edgefront.api.docs.examples import example
 from edgefront.api.health import endpoints as health
 from edgefront.api.http import problems
-from edgefront.api.http.auth import Anyone, Authenticate
+from edgefront.api.http.auth import Authenticate, CurrentPrincipal
 from edgefront.api.http.credentials import Credentials
 from edgefront.api.http.metrics import Metrics
 from edgefront.api.http.middleware import BodyBound, Guard
@@ -112,7 +112,7 @@ def create_app(settings: Settings, *, database: Database | None = None) -> FastA
     return app
 
 
-async def _openapi_document(request: Request, _asker: Anyone) -> Response:
+async def _openapi_document(request: Request, _principal: CurrentPrincipal) -> Response:
     servers = [{"url": request.scope["root_path"] or "/", "description": "This service"}]
     return JSONResponse({**request.app.openapi(), "servers": servers})
 

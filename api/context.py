@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from importlib.metadata import version
+from typing import TypeVar
 
 import anyio
+from sqlalchemy.orm import Session
 
 from edgefront.api.http.credentials import Credentials
 from edgefront.api.http.metrics import Metrics
 from edgefront.api.http.threads import SlowWork
 from edgefront.api.live.feeds import Feeds
 from edgefront.api.live.long_poll import WaitingRoom
+from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet.device_keys import key_of_device
 from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.settings import Settings
@@ -20,6 +25,8 @@ from edgefront.core.store.database import Database
 
 VERSION = version("edgefront-lm")
 """Of the running release."""
+
+Result = TypeVar("Result")
 
 
 @dataclass
@@ -41,6 +48,15 @@ class Context:
         """Notifies the pollers of this process of a commit. Thread-safe."""
         self.room.notify()
         self.feeds.notify()
+
+    def command(
+        self, change: Callable[[Session, Principal, str, datetime], Result], principal: Principal, id_: str
+    ) -> Result:
+        """What `change` of a job or training returns, in a transaction of its own."""
+        with self.database.write() as session:
+            result = change(session, principal, id_, self.database.now(session))
+        self.changed()
+        return result
 
     def call_device(self, device_id: str) -> None:
         """Wakes a device that waits for work, because its state has changed. Thread-safe."""

@@ -16,7 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from edgefront.api.context import Context
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors, sample
-from edgefront.api.http.auth import DeviceId, EnrolmentToken, Here
+from edgefront.api.http.auth import AppContext, DeviceId, EnrolmentToken
 from edgefront.api.http.file_responses import send_view
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import LaunchId, LeaseId
@@ -73,29 +73,29 @@ async def lease(
     body: Annotated[LeaseRequest, Body(openapi_examples=sample(example("lease_request")))],
     device_id: DeviceId,
     request: Request,
-    here: Here,
+    context: AppContext,
 ) -> Response:
     """A long poll: returns launches at once, or waits up to `wait_s` for some and then returns an empty list."""
     devices.check_protocol_version(body.protocol_version)
     loop = asyncio.get_running_loop()
-    end = loop.time() + min(body.wait_s, here.settings.leases.max_wait_s)
+    end = loop.time() + min(body.wait_s, context.settings.leases.max_wait_s)
     given = request.headers.get(INSTANCE_HEADER, "")
     instance = given if INSTANCE.fullmatch(given) else None
-    claimed = await run_in_threadpool(_claim, here, device_id, body, instance, body.facts)
+    claimed = await run_in_threadpool(_claim, context, device_id, body, instance, body.facts)
     headers = {}
     began = loop.time()
-    if not claimed.items and end > began and not here.room.closed:
+    if not claimed.items and end > began and not context.room.closed:
         gone = asyncio.ensure_future(_disconnected(request))
         try:
-            claimed = await _wait_for_work(request, here, device_id, body, claimed, end, gone)
+            claimed = await _wait_for_work(request, context, device_id, body, claimed, end, gone)
         finally:
             gone.cancel()
         waited = loop.time() - began
         request.state.waited_s = waited
-        here.metrics.lease_wait.observe(waited)
+        context.metrics.lease_wait.observe(waited)
     else:
-        here.metrics.lease_wait.observe(0.0)
-    here.metrics.leased.inc(len(claimed.items))
+        context.metrics.lease_wait.observe(0.0)
+    context.metrics.leased.inc(len(claimed.items))
     if claimed.blocked_reason is not None:
         headers[WITHHELD_HEADER] = quote(claimed.blocked_reason[:MAX_REASON])
     return Response(claimed.as_json(), media_type="application/json", headers=headers)
@@ -103,7 +103,7 @@ async def lease(
 
 async def _wait_for_work(
     request: Request,
-    here: Context,
+    context: Context,
     device_id: str,
     body: LeaseRequest,
     claimed: leases.GrantedLease,
@@ -113,17 +113,17 @@ async def _wait_for_work(
     loop = asyncio.get_running_loop()
     if claimed.state == DeviceState.DRAINING:
         end = min(end, loop.time() + DRAINING_WAIT_S)
-    while not claimed.items and not gone.done() and not here.room.closed:
+    while not claimed.items and not gone.done() and not context.room.closed:
         left = end - loop.time()
         if left <= 0:
             break
-        may_wait = await here.room.wait(device_id, claimed.keys, min(left, here.room.patience_s), gone)
-        if gone.done() or here.room.closed or not may_wait:
+        may_wait = await context.room.wait(device_id, claimed.keys, min(left, context.room.patience_s), gone)
+        if gone.done() or context.room.closed or not may_wait:
             break
         before = claimed.state
         try:
-            await here.credentials.resolve(request.state.credential)  # it may have ended while it waited
-            claimed = await run_in_threadpool(_claim, here, device_id, body)
+            await context.credentials.resolve(request.state.credential)  # it may have ended while it waited
+            claimed = await run_in_threadpool(_claim, context, device_id, body)
         except Unavailable:
             continue  # the agent would only retry, so it waits here until the database is available
         if claimed.state != before:
@@ -131,20 +131,20 @@ async def _wait_for_work(
     if gone.done() and claimed.lease_id is not None:
         # The client is gone: release the lease rather than waiting for it to expire.
         with suppress(EdgefrontError):
-            await run_in_threadpool(_release, here, device_id, claimed.lease_id, ())
+            await run_in_threadpool(_release, context, device_id, claimed.lease_id, ())
     return claimed
 
 
 def _claim(
-    here: Context, device_id: str, body: LeaseRequest, instance: str | None = None, facts: DeviceFacts | None = None
+    context: Context, device_id: str, body: LeaseRequest, instance: str | None = None, facts: DeviceFacts | None = None
 ) -> leases.GrantedLease:
     """`instance` and `facts` with the request itself: what waits says nothing new, nor that its agent still runs."""
-    with here.database.write() as session:
-        now = here.database.now(session)
+    with context.database.write() as session:
+        now = context.database.now(session)
         if facts is not None:
             devices.update_facts(session, device_id, facts)
-        claimed = leases.claim(session, device_id, body.max_items, now, here.settings.leases.ttl_s, instance)
-    return claimed._replace(heartbeat_s=here.settings.leases.heartbeat_s)
+        claimed = leases.claim(session, device_id, body.max_items, now, context.settings.leases.ttl_s, instance)
+    return claimed._replace(heartbeat_s=context.settings.leases.heartbeat_s)
 
 
 async def _disconnected(request: Request) -> None:
@@ -159,11 +159,11 @@ async def _disconnected(request: Request) -> None:
     response_model=HeartbeatResponse,
     responses=answer(example("heartbeat"), 404),
 )
-def heartbeat(lease_id: LeaseId, device_id: DeviceId, here: Here) -> Response:
+def heartbeat(lease_id: LeaseId, device_id: DeviceId, context: AppContext) -> Response:
     """Extends the lease, and returns which of its launches are no longer wanted."""
-    with here.database.write() as session:
-        now = here.database.now(session)
-        beat = leases.heartbeat(session, device_id, lease_id, now, here.settings.leases.ttl_s)
+    with context.database.write() as session:
+        now = context.database.now(session)
+        beat = leases.heartbeat(session, device_id, lease_id, now, context.settings.leases.ttl_s)
     return send_view(beat)
 
 
@@ -177,16 +177,16 @@ def release(
     lease_id: LeaseId,
     body: Annotated[ReleaseRequest, Body(openapi_examples=sample(example("release_request")))],
     device_id: DeviceId,
-    here: Here,
+    context: AppContext,
 ) -> None:
     """Launches that were not started, or all of the lease's unfinished ones if none are named. Costs no attempt."""
-    _release(here, device_id, lease_id, body.launch_ids)
-    here.changed()
+    _release(context, device_id, lease_id, body.launch_ids)
+    context.changed()
 
 
-def _release(here: Context, device_id: str, lease_id: str, launch_ids: tuple[str, ...]) -> None:
-    with here.database.write() as session:
-        leases.release(session, device_id, lease_id, launch_ids, here.database.now(session))
+def _release(context: Context, device_id: str, lease_id: str, launch_ids: tuple[str, ...]) -> None:
+    with context.database.write() as session:
+        leases.release(session, device_id, lease_id, launch_ids, context.database.now(session))
 
 
 @router.post(
@@ -199,11 +199,11 @@ def start_launch(
     launch_id: LaunchId,
     body: Annotated[StartRequest, Body(openapi_examples=sample(example("start_request")))],
     device_id: DeviceId,
-    here: Here,
+    context: AppContext,
 ) -> None:
     """From here on, if the agent dies, this launch loses one attempt; others of its batch lose none."""
-    with here.database.write() as session:
-        leases.start(session, device_id, launch_id, body.fence, here.database.now(session))
+    with context.database.write() as session:
+        leases.start(session, device_id, launch_id, body.fence, context.database.now(session))
 
 
 @router.post(
@@ -215,15 +215,15 @@ def start_launch(
 def report(
     body: Annotated[ReportRequest, Body(openapi_examples=sample(example("report_request")))],
     device_id: DeviceId,
-    here: Here,
+    context: AppContext,
 ) -> Response:
     """Returns one receipt per report, in order. A report that is sent again gets the same answer and counts once."""
     devices.check_protocol_version(body.protocol_version)
-    with here.database.write() as session:
-        receipts = reports.accept(session, device_id, body, here.database.now(session))
-    here.changed()
+    with context.database.write() as session:
+        receipts = reports.accept(session, device_id, body, context.database.now(session))
+    context.changed()
     for receipt in receipts.receipts:
-        here.metrics.reports.labels(receipt.outcome).inc()
+        context.metrics.reports.labels(receipt.outcome).inc()
     return send_view(receipts)
 
 
@@ -236,12 +236,12 @@ def report(
 def enrol(
     request: Annotated[EnrolRequest, Body(openapi_examples=sample(example("enrol_request")))],
     token: EnrolmentToken,
-    here: Here,
+    context: AppContext,
 ) -> EnrolResponse:
     """The bearer is the enrolment token. It enrols a device with a name of its own, or the one that the token was made
     for (`reenrol_device`), whose old credential ends.
     """
-    with here.database.write() as session:
-        answer_ = leases.enrol(session, token, request, here.database.now(session))
-    here.credentials.forget()
+    with context.database.write() as session:
+        answer_ = leases.enrol(session, token, request, context.database.now(session))
+    context.credentials.forget()
     return answer_

@@ -14,13 +14,13 @@ from starlette.types import Receive, Scope, Send
 from edgefront.api.candidates import tables
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import BINARY, answer, errors, kept
-from edgefront.api.http.auth import Here, Reader
+from edgefront.api.http.auth import AppContext, CurrentViewer
 from edgefront.api.http.file_responses import send_view
 from edgefront.api.http.parameters import (
-    AskedLimits,
     CandidateId,
     Cursor,
     JobId,
+    LimitsQuery,
     TargetName,
 )
 from edgefront.api.http.threads import ThreadRoute
@@ -48,7 +48,7 @@ Figure = Annotated[float | None, Query(ge=-1e300, le=1e300, allow_inf_nan=False)
 
 
 async def _filter(
-    limits: AskedLimits,
+    limits: LimitsQuery,
     target: TargetName = None,
     state: CandidateState | None = None,
     role: Literal[CandidateRole.BASELINE, CandidateRole.SEARCH] | None = None,
@@ -113,8 +113,8 @@ Sort = Annotated[
 )
 async def list_candidates(
     job_id: JobId,
-    person: Reader,
-    here: Here,
+    viewer: CurrentViewer,
+    context: AppContext,
     filters: Filter,
     sort: Sort = "number",
     cursor: Cursor = None,
@@ -136,14 +136,14 @@ async def list_candidates(
         page = PageRequest(cursor, limit, offset, around)
 
         def read() -> Response:
-            with here.database.read() as session:
-                return send_view(candidates.list_candidates(session, person, job_id, filters, sort, page))
+            with context.database.read() as session:
+                return send_view(candidates.list_candidates(session, viewer, job_id, filters, sort, page))
 
         return await run_in_threadpool(read)
-    rows = partial(candidates.export_rows, principal=person, job_id=job_id, filters=filters, sort=sort)
-    write = partial(tables.write_export, here.database, rows, format)
+    rows = partial(candidates.export_rows, principal=viewer, job_id=job_id, filters=filters, sort=sort)
+    write = partial(tables.write_export, context.database, rows, format)
     # Written whole before it is sent: a slow reader must not hold a database connection.
-    file = await here.slow.run(write)
+    file = await context.slow.run(write)
     return _Export(
         file,
         tables.chunks(file),
@@ -179,8 +179,8 @@ class _Export(StreamingResponse):
 )
 def get_points(
     job_id: JobId,
-    person: Reader,
-    here: Here,
+    viewer: CurrentViewer,
+    context: AppContext,
     target: TargetName = None,
     axis: Annotated[points_wire.Axis, Query(description="What stands for quality: the proxy or predicted")] = "proxy",
     most: Annotated[
@@ -199,8 +199,8 @@ def get_points(
     over the window that the bounds give. `total` in the header is how many candidates the window has."""
     bounds = (min_latency_ms, max_latency_ms, min_quality, max_quality)
     zoom = None if all(bound is None for bound in bounds) else points.Zoom(*bounds)
-    with here.database.read() as session:
-        body = points.read(session, person, job_id, target, axis=axis, zoom=zoom, most=most, keep=keep)
+    with context.database.read() as session:
+        body = points.read(session, viewer, job_id, target, axis=axis, zoom=zoom, most=most, keep=keep)
     return Response(body, media_type=points_wire.MEDIA_TYPE)
 
 
@@ -221,9 +221,9 @@ def get_points(
 )
 def get_frontier(
     job_id: JobId,
-    person: Reader,
-    here: Here,
-    limits: AskedLimits,
+    viewer: CurrentViewer,
+    context: AppContext,
+    limits: LimitsQuery,
     target: TargetName = None,
     by: Annotated[
         Quality, Query(description="The measure of quality: the proxy, or the perplexity of trained models")
@@ -237,10 +237,10 @@ def get_frontier(
     format: Literal["json", "csv"] = "json",  # noqa: A002
 ) -> Any:
     """Without `target`, that of the job's first. The limits filter the points ("the best under 50 ms and 300 MB")."""
-    with here.database.read() as session:
+    with context.database.read() as session:
         view = frontier.frontier_view(
             session,
-            person,
+            viewer,
             job_id,
             target,
             limits,
@@ -257,9 +257,9 @@ def get_frontier(
 
 
 @router.get("/candidates/{candidate_id}", summary="One candidate", responses=answer(example("candidate"), 404))
-def get_candidate(candidate_id: CandidateId, person: Reader, here: Here) -> CandidateView:
-    with here.database.read() as session:
-        return candidates.get_candidate(session, person, candidate_id)
+def get_candidate(candidate_id: CandidateId, viewer: CurrentViewer, context: AppContext) -> CandidateView:
+    with context.database.read() as session:
+        return candidates.get_candidate(session, viewer, candidate_id)
 
 
 @router.get(
@@ -267,9 +267,9 @@ def get_candidate(candidate_id: CandidateId, person: Reader, here: Here) -> Cand
     summary="One candidate with its blocks, its ancestors and the formats of its model",
     responses=answer(example("candidate_details"), 404),
 )
-def get_candidate_details(candidate_id: CandidateId, person: Reader, here: Here) -> CandidateDetails:
-    with here.database.read() as session:
-        return views.candidate_details(session, person, candidate_id)
+def get_candidate_details(candidate_id: CandidateId, viewer: CurrentViewer, context: AppContext) -> CandidateDetails:
+    with context.database.read() as session:
+        return views.candidate_details(session, viewer, candidate_id)
 
 
 @router.get(
@@ -278,10 +278,10 @@ def get_candidate_details(candidate_id: CandidateId, person: Reader, here: Here)
     response_model=CandidateParts,
     responses=answer(example("candidate_parts"), 404),
 )
-async def get_candidate_parts(candidate_id: CandidateId, person: Reader, here: Here) -> Response:
+async def get_candidate_parts(candidate_id: CandidateId, viewer: CurrentViewer, context: AppContext) -> Response:
     """Predicted by part from all that was measured on its device by its protocol. Takes up to seconds."""
-    work = partial(candidate_parts, here.database, person, candidate_id, here.fits)
-    return await here.slow.answer(work)
+    work = partial(candidate_parts, context.database, viewer, candidate_id, context.fits)
+    return await context.slow.answer(work)
 
 
 @router.get(
@@ -289,7 +289,7 @@ async def get_candidate_parts(candidate_id: CandidateId, person: Reader, here: H
     summary="The raw launches behind a candidate's numbers",
     responses=answer(example("launches"), 404),
 )
-def list_launches(candidate_id: CandidateId, person: Reader, here: Here) -> list[LaunchView]:
+def list_launches(candidate_id: CandidateId, viewer: CurrentViewer, context: AppContext) -> list[LaunchView]:
     """Samples in the order they were taken, memory by parts, and the environment of each launch."""
-    with here.database.read() as session:
-        return candidates.list_launches(session, person, candidate_id)
+    with context.database.read() as session:
+        return candidates.list_launches(session, viewer, candidate_id)

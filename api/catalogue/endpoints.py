@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, sample
-from edgefront.api.http.auth import Anyone, Here, Reader
+from edgefront.api.http.auth import AppContext, CurrentPrincipal, CurrentViewer
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import CatalogueName, HubName, HubOwner, LawName
 from edgefront.core.architectures import catalogue
@@ -66,7 +66,7 @@ router = APIRouter(prefix="/v1", route_class=JsonRoute)
 
 
 @router.get("/catalogue/spaces", tags=["catalogue"], summary="List search spaces", responses=answer([example("space")]))
-def list_spaces(_asker: Anyone) -> list[SpaceView]:
+def list_spaces(_principal: CurrentPrincipal) -> list[SpaceView]:
     return [_space(name) for name in catalogue.spaces()]
 
 
@@ -76,7 +76,7 @@ def list_spaces(_asker: Anyone) -> list[SpaceView]:
     summary="One search space with its genes",
     responses=answer(example("space"), 404),
 )
-def get_space(name: CatalogueName, _asker: Anyone) -> SpaceView:
+def get_space(name: CatalogueName, _principal: CurrentPrincipal) -> SpaceView:
     by_name = catalogue.spaces()
     if name not in by_name:
         raise NotFound(f"no search space {name!r}; {existing(name, by_name, 'edgefront space list')}")
@@ -84,14 +84,14 @@ def get_space(name: CatalogueName, _asker: Anyone) -> SpaceView:
 
 
 @router.get("/catalogue/models", tags=["catalogue"], summary="List named models", responses=answer([example("model")]))
-def list_models(_asker: Anyone) -> list[NamedModelView]:
+def list_models(_principal: CurrentPrincipal) -> list[NamedModelView]:
     return [_model(name) for name in named_models()]
 
 
 @router.get(
     "/catalogue/models/{name}", tags=["catalogue"], summary="One named model", responses=answer(example("model"), 404)
 )
-def get_model(name: CatalogueName, _asker: Anyone) -> NamedModelView:
+def get_model(name: CatalogueName, _principal: CurrentPrincipal) -> NamedModelView:
     return _model(named_model(name).name)
 
 
@@ -101,7 +101,7 @@ def get_model(name: CatalogueName, _asker: Anyone) -> NamedModelView:
     summary="List published models with their facts, and the tables of their scores",
     responses=answer({"tables": [example("score_table")], "models": [example("published_model")]}),
 )
-def list_published_models(_asker: Anyone) -> PublishedCatalogue:
+def list_published_models(_principal: CurrentPrincipal) -> PublishedCatalogue:
     """Scores of different tables are not comparable. What no source states is null."""
     models = tuple(_published(name) for name in published_models())
     return PublishedCatalogue(tables=tuple(score_tables().values()), models=models)
@@ -113,7 +113,7 @@ def list_published_models(_asker: Anyone) -> PublishedCatalogue:
     summary="One published model by its id on the Hugging Face Hub",
     responses=answer(example("published_model"), 404),
 )
-def get_published_model(owner: HubOwner, name: HubName, _asker: Anyone) -> PublishedView:
+def get_published_model(owner: HubOwner, name: HubName, _principal: CurrentPrincipal) -> PublishedView:
     model = f"{owner}/{name}"
     if model not in published_models():
         raise NotFound(f"no published model {model!r}; {nearest_models(model)}")
@@ -126,7 +126,7 @@ def get_published_model(owner: HubOwner, name: HubName, _asker: Anyone) -> Publi
     summary="List search algorithms with the schema of their settings",
     responses=answer([example("algorithm")]),
 )
-def list_algorithms(_asker: Anyone) -> list[AlgorithmView]:
+def list_algorithms(_principal: CurrentPrincipal) -> list[AlgorithmView]:
     return [
         AlgorithmView(name=name, title=info.title, source=info.source, settings=info.settings.model_json_schema())
         for name, info in ALGORITHMS.items()
@@ -141,7 +141,7 @@ def list_algorithms(_asker: Anyone) -> list[AlgorithmView]:
 )
 def describe(
     architecture: Annotated[dict[str, Any], Body(openapi_examples=_DESCRIPTIONS)],
-    _asker: Anyone,
+    _principal: CurrentPrincipal,
     options: Annotated[PassOptions, Query()],
 ) -> Costs:
     """The body is an architecture description. FLOPs are those of the pass that the options describe."""
@@ -175,9 +175,9 @@ def _published(name: str) -> PublishedView:
 @router.get(
     "/quality/laws", tags=["catalogue"], summary="List quality laws", responses=answer([example("quality_law")])
 )
-def list_quality_laws(person: Reader, here: Here) -> list[QualityLawView]:
+def list_quality_laws(viewer: CurrentViewer, context: AppContext) -> list[QualityLawView]:
     """The shipped ones, and what your own trainings and imported models taught."""
-    return laws.views(here.database, person)
+    return laws.views(context.database, viewer)
 
 
 @router.get(
@@ -186,14 +186,14 @@ def list_quality_laws(person: Reader, here: Here) -> list[QualityLawView]:
     summary="What a quality law predicts, and where it holds",
     responses=answer(example("quality_law"), 404),
 )
-def get_quality_law(name: LawName, person: Reader, here: Here) -> QualityLawView:
-    return laws.law_view(here.database, person, name)
+def get_quality_law(name: LawName, viewer: CurrentViewer, context: AppContext) -> QualityLawView:
+    return laws.law_view(context.database, viewer, name)
 
 
 @router.get(
     "/catalogue/recipes", tags=["catalogue"], summary="List training recipes", responses=answer(example("recipes"))
 )
-def list_recipes(_asker: Anyone) -> list[RecipeView]:
+def list_recipes(_principal: CurrentPrincipal) -> list[RecipeView]:
     return [
         RecipeView(
             name=recipe.name,
@@ -215,9 +215,9 @@ def list_recipes(_asker: Anyone) -> list[RecipeView]:
     summary="List the data sets that trainings may use",
     responses=answer(example("datasets")),
 )
-def list_datasets(_person: Reader, here: Here) -> list[DatasetView]:
+def list_datasets(_viewer: CurrentViewer, context: AppContext) -> list[DatasetView]:
     """Prepared and built-in data sets. Workers with their own data folder may have others."""
-    return data.list_datasets(here.settings.data_folder)
+    return data.list_datasets(context.settings.data_folder)
 
 
 @router.get(
@@ -226,6 +226,6 @@ def list_datasets(_person: Reader, here: Here) -> list[DatasetView]:
     summary="List the workers whose pace of training is known",
     responses=answer(example("trainers")),
 )
-def list_trainers(person: Reader, here: Here) -> list[TrainerView]:
+def list_trainers(viewer: CurrentViewer, context: AppContext) -> list[TrainerView]:
     """Workers on which a training of yours has ended: their pace gives the tokens that a training reads in a time."""
-    return paces.list_trainers(here.database, person.owner)
+    return paces.list_trainers(context.database, viewer.owner)

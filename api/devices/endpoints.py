@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from edgefront.api.context import Context
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors, sample
-from edgefront.api.http.auth import Admin, Anyone, Here, Person, Reader
+from edgefront.api.http.auth import AppContext, CurrentAdmin, CurrentPrincipal, CurrentUser, CurrentViewer
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import Cursor, DeviceName, TokenId
 from edgefront.core.common.addresses import is_local, is_loopback
@@ -41,19 +41,19 @@ router = APIRouter(prefix="/v1", tags=["devices"], route_class=JsonRoute)
 
 @router.get("/devices", summary="List devices", responses=answer(example("device_page")))
 def list_devices(
-    person: Reader, here: Here, cursor: Cursor = None, limit: Annotated[int, Query(ge=1, le=500)] = 100
+    viewer: CurrentViewer, context: AppContext, cursor: Cursor = None, limit: Annotated[int, Query(ge=1, le=500)] = 100
 ) -> DevicePage:
     """Devices are shared: every user sees them and may use them in jobs."""
-    with here.database.read() as session:
-        return devices.list_devices(session, person, here.database.now(session), cursor=cursor, limit=limit)
+    with context.database.read() as session:
+        return devices.list_devices(session, viewer, context.database.now(session), cursor=cursor, limit=limit)
 
 
 @router.get("/devices/{device_id}", summary="One device", responses=answer(example("device"), 404))
-def get_device(device: DeviceName, asker: Anyone, here: Here) -> DeviceView:
+def get_device(device: DeviceName, principal: CurrentPrincipal, context: AppContext) -> DeviceView:
     """An agent can access only its own device."""
-    with here.database.read() as session:
-        row = devices.get_device(session, asker, device)
-        return devices.view(session, row, here.database.now(session))
+    with context.database.read() as session:
+        row = devices.get_device(session, principal, device)
+        return devices.view(session, row, context.database.now(session))
 
 
 @router.post(
@@ -61,31 +61,31 @@ def get_device(device: DeviceName, asker: Anyone, here: Here) -> DeviceView:
     summary="Drain a device: no further work",
     responses=answer(example("device"), 404, 409),
 )
-def drain_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
+def drain_device(device: DeviceName, user: CurrentUser, context: AppContext) -> DeviceView:
     """The device finishes its current launch first. Permitted to its owner and to admins."""
-    return _command(here, devices.drain_device, person, device)
+    return _command(context, devices.drain_device, user, device)
 
 
 @router.post("/devices/{device_id}/activate", summary="End a drain", responses=answer(example("device"), 404, 409))
-def activate_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
-    return _command(here, devices.activate_device, person, device)
+def activate_device(device: DeviceName, user: CurrentUser, context: AppContext) -> DeviceView:
+    return _command(context, devices.activate_device, user, device)
 
 
 @router.post(
     "/devices/{device_id}/trust", summary="End a device's quarantine", responses=answer(example("device"), 404, 409)
 )
-def trust_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
+def trust_device(device: DeviceName, user: CurrentUser, context: AppContext) -> DeviceView:
     """The device gets launches again. Permitted to its owner and to admins."""
-    return _command(here, devices.trust_device, person, device)
+    return _command(context, devices.trust_device, user, device)
 
 
 @router.get(
     "/devices/{device_id}/anchor", summary="The history of a device's anchor", responses=answer(example("anchor"), 404)
 )
-def get_device_anchor(device: DeviceName, asker: Anyone, here: Here) -> AnchorView:
+def get_device_anchor(device: DeviceName, principal: CurrentPrincipal, context: AppContext) -> AnchorView:
     """The anchor is a small fixed model that every device measures regularly: its latencies and their conditions."""
-    with here.database.read() as session:
-        return anchors.anchor_view(session, asker, device)
+    with context.database.read() as session:
+        return anchors.anchor_view(session, principal, device)
 
 
 @router.get(
@@ -93,19 +93,19 @@ def get_device_anchor(device: DeviceName, asker: Anyone, here: Here) -> AnchorVi
     summary="What a device does now, and what waits for it",
     responses=answer(example("device_work"), 404),
 )
-def get_device_work(device: DeviceName, person: Reader, here: Here) -> DeviceWork:
+def get_device_work(device: DeviceName, viewer: CurrentViewer, context: AppContext) -> DeviceWork:
     """Jobs of other owners are counted, not named."""
-    with here.database.read() as session:
-        return device_queue.device_work(session, person, device)
+    with context.database.read() as session:
+        return device_queue.device_work(session, viewer, device)
 
 
 @router.post(
     "/devices/{device_id}/revoke", summary="Revoke a device's credential", responses=answer(example("device"), 404, 409)
 )
-def revoke_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
+def revoke_device(device: DeviceName, user: CurrentUser, context: AppContext) -> DeviceView:
     """Its measurements are kept; its launches go to other devices. To use it again, enrol it again (`reenrol`)."""
-    view = _command(here, leases.revoke_device, person, device)
-    here.credentials.forget()
+    view = _command(context, leases.revoke_device, user, device)
+    context.credentials.forget()
     return view
 
 
@@ -117,29 +117,29 @@ def revoke_device(device: DeviceName, person: Person, here: Here) -> DeviceView:
 )
 def reenrol_device(
     device: DeviceName,
-    person: Person,
-    here: Here,
+    user: CurrentUser,
+    context: AppContext,
     body: Annotated[ReenrolRequest, Body(openapi_examples=sample(example("reenrol_request")))],
 ) -> EnrolmentTokenView:
     """For a device that was revoked or has lost its credential: it keeps its id and its measurements. No other token
     takes over a device. The token is for one use; it is made by the device's owner or an admin.
     """
-    with here.database.write() as session:
-        now = here.database.now(session)
-        keys.confirm(session, person, now)
-        token, secret = devices.reenrolment_token(session, person, device, body, now)
+    with context.database.write() as session:
+        now = context.database.now(session)
+        keys.confirm(session, user, now)
+        token, secret = devices.reenrolment_token(session, user, device, body, now)
         return devices.token_view(token, secret)
 
 
 def _command(
-    here: Context, verb: Callable[[Session, Principal, str, datetime], Device], person: Principal, device: str
+    context: Context, verb: Callable[[Session, Principal, str, datetime], Device], principal: Principal, device: str
 ) -> DeviceView:
-    with here.database.write() as session:
-        now = here.database.now(session)
-        row = verb(session, person, device, now)
+    with context.database.write() as session:
+        now = context.database.now(session)
+        row = verb(session, principal, device, now)
         view = devices.view(session, row, now)
-    here.changed()
-    here.call_device(view.id)
+    context.changed()
+    context.call_device(view.id)
     return view
 
 
@@ -151,19 +151,19 @@ def _command(
 )
 def create_enrolment_token(
     request: Annotated[EnrolmentTokenRequest, Body(openapi_examples=sample(example("token_request")))],
-    admin: Admin,
-    here: Here,
+    admin: CurrentAdmin,
+    context: AppContext,
 ) -> EnrolmentTokenView:
-    with here.database.write() as session:
-        now = here.database.now(session)
+    with context.database.write() as session:
+        now = context.database.now(session)
         keys.confirm(session, admin, now)
         token, secret = devices.create_enrolment_token(session, admin, request, now)
         return devices.token_view(token, secret)
 
 
 @router.get("/enrolment-tokens", summary="List enrolment tokens", responses=answer([example("token")]))
-def list_enrolment_tokens(admin: Admin, here: Here) -> list[EnrolmentTokenView]:
-    with here.database.read() as session:
+def list_enrolment_tokens(admin: CurrentAdmin, context: AppContext) -> list[EnrolmentTokenView]:
+    with context.database.read() as session:
         return devices.list_enrolment_tokens(session, admin)
 
 
@@ -172,8 +172,8 @@ def list_enrolment_tokens(admin: Admin, here: Here) -> list[EnrolmentTokenView]:
     summary="One enrolment token, and the devices that enrolled with it",
     responses=answer(example("token_used"), 404),
 )
-def get_enrolment_token(token_id: TokenId, admin: Admin, here: Here) -> EnrolmentTokenView:
-    with here.database.read() as session:
+def get_enrolment_token(token_id: TokenId, admin: CurrentAdmin, context: AppContext) -> EnrolmentTokenView:
+    with context.database.read() as session:
         return devices.get_enrolment_token(session, admin, token_id)
 
 
@@ -183,10 +183,10 @@ def get_enrolment_token(token_id: TokenId, admin: Admin, here: Here) -> Enrolmen
     summary="Revoke an enrolment token",
     responses={204: {"description": "Revoked"}, **errors(404)},
 )
-def revoke_enrolment_token(token_id: TokenId, person: Person, here: Here) -> None:
+def revoke_enrolment_token(token_id: TokenId, user: CurrentUser, context: AppContext) -> None:
     """Devices that enrolled with it stay enrolled. A token for one device is revoked by the device's owner too."""
-    with here.database.write() as session:
-        devices.revoke_enrolment_token(session, person, token_id, here.database.now(session))
+    with context.database.write() as session:
+        devices.revoke_enrolment_token(session, user, token_id, context.database.now(session))
 
 
 LOCAL_ONLY = (
@@ -198,11 +198,11 @@ BY_ITSELF = "Found by itself. If devices reach the service at another address, c
 
 
 @router.get("/address", summary="The address at which devices reach this service", responses=answer(example("address")))
-def get_address(_person: Reader, request: Request, here: Here) -> AddressView:
+def get_address(_viewer: CurrentViewer, request: Request, context: AppContext) -> AddressView:
     """`EDGEFRONT_HTTP__URL` if it is set; else the address that this request came to, with the path below which a proxy
     serves the service, unless that is a loopback; else this machine's address in its network.
     """
-    return reachable(here.settings.http, str(request.base_url).rstrip("/"))
+    return reachable(context.settings.http, str(request.base_url).rstrip("/"))
 
 
 def reachable(http: HttpSettings, asked: str) -> AddressView:

@@ -12,7 +12,7 @@ from sqlalchemy import text
 from edgefront.api.context import VERSION, Context
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer
-from edgefront.api.http.auth import Here, Reader
+from edgefront.api.http.auth import AppContext, CurrentViewer
 from edgefront.api.http.metrics import MEDIA_TYPE
 from edgefront.api.http.threads import ThreadRoute
 from edgefront.core.common.errors import Unavailable
@@ -56,17 +56,17 @@ async def get_health() -> HealthView:
         },
     },
 )
-async def get_ready(here: Here, response: Response) -> HealthView:
+async def get_ready(context: AppContext, response: Response) -> HealthView:
     """Checks the database, its schema version, and the broker."""
     results: dict[str, str] = {}
     for name in ("database", "migrations", "broker"):
         if name == "migrations" and results["database"] != "ok":
             results[name] = "not checked"
             continue
-        check = partial(_check, name, here)
+        check = partial(_check, name, context)
         try:
             # Abandoned on timeout: a database that drops packets must not block the response.
-            waiting = anyio.to_thread.run_sync(check, abandon_on_cancel=True, limiter=here.probes)
+            waiting = anyio.to_thread.run_sync(check, abandon_on_cancel=True, limiter=context.probes)
             results[name] = await asyncio.wait_for(waiting, CHECK_TIMEOUT_S)
         except asyncio.TimeoutError:
             results[name] = f"no answer within {CHECK_TIMEOUT_S:g} s"
@@ -81,25 +81,25 @@ async def get_ready(here: Here, response: Response) -> HealthView:
     response_class=Response,
     responses=answer(example("metrics"), media="text/plain", schema={"type": "string"}),
 )
-def get_metrics(_person: Reader, here: Here) -> Response:
+def get_metrics(_viewer: CurrentViewer, context: AppContext) -> Response:
     """Needs a key of a person, a viewer too: in Prometheus, `authorization: {credentials: efk_…}`."""
     try:
-        with here.database.read() as session:
-            state = overview(session, here.database.now(session))
+        with context.database.read() as session:
+            state = overview(session, context.database.now(session))
     except Unavailable:
         state = None
-    return Response(here.metrics.text(state), headers={"Content-Type": MEDIA_TYPE})
+    return Response(context.metrics.text(state), headers={"Content-Type": MEDIA_TYPE})
 
 
-def _check(name: str, here: Context) -> str:
+def _check(name: str, context: Context) -> str:
     """`ok`, or an error message without internal details."""
     try:
         if name == "database":
-            with here.database.read() as session:
+            with context.database.read() as session:
                 session.execute(text("SELECT 1"))
-        elif name == "migrations" and not here.database.is_current():
+        elif name == "migrations" and not context.database.is_current():
             return "the schema is not this release's: run alembic upgrade head"
-        elif name == "broker" and not (here.settings.embedded or broker_answers(here.settings, BROKER_TIMEOUT_S)):
+        elif name == "broker" and not (context.settings.embedded or broker_answers(context.settings, BROKER_TIMEOUT_S)):
             return "the broker does not answer"
     except Unavailable:
         return "the database does not answer"

@@ -226,13 +226,13 @@ async def _enrolment_token(request: Request) -> str:
     return credential.secret
 
 
-Here = Annotated[Context, Depends(_context)]
-Anyone = Annotated[Principal, Depends(_anyone)]
-Person = Annotated[Principal, _of_role(KeyRole.USER, KeyRole.ADMIN)]
-"""Who may change what is theirs."""
-Reader = Annotated[Principal, _of_role(KeyRole.USER, KeyRole.VIEWER, KeyRole.ADMIN)]
-"""A person who may only read, too."""
-Admin = Annotated[Principal, _of_role(KeyRole.ADMIN)]
+AppContext = Annotated[Context, Depends(_context)]
+CurrentPrincipal = Annotated[Principal, Depends(_anyone)]
+CurrentUser = Annotated[Principal, _of_role(KeyRole.USER, KeyRole.ADMIN)]
+"""A user or an admin: may change their own rows."""
+CurrentViewer = Annotated[Principal, _of_role(KeyRole.USER, KeyRole.VIEWER, KeyRole.ADMIN)]
+"""A user, viewer or admin: may read."""
+CurrentAdmin = Annotated[Principal, _of_role(KeyRole.ADMIN)]
 DeviceId = Annotated[str, Depends(_device)]
-"""The device of the requesting agent."""
+"""Id of the device whose agent sent the request."""
 EnrolmentToken = Annotated[str, Depends(_enrolment_token)]

@@ -81,7 +81,7 @@ async def _limits(
     )
 
 
-AskedLimits = Annotated[Limits, Depends(_limits)]
+LimitsQuery = Annotated[Limits, Depends(_limits)]
 """The limits on candidates that a query asks for."""
 
 
@@ -106,7 +106,7 @@ async def _training_budget(
     return TrainingBudget.of(train_tokens, train_hours, trainer)
 
 
-AskedBudget = Annotated[TrainingBudget, Depends(_training_budget)]
+TrainingBudgetQuery = Annotated[TrainingBudget, Depends(_training_budget)]
 """How long models are to be trained, as a query asks for it."""
 
 IdempotencyKey = Annotated[

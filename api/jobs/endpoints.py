@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import datetime
 from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Body, Query, Request, Response
-from sqlalchemy.orm import Session
 from sse_starlette import EventSourceResponse
 from starlette.concurrency import run_in_threadpool
 
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors, event_stream_answer, sample
-from edgefront.api.http.auth import Here, Person, Reader
+from edgefront.api.http.auth import AppContext, CurrentUser, CurrentViewer
 from edgefront.api.http.file_responses import send_view
 from edgefront.api.http.json_body import JsonRoute
-from edgefront.api.http.parameters import AskedBudget, AskedLimits, Cursor, IdempotencyKey, JobId, TargetName
+from edgefront.api.http.parameters import Cursor, IdempotencyKey, JobId, LimitsQuery, TargetName, TrainingBudgetQuery
 from edgefront.api.live.streaming import After, LastEventId, event_stream
 from edgefront.core.common.states import JobState
 from edgefront.core.schemas.jobs import NO_BUDGET, AddedTargetRequest, JobPage, JobRequest, JobView
 from edgefront.core.schemas.predictions import JobEstimate
 from edgefront.core.schemas.recommendations import ChoicesView, RecommendationView
 from edgefront.core.schemas.service import JobLawView
-from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.jobs import choices, law, recommendation
 from edgefront.core.services.jobs import lifecycle as jobs
 from edgefront.core.services.prediction import estimates
@@ -41,16 +37,16 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=JsonRoute)
 )
 async def create_job(
     request: Annotated[JobRequest, Body(openapi_examples=example("job_requests"))],
-    person: Person,
-    here: Here,
+    user: CurrentUser,
+    context: AppContext,
     response: Response,
     idempotency_key: IdempotencyKey = None,
 ) -> JobView:
     """Stores the job; its search begins at once. With no device online it waits, and `note` says so."""
-    in_reach = partial(check_limits, here.database, person, fits=here.fits)
-    work = partial(jobs.submit_job, here.database, person, request, idempotency_key, here.settings, in_reach)
-    job = await here.slow.run(work)
-    here.changed()
+    in_reach = partial(check_limits, context.database, user, fits=context.fits)
+    work = partial(jobs.submit_job, context.database, user, request, idempotency_key, context.settings, in_reach)
+    job = await context.slow.run(work)
+    context.changed()
     response.headers["Location"] = f"/v1/jobs/{job.id}"
     return job
 
@@ -62,31 +58,33 @@ async def create_job(
     responses=answer(example("estimate")),
 )
 async def estimate_job(
-    request: Annotated[JobRequest, Body(openapi_examples=example("job_requests"))], person: Person, here: Here
+    request: Annotated[JobRequest, Body(openapi_examples=example("job_requests"))],
+    user: CurrentUser,
+    context: AppContext,
 ) -> Response:
     """Nothing is stored. `refusals` lists everything that a submission would be refused for, not only the first."""
-    work = partial(estimates.estimate, here.database, person, request, here.fits, here.settings)
-    return await here.slow.answer(work)
+    work = partial(estimates.estimate, context.database, user, request, context.fits, context.settings)
+    return await context.slow.answer(work)
 
 
 @router.get("", summary="List jobs, newest first", responses=answer(example("job_page")))
 def list_jobs(
-    person: Reader,
-    here: Here,
+    viewer: CurrentViewer,
+    context: AppContext,
     cursor: Cursor = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     state: Annotated[JobState | None, Query(description="Only jobs in this state")] = None,
 ) -> JobPage:
     """The caller's own jobs; an admin sees all."""
-    with here.database.read() as session:
-        now = here.database.now(session)
-        return jobs.list_jobs(session, person, now, cursor=cursor, limit=limit, state=state)
+    with context.database.read() as session:
+        now = context.database.now(session)
+        return jobs.list_jobs(session, viewer, now, cursor=cursor, limit=limit, state=state)
 
 
 @router.get("/{job_id}", summary="One job with its targets' progress", responses=answer(example("job"), 404))
-def get_job(job_id: JobId, person: Reader, here: Here) -> JobView:
-    with here.database.read() as session:
-        return jobs.get_job(session, person, job_id, here.database.now(session))
+def get_job(job_id: JobId, viewer: CurrentViewer, context: AppContext) -> JobView:
+    with context.database.read() as session:
+        return jobs.get_job(session, viewer, job_id, context.database.now(session))
 
 
 @router.get(
@@ -97,10 +95,10 @@ def get_job(job_id: JobId, person: Reader, here: Here) -> JobView:
 )
 async def get_recommendation(
     job_id: JobId,
-    person: Reader,
-    here: Here,
-    limits: AskedLimits,
-    budget: AskedBudget,
+    viewer: CurrentViewer,
+    context: AppContext,
+    limits: LimitsQuery,
+    budget: TrainingBudgetQuery,
     target: TargetName = None,
 ) -> Response:
     """Compares it with the largest stock model within the same limits, and says what the next best models trade.
@@ -109,9 +107,9 @@ async def get_recommendation(
     Without `target`, the job's first target is meant. With `train_tokens` it is the best model to train on so many
     tokens, with `train_hours` and `trainer` the best to train there for so long.
     """
-    work = partial(recommendation.answer, here.database, person, job_id, target, limits, budget)
+    work = partial(recommendation.answer, context.database, viewer, job_id, target, limits, budget)
     if budget != NO_BUDGET:
-        return await here.slow.answer(work)
+        return await context.slow.answer(work)
     return await run_in_threadpool(lambda: send_view(work()))
 
 
@@ -120,7 +118,7 @@ async def get_recommendation(
     summary="The best published model, format and runtime within limits",
     responses=answer(example("choices"), 404),
 )
-def get_choices(job_id: JobId, person: Reader, here: Here, limits: AskedLimits) -> ChoicesView:
+def get_choices(job_id: JobId, viewer: CurrentViewer, context: AppContext, limits: LimitsQuery) -> ChoicesView:
     """Of a job among published models, over the targets of a device: the highest published score within the limits,
     what others trade, and the frontier over score, bits of a weight, latency and peak memory. A job over several
     devices has the answers of the others in `elsewhere`.
@@ -128,8 +126,8 @@ def get_choices(job_id: JobId, person: Reader, here: Here, limits: AskedLimits) 
     Answered from what is known, for any limits, also while the job runs; those that are not given are those of the
     device's targets.
     """
-    with here.database.read() as session:
-        measured = choices.read(session, person, job_id, limits)
+    with context.database.read() as session:
+        measured = choices.read(session, viewer, job_id, limits)
     return choices.answer(measured)
 
 
@@ -138,27 +136,27 @@ def get_choices(job_id: JobId, person: Reader, here: Here, limits: AskedLimits) 
     summary="The job's quality law, and how far it agrees with trainings",
     responses=answer(example("job_law"), 404),
 )
-async def get_job_law(job_id: JobId, person: Reader, here: Here) -> JobLawView:
+async def get_job_law(job_id: JobId, viewer: CurrentViewer, context: AppContext) -> JobLawView:
     """A job searches by the law that it began with; its answers read the newest of what your trainings taught."""
-    return await here.slow.run(partial(law.law_view, here.database, person, job_id))
+    return await context.slow.run(partial(law.law_view, context.database, viewer, job_id))
 
 
 @router.post("/{job_id}/pause", summary="Pause a job", responses=answer(example("job"), 404, 409))
-def pause_job(job_id: JobId, person: Person, here: Here) -> JobView:
+def pause_job(job_id: JobId, user: CurrentUser, context: AppContext) -> JobView:
     """Stops further launches; running measurements are still accepted."""
-    return _command(here, jobs.pause_job, person, job_id)
+    return context.command(jobs.pause_job, user, job_id)
 
 
 @router.post("/{job_id}/resume", summary="Resume a paused job", responses=answer(example("job"), 404, 409))
-def resume_job(job_id: JobId, person: Person, here: Here) -> JobView:
+def resume_job(job_id: JobId, user: CurrentUser, context: AppContext) -> JobView:
     """Resumes where it was paused."""
-    return _command(here, jobs.resume_job, person, job_id)
+    return context.command(jobs.resume_job, user, job_id)
 
 
 @router.post("/{job_id}/cancel", summary="Cancel a job", responses=answer(example("job"), 404, 409))
-def cancel_job(job_id: JobId, person: Person, here: Here) -> JobView:
+def cancel_job(job_id: JobId, user: CurrentUser, context: AppContext) -> JobView:
     """Ends the job permanently and keeps its results."""
-    return _command(here, jobs.cancel_job, person, job_id)
+    return context.command(jobs.cancel_job, user, job_id)
 
 
 @router.post(
@@ -170,16 +168,16 @@ def cancel_job(job_id: JobId, person: Person, here: Here) -> JobView:
 async def extend_job(
     job_id: JobId,
     request: Annotated[AddedTargetRequest, Body(openapi_examples=sample(example("added_target")))],
-    person: Person,
-    here: Here,
+    user: CurrentUser,
+    context: AppContext,
 ) -> JobView:
     """The baselines and about ten spread-out candidates of the job are measured there, all of its candidates are
     predicted, and of those the frontier (or the best within the limits) is measured. A finished job is running again.
     It begins when the job's own targets have ended."""
-    in_reach = partial(check_limits, here.database, person, fits=here.fits)
-    work = partial(jobs.extend_job, here.database, person, job_id, request, in_reach)
-    job = await here.slow.run(work)
-    here.changed()
+    in_reach = partial(check_limits, context.database, user, fits=context.fits)
+    work = partial(jobs.extend_job, context.database, user, job_id, request, in_reach)
+    job = await context.slow.run(work)
+    context.changed()
     return job
 
 
@@ -189,11 +187,11 @@ async def extend_job(
     summary="Delete a job",
     responses={204: {"description": "Deleted"}, **errors(404, 409)},
 )
-def delete_job(job_id: JobId, person: Person, here: Here) -> None:
+def delete_job(job_id: JobId, user: CurrentUser, context: AppContext) -> None:
     """Removes the job with its candidates and events. Measurements are kept, for other jobs to use."""
-    with here.database.write() as session:
-        jobs.delete_job(session, person, job_id, here.database.now(session))
-    here.changed()
+    with context.database.write() as session:
+        jobs.delete_job(session, user, job_id, context.database.now(session))
+    context.changed()
 
 
 @router.get(
@@ -205,8 +203,8 @@ def delete_job(job_id: JobId, person: Person, here: Here) -> None:
 async def follow_job(
     job_id: JobId,
     request: Request,
-    person: Reader,
-    here: Here,
+    viewer: CurrentViewer,
+    context: AppContext,
     after: After = 0,
     last_event_id: LastEventId = None,
 ) -> Response:
@@ -216,13 +214,4 @@ async def follow_job(
     every 15 s. The stream stays open after the job has ended (`job_state` says so): close it when you need no more. It
     ends by itself when the server stops, the key is revoked or the job deleted; reconnect with the last number.
     """
-    return await event_stream(request, here, person, job_id, after, last_event_id)
-
-
-def _command(
-    here: Here, verb: Callable[[Session, Principal, str, datetime], JobView], person: Principal, job_id: str
-) -> JobView:
-    with here.database.write() as session:
-        job = verb(session, person, job_id, here.database.now(session))
-    here.changed()
-    return job
+    return await event_stream(request, context, viewer, job_id, after, last_event_id)

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Body, Query, Request, Response
 
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors, sample
-from edgefront.api.http.auth import COOKIE, Admin, Anyone, Here, Person, Reader
+from edgefront.api.http.auth import COOKIE, AppContext, CurrentAdmin, CurrentPrincipal, CurrentUser, CurrentViewer
 from edgefront.api.http.credentials import Credential
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import KeyId
@@ -29,10 +29,12 @@ router = APIRouter(prefix="/v1", route_class=JsonRoute)
     responses=answer(example("key_made"), status=201, description="The key; its secret is shown only once"),
 )
 def create_key(
-    request: Annotated[KeyRequest, Body(openapi_examples=sample(example("key_request")))], admin: Admin, here: Here
+    request: Annotated[KeyRequest, Body(openapi_examples=sample(example("key_request")))],
+    admin: CurrentAdmin,
+    context: AppContext,
 ) -> KeyView:
-    with here.database.write() as session:
-        now = here.database.now(session)
+    with context.database.write() as session:
+        now = context.database.now(session)
         keys.confirm(session, admin, now)
         key, secret = keys.create_key(
             session,
@@ -46,10 +48,10 @@ def create_key(
 
 
 @router.get("/keys", tags=["access"], summary="List API keys", responses=answer([example("key")]))
-def list_keys(person: Person, here: Here) -> list[KeyView]:
+def list_keys(user: CurrentUser, context: AppContext) -> list[KeyView]:
     """The caller's own keys, without their secrets; an admin sees all."""
-    with here.database.read() as session:
-        return keys.list_keys(session, person)
+    with context.database.read() as session:
+        return keys.list_keys(session, user)
 
 
 @router.delete(
@@ -61,23 +63,29 @@ def list_keys(person: Person, here: Here) -> list[KeyView]:
 )
 def revoke_key(
     key_id: KeyId,
-    person: Person,
-    here: Here,
+    user: CurrentUser,
+    context: AppContext,
     force: Annotated[bool, Query(description="Revoke it even if it is the last valid key of an admin")] = False,
 ) -> None:
     """Revokes the key and its browser sessions, in every process of the service within one second."""
-    with here.database.write() as session:
-        keys.revoke_key(session, person, key_id, here.database.now(session), force=force)
-    here.credentials.forget()
+    with context.database.write() as session:
+        keys.revoke_key(session, user, key_id, context.database.now(session), force=force)
+    context.credentials.forget()
 
 
 @router.get("/me", tags=["access"], summary="The name, owner and role of this key", responses=answer(example("me")))
-async def get_me(asker: Anyone) -> MeView:
-    return _me(asker)
+async def get_me(principal: CurrentPrincipal) -> MeView:
+    return _me(principal)
 
 
-def _me(asker: Principal) -> MeView:
-    return MeView(key_id=asker.key_id, name=asker.name, owner=asker.owner, role=asker.role, device_id=asker.device_id)
+def _me(principal: Principal) -> MeView:
+    return MeView(
+        key_id=principal.key_id,
+        name=principal.name,
+        owner=principal.owner,
+        role=principal.role,
+        device_id=principal.device_id,
+    )
 
 
 @router.post(
@@ -93,15 +101,15 @@ def open_session(
     body: Annotated[SessionRequest, Body(openapi_examples=sample(example("session_request")))],
     request: Request,
     response: Response,
-    here: Here,
+    context: AppContext,
 ) -> MeView:
     """The session lasts for a week, or as long as the key. Only the key in the body is needed."""
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise Forbidden("log in from this server's own page, not from another site's")
-    with here.database.read() as session:
-        principal = keys.authenticate(session, body.key, here.database.now(session))
-    with here.database.write() as session:
-        secret = keys.open_web_session(session, principal, here.database.now(session))
+    with context.database.read() as session:
+        principal = keys.authenticate(session, body.key, context.database.now(session))
+    with context.database.write() as session:
+        secret = keys.open_web_session(session, principal, context.database.now(session))
     response.set_cookie(
         COOKIE,
         secret,
@@ -117,13 +125,13 @@ def open_session(
 @router.delete(
     "/session", tags=["access"], status_code=204, summary="Log out", responses={204: {"description": "Logged out"}}
 )
-def close_session(_asker: Anyone, request: Request, here: Here) -> Response:
+def close_session(_principal: CurrentPrincipal, request: Request, context: AppContext) -> Response:
     """Ends the session of the cookie; without one, does nothing."""
     credential: Credential = request.state.credential
     if credential.cookie:
-        with here.database.write() as session:
+        with context.database.write() as session:
             keys.close_web_session(session, credential.secret)
-        here.credentials.forget()
+        context.credentials.forget()
     response = Response(status_code=204)
     response.delete_cookie(
         COOKIE,
@@ -154,9 +162,9 @@ def find_identifier(
             examples=["9s8t7v"],
         ),
     ],
-    person: Reader,
-    here: Here,
+    viewer: CurrentViewer,
+    context: AppContext,
 ) -> IdentifierView:
     """Of what the caller may see. Invalid where several match: the answer lists them."""
-    with here.database.read() as session:
-        return IdentifierView(id=identifiers.find(session, person, kind, text))
+    with context.database.read() as session:
+        return IdentifierView(id=identifiers.find(session, viewer, kind, text))

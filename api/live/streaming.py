@@ -33,8 +33,8 @@ LastEventId = Annotated[
 
 async def event_stream(
     request: Request,
-    here: Context,
-    person: Principal,
+    context: Context,
+    principal: Principal,
     log_id: str,
     after: int,
     last_event_id: str | None,
@@ -47,8 +47,8 @@ async def event_stream(
     begin = int(last_event_id) if last_event_id else after
 
     def check() -> None:
-        with here.database.read() as session:
-            event_log.check_access(session, person, log_id)
+        with context.database.read() as session:
+            event_log.check_access(session, principal, log_id)
             if begin and not event_log.read(session, log_id, begin - 1, 1):
                 raise InvalidInput(
                     f"after: the log has no event {begin}",
@@ -58,19 +58,19 @@ async def event_stream(
                 )
 
     await run_in_threadpool(check)
-    here.feeds.admit(person.key_id)
+    context.feeds.admit(principal.key_id)
     credential: Credential = request.state.credential
 
     def allowed() -> None:
-        with here.database.read() as session:
+        with context.database.read() as session:
             find = authenticate_web if credential.cookie else authenticate
             event_log.check_access(session, find(session, credential.secret, datetime.now(timezone.utc)), log_id)
 
     async def stream() -> AsyncIterator[bytes]:
         yield ServerSentEvent(comment="events follow", retry=RETRY_MS).encode()
-        async with aclosing(here.feeds.follow(log_id, begin, person.key_id, allowed)) as events:
+        async with aclosing(context.feeds.follow(log_id, begin, principal.key_id, allowed)) as events:
             async for data in events:
-                here.metrics.events.inc()
+                context.metrics.events.inc()
                 yield data
 
     answer: Response = EventSourceResponse(

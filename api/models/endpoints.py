@@ -10,7 +10,7 @@ from starlette.responses import FileResponse
 
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import BINARY, answer, file_answer, sample
-from edgefront.api.http.auth import Anyone, Here, Reader
+from edgefront.api.http.auth import AppContext, CurrentPrincipal, CurrentViewer
 from edgefront.api.http.file_responses import IfNoneMatch, send_file
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import CandidateId
@@ -51,8 +51,8 @@ router = APIRouter(prefix="/v1", tags=["models"], route_class=JsonRoute)
 async def download_model(
     candidate_id: CandidateId,
     request: Request,
-    person: Reader,
-    here: Here,
+    viewer: CurrentViewer,
+    context: AppContext,
     format: Annotated[  # noqa: A002  (the name on the wire)
         ModelFormat,
         Query(
@@ -75,10 +75,10 @@ async def download_model(
     if_none_match: IfNoneMatch = None,
 ) -> Response:
     """Built at the first request, cached, and streamed. One Range with If-Range resumes an interrupted download."""
-    folder = here.settings.artifact_folder
-    max_bytes = here.settings.data.max_model_bytes
-    build = partial(artifact_for, here.database, person, candidate_id, format, folder, numbers, max_bytes)
-    artifact = await here.slow.run(build)
+    folder = context.settings.artifact_folder
+    max_bytes = context.settings.data.max_model_bytes
+    build = partial(artifact_for, context.database, viewer, candidate_id, format, folder, numbers, max_bytes)
+    artifact = await context.slow.run(build)
     headers = {"X-Edgefront-Weights": "none" if format == "architecture" else "untrained-random"}
     return send_file(
         request,
@@ -98,7 +98,8 @@ async def download_model(
     responses=answer(example("imported_model")),
 )
 def import_model(
-    config: Annotated[dict[str, Any], Body(openapi_examples=sample(example("huggingface_config")))], _asker: Anyone
+    config: Annotated[dict[str, Any], Body(openapi_examples=sample(example("huggingface_config")))],
+    _principal: CurrentPrincipal,
 ) -> ImportedModel:
     """The body is a config.json of a causal language model. Nothing is stored. Where fields cannot be expressed,
     `errors` of the problem document lists each with field, value, allowed and detail.

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Body, Query, Response
 
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, sample
-from edgefront.api.http.auth import Here, Reader
+from edgefront.api.http.auth import AppContext, CurrentViewer
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.core.schemas.agent import Identifier
 from edgefront.core.schemas.predictions import MAX_TARGETS, ComparisonView, PredictionRequest, PredictionsView
@@ -28,13 +28,13 @@ router = APIRouter(prefix="/v1", route_class=JsonRoute)
 )
 async def predict(
     request: Annotated[PredictionRequest, Body(openapi_examples=sample(example("prediction_request")))],
-    person: Reader,
-    here: Here,
+    viewer: CurrentViewer,
+    context: AppContext,
 ) -> Response:
     """Nothing is run: predictors learn from everything that was measured on the device by this protocol, whichever job
     asked. 409 where that is fewer than three different architectures."""
-    work = partial(predicted, here.database, person, request, here.fits)
-    return await here.slow.answer(work)
+    work = partial(predicted, context.database, viewer, request, context.fits)
+    return await context.slow.answer(work)
 
 
 @router.get(
@@ -45,8 +45,8 @@ async def predict(
     responses=answer(example("comparison"), 404),
 )
 async def compare_targets(
-    person: Reader,
-    here: Here,
+    viewer: CurrentViewer,
+    context: AppContext,
     target: Annotated[
         list[Identifier], Query(max_length=MAX_TARGETS, description="Ids of targets, in the order of the comparison")
     ] = [],  # noqa: B006
@@ -58,4 +58,4 @@ async def compare_targets(
     target: measured there by any job, or predicted from what was measured. It may take seconds. Ratios are against the
     first target.
     """
-    return await here.slow.answer(partial(compare, here.database, person, target, job, here.fits))
+    return await context.slow.answer(partial(compare, context.database, viewer, target, job, context.fits))

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import datetime
 from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Body, Query, Request, Response
 from fastapi.responses import PlainTextResponse
-from sqlalchemy.orm import Session
 from sse_starlette import EventSourceResponse
 
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors, event_stream_answer
-from edgefront.api.http.auth import Here, Person, Reader
+from edgefront.api.http.auth import AppContext, CurrentUser, CurrentViewer
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import Cursor, IdempotencyKey, TrainingId
 from edgefront.api.live.streaming import After, LastEventId, event_stream
@@ -27,7 +24,6 @@ from edgefront.core.schemas.trainings import (
     TrainingRequest,
     TrainingView,
 )
-from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.trainings import lifecycle as trainings
 from edgefront.core.services.trainings.files.downloads import files_of
 from edgefront.core.services.trainings.files.folder import mark_deleted, remove_folder
@@ -48,17 +44,17 @@ _ID = r"^[A-Za-z0-9_\-]+$"
 )
 async def create_trainings(
     request: Annotated[TrainingRequest, Body(openapi_examples=example("training_requests"))],
-    person: Person,
-    here: Here,
+    user: CurrentUser,
+    context: AppContext,
     response: Response,
     idempotency_key: IdempotencyKey = None,
 ) -> TrainingPage:
     """Stores one training for each architecture. A worker with free capacity takes the oldest that waits of the owner
     whose turn it is.
     """
-    work = partial(trainings.submit_trainings, here.database, person, request, here.settings, idempotency_key)
-    made = await here.slow.run(work)
-    here.changed()
+    work = partial(trainings.submit_trainings, context.database, user, request, context.settings, idempotency_key)
+    made = await context.slow.run(work)
+    context.changed()
     response.headers["Location"] = f"/v1/trainings/{made[0].id}"
     return TrainingPage(items=made)
 
@@ -71,18 +67,18 @@ async def create_trainings(
 )
 async def estimate_trainings(
     request: Annotated[TrainingRequest, Body(openapi_examples=example("training_requests"))],
-    person: Person,
-    here: Here,
+    user: CurrentUser,
+    context: AppContext,
 ) -> Response:
     """Recipe, data set and tokens. Refused as a submission is, except for what the owner has already."""
-    work = partial(trainings.estimate_trainings, here.database, person, request, here.settings)
-    return await here.slow.answer(work)
+    work = partial(trainings.estimate_trainings, context.database, user, request, context.settings)
+    return await context.slow.answer(work)
 
 
 @router.get("", summary="List trainings, newest first", responses=answer(example("training_page")))
 def list_trainings(
-    person: Reader,
-    here: Here,
+    viewer: CurrentViewer,
+    context: AppContext,
     cursor: Cursor = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     state: Annotated[TrainingState | None, Query(description="Only trainings in this state")] = None,
@@ -96,17 +92,17 @@ def list_trainings(
     ] = None,
 ) -> TrainingPage:
     """The caller's own trainings; an admin sees all."""
-    with here.database.read() as session:
+    with context.database.read() as session:
         return trainings.list_trainings(
-            session, person, state=state, job_id=job, digest=digest, cursor=cursor, limit=limit
+            session, viewer, state=state, job_id=job, digest=digest, cursor=cursor, limit=limit
         )
 
 
 @router.get("/{training_id}", summary="One training", responses=answer(example("training"), 404))
-def get_training(training_id: TrainingId, person: Reader, here: Here) -> TrainingView:
+def get_training(training_id: TrainingId, viewer: CurrentViewer, context: AppContext) -> TrainingView:
     """Returns the training with its progress, its scores, and the measurements of its candidate."""
-    with here.database.read() as session:
-        return trainings.get_training(session, person, training_id)
+    with context.database.read() as session:
+        return trainings.get_training(session, viewer, training_id)
 
 
 @router.get(
@@ -114,14 +110,14 @@ def get_training(training_id: TrainingId, person: Reader, here: Here) -> Trainin
 )
 def list_training_metrics(
     training_id: TrainingId,
-    person: Reader,
-    here: Here,
+    viewer: CurrentViewer,
+    context: AppContext,
     after: Annotated[int, Query(ge=-1, le=1 << 53, description="Only steps after this one")] = -1,
     limit: Annotated[int, Query(ge=1, le=MAX_METRICS)] = 1000,
 ) -> MetricPage:
     """The reports of the run, by increasing step. Steps that were repeated after a crash appear once."""
-    with here.database.read() as session:
-        return trainings.list_metrics(session, person, training_id, after=after, limit=limit)
+    with context.database.read() as session:
+        return trainings.list_metrics(session, viewer, training_id, after=after, limit=limit)
 
 
 @router.get(
@@ -134,18 +130,18 @@ def list_training_metrics(
 )
 def read_training_log(
     training_id: TrainingId,
-    person: Reader,
-    here: Here,
+    viewer: CurrentViewer,
+    context: AppContext,
     tail: Annotated[int, Query(ge=1, le=100_000, description="Number of last lines, at most 1 MiB")] = 200,
 ) -> Response:
     """Standard output and error of all its processes, over all starts."""
-    return PlainTextResponse(files_of(here.database, person, training_id, here.settings).log(tail))
+    return PlainTextResponse(files_of(context.database, viewer, training_id, context.settings).log(tail))
 
 
 @router.post("/{training_id}/pause", summary="Pause a training", responses=answer(example("training"), 404, 409))
-def pause_training(training_id: TrainingId, person: Person, here: Here) -> TrainingView:
+def pause_training(training_id: TrainingId, user: CurrentUser, context: AppContext) -> TrainingView:
     """Stops after the current step with a checkpoint, and frees its slot for others."""
-    return _command(here, trainings.pause_training, person, training_id)
+    return context.command(trainings.pause_training, user, training_id)
 
 
 @router.post(
@@ -153,15 +149,15 @@ def pause_training(training_id: TrainingId, person: Person, here: Here) -> Train
     summary="Resume a paused or failed training",
     responses=answer(example("training"), 404, 409),
 )
-def resume_training(training_id: TrainingId, person: Person, here: Here) -> TrainingView:
+def resume_training(training_id: TrainingId, user: CurrentUser, context: AppContext) -> TrainingView:
     """Resumes from the last checkpoint, once a worker has free capacity. A failed one gets all its attempts again."""
-    return _command(here, trainings.resume_training, person, training_id)
+    return context.command(trainings.resume_training, user, training_id)
 
 
 @router.post("/{training_id}/cancel", summary="Cancel a training", responses=answer(example("training"), 404, 409))
-def cancel_training(training_id: TrainingId, person: Person, here: Here) -> TrainingView:
+def cancel_training(training_id: TrainingId, user: CurrentUser, context: AppContext) -> TrainingView:
     """Ends it permanently and keeps its checkpoints."""
-    return _command(here, trainings.cancel_training, person, training_id)
+    return context.command(trainings.cancel_training, user, training_id)
 
 
 @router.delete(
@@ -170,15 +166,15 @@ def cancel_training(training_id: TrainingId, person: Person, here: Here) -> Trai
     summary="Delete a training",
     responses={204: {"description": "Deleted"}, **errors(404, 409)},
 )
-def delete_training(training_id: TrainingId, person: Person, here: Here) -> None:
+def delete_training(training_id: TrainingId, user: CurrentUser, context: AppContext) -> None:
     """Removes it with its log, curves and files, and stops it if it runs. Its scores are kept with the architecture."""
-    with here.database.write() as session:
-        free = trainings.delete_training(session, person, training_id)
-    here.changed()
+    with context.database.write() as session:
+        free = trainings.delete_training(session, user, training_id)
+    context.changed()
     if free:
-        remove_folder(here.settings, training_id)
+        remove_folder(context.settings, training_id)
     else:
-        mark_deleted(here.settings, training_id)
+        mark_deleted(context.settings, training_id)
 
 
 @router.get(
@@ -190,8 +186,8 @@ def delete_training(training_id: TrainingId, person: Person, here: Here) -> None
 async def follow_training(
     training_id: TrainingId,
     request: Request,
-    person: Reader,
-    here: Here,
+    viewer: CurrentViewer,
+    context: AppContext,
     after: After = 0,
     last_event_id: LastEventId = None,
 ) -> Response:
@@ -201,16 +197,7 @@ async def follow_training(
     invalidates metrics of steps that were lost in a crash: they are sent again. The stream stays open after the
     training has ended.
     """
-    return await event_stream(request, here, person, training_id, after, last_event_id)
-
-
-def _command(
-    here: Here, verb: Callable[[Session, Principal, str, datetime], TrainingView], person: Principal, training_id: str
-) -> TrainingView:
-    with here.database.write() as session:
-        training = verb(session, person, training_id, here.database.now(session))
-    here.changed()
-    return training
+    return await event_stream(request, context, viewer, training_id, after, last_event_id)
 
 
 Records = Annotated[int, Query(ge=1, le=MAX_RECORDS, description="Maximum number of records per seed, evenly spread")]
@@ -222,7 +209,9 @@ Records = Annotated[int, Query(ge=1, le=MAX_RECORDS, description="Maximum number
     summary="Block probabilities of a supernet's layers",
     responses=answer(example("probabilities"), 404),
 )
-def read(training_id: TrainingId, person: Reader, here: Here, records: Records = 100) -> ProbabilitiesView:
+def read(
+    training_id: TrainingId, viewer: CurrentViewer, context: AppContext, records: Records = 100
+) -> ProbabilitiesView:
     """The probability of each block in each layer over the steps, for each seed. Of a supernet's training only."""
-    with here.database.read() as session:
-        return trainings.read_probabilities(session, person, training_id, records)
+    with context.database.read() as session:
+        return trainings.read_probabilities(session, viewer, training_id, records)

@@ -16,7 +16,7 @@ from starlette.responses import FileResponse, StreamingResponse
 
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import BINARY, answer, errors, file_answer
-from edgefront.api.http.auth import Here, Person, Reader
+from edgefront.api.http.auth import AppContext, CurrentUser, CurrentViewer
 from edgefront.api.http.file_responses import IfNoneMatch, send_file, streamed
 from edgefront.api.http.parameters import TrainingId
 from edgefront.api.http.threads import ThreadRoute
@@ -45,9 +45,9 @@ FilePath = Annotated[
 
 
 @router.get("/{training_id}/files", summary="A training's files", responses=answer(example("training_files"), 404))
-def list_training_files(training_id: TrainingId, person: Reader, here: Here) -> list[TrainingFile]:
+def list_training_files(training_id: TrainingId, viewer: CurrentViewer, context: AppContext) -> list[TrainingFile]:
     """The result once it is done, the newest checkpoint, and the files that TensorBoard reads."""
-    return files_of(here.database, person, training_id, here.settings).listed()
+    return files_of(context.database, viewer, training_id, context.settings).listed()
 
 
 @router.get(
@@ -60,16 +60,16 @@ async def download_training_file(
     training_id: TrainingId,
     path: FilePath,
     request: Request,
-    person: Reader,
-    here: Here,
+    viewer: CurrentViewer,
+    context: AppContext,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
     """Only files of the list. One Range with If-Range resumes an interrupted download."""
 
     def find() -> Download:
-        return files_of(here.database, person, training_id, here.settings).file(path)
+        return files_of(context.database, viewer, training_id, context.settings).file(path)
 
-    return _sent(request, await here.slow.run(find), if_none_match)  # hashing a file may take seconds
+    return _sent(request, await context.slow.run(find), if_none_match)  # hashing a file may take seconds
 
 
 @router.get(
@@ -84,7 +84,7 @@ async def download_training_file(
         **errors(404, 409),
     },
 )
-async def download_training_archive(training_id: TrainingId, person: Reader, here: Here) -> Response:
+async def download_training_archive(training_id: TrainingId, viewer: CurrentViewer, context: AppContext) -> Response:
     """The files of the list below `result/` under their own names, in a folder that has the training's id as its name:
     what `edgefront train download` writes.
 
@@ -93,11 +93,11 @@ async def download_training_archive(training_id: TrainingId, person: Reader, her
     """
 
     def begin() -> Iterator[bytes]:
-        return files_of(here.database, person, training_id, here.settings).archive()
+        return files_of(context.database, viewer, training_id, context.settings).archive()
 
-    chunks = await here.slow.run(begin)
+    chunks = await context.slow.run(begin)
     headers = {"Cache-Control": "private, no-cache", "Content-Disposition": f'attachment; filename="{training_id}.zip"'}
-    body = await streamed(chunks, here.slow.limiter)
+    body = await streamed(chunks, context.slow.limiter)
     return StreamingResponse(body, headers=headers, media_type=_MEDIA)
 
 
@@ -112,8 +112,8 @@ async def download_training_archive(training_id: TrainingId, person: Reader, her
 async def download_trained_model(
     training_id: TrainingId,
     request: Request,
-    person: Reader,
-    here: Here,
+    viewer: CurrentViewer,
+    context: AppContext,
     format: Annotated[  # noqa: A002  (the name on the wire)
         ModelFormat,
         Query(
@@ -125,8 +125,8 @@ async def download_trained_model(
     if_none_match: IfNoneMatch = None,
 ) -> Response:
     """Built from the result at the first request, and kept. One Range with If-Range resumes an interrupted download."""
-    build = partial(trained_model, here.database, person, training_id, format, here.settings, numbers)
-    return _sent(request, await here.slow.run(build), if_none_match)
+    build = partial(trained_model, context.database, viewer, training_id, format, context.settings, numbers)
+    return _sent(request, await context.slow.run(build), if_none_match)
 
 
 def _sent(request: Request, file: Download, if_none_match: str | None) -> Response:
@@ -170,8 +170,8 @@ _FORMER = "The training that there is of these weights and this tokenizer"
 )
 async def import_model_as_training(
     request: Request,
-    person: Person,
-    here: Here,
+    user: CurrentUser,
+    context: AppContext,
     response: Response,
     name: Annotated[Name | None, Query(description="Shown to people; if absent that which the folder records")] = None,
     licence: Annotated[
@@ -182,7 +182,7 @@ async def import_model_as_training(
     the `start` of trainings of its architecture. The same weights and tokenizer of an owner give one training, however
     often they are sent. Nothing remains of a body that is refused or breaks off.
     """
-    draft = await here.slow.run(partial(begin_import, here.database, person, here.settings))
+    draft = await context.slow.run(partial(begin_import, context.database, user, context.settings))
     try:
         waiting = bytearray()
         async for chunk in request.stream():
@@ -191,13 +191,13 @@ async def import_model_as_training(
                 await run_in_threadpool(draft.write, bytes(waiting))
                 waiting.clear()
         await run_in_threadpool(draft.write, bytes(waiting))
-        work = partial(import_model, here.database, person, draft, here.settings, name=name, licence=licence)
-        training, made = await here.slow.run(work)
+        work = partial(import_model, context.database, user, draft, context.settings, name=name, licence=licence)
+        training, made = await context.slow.run(work)
     finally:
         with anyio.CancelScope(shield=True):
             await run_in_threadpool(draft.close)
     if made:
-        here.changed()
+        context.changed()
     else:
         response.status_code = 200
     response.headers["Location"] = f"/v1/trainings/{training.id}"
