@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -48,28 +48,34 @@ def test_a_part_is_healed_from_the_page_unless_another_recipe_is_chosen(
     row = seen.page.locator("#candidates tbody tr").first
     chosen = row.get_attribute("data-id")
     row.get_by_role("button", name="show in the chart").click()
-    seen.page.keyboard.press("Tab")
-    seen.page.keyboard.press("Enter")  # the row's own button comes next
     dialog = seen.page.get_by_role("dialog")
-    train = dialog.get_by_role("button", name="Train", exact=True)
-    expect(train).to_be_enabled()
-    recipe = dialog.get_by_label("Recipe")
+    recipe, train = dialog.get_by_label("Recipe"), dialog.get_by_role("button", name="Train", exact=True)
+
+    def open_dialog() -> None:
+        row.get_by_role("button", name="show in the chart").focus()
+        seen.page.keyboard.press("Tab")
+        seen.page.keyboard.press("Enter")  # the row's own button comes next
+        expect(train).to_be_enabled()
+
+    def submitted_training() -> dict[str, Any]:
+        with seen.page.expect_request(
+            lambda asked: asked.method == "POST" and asked.url.endswith("/v1/trainings")
+        ) as sent:
+            train.click()
+        expect(dialog).to_be_hidden()
+        return dict(sent.value.post_data_json)
+
+    open_dialog()
     expect(recipe).to_have_value("distil")
     expect(recipe.locator("option").first).to_have_text("distil (heals: begins with my model's weights)")
-    with seen.page.expect_request("**/v1/trainings/estimate*") as estimated:
-        recipe.select_option("modern")
-    assert estimated.value.post_data_json == {"candidate": chosen, "dataset": "python", "recipe": "modern"}
+    recipe.select_option("modern")
+    assert submitted_training() == {"candidate": chosen, "dataset": "python", "recipe": "modern"}
+    open_dialog()
     recipe.select_option("distil")
     dialog.get_by_label("Steps").fill("25")
-    with seen.page.expect_request(lambda asked: asked.method == "POST" and asked.url.endswith("/v1/trainings")) as sent:
-        train.click()
-    assert json.loads(sent.value.post_data or "") == {
-        "candidate": chosen,
-        "dataset": "python",
-        "recipe": "distil",
-        "inherit": True,
-        "budget": {"steps": 25},
-    }
-    seen.page.locator("#chosen-trainings").get_by_text("1 training: python, distil (queued)").wait_for()
-    (made,) = api.get("/v1/trainings", params={"job": job["id"]}).json()["items"]
-    assert (made["candidate_id"], made["start"], made["inherit"]) == (chosen, parent.id, True)
+    body = {"candidate": chosen, "dataset": "python", "recipe": "distil", "inherit": True, "budget": {"steps": 25}}
+    assert submitted_training() == body
+    expect(seen.page.locator("#chosen-trainings")).to_contain_text("2 trainings: python, distil (queued)")
+    healed, other = api.get("/v1/trainings", params={"job": job["id"]}).json()["items"]
+    assert (healed["candidate_id"], healed["start"], healed["inherit"]) == (chosen, parent.id, True)
+    assert (other["candidate_id"], other["start"], other["inherit"]) == (chosen, None, False)
