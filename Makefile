@@ -48,6 +48,7 @@ lint: $(VENV)/dev.installed
 
 types: $(VENV)/dev.installed
 	@$(BIN)/mypy
+	@$(BIN)/mypy --config-file tests/mypy.ini tests
 
 migrations: $(VENV)/dev.installed
 	@$(BIN)/python scripts/check_migrations.py

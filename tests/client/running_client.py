@@ -14,7 +14,7 @@ from simulated_agent import SimulatedAgent
 
 from edgefront.cli import exits
 from edgefront.client.client import Client
-from edgefront.core.schemas.jobs import JobView
+from edgefront.client.resources.jobs import Job
 from edgefront.core.store.database import Database
 from edgefront.embedded.service import EmbeddedService
 
@@ -35,7 +35,7 @@ class Running:
 
     service: EmbeddedService
     client: Client
-    job: JobView
+    job: Job
     home: Path
     board: str
     """Name of the simulated device."""

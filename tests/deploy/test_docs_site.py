@@ -5,6 +5,7 @@ from __future__ import annotations
 import runpy
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import tomli
@@ -44,7 +45,7 @@ def test_every_link_of_the_site_has_its_target(tmp_path: Path) -> None:
 
 
 def test_the_navigation_has_every_page() -> None:
-    def leaves(entry: object) -> set[str]:
+    def leaves(entry: Any) -> set[str]:
         if isinstance(entry, str):
             return {entry}
         return {page for part in (entry.values() if isinstance(entry, dict) else entry) for page in leaves(part)}

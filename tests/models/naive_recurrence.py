@@ -22,7 +22,7 @@ def naive_gradients(inputs: list[Tensor | None], grad_h: Tensor, grad_last: Tens
     """The gradients of u, x, v, b and cell for these of h and the last cell."""
     *leaves, mask = [None if tensor is None else tensor.detach().double() for tensor in inputs]
     given = [leaf.requires_grad_() for leaf in leaves if leaf is not None]
-    h, last = naive(*given, mask)
+    h, last = naive(*given, mask)  # type: ignore[call-arg]
     gradients = torch.autograd.grad([h, last], given, [grad_h.double(), grad_last.double()], allow_unused=True)
     return [torch.zeros_like(leaf) if grad is None else grad for leaf, grad in zip(given, gradients, strict=True)]
 

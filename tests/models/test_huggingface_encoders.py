@@ -45,7 +45,8 @@ def encoder(segments: int, **output: Any) -> Architecture:
 def _bert(head: str, **arguments: Any) -> Any:
     config = transformers.BertConfig(
         vocab_size=VOCABULARY, max_position_embeddings=LENGTH, hidden_size=WIDTH, num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS, intermediate_size=INNER, num_labels=CLASSES if "Sequence" in head else 2,
+        num_attention_heads=HEADS, intermediate_size=INNER,
+        num_labels=CLASSES if "Sequence" in head else 2,  # type: ignore[call-arg]
     )  # fmt: skip
     return getattr(transformers, head)(config, **arguments)
 

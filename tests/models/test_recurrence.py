@@ -185,8 +185,8 @@ def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     grads = torch.ones(3, 24, 1000), torch.ones(3, 1000)
 
     def everything() -> list[Tensor]:
-        h, last, states = cpu.forward(*inputs, True)  # type: ignore[arg-type]
-        return [h, last, *cpu.backward(*grads, *inputs, states)]  # type: ignore[arg-type]
+        h, last, states = cpu.forward(*inputs, True)  # type: ignore[call-arg]
+        return [h, last, *cpu.backward(*grads, *inputs, states)]  # type: ignore[call-arg]
 
     before = torch.get_num_threads()
     results = []

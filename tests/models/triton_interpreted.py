@@ -21,16 +21,16 @@ def main() -> None:
     cases = list(itertools.product(SHAPES, TOLERANCE.items(), (False, True)))
     for seed, (shape, (dtype, tolerance), masked) in enumerate(cases):
         inputs = some_inputs(*shape, seed=seed, dtype=dtype, masked=masked)
-        h, last, states = gpu.forward(*inputs, True)  # type: ignore[arg-type]
-        again, last_again, none = gpu.forward(*inputs, False)  # type: ignore[arg-type]
+        h, last, states = gpu.forward(*inputs, True)  # type: ignore[call-arg]
+        again, last_again, none = gpu.forward(*inputs, False)  # type: ignore[call-arg]
         assert torch.equal(h, again)
         assert torch.equal(last, last_again)
         assert none is None
         torch.manual_seed(seed)
         grads = torch.randn_like(h), torch.randn_like(last)
-        outputs = [h, last, *gpu.backward(*grads, *inputs, states)]  # type: ignore[arg-type]
+        outputs = [h, last, *gpu.backward(*grads, *inputs, states)]  # type: ignore[call-arg]
         wide = [None if t is None else t.double() for t in inputs]
-        expected = [*naive(*wide), *naive_gradients(wide, *grads)]  # type: ignore[arg-type]
+        expected = [*naive(*wide), *naive_gradients(wide, *grads)]  # type: ignore[call-arg]
         for actual, reference in zip(outputs, expected, strict=True):
             assert actual.dtype == dtype
             scale = max(1.0, float(reference.abs().max()))

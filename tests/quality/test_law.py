@@ -46,7 +46,7 @@ def test_a_table_given_twice_is_no_better_known(gpt2: Trained) -> None:
     twice = np.concatenate([part, part])
     once = (gpt2.shapes.take(part), gpt2.log_perplexity[part])
     again = (gpt2.shapes.take(twice), gpt2.log_perplexity[twice])
-    laws = [fit_table(*each, ORIGIN) for each in (once, again)]
+    laws = [fit_table(shapes, losses, ORIGIN) for shapes, losses in (once, again)]
     assert to_text(laws[0]) == to_text(laws[1])
     found = [cross_validated(*each) for each in (once, again)]
     assert np.array_equal(found[0].log_perplexity, found[1].log_perplexity[:40])
@@ -93,7 +93,7 @@ def test_a_large_table_is_ranked_by_the_part_that_is_kept(hwgpt: Trained) -> Non
     law = law_named("hwgpt-gpt2-openwebtext")
     found, known = law.out_of_sample(hwgpt.shapes, hwgpt.log_perplexity)
     assert law.models == 1500
-    assert len(law.study.inputs) == 400
+    assert len(law.study.inputs) == 400  # type: ignore[attr-defined]
     others = ~known
     assert others.sum() > 1000
     unseen = Prediction(found.log_perplexity[others], found.half_width[others], found.beyond[others])

@@ -79,8 +79,8 @@ def test_it_measures_few_and_comes_to_the_same_frontier(
     with service.database.read() as session:
         for target, expected in ((first, ""), (added, note)):
             assert frontier_view(session, service.user, job.id, target.id).note == expected
-            known = recommendation.read(session, service.user, job.id, target.id)
-            assert known.recommendation().note == expected
+            read = recommendation.read(session, service.user, job.id, target.id)
+            assert read.recommendation().note == expected
 
 
 @ON_SQLITE

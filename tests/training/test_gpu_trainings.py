@@ -39,12 +39,12 @@ def test_a_gpu_is_asked_for_the_same_results_each_time() -> None:
     with deterministic(GPU):
         assert torch.are_deterministic_algorithms_enabled()
         assert not torch.is_deterministic_algorithms_warn_only_enabled()
-        assert not torch.utils.deterministic.fill_uninitialized_memory
+        assert not torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
         assert os.environ["CUBLAS_WORKSPACE_CONFIG"] in (":4096:8", ":16:8")  # what PyTorch permits
         assert is_not_deterministic(RuntimeError(REFUSED))
         assert not is_not_deterministic(RuntimeError("CUDA error: an illegal memory access"))
     assert not torch.are_deterministic_algorithms_enabled()
-    assert torch.utils.deterministic.fill_uninitialized_memory
+    assert torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     assert not is_not_deterministic(RuntimeError(REFUSED))
 
 
