@@ -122,7 +122,7 @@ class Task:
             candidates=launches - len(device.depths),
             protocol=device.protocol,
             proxy="quality_law",
-            scores=device.score,
+            custom_score=device.score,
         )
         return cls(device, problem)
 

@@ -1,8 +1,8 @@
-"""Which depths of the stock model are measured, where the best model within limits is wanted.
+"""Root search for the deepest stock model within the limits; cost rises with depth, so few launches find it.
 
-Wanted is the deepest one within the limits. The shallowest and the fifth say what a layer costs; from there on the next
-is where the costs that were measured, continued linearly, meet a limit, until two neighbours lie on its two sides.
-Deeper ones are slower and larger, so few launches find it among thirty.
+1. Measure the shallowest and the fifth depth, which give the cost of a layer.
+2. Extrapolate the two measured depths nearest to the limits linearly. Measure the deepest one predicted to be within.
+3. Stop when two neighbouring depths bracket the limits, or after `MOST_DEPTHS` depths.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from edgefront.core.search.interface import Times
 from edgefront.core.search.problem import Problem
 
 MOST_DEPTHS = 5
-"""Depths that are measured at most before the search, where the best model within limits is wanted."""
+"""Maximum number of measured depths before a search for the best model within limits."""
 MOST_AT_END = 8
-"""And after it: further launches may have moved a depth across a limit."""
+"""The same after the search: further launches may have moved a depth across a limit."""
 SECOND = 4
-"""Place of the depth that is measured beside the shallowest: so many layers more say what one costs."""
+"""Index of the depth that is measured first beside the shallowest."""
 
 
 @dataclass(frozen=True)
 class Depth:
-    """What is known of one depth after its launches; None: it was not measured."""
+    """Results of one depth; None: not measured."""
 
     blocks: int
-    """Number of the model's blocks, which names the depth."""
+    """Number of blocks, which identifies the depth."""
     latency_ms: float | None = None
     memory_bytes: int | None = None
     times_ms: Times = field(default_factory=dict)
-    """Times of a generation."""
+    """Times of a text generation."""
     infeasible: bool = False
-    """The device cannot run it."""
+    """Whether the device cannot run it."""
 
     def shares(self, problem: Problem) -> list[float] | None:
-        """What it takes of each limit, as a share of that; None if it was not measured."""
+        """Each limited figure by its limit; None if not measured."""
         if self.latency_ms is None or self.memory_bytes is None:
             return None
         taken: list[tuple[float, float | None]] = [
@@ -52,53 +52,53 @@ class Depth:
 
 
 def next_depths(
-    measured: Sequence[Depth], every: Sequence[Architecture], problem: Problem, most: int = MOST_DEPTHS
+    measured: Sequence[Depth], stock: Sequence[Architecture], problem: Problem, most: int = MOST_DEPTHS
 ) -> Sequence[Architecture]:
-    """The depths to measure next, of `every` by rising depth; none where those that were measured say enough, or are
-    `most`. All at once unless the best within limits is wanted.
+    """The depths to measure next, of `stock` by rising depth; none when the search has converged or `most` are
+    measured. All depths at once unless the goal is the best model within limits.
     """
     if problem.goal != Goal.BEST_WITHIN_LIMITS:
-        return () if measured else every
+        return () if measured else stock
     if not measured:
-        return [every[place] for place in sorted({0, min(SECOND, len(every) - 1)})]
-    between, guess = _bracket(measured, every, problem)
+        return [stock[index] for index in sorted({0, min(SECOND, len(stock) - 1)})]
+    between, guess = _bracket(measured, stock, problem)
     if not between or len(measured) >= most:
         return ()
     wanted = (between[0] + between[-1]) // 2 if guess is None else guess
-    return [every[min(between, key=lambda place: (abs(place - wanted), place))]]
+    return [stock[min(between, key=lambda index: (abs(index - wanted), index))]]
 
 
-def predicted_within(measured: Sequence[Depth], every: Sequence[Architecture], problem: Problem) -> Architecture | None:
-    """The deepest unmeasured one, deeper than all measured ones within the limits, that is predicted to be within them.
-    None where there is none, or fewer than two measured depths say nothing of it.
+def predicted_within(measured: Sequence[Depth], stock: Sequence[Architecture], problem: Problem) -> Architecture | None:
+    """The deepest unmeasured depth that is predicted to be within the limits, if it is deeper than all measured ones
+    within them; else None, also with fewer than two measured depths.
     """
-    between, guess = _bracket(measured, every, problem)
-    within = [place for place in between if guess is not None and place <= guess]
-    return every[within[-1]] if within else None
+    between, guess = _bracket(measured, stock, problem)
+    within = [index for index in between if guess is not None and index <= guess]
+    return stock[within[-1]] if within else None
 
 
 def _bracket(
-    measured: Sequence[Depth], every: Sequence[Architecture], problem: Problem
+    measured: Sequence[Depth], stock: Sequence[Architecture], problem: Problem
 ) -> tuple[list[int], int | None]:
-    """The unmeasured depths between the deepest measured one within the limits and the first beyond them, and where the
-    measured costs, continued linearly, say that the deepest one within the limits is.
+    """Indices of the unmeasured depths between the deepest measured one within the limits and the first beyond them,
+    and the predicted index of the deepest one within.
     """
-    places = {len(architecture.blocks): place for place, architecture in enumerate(every)}
-    known = {places[depth.blocks]: depth.shares(problem) for depth in measured if depth.blocks in places}
-    beyond = [places[depth.blocks] for depth in measured if depth.infeasible and depth.blocks in places]
-    beyond += [place for place, shares in known.items() if shares is not None and max(shares, default=0.0) > 1.0]
-    low = max((place for place, shares in known.items() if shares is not None and place not in beyond), default=-1)
-    high = min((place for place in beyond if place > low), default=len(every))
-    rows = {place: shares for place, shares in known.items() if shares is not None}
-    guess = _deepest_within(rows, low, high, len(every)) if len(rows) > 1 else None
-    return [place for place in range(low + 1, high) if place not in known], guess
+    indices = {len(architecture.blocks): index for index, architecture in enumerate(stock)}
+    tried = {indices[depth.blocks]: depth for depth in measured if depth.blocks in indices}
+    shares = {index: taken for index, depth in tried.items() if (taken := depth.shares(problem)) is not None}
+    beyond = {index for index, depth in tried.items() if depth.infeasible}
+    beyond |= {index for index, taken in shares.items() if max(taken, default=0.0) > 1.0}
+    low = max((index for index in shares if index not in beyond), default=-1)
+    high = min((index for index in beyond if index > low), default=len(stock))
+    guess = _deepest_within(shares, low, high, len(stock)) if len(shares) > 1 else None
+    return [index for index in range(low + 1, high) if index not in tried], guess
 
 
-def _deepest_within(rows: Mapping[int, Sequence[float]], low: int, high: int, count: int) -> int:
-    """Where a line through the two measured places nearest to the limits says that the last one within them is."""
-    first, second = sorted(sorted(rows, key=lambda place: (min(abs(place - low), abs(place - high)), place))[:2])
+def _deepest_within(shares: Mapping[int, Sequence[float]], low: int, high: int, count: int) -> int:
+    """Index of the last depth within the limits, on a line through the two measured depths nearest to the bracket."""
+    first, second = sorted(sorted(shares, key=lambda index: (min(abs(index - low), abs(index - high)), index))[:2])
     last = count - 1
-    for at, then in zip(rows[first], rows[second], strict=True):
+    for at, then in zip(shares[first], shares[second], strict=True):
         slope = (then - at) / (second - first)
         if slope > 0:
             last = min(last, first + math.floor((1.0 - at) / slope + 1e-9))

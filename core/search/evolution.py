@@ -1,27 +1,23 @@
-"""Lightweight Transformer Search (LTS, arXiv 2203.02094): Algorithm 1 with the set-up of Appendix B.
+"""Evolutionary searches: LTS and NSGA-II.
 
-The paper's loop maps to generations, which are proposed here and measured elsewhere:
+Lightweight Transformer Search (LTS, arXiv 2203.02094), Algorithm 1 with the settings of Appendix B:
 
-- Generation 0 is the first population: `population` uniform samples (100).
-- Every later generation takes `parents` (20) from the frontier F of everything measured so far, and makes `mutants`
-  (40, each gene resampled with probability 0.3) and `crossovers` (40, each gene from either parent with probability
-  0.5) of them. Parents belong to the population of 100 but were measured before and are not measured again, so a later
-  generation measures 80.
-- `iterations` (30) counts generations, the first included: 100 + 29 · 80 = 2,420 architectures in all.
-- F, "recalibrated" after each iteration, is the non-dominated set of the results within the limits, which the snapshot
-  holds; the paper speaks of its lower convex hull, which neither its text nor its code uses.
+1. Generation 0 has `population` (100) uniform samples.
+2. F is the non-dominated set of all results within the limits. (The paper speaks of its lower convex hull, which
+   neither its text nor its code uses.)
+3. `parents` (20) are drawn from F with replacement, weighted 1 / (1 + times used), as in the reference code
+   (microsoft/archai, branch neurips-lts). The times used are read from the lineage in the snapshot.
+4. A later generation has `mutants` (40, each gene resampled with probability 0.3) and `crossovers` (40, each gene from
+   either parent with probability 0.5). The parents complete the population of 100 and are not measured again.
+5. `iterations` (30) counts generations, the first included: 100 + 29 · 80 = 2,420 architectures in all.
 
-Parents are drawn as the reference code draws them (microsoft/archai, branch neurips-lts): with replacement, weighted
-1 / (1 + times used). The times used are the earlier generations in which a candidate became the parent of another,
-read off the lineage in the snapshot.
+Two things differ from the paper. With a budget and no population, the population is smaller, so that several
+generations fit. While hardly any result is within the limits, the results nearest to them are parents too.
 
-Two things differ from the paper. With a budget and no population the population is smaller, so that several generations
-fit. While hardly any result is within the limits of a job, the results nearest to them are parents too.
-
-Where the reference code differs, and why it is not followed:
+Where the reference code differs:
 
 - It checks limits and duplicates after the measurement and discards a fifth of its measurements. Here what needs no
-  device is checked before, and each slot is redrawn until it holds an architecture worth measuring.
+  device is checked before, and each slot is redrawn until it holds a permitted new architecture.
 - Its frontier drops a point only if another is strictly better in all three objectives. Here the other
   must be better in one and no worse in the others.
 - Its crossover does not repair d_inner below 2·d_model, and its minimum ratio is 1.7. Here genomes are
@@ -29,20 +25,14 @@ Where the reference code differs, and why it is not followed:
 - Its ranges leave out their last value (d_model 1024, d_inner 4096). Here they hold it, as the paper prints them.
 - The last iteration's measurements never enter its frontier. Here all do.
 
-And NSGA-II (Deb et al. 2002) over the same genome, with pymoo's survival and operators.
-
-Pure like the others: each generation is bred from the survivors of everything measured within the limits so far, rather
-than of a population carried along, so nothing good is ever lost to truncation. Only pymoo's operators are used, not its
-algorithm object: that one keeps state.
-
-A genome is coded as one integer a place, the index of its value among the gene's values (`core.architectures.rules`);
-offspring are repaired into the space, as mutants and crossovers of LTS are.
-
-With a budget and no population the population is such that several generations fit the budget.
+NSGA-II (Deb et al. 2002) uses pymoo's survival and operators on the same genome. Each generation is bred from the
+survivors of all results so far rather than of a population carried along, so the algorithm keeps no state. A genome is
+coded as one integer per position, the index of its value among the gene's values (`core.architectures.rules`).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any
 
@@ -63,7 +53,7 @@ from edgefront.core.search.interface import (
     objectives,
 )
 from edgefront.core.search.pareto.frontier import nondominated
-from edgefront.core.search.problem import PLAIN, Problem, beyond_limits, fitted_population
+from edgefront.core.search.problem import DEFAULT_PROBLEM, Problem, beyond_limits, fitted_population
 from edgefront.core.search.proposals import ATTEMPTS, PopulationSearch, Proposals
 
 _DEFAULT_SIZES = {"parents": 20, "mutants": 40, "crossovers": 40}
@@ -72,8 +62,7 @@ _DEFAULT_SIZES = {"parents": 20, "mutants": 40, "crossovers": 40}
 class LtsSettings(BaseModel):
     """Sizes of a generation. Those of parents, mutants and crossovers that are not given share the rest as 1 : 2 : 2.
 
-    Where neither they nor the population are given, a job's budget decides the population, so that several
-    generations fit it; without a budget it is the paper's.
+    If neither they nor the population are given, the population follows from the job's budget (`fitted_population`).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -102,7 +91,7 @@ class LtsSettings(BaseModel):
             return value
         sizes = [*given.values(), value.get("population", 0)]
         if any(isinstance(size, bool) or not isinstance(size, int) or size < 0 for size in sizes):
-            return value  # the fields themselves say what is wrong
+            return value  # the fields report what is wrong
         if "population" in value:
             return {**value, **_at_least_one_parent(shared(value["population"], given, _DEFAULT_SIZES), given)}
         return {**value, "population": sum({**_DEFAULT_SIZES, **given}.values())}
@@ -128,7 +117,7 @@ class LtsSettings(BaseModel):
         return self
 
     def fitted(self, problem: Problem) -> LtsSettings:
-        """These settings with the population that the budget asks for, unless it is given."""
+        """These settings with a population that fits the budget, unless sizes are given."""
         if self.model_fields_set & {"population", *_DEFAULT_SIZES}:
             return self
         rest = {name: getattr(self, name) for name in self.model_fields_set}
@@ -143,7 +132,7 @@ class LightweightTransformerSearch(PopulationSearch):
         settings: LtsSettings,
         space: SearchSpace,
         accept: Callable[[Architecture], bool],
-        problem: Problem = PLAIN,
+        problem: Problem = DEFAULT_PROBLEM,
     ) -> None:
         super().__init__(settings.fitted(problem), space, accept, problem)
 
@@ -154,8 +143,7 @@ class LightweightTransformerSearch(PopulationSearch):
     def answer(self, context: Context) -> Answer:
         """Samples in generation 0, then mutants and crossovers of the frontier.
 
-        Slots that the frontier cannot fill (it is empty, or its neighbourhood is exhausted) hold uniform samples, so
-        that generations keep their size for as long as the space has anything left.
+        Uniform samples fill the slots that remain when the frontier is empty or its neighbourhood is exhausted.
         """
         settings, space, snapshot, generation = self._settings, self._space, context.snapshot, context.generation
         rng = generator(context.seed, generation, "lts")
@@ -185,35 +173,31 @@ class LightweightTransformerSearch(PopulationSearch):
         return Answer(proposals.made)
 
     def _parents(self, snapshot: Snapshot, rng: np.random.Generator) -> list[Evaluated]:
-        """This generation's parents: drawn from the frontier with replacement, the little used ones more often.
-
-        Where fewer results than it wants parents are within the limits, those that come nearest make up for them.
+        """This generation's parents, drawn from the frontier with replacement. If fewer results than `parents` are
+        within the limits, the nearest to them are added to the frontier.
         """
         results = snapshot.in_bounds()
         mask = nondominated(objectives(results))
         frontier = [result for result, stays in zip(results, mask, strict=True) if stays]
-        # Constraint domination (Deb 2000): while few are within the limits, those nearest to them lead there.
+        # Constraint domination (Deb 2000).
         frontier += beyond_limits(self._problem, snapshot)[: max(0, self._settings.parents - len(results))]
         if not frontier:
             return []
         used = times_used(snapshot)
-        weights = np.array([1.0 / (1 + used.get(result.id, 0)) for result in frontier])
+        weights = np.array([1.0 / (1 + used[result.id]) for result in frontier])
         drawn = rng.choice(len(frontier), size=self._settings.parents, p=weights / weights.sum())
         return [frontier[int(index)] for index in drawn]
 
 
-def times_used(snapshot: Snapshot) -> dict[str, int]:
-    """Candidate id → in how many generations it was a parent."""
+def times_used(snapshot: Snapshot) -> Counter[str]:
+    """Candidate id → number of generations in which it was a parent."""
     uses = {(parent, result.generation) for result in snapshot.results for parent in result.parents}
-    counted: dict[str, int] = {}
-    for parent, _ in uses:
-        counted[parent] = counted.get(parent, 0) + 1
-    return counted
+    return Counter(parent for parent, _ in uses)
 
 
 def _at_least_one_parent(parts: dict[str, int], given: dict[str, int]) -> dict[str, int]:
     if parts["parents"] == 0 and "parents" not in given and parts["mutants"] + parts["crossovers"] > 1:
-        # Crossovers give way first: a single parent has none.
+        # Taken from the crossovers first: a single parent has none.
         donor = max(("crossovers", "mutants"), key=lambda name: -1 if name in given else parts[name])
         if donor not in given:
             return {**parts, "parents": 1, donor: parts[donor] - 1}
@@ -221,10 +205,8 @@ def _at_least_one_parent(parts: dict[str, int], given: dict[str, int]) -> dict[s
 
 
 def shared(total: int, given: Mapping[str, int], defaults: Mapping[str, int]) -> dict[str, int]:
-    """`defaults` with the `given` parts, the others shrunk or grown in proportion so that all make `total`.
-
-    Whole numbers by largest remainder, the earlier part first. What cannot be shared out because every part is given
-    is the caller's to refuse.
+    """`defaults` with the `given` parts; the others are scaled so that all add up to `total` (largest remainder, the
+    earlier part first). If every part is given, the sum is not checked.
     """
     free = {name: size for name, size in defaults.items() if name not in given}
     left = total - sum(given.values())
@@ -267,7 +249,7 @@ class Nsga2(PopulationSearch):
         settings: Nsga2Settings,
         space: SearchSpace,
         accept: Callable[[Architecture], bool],
-        problem: Problem = PLAIN,
+        problem: Problem = DEFAULT_PROBLEM,
     ) -> None:
         if "population" not in settings.model_fields_set:
             settings = settings.model_copy(update={"population": fitted_population(problem, settings.population)})
@@ -276,7 +258,7 @@ class Nsga2(PopulationSearch):
         values = np.zeros(self._rules.places, dtype=int)
         for name, columns in self._rules.columns.items():
             values[columns] = len(space.gene(name).values)
-        # A gene with one value has nothing to evolve.
+        # Genes with one value are constant.
         self._free = np.flatnonzero(values > 1)
         self._largest = values[self._free] - 1
 
@@ -286,7 +268,7 @@ class Nsga2(PopulationSearch):
         proposals = Proposals(self._space, self._accept, snapshot, rng)
         size = self._settings.population
         within = snapshot.in_bounds() if generation > 0 else ()
-        # Constraint domination (Deb et al. 2002, §VI): behind those within the limits come the nearest to them.
+        # Constraint domination (Deb et al. 2002, §VI): results beyond the limits rank behind, by their violation.
         room = max(0, size - len(within))
         beyond = beyond_limits(self._problem, snapshot)[:room] if generation > 0 else []
         if len(within) + len(beyond) > 1 and len(self._free):
@@ -347,12 +329,12 @@ class Nsga2(PopulationSearch):
             for genome, pair in zip(self._rules.decode(self._rules.repair(children)), rows, strict=True):
                 if len(proposals) < size:
                     lineage = tuple(dict.fromkeys(results[row].id for row in pair))
-                    made = proposals.offer(genome, OFFSPRING, lineage)
+                    made = proposals.add(genome, OFFSPRING, lineage)
                     fruitless = 0 if made else fruitless + 1
 
 
 def _by_rank_and_crowding(population: Any, pairs: Any, *, random_state: Any, **_: Any) -> Any:
-    """The winner of each pair: the lower rank, then the larger crowding distance, then a coin."""
+    """The winner of each pair: lower rank, then larger crowding distance, then at random."""
     rank, crowding = population.get("rank"), population.get("crowding")
     winners = np.empty((len(pairs), 1), dtype=int)
     for row, (a, b) in enumerate(pairs):

@@ -1,13 +1,13 @@
-"""What measuring a batch can be expected to add, and the batch that adds most.
+"""Acquisition functions of the search by prediction, for a batch, by Monte Carlo.
 
-The gain is that of the hypervolume inside the limits: of (quality, latency, memory) against a reference point for a
-frontier; of quality alone for the best model within the limits, which is its improvement. What comes out beyond a limit
-adds nothing, so the expectation holds the probability that the limits hold.
+- `expected_improvement`: of the best quality within the limits (constrained qEI).
+- `expected_hypervolume_improvement`: of (quality, latency, memory) against a reference point (qEHVI).
 
-The expectation is taken over equally likely cases of how far predictions are off (`Forecaster.error_quantiles`). In
-half of the cases the error is that of the whole batch (a device that is slower than predicted for one candidate is so
-for all), in half each candidate has its own (a device that jumps is worth another try). A batch thus comes to hold a
-bold candidate beside a safe one rather than the same bet many times.
+Candidates beyond a limit add nothing, so both include the probability of feasibility. Batches are built greedily.
+
+The samples are equally likely prediction errors (`Forecaster.error_quantiles`). In half of the samples all candidates
+share one error (a device that is slower than predicted for one candidate is slower for all), in the other half their
+errors are independent (a device that jumps). A batch thus mixes risky and safe candidates.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from edgefront.core.search.forecast import Forecast, Pool
 from edgefront.core.search.pareto.frontier import hypervolume, nondominated
 from edgefront.core.search.problem import Floats, Problem
 
-CASES = 64
-"""Samples of the errors of predictions, for the best model within limits."""
-FRONTIER_CASES = 8
+SAMPLES = 64
+"""Monte Carlo samples of the expected improvement."""
+HYPERVOLUME_SAMPLES = 8
 SCREENED = 300
-"""Candidates of a frontier whose gain is computed in every case: those with the largest at the mean."""
+"""Candidates whose hypervolume improvement is computed in every sample: those with the largest at the mean."""
 _BEYOND = 1e300
 DIGITS = 6
-"""Decimals of gains, in units of the whole, before they are ranked."""
+"""Decimals of relative gains before they are ranked."""
 
 
 @dataclass(frozen=True)
-class Choice:
-    """Rows of a pool in the order in which they are worth measuring, and what they add together.
+class Batch:
+    """Rows of a pool, best first, and their joint expected gain.
 
-    `gain` is relative to what has been reached: infinite where that is nothing, 0 where nothing can be gained.
+    `gain` is relative to the present optimum: infinite if there is none yet, 0 if nothing can be gained.
     """
 
     rows: tuple[int, ...]
     gain: float
 
 
-def best_within_limits(
+def expected_improvement(
     pool: Pool,
     problem: Problem,
     measured: Forecast,
@@ -52,18 +52,17 @@ def best_within_limits(
     error_quantiles: Floats,
     count: int,
     rng: np.random.Generator,
-) -> Choice:
+) -> Batch:
     """The batch with the highest expected improvement of the best quality.
 
     Args:
-        measured: what was measured within the limits, each with what is not certain of it: a single launch of a noisy
-            device may have been a lucky one.
-        reference: the quality from which it is counted: gains are shares of what the best of `measured` is above it.
-        error_quantiles: equally likely errors of the predictions, in their standard deviations.
+        measured: posterior of the measured models within the limits (`Forecaster.posterior`).
+        reference: quality that counts as 0: gains are relative to the best of `measured` above it.
+        error_quantiles: equally likely prediction errors, in standard deviations.
     """
 
     def outcomes(some: Forecast) -> Floats:
-        """(n, cases) the quality that each has in each case: none beyond the limits."""
+        """(n, samples) quality of each; -inf beyond the limits."""
         inside = [some.violation(problem, error) == 0 for error in _errors(error_quantiles, len(some), rng)]
         return np.where(np.stack(inside, axis=1), some.quality[:, None], -np.inf)
 
@@ -88,15 +87,15 @@ def best_within_limits(
         rows.append(row)
         best = np.maximum(best, values[row])
     if not rows:
-        return Choice((), 0.0)
+        return Batch((), 0.0)
     if nothing:
-        return Choice(tuple(rows), math.inf)
-    # In other cases than those that they were chosen by, which flatter them.
+        return Batch(tuple(rows), math.inf)
+    # From fresh samples: those of the selection are biased upwards.
     others = np.maximum(outcomes(pool.forecast.take(np.array(rows))).max(axis=0), start)
-    return Choice(tuple(rows), round(float((others - start).mean()) / scale, DIGITS))
+    return Batch(tuple(rows), round(float((others - start).mean()) / scale, DIGITS))
 
 
-def frontier(
+def expected_hypervolume_improvement(
     pool: Pool,
     problem: Problem,
     points: Floats,
@@ -104,9 +103,9 @@ def frontier(
     error_quantiles: Floats,
     count: int,
     rng: np.random.Generator,
-) -> Choice:
-    """The batch with the largest expected hypervolume beyond that of the measured points (n, 3) within the limits."""
-    # The reference point, no further than the limits.
+) -> Batch:
+    """The batch with the largest expected hypervolume improvement over the measured points (n, 3) within the limits."""
+    # The reference point, clipped to the limits.
     latency, memory = reference["latency_ms"], reference["memory_bytes"]
     limits = {
         **reference,
@@ -119,10 +118,10 @@ def frontier(
     inside = np.flatnonzero(_improves(means, front, limits) & _in_time(pool.forecast, problem, 0.0))
     at_mean = np.array([hypervolume(np.vstack([front, means[row]]), limits) - reached for row in inside])
     screened = inside[np.lexsort((pool.keys[inside], -np.round(at_mean, DIGITS)))[:SCREENED]]
-    cases = [_case(pool.forecast.take(screened), problem, z) for z in _errors(error_quantiles, len(screened), rng)]
+    samples = [_sample(pool.forecast.take(screened), problem, z) for z in _errors(error_quantiles, len(screened), rng)]
     fronts = [front] * len(error_quantiles)
     volumes = np.full(len(error_quantiles), reached)
-    # Gains only shrink as the batch grows, so the last known bound each candidate's and few are computed again.
+    # Lazy greedy: gains only shrink as the batch grows (submodularity), so an old gain is an upper bound.
     bounds = np.full(len(screened), np.inf)
     rows: list[int] = []
     while len(rows) < min(count, len(screened)):
@@ -132,7 +131,8 @@ def frontier(
             if fresh[row] or bounds[row] <= 0:
                 break
             after = [
-                hypervolume(np.vstack([front, case[row]]), limits) for front, case in zip(fronts, cases, strict=True)
+                hypervolume(np.vstack([front, sample[row]]), limits)
+                for front, sample in zip(fronts, samples, strict=True)
             ]
             bounds[row] = np.round((np.array(after) - volumes).mean(), DIGITS)
             fresh[row] = True
@@ -140,54 +140,50 @@ def frontier(
             break
         rows.append(row)
         bounds[row] = -1.0
-        fronts = [np.vstack([front, case[row]]) for front, case in zip(fronts, cases, strict=True)]
+        fronts = [np.vstack([front, sample[row]]) for front, sample in zip(fronts, samples, strict=True)]
         volumes = np.array([hypervolume(front, limits) for front in fronts])
     gain = float(volumes.mean() - reached)
     relative = round(gain / reached, DIGITS) if reached > 0 else (math.inf if rows else 0.0)
-    return Choice(tuple(int(screened[row]) for row in rows), relative)
+    return Batch(tuple(int(screened[row]) for row in rows), relative)
 
 
-def nearest(pool: Pool, problem: Problem, reached: float, count: int) -> Choice:
-    """Where nothing can be expected within the limits: what comes nearest to them.
+def least_violation(pool: Pool, problem: Problem, reached: float, count: int) -> Batch:
+    """The candidates of least predicted violation, for when none is expected within the limits.
 
-    Args:
-        reached: the least violation that was measured (`Problem.violation`).
-
-    Returns:
-        `gain` is by how much the nearest comes nearer, as a share of the limit.
+    `reached` is the least measured violation (`Problem.violation`); `gain` is the predicted decrease of it.
     """
     violation = np.round(pool.forecast.violation(problem, 0.0), DIGITS)
     order = np.lexsort((pool.keys, -pool.forecast.quality, violation))[:count]
     if not len(order):
-        return Choice((), 0.0)
+        return Batch((), 0.0)
     gain = max(0.0, reached - float(violation[order[0]]))
-    return Choice(tuple(int(row) for row in order), gain)
+    return Batch(tuple(int(row) for row in order), gain)
 
 
 def _errors(error_quantiles: Floats, candidates: int, rng: np.random.Generator) -> Floats:
-    """(cases, candidates): every error once for each candidate; every other one is that of all in its case."""
+    """(samples, candidates) errors, each once for each candidate; shared by all candidates in every other sample."""
     errors = np.tile(error_quantiles[:, None], (1, candidates))
     errors[1::2] = rng.permuted(errors[1::2], axis=0)
     return errors
 
 
 def _in_time(forecast: Forecast, problem: Problem, z: float | Floats) -> NDArray[np.bool_]:
-    """Which hold the limits on times beside the latency, if they come out `z` standard deviations above their means."""
+    """Which keep the limits on the other times, at `z` standard deviations above their medians."""
     free = np.zeros(len(forecast))
     return np.asarray(
         replace(problem, latency_ms=None, memory_bytes=None).violation(free, free, forecast.times_at(z)) == 0
     )
 
 
-def _case(forecast: Forecast, problem: Problem, z: Floats) -> Floats:
-    """(n, 3) points in one case; what is beyond a limit on its times is put where it adds nothing."""
+def _sample(forecast: Forecast, problem: Problem, z: Floats) -> Floats:
+    """(n, 3) points of one sample; those beyond a limit on their times are placed where they add no volume."""
     points = forecast.points(z)
     points[~_in_time(forecast, problem, z), 1] = _BEYOND
     return points
 
 
 def _improves(points: Floats, front: Floats, limits: Mapping[str, float]) -> NDArray[np.bool_]:
-    """Which points lie within the reference point and are dominated by none of the front."""
+    """Which points lie within the reference point and are not dominated by the front."""
     within = (
         (points[:, 0] > limits["proxy"])
         & (points[:, 1] < limits["latency_ms"])

@@ -1,8 +1,7 @@
-"""Forecasts quality, latency and memory of architectures that were not measured, from the measurements of a device.
+"""The surrogate model: quality, latency and memory of unmeasured architectures, from the measurements of a device.
 
-Latency and memory come with their uncertainty, on the logarithm: a value is exp(N(ln mean, spread²)). Where audits,
-architectures that were measured though nothing recommended them, fell outside the intervals that they were predicted
-with, all intervals are widened until they would have held.
+Latency and memory are log-normal: exp(N(ln median, spread²)). If audits (candidates drawn at random) fall outside their
+predicted intervals more often than they should, all intervals are widened (`calibration.widening`).
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ from edgefront.core.search.population_shapes import identity
 from edgefront.core.search.problem import Floats, Problem
 
 PRIOR_WEIGHT = 10.0
-"""Weight of the assumption that errors are normal, in numbers of observed errors."""
+"""Weight of the normal distribution among observed errors, as a number of observations."""
 DIGITS = 6
 MIN_HALF_WIDTH = 1e-4
-"""Minimum half-width of an interval that audits are compared with: nothing is measured more exactly."""
+"""Minimum half-width of an interval that audits are compared with."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +43,7 @@ class Forecast:
     memory_bytes: Floats
     memory_spread: Floats
     times_ms: Floats
-    """(n, times): the other times that the problem limits."""
+    """(n, times) the other times that the problem limits."""
     times_spread: Floats
 
     def __len__(self) -> int:
@@ -54,24 +53,24 @@ class Forecast:
         return Forecast(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
 
     def at(self, z: float | Floats) -> tuple[Floats, Floats]:
-        """Latency and memory if all, or each of (n,), come out `z` standard deviations above their means."""
+        """Latency and memory at `z` standard deviations above their medians; `z` is one number or (n,)."""
         return self.latency_ms * np.exp(z * self.latency_spread), self.memory_bytes * np.exp(z * self.memory_spread)
 
     def times_at(self, z: float | Floats) -> Floats:
-        """(n, times): all times of a generation deviate from their predictions together."""
+        """(n, times) the other times at `z`; all times of an architecture share one error."""
         errors = np.broadcast_to(np.asarray(z), len(self))[:, None]
         return np.asarray(self.times_ms * np.exp(errors * self.times_spread))
 
     def violation(self, problem: Problem, z: float | Floats) -> Floats:
-        """How far each architecture then exceeds the limits."""
+        """(n,) constraint violation at `z`."""
         return problem.violation(*self.at(z), self.times_at(z))
 
     def points(self, z: float | Floats = 0.0) -> Floats:
-        """(n, 3): quality, latency, memory."""
+        """(n, 3) quality, latency, memory."""
         return np.column_stack([self.quality, *self.at(z)])
 
     def predicted(self, row: int, widened: tuple[float, float]) -> Predicted:
-        """One row as it is stored with a candidate."""
+        """The prediction that is stored with a candidate."""
         (low, low_bytes), (high, high_bytes) = ([float(part[row]) for part in self.at(z)] for z in (-Z_95, Z_95))
         return Predicted(
             latency_ms=float(self.latency_ms[row]),
@@ -92,11 +91,11 @@ class Forecast:
 
 
 class Pool:
-    """Distinct architectures with their forecasts, a row each.
+    """Distinct architectures with their forecasts.
 
     Args:
-        members: what each is: coded genomes, or places in a list.
-        keys: their identities.
+        members: (n, …) coded genomes, or (n,) indices into a list.
+        keys: (n,) identities (`population_shapes.identity`).
     """
 
     def __init__(self, members: NDArray[Any], keys: NDArray[np.uint64], forecast: Forecast) -> None:
@@ -109,7 +108,7 @@ class Pool:
         return Pool(self.members[rows], self.keys[rows], self.forecast.take(rows))
 
     def with_others(self, other: Pool) -> Pool:
-        """These and those of the others that are not among them, in the order of their identities."""
+        """The union, ordered by key."""
         keys = np.concatenate([self.keys, other.keys])
         _, first = np.unique(keys, return_index=True)
         both = Pool(
@@ -120,7 +119,7 @@ class Pool:
 
 @dataclass(frozen=True, eq=False)
 class Observations:
-    """Everything that was measured on the device; predictors are fitted to it."""
+    """All measurements of the device: the training data of the predictors."""
 
     shapes: Shapes
     latency_ms: Floats
@@ -133,7 +132,7 @@ class Observations:
     def of(
         cls, shapes_of: Callable[[Sequence[Evaluated]], Shapes], snapshot: Snapshot, problem: Problem
     ) -> Observations:
-        """Baselines, results and what other jobs measured, in an order that their numbers alone decide."""
+        """Baselines, results and measurements of other jobs, ordered by their values."""
         results = measured(snapshot)
         observed = [*snapshot.baselines, *snapshot.others]
         shapes = Shapes.concatenate(
@@ -155,7 +154,7 @@ class Observations:
 
 
 def measured(snapshot: Snapshot) -> list[Evaluated]:
-    """Results with figures, those beyond the limits too, ordered by digest."""
+    """Results with latency and memory, also those beyond the limits, ordered by digest."""
     complete = [
         result for result in snapshot.results if result.latency_ms is not None and result.memory_bytes is not None
     ]
@@ -193,15 +192,15 @@ class Forecaster:
         results = measured(snapshot)
         latency, memory = _missed([result for result in results if result.operator == AUDIT])
         self.widening = widening(*latency), widening(*memory)
-        """Factors by which intervals must be wider for the audits to lie in them as often as they should."""
+        """Factors by which audits widen the intervals of latency and memory."""
         (errors, halves), _ = _missed(results)
         self._misses = Z_95 * errors / halves
 
     def error_quantiles(self, count: int) -> Floats:
-        """(count,) equally likely errors in standard deviations, rising: how far off latencies were until now.
+        """(count,) quantiles of the latency's prediction error, in standard deviations, rising.
 
-        Normal ones as long as little was predicted. A device that jumps is never faster than predicted by as much as
-        it is slower; without that its best hopes would be measured again and again.
+        They are those of past errors, mixed with a normal distribution while there are few. Errors of a device that
+        jumps are skewed: it is slower than predicted by more than it is ever faster.
         """
         normal = ndtri((np.arange(count) + 0.5) / count)
         values = np.concatenate([normal, self._misses / self.widening[0]])
@@ -213,19 +212,18 @@ class Forecaster:
         return rounded_off
 
     def posterior(self, shapes: Shapes, points: Floats, times: Floats, launches: NDArray[np.int64]) -> Forecast:
-        """Posterior of measured architectures: `points` (n, 3) are quality, latency and memory over `launches` (n,),
-        `times` (n, times) are as measured.
+        """Posterior of measured architectures: `points` (n, 3) are quality, latency and memory, `launches` (n,) their
+        numbers of launches, `times` (n, times) their measured times.
 
-        If launches scatter, a latency is shrunk towards its prediction, the more the fewer its launches are (posterior
-        mean of a normal variable of known variance): among many candidates, the one with the luckiest launch is not
-        the fastest.
+        If launches scatter, a latency is shrunk towards its prediction, the more the fewer its launches (posterior
+        mean of a normal variable of known variance). Otherwise the luckiest launch would win.
         """
         quality, latency, memory = points.T
         nothing = np.zeros(len(points))
         if not self._noise or not len(points):
             return Forecast(quality, latency, nothing, memory, nothing, times, np.zeros_like(times))
         predicted = self.costs(shapes)
-        # The spread of a prediction is that of a launch.
+        # The spread of a prediction includes that of one launch.
         of_mean = np.maximum(predicted.latency_spread**2 - self._noise**2, predicted.latency_spread**2 / 4)
         of_launches = self._noise**2 / np.maximum(1, launches)
         share = of_mean / (of_mean + of_launches)
@@ -234,11 +232,11 @@ class Forecaster:
         return Forecast(quality, rounded(mean), spread, memory, nothing, times, np.zeros_like(times))
 
     def __call__(self, shapes: Shapes) -> Forecast:
-        """The forecast, with the quality by the problem's proxy."""
-        return replace(self.costs(shapes), quality=rounded(self._problem.score()(shapes)))
+        """The forecast with the score by the problem's proxy."""
+        return replace(self.costs(shapes), quality=rounded(self._problem.score_function()(shapes)))
 
     def costs(self, shapes: Shapes) -> Forecast:
-        """The forecast without the quality, which is NaN."""
+        """The forecast with NaN for the quality."""
         if not len(shapes):
             nothing, none = np.zeros(0), np.zeros((0, len(self._times)))
             return Forecast(nothing, nothing, nothing, nothing, nothing, none, none)
@@ -253,15 +251,13 @@ class Forecaster:
             memory_bytes=rounded(memory),
             memory_spread=rounded(np.log(high / low) / (2 * Z_95) * self.widening[1]),
             times_ms=rounded(np.column_stack([nothing, *(time.ms for time in times)])),
-            # The widening by audits of the latency applies to the generation's other times too.
+            # The audits' widening of the latency applies to the other times too.
             times_spread=rounded(np.column_stack([nothing, *(time.deviation * self.widening[0] for time in times)])),
         )
 
 
 def _missed(results: Sequence[Evaluated]) -> Floats:
-    """(2, 2, n): of latency and of memory the errors of predictions, and half their intervals as the predictor gave
-    them, both on the logarithm.
-    """
+    """(2, 2, n) prediction errors and half-widths before widening, of latency and of memory, on the logarithm."""
     rows = [
         (
             math.log(result.latency_ms / predicted.latency_ms),
@@ -278,5 +274,5 @@ def _missed(results: Sequence[Evaluated]) -> Floats:
 
 
 def rounded(values: Floats) -> Floats:
-    """Rounds to single precision: beyond it platforms and numbers of threads differ, which no ranking may depend on."""
+    """Rounds to single precision, so that rankings do not depend on the platform or the number of threads."""
     return values.astype(np.float32).astype(np.float64)

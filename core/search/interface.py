@@ -1,8 +1,10 @@
-"""What every search algorithm is: a pure function from a context, with the results so far, to the next generation.
+"""The interface of search algorithms: a pure function from a context, with all results, to the next generation.
 
-No algorithm keeps state. `answer` sees the job's seed, the generation's number, the snapshot of results so far and what
-else it `needs`, and the same give the same proposals on any worker, after any crash. What an algorithm needs to know of
-its own past (how often a candidate was a parent) it reads off the lineage in the snapshot.
+1. The caller builds a `Context`: seed, generation, snapshot of the results, and what the algorithm `needs`.
+2. `Algorithm.answer` returns the architectures to measure next. The same context gives the same answer on any worker.
+3. The caller measures them and asks again with a larger snapshot, until an answer has no proposals.
+
+No algorithm keeps state. It reads its own past (how often a candidate was a parent) from the lineage in the snapshot.
 """
 
 from __future__ import annotations
@@ -27,15 +29,15 @@ SAMPLE = "sample"
 MUTATE = "mutate"
 CROSSOVER = "crossover"
 SPREAD = "spread"
-"""A candidate of the first, spread-out sample that a search by prediction learns from."""
+"""A candidate of the initial space-filling sample that a search by prediction learns from."""
 PREDICTED = "predicted"
 AUDIT = "audit"
-"""A candidate drawn at random, to check predictions where nothing recommended it."""
+"""A candidate drawn at random, which checks the predictions without their selection bias."""
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """What was predicted of a candidate when it was proposed: means and 95 % intervals."""
+    """Predictions stored with a candidate when it is proposed: medians and 95 % intervals."""
 
     latency_ms: float
     latency_low_ms: float
@@ -44,16 +46,16 @@ class Predicted:
     memory_low_bytes: float
     memory_high_bytes: float
     widening: float = 1.0
-    """By this factor the latency's interval is wider (in logarithms) than the predictor's own, which audits missed."""
+    """Factor by which audits widened the interval of the latency, on the logarithm (`Forecaster.widening`)."""
     memory_widening: float = 1.0
 
 
 Times = Mapping[str, float]
-"""Times of a generation in ms, by their names: first_token, token."""
+"""Times of a text generation in ms, by name: first_token, token."""
 
 
 class _HasTimes(Protocol):
-    """A row with the times of a generation, in ms."""
+    """A row with the times of a text generation, in ms."""
 
     @property
     def total_ms(self) -> float | None: ...
@@ -64,14 +66,14 @@ class _HasTimes(Protocol):
 
 
 def times_of(row: _HasTimes) -> dict[str, float]:
-    """The times of a measurement's or candidate's row, by `core.measurement.protocol.Latency`; none of other modes."""
+    """The times of a measurement's or candidate's row, by `core.measurement.protocol.Latency`; empty in other modes."""
     times = {"total": row.total_ms, "first_token": row.first_token_ms, "token": row.token_ms}
     return {name: time for name, time in times.items() if time is not None}
 
 
 @dataclass(frozen=True)
 class Observation:
-    """A measurement of the same device and protocol that is none of this search: a baseline, or of another job."""
+    """A measurement by the same device and protocol outside this search: of a baseline, or of another job."""
 
     architecture: Architecture
     latency_ms: float
@@ -82,7 +84,7 @@ class Observation:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """One candidate of a target and what is known of it: `latency_ms` and `memory_bytes` once it was measured."""
+    """A candidate of a target with its results: `latency_ms` and `memory_bytes` are None until it is measured."""
 
     id: str
     genome: Genome
@@ -95,55 +97,54 @@ class Evaluated:
     parents: tuple[str, ...] = ()
     operator: str = ""
     launches: int = 1
-    """Launches of which `latency_ms` is the median."""
+    """Number of launches; `latency_ms` is their median."""
     times: Times = field(default_factory=dict)
     predicted: Predicted | None = None
-    """The prediction with which it was proposed."""
+    """The prediction stored with its proposal."""
 
     def __post_init__(self) -> None:
         if self.state not in tuple(CandidateState):
-            raise ValueError(f"{self.id} has state {self.state!r}, which is none of {', '.join(CandidateState)}")
+            raise ValueError(f"{self.id} has the state {self.state!r}; states are {', '.join(CandidateState)}")
         if self.state == CandidateState.MEASURED and (self.latency_ms is None or self.memory_bytes is None):
-            raise ValueError(f"{self.id} is measured and needs latency_ms and memory_bytes")
+            raise ValueError(f"{self.id} is measured, so latency_ms and memory_bytes are required")
 
 
 @dataclass(frozen=True)
-class Rival:
-    """The best within the limits in another of the job's targets, where the job has one answer over all of them."""
+class Incumbent:
+    """The best model within the limits among the job's other targets, for a job with one answer over all targets."""
 
     digest: str
     quality: float
     bits: int
-    """Bits of a weight: at equal quality more are better."""
+    """Bits of a weight; at equal quality more are better."""
     target: str
     """Name of the target."""
 
     @property
     def rank(self) -> tuple[float, int]:
-        """Rank among rivals; the higher is better."""
+        """Sort key; higher is better."""
         return self.quality, self.bits
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The candidates of a target's search as a generation is asked with them, and what else is known of its device."""
+    """The results of a target's search that a generation is computed from, with other data of its device."""
 
     results: tuple[Evaluated, ...] = ()
     """The candidates of the search, without the baselines."""
     baselines: tuple[Observation, ...] = ()
     others: tuple[Observation, ...] = ()
-    """What other jobs measured, on this device and by this protocol. An algorithm need not use it."""
+    """Measurements of other jobs on this device by this protocol."""
     launch_noise: float | None = None
-    """Relative standard deviation of one launch's median on this device (`LaunchVariance.relative`), where known."""
+    """Relative standard deviation of one launch's median on this device (`LaunchVariance.relative`), if known."""
     priors: tuple[LatencyPredictor, ...] = ()
-    """Predictors learnt from other devices: what to expect where this one has few measurements."""
-    rival: Rival | None = None
+    """Predictors fitted on other devices; they are the prior where this device has few measurements."""
+    incumbent: Incumbent | None = None
 
     def in_bounds(self) -> tuple[Evaluated, ...]:
         """Measured results within the job's limits, ordered by digest.
 
-        The order is that of the architectures and not of identifiers or arrival, so that what is proposed depends on
-        what was found alone.
+        Digests do not depend on identifiers or on the order of arrival, so neither do the proposals.
         """
         return tuple(
             sorted((r for r in self.results if r.state == CandidateState.MEASURED), key=lambda r: (r.digest, r.id))
@@ -152,7 +153,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Proposal:
-    """An architecture to measure, with its lineage: `operator` made it from the candidates `parents` (their ids)."""
+    """An architecture to measure, with its lineage: `operator` made it from the candidates with the ids `parents`."""
 
     genome: Genome
     architecture: Architecture
@@ -162,8 +163,8 @@ class Proposal:
 
 
 @dataclass(frozen=True)
-class Offer:
-    """A candidate of the job's other targets, with its quality by the job's proxy."""
+class ScoredCandidate:
+    """A candidate of a fixed pool, with its score by the job's proxy."""
 
     genome: Genome
     architecture: Architecture
@@ -171,77 +172,76 @@ class Offer:
 
 
 Probabilities = Sequence[Sequence[float]]
-"""What one seed of a supernet's search found: a row a layer, a number for each of
+"""Result of one seed of a supernet's search: a row for each layer, a number for each block type of
 `core.search.supernet_settings.CHOICES`.
 """
 
 
 class Need(Enum):
-    """What an algorithm asks for beside the results of its search."""
+    """Input that an algorithm requires beside the results of its search."""
 
     DEVICE_DATA = "device data"
-    """What else was measured on the device: the baselines and more of `Snapshot`."""
-    RIVAL = "rival"
-    """The best that the job's other targets have: `Snapshot.rival`."""
-    OFFERS = "offers"
-    """The candidates of the job's other targets."""
+    """Other measurements of the device: the remaining fields of `Snapshot`."""
+    INCUMBENT = "incumbent"
+    """The best model of the job's other targets: `Snapshot.incumbent`."""
+    CANDIDATE_POOL = "candidate pool"
+    """The candidates of the job's other targets: `Context.candidate_pool`."""
     SUPERNET = "supernet"
-    """What the supernet found that `ParSupernet.supernet` describes."""
+    """The result of the supernet that `ParSupernet.supernet` describes: `Context.supernet`."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """The question: all that an answer depends on."""
+    """All inputs of `Algorithm.answer`."""
 
     seed: int
     generation: int
     snapshot: Snapshot = field(default_factory=Snapshot)
-    offers: Sequence[Offer] = ()
+    candidate_pool: Sequence[ScoredCandidate] = ()
     supernet: Sequence[Probabilities] = ()
-    """What the supernet found, for each seed of its search."""
+    """The supernet's result for each seed of its search."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a generation proposes, and why."""
+    """The proposals of a generation, and the reason where there are none."""
 
     proposals: tuple[Proposal, ...]
     gain: float | None = None
-    """Gain expected of these proposals, or of those that were not worth it, as a share of what is reached; None before
-    predictions."""
+    """Expected relative gain of these proposals, or of the best rejected batch; None without predictions."""
     widening: tuple[float, float] = (1.0, 1.0)
-    """Factors by which the audits ask intervals of latency and memory to be wider than the predictors' own."""
+    """Factors by which audits widen the intervals of latency and memory."""
     note: str = ""
-    """Why there is nothing to propose, in a sentence."""
+    """The reason for an empty answer, in a sentence."""
 
 
 class Algorithm(ABC):
     """A search algorithm with its settings, space and acceptance test."""
 
     seconds_per_generation = 0.0
-    """Seconds of one core that a generation takes, where that is worth counting."""
+    """CPU seconds of one generation, for estimates; 0 where they are negligible."""
 
     @property
     def note(self) -> str:
-        """What a person should know of this search before it begins, in a sentence; mostly empty."""
+        """A warning shown before the search begins, in a sentence; empty where there is none."""
         return ""
 
     @property
     @abstractmethod
     def generations(self) -> int | None:
-        """How many generations it runs, the first included; None: until the budget is spent."""
+        """Number of generations, the first included; None: until the budget is spent."""
 
     @abstractmethod
     def generation_size(self, generation: int) -> int:
-        """How many architectures generation `generation` (from 0) proposes unless the space is exhausted."""
+        """Number of proposals of `generation` (from 0) unless the space is exhausted."""
 
     def needs(self, generation: int) -> frozenset[Need]:
-        """What the context of this generation has to hold beside the results so far."""
+        """Input that the context of this generation must hold beside the results so far."""
         return frozenset()
 
     def expected_candidates(self, measured: int, most: int) -> int:
-        """How many it proposes before it ends, of `most` at most, where `measured` architectures of the device are
-        known.
+        """Expected number of proposals of the whole search, at most `most`, if `measured` architectures of the device
+        are known before.
         """
         return most
 
@@ -249,20 +249,19 @@ class Algorithm(ABC):
     def answer(self, context: Context) -> Answer:
         """The proposals of a generation; the same context gives the same answer.
 
-        None of them has a digest of the snapshot, none repeats another, and each was accepted. Fewer than
-        `generation_size` mean that hardly any permitted architecture is left, none that none is left, or that the
-        algorithm expects no more of the search.
+        The proposals are new to the snapshot, distinct and permitted. There are fewer than `generation_size` when
+        hardly any permitted architecture is left, and none when none is left or the algorithm expects no gain.
         """
 
     def ask(self, seed: int, generation: int, snapshot: Snapshot) -> tuple[Proposal, ...]:
-        """The proposals of an answer that needs nothing else."""
+        """The proposals of an algorithm that needs nothing but the snapshot."""
         return self.answer(Context(seed, generation, snapshot)).proposals
 
 
 def generator(seed: int, generation: int, name: str) -> np.random.Generator:
     """The random generator of one generation: PCG64 keyed by the SHA-256 of algorithm, seed and generation.
 
-    Neighbouring seeds and generations are thus unrelated, and no generation depends on how much another has drawn.
+    Streams of neighbouring seeds and generations are independent.
     """
     key = hashlib.sha256(f"edgefront/{name}/{seed}/{generation}".encode("ascii")).digest()
     return np.random.Generator(np.random.PCG64(int.from_bytes(key, "little")))

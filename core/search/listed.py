@@ -1,8 +1,11 @@
-"""The search by prediction of a list: few architectures, of which each has its quality.
+"""Search by prediction over a fixed pool of scored candidates: published models, or the candidates of other targets.
 
-Three launches teach it a device; then it measures what can be the best within the limits, or on the frontier, a few at
-a time, and ends with the first batch that is not worth its launches. Within limits the job's targets have one answer
-together: what another target has within them need only be beaten, or equalled by the same model.
+1. Three launches give the predictors a first fit.
+2. Later generations measure a few candidates with the highest expected gain.
+3. The search ends with the first batch whose expected gain is below `least_gain`.
+
+A job for the best published model has one answer over all its targets, so a target only measures candidates that may
+beat the incumbent, the best model of the other targets.
 """
 
 from __future__ import annotations
@@ -28,9 +31,9 @@ from edgefront.core.search.interface import (
     Context,
     Evaluated,
     Need,
-    Offer,
     Predicted,
     Proposal,
+    ScoredCandidate,
     Snapshot,
 )
 from edgefront.core.search.population_shapes import identity
@@ -62,7 +65,7 @@ class ListedSearch(PredictiveSearch):
         scores = space.scores
         if scores is None:
             raise InvalidInput(
-                f"the algorithm listed is for lists of published models, not for {space.name}",
+                f"the algorithm listed searches lists of published models, not the space {space.name}",
                 field="name",
                 value="listed",
                 allowed="another algorithm, or space.published",
@@ -72,8 +75,8 @@ class ListedSearch(PredictiveSearch):
         self._bits = BITS[format_of(problem.protocol)]
         genomes = list(space.enumerate())
         architectures = [space.architecture(genome) for genome in genomes]
-        self._offers = [
-            Offer(genome, architecture, scores[architecture.digest])
+        self._models = [
+            ScoredCandidate(genome, architecture, scores[architecture.digest])
             for genome, architecture in zip(genomes, architectures, strict=True)
         ]
 
@@ -82,32 +85,37 @@ class ListedSearch(PredictiveSearch):
 
     def needs(self, generation: int) -> frozenset[Need]:
         one_answer = self._problem.goal == Goal.BEST_WITHIN_LIMITS
-        return super().needs(generation) | ({Need.RIVAL} if one_answer else set())
+        return super().needs(generation) | ({Need.INCUMBENT} if one_answer else set())
 
     def answer(self, context: Context) -> Answer:
-        # Of a model that the catalogue has no more nothing can be learnt.
-        known = {offer.architecture.digest for offer in self._offers}
+        # Results of models that were deleted from the catalogue are ignored.
+        known = {model.architecture.digest for model in self._models}
         results = tuple(result for result in context.snapshot.results if result.digest in known)
         context = replace(context, snapshot=replace(context.snapshot, results=results))
-        rival = context.snapshot.rival
-        if rival is not None and not self._candidates(context.snapshot).worthwhile.any():
-            return Answer((), 0.0, note=f"No other model of the list can be better here than what {rival.target} has.")
+        incumbent = context.snapshot.incumbent
+        if incumbent is not None and not self._candidates(context.snapshot).worthwhile.any():
+            return Answer(
+                (), 0.0, note=f"No other model of the list can be better here than what {incumbent.target} has."
+            )
         return super().answer(context)
 
-    def candidates(self, context: Context, rng: np.random.Generator) -> Listed:
+    def candidates(self, context: Context, rng: np.random.Generator) -> PoolCandidates:
         return self._candidates(context.snapshot)
 
-    def _candidates(self, snapshot: Snapshot) -> LightFirst:
-        def may_be_better(offer: Offer) -> bool:
-            """Whether it may beat the rival; of the same model in as many bits another runtime may be faster."""
-            rival, rank = snapshot.rival, (offer.proxy, self._bits)
-            if rival is None:
+    def _candidates(self, snapshot: Snapshot) -> PoolCandidates:
+        incumbent = snapshot.incumbent
+
+        def may_win(model: ScoredCandidate) -> bool:
+            """Whether it may beat the incumbent; the same model with as many bits may be faster in another runtime."""
+            if incumbent is None:
                 return True
-            return rank > rival.rank or (rank == rival.rank and offer.architecture.digest == rival.digest)
+            rank = model.proxy, self._bits
+            return rank > incumbent.rank or (rank == incumbent.rank and model.architecture.digest == incumbent.digest)
 
-        return LightFirst(self._offers, snapshot, self._accept, self._settings.initial, may_be_better)
+        initial = self._settings.initial
+        return PoolCandidates(self._models, snapshot, self._accept, light_first=initial, may_win=may_win)
 
-    def why(self, gain: float, pool: Pool) -> str:
+    def end_note(self, gain: float, pool: Pool) -> str:
         if not (pool.forecast.violation(self._problem, RISK_LEVEL) == 0).any():
             return "No other model of the list is predicted to be within the limits."
         return (
@@ -116,81 +124,80 @@ class ListedSearch(PredictiveSearch):
         )
 
 
-class Listed(Candidates):
-    """The permitted offers that have not been proposed; a member is the place of one."""
+class PoolCandidates(Candidates):
+    """The permitted candidates of a pool that have not been proposed; a member is an index into them.
 
-    def __init__(self, offers: Sequence[Offer], snapshot: Snapshot, accept: Callable[[Architecture], bool]) -> None:
-        by_digest = {offer.architecture.digest: offer for offer in offers}
+    Args:
+        light_first: if given, the initial sample comes from the lighter half of the pool, or at least from so many:
+            small models teach a device as well, and sooner.
+        may_win: the candidates worth measuring after the initial sample; None: all.
+    """
+
+    def __init__(
+        self,
+        pool: Sequence[ScoredCandidate],
+        snapshot: Snapshot,
+        accept: Callable[[Architecture], bool],
+        *,
+        light_first: int | None = None,
+        may_win: Callable[[ScoredCandidate], bool] | None = None,
+    ) -> None:
+        by_digest = {candidate.architecture.digest: candidate for candidate in pool}
         proposed = {result.digest for result in snapshot.results}
-        self._offers: dict[str, Offer] = dict(sorted(by_digest.items()))
+        self._by_digest: dict[str, ScoredCandidate] = dict(sorted(by_digest.items()))
         self._fresh = [
-            offer for digest, offer in self._offers.items() if digest not in proposed and accept(offer.architecture)
+            candidate
+            for digest, candidate in self._by_digest.items()
+            if digest not in proposed and accept(candidate.architecture)
         ]
-        self._shapes = Shapes.of([offer.architecture for offer in self._fresh])
+        self._shapes = Shapes.of([candidate.architecture for candidate in self._fresh])
+        self._light_first = light_first
+        self.worthwhile: NDArray[np.bool_] = np.array(
+            [may_win is None or may_win(candidate) for candidate in self._fresh], dtype=np.bool_
+        )
+        """(n,) mask over the members."""
         self._made: list[Proposal] = []
 
     def shapes(self, results: Sequence[Evaluated]) -> Shapes:
-        return Shapes.of([self._offers[result.digest].architecture for result in results])
+        return Shapes.of([self._by_digest[result.digest].architecture for result in results])
 
     def drawn(self) -> tuple[NDArray[Any], Shapes]:
-        return np.arange(len(self._fresh)), self._shapes
+        members = np.arange(len(self._fresh))
+        if self._light_first is None:
+            return members, self._shapes
+        order = np.argsort(self._shapes.total_parameters, kind="stable")
+        light = order[: max(self._light_first, len(members) // 2)]
+        return members[light], self._shapes.take(light)
 
     def pool(self, forecaster: Forecaster) -> Pool:
-        quality = np.array([offer.proxy for offer in self._fresh])
+        quality = np.array([candidate.proxy for candidate in self._fresh])
         forecast = replace(forecaster.costs(self._shapes), quality=quality)
-        return Pool(np.arange(len(self._fresh)), identity(self._shapes), forecast)
+        pool = Pool(np.arange(len(self._fresh)), identity(self._shapes), forecast)
+        return pool.take(np.flatnonzero(self.worthwhile))
 
     def random_pool(self, forecaster: Forecaster) -> Pool:
         return self.pool(forecaster)
 
     def propose(self, member: NDArray[Any], operator: str, predicted: Predicted | None = None) -> None:
-        offer = self._fresh[int(member)]
-        if all(made.architecture.digest != offer.architecture.digest for made in self._made):
-            self._made.append(Proposal(offer.genome, offer.architecture, operator, (), predicted))
+        candidate = self._fresh[int(member)]
+        if all(made.architecture.digest != candidate.architecture.digest for made in self._made):
+            self._made.append(Proposal(candidate.genome, candidate.architecture, operator, (), predicted))
 
     def fill(self, count: int) -> None:
-        """Adds nothing: all offers were among those to spread."""
+        """Adds nothing: `drawn` already had every candidate."""
 
     @property
     def made(self) -> tuple[Proposal, ...]:
         return tuple(self._made)
 
 
-class LightFirst(Listed):
-    """Learns from the lighter half of the list: a device is known from small models as well, and sooner. Then it offers
-    what is worth measuring.
-    """
-
-    def __init__(
-        self,
-        offers: Sequence[Offer],
-        snapshot: Snapshot,
-        accept: Callable[[Architecture], bool],
-        initial: int,
-        worthwhile: Callable[[Offer], bool],
-    ) -> None:
-        super().__init__(offers, snapshot, accept)
-        self._initial = initial
-        self.worthwhile: NDArray[np.bool_] = np.array([worthwhile(offer) for offer in self._fresh], dtype=np.bool_)
-        """(n,) of the offers that have not been proposed."""
-
-    def drawn(self) -> tuple[NDArray[Any], Shapes]:
-        members, shapes = super().drawn()
-        light = np.argsort(shapes.total_parameters, kind="stable")[: max(self._initial, len(members) // 2)]
-        return members[light], shapes.take(light)
-
-    def pool(self, forecaster: Forecaster) -> Pool:
-        return super().pool(forecaster).take(np.flatnonzero(self.worthwhile))
-
-
 EXTENSION = SurrogateSettings(initial=10, batch=8, audit_share=0.0, least_gain=0.01, iterations=12)
 
 
 class Extension(PredictiveSearch):
-    """Chooses among a job's candidates for a device that was added later: which of them are worth measuring there.
+    """Selects among a job's candidates those worth measuring on a device that was added later.
 
-    It has no audits, and ends with the first batch that is not worth its launches. The best is looked for whether or
-    not a baseline is better: the job compares its candidates across devices.
+    There are no audits. Candidates need not beat the baselines: the job compares its candidates across devices.
     """
 
     min_validated_batches = 0
@@ -202,19 +209,19 @@ class Extension(PredictiveSearch):
         self._accept = accept
 
     def needs(self, generation: int) -> frozenset[Need]:
-        return super().needs(generation) | {Need.OFFERS}
+        return super().needs(generation) | {Need.CANDIDATE_POOL}
 
     def answer(self, context: Context) -> Answer:
-        """What to measure of the offers, or why nothing more, whatever their order."""
-        offered = {offer.architecture.digest for offer in context.offers}
-        results = tuple(result for result in context.snapshot.results if result.digest in offered)
+        """The answer does not depend on the order of the pool."""
+        known = {candidate.architecture.digest for candidate in context.candidate_pool}
+        results = tuple(result for result in context.snapshot.results if result.digest in known)
         answer = super().answer(replace(context, snapshot=replace(context.snapshot, results=results)))
         return answer if answer.proposals or answer.note else replace(answer, gain=0.0, note=self.exhausted)
 
-    def candidates(self, context: Context, rng: np.random.Generator) -> Listed:
-        return Listed(context.offers, context.snapshot, self._accept)
+    def candidates(self, context: Context, rng: np.random.Generator) -> PoolCandidates:
+        return PoolCandidates(context.candidate_pool, context.snapshot, self._accept)
 
-    def why(self, gain: float, pool: Pool) -> str:
+    def end_note(self, gain: float, pool: Pool) -> str:
         return (
             f"The job's other candidates are predicted to gain {100 * gain:.2g} % within the limits, less than "
             f"{100 * self._settings.least_gain:g} %."

@@ -1,12 +1,11 @@
-"""PAR's differentiable search (Mandava et al. 2020, §2): the architectures that a supernet chose, then measured.
+"""PAR's differentiable search (Mandava et al. 2020, §2): measures the architectures that a supernet found.
 
-The supernet is trained elsewhere, once for a target (`core.training.supernet`); the context holds what it found. The
-generation after that holds, in this order, the likeliest stack of each seed, the stack of PAR's design
-rules at this depth, and samples of the final probabilities.
-
-With a `latency_weight` a generation of probes comes before: four stacks of known blocks, whose measured latencies give
-the cost of one block on the target by least squares, ms = constant + attention · n_s + feed-forward · n_f. FBNet's
-lookup table (Wu et al. 2019, §3.2) is the same additive model; on devices it is off by some percent.
+1. With a `latency_weight`: measure four calibration stacks. Least squares give the latency of one block on the target,
+   ms = constant + attention · n_s + feed-forward · n_f with n_s and n_f blocks of each kind. FBNet's lookup table
+   (Wu et al. 2019, §3.2) is the same additive model; its error on devices is a few percent.
+2. A trainer trains the supernet, once for a target (`core.training.supernet`).
+3. Measure, in this order, the most probable stack of each seed, the stack of PAR's design rules at this depth, and
+   samples of the final probabilities.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from edgefront.core.search.interface import (
     Snapshot,
     generator,
 )
-from edgefront.core.search.problem import PLAIN, Problem
+from edgefront.core.search.problem import DEFAULT_PROBLEM, Problem
 from edgefront.core.search.proposals import Proposals
 from edgefront.core.search.supernet_settings import (
     CHOICES,
@@ -49,9 +48,9 @@ PROBE, FOUND, RULE, SAMPLED = "probe", "supernet", "par_rule", "supernet_sample"
 
 
 class ParSupernetSettings(SearchSettings):
-    """The search itself, what the supernet is trained on, and how many of its stacks are measured.
+    """Settings of the supernet's search and training, and the number of stacks that are measured.
 
-    Layers and widths are the space's: its deepest stack, and the widths of its stock model.
+    The space determines the shape: the layers of its deepest stack, the widths of its stock model.
     """
 
     dataset: Annotated[
@@ -92,7 +91,7 @@ class ParSupernetSettings(SearchSettings):
 
 @dataclass(frozen=True)
 class _Shape:
-    """What all stacks of a search share."""
+    """The shape that all stacks of a search share."""
 
     layers: int
     stock: Architecture
@@ -103,14 +102,14 @@ class _Shape:
 
 
 class ParSupernet(Algorithm):
-    """Proposes what a supernet found."""
+    """Proposes the stacks that a supernet found."""
 
     def __init__(
         self,
         settings: ParSupernetSettings,
         space: SearchSpace,
         accept: Callable[[Architecture], bool],
-        problem: Problem = PLAIN,
+        problem: Problem = DEFAULT_PROBLEM,
     ) -> None:
         self.settings = settings
         self._space, self._accept = space, accept
@@ -123,23 +122,23 @@ class ParSupernet(Algorithm):
 
     @property
     def _first(self) -> int:
-        """The generation that holds what was found."""
+        """Number of the generation that holds the supernet's stacks."""
         return 0 if self.settings.latency_weight is None else 1
 
     def needs(self, generation: int) -> frozenset[Need]:
         return frozenset({Need.SUPERNET} if generation == self._first else ())
 
     def check(self, probabilities: Sequence[Probabilities]) -> None:
-        """Raises `InvalidInput` where the final probabilities of a seed are not of the space's stacks."""
+        """`InvalidInput` if the final probabilities of a seed do not have the space's layers and block types."""
         layers = self._shape.layers
         for rows in probabilities:
             if len(rows) != layers or any(len(row) != len(CHOICES) for row in rows):
                 raise InvalidInput(f"the supernet's probabilities are not of {layers} layers", field="found")
 
     def supernet(self, snapshot: Snapshot) -> SupernetSettings:
-        """What is to be trained: the space's shape, this search's settings, the blocks' latencies by the probes.
+        """Settings of the supernet: the space's shape, this search's settings, the measured latencies of blocks.
 
-        Raises `InvalidInput` where too few probes could be measured.
+        `InvalidInput` if too few calibration stacks could be measured.
         """
         shape, embedding = self._shape, self._shape.stock.embedding
         search = {name: getattr(self.settings, name) for name in SearchSettings.model_fields}
@@ -166,10 +165,10 @@ class ParSupernet(Algorithm):
         return settings.seeds + settings.samples + (settings.rule_p is not None)
 
     def answer(self, context: Context) -> Answer:
-        """Probes, or what was found; nothing after it.
+        """Calibration stacks, then the supernet's stacks, then nothing.
 
-        A stack that breaks the space's rules (too little attention) gets attention where that costs the least
-        probability. Raises ValueError where a generation that needs the supernet does not have what it found.
+        A stack with too little attention for the space gets attention where that costs the least probability.
+        ValueError if the context lacks the supernet's result.
         """
         generation, probabilities = context.generation, context.supernet
         rng = generator(context.seed, generation, "par-supernet")
@@ -181,7 +180,7 @@ class ParSupernet(Algorithm):
         if generation > self._first:
             return Answer(())
         if not probabilities:
-            raise ValueError("par-supernet is asked for what its supernet found before that is known")
+            raise ValueError("the context of par-supernet lacks the supernet's result")
         for rows in probabilities:
             likeliest = "".join(LETTERS[int(np.argmax(row))] for row in rows)
             self._offer(proposals, self._permitted(likeliest, rows), FOUND)
@@ -202,7 +201,7 @@ class ParSupernet(Algorithm):
 
     def _offer(self, proposals: Proposals, letters: str | None, operator: str) -> None:
         if letters is not None and self._is_permitted(letters):
-            proposals.offer(self._genome(letters), operator)
+            proposals.add(self._genome(letters), operator)
 
     def _rule(self, p: int) -> str | None:
         return expand(par_pattern(self._shape.layers, p)) if self._shape.layers > 1 else None
@@ -210,7 +209,7 @@ class ParSupernet(Algorithm):
     # Stacks of the space ------------------------------------------------------------------------------------------
 
     def _permitted(self, letters: str, rows: Probabilities) -> str:
-        """The letters, with attention in as many more layers as the space asks for."""
+        """The letters, with attention in further layers until the space permits the stack."""
         chosen = list(letters)
         others = [layer for layer, letter in enumerate(chosen) if letter != "s"]
         others.sort(key=lambda layer: _log(rows[layer][LETTERS.index(chosen[layer])]) - _log(rows[layer][0]))
@@ -226,7 +225,7 @@ class ParSupernet(Algorithm):
         return self._space.contains(self._space.architecture(self._genome(letters)))
 
     def _genome(self, letters: str) -> Genome:
-        """A genome of these blocks in the stock's widths; places beyond them are identity, or end the stack."""
+        """A genome of these blocks in the stock model's widths, padded to the space's layers."""
         space, shape = self._space, self._shape
         depths = sorted(int(value) for value in space.gene("n_block").values)
         genome: Genome = {
@@ -245,7 +244,7 @@ class ParSupernet(Algorithm):
     # Latency ------------------------------------------------------------------------------------------------------
 
     def _probes(self) -> tuple[str, ...]:
-        """Stacks that tell what a block of each kind costs."""
+        """Calibration stacks, from which the latency of a block of each kind follows."""
         layers = self._shape.layers
         patterns = ["s" * layers, self._rule(5) or "s", "sf" * (layers // 2), "s" * max(1, layers // 2)]
         return tuple(dict.fromkeys(letters for letters in patterns if letters and self._is_permitted(letters)))
@@ -265,8 +264,7 @@ class ParSupernet(Algorithm):
 def block_latencies(results: Sequence[Evaluated]) -> tuple[float, float]:
     """Milliseconds of one attention and one feed-forward block, by least squares over measured stacks.
 
-    Raises `InvalidInput` where the measured stacks do not tell the two apart from each other and from the rest, or are
-    so noisy that a block would cost nothing.
+    `InvalidInput` if the system is rank-deficient, or if noise makes a cost zero or negative.
     """
     timed = []
     for r in results:
@@ -287,8 +285,8 @@ def block_latencies(results: Sequence[Evaluated]) -> tuple[float, float]:
     if min(attention_ms, feed_forward_ms) <= 0:
         raise InvalidInput(
             f"by the {len(timed)} stacks that were measured an attention block costs {attention_ms:g} ms and a "
-            f"feed-forward block {feed_forward_ms:g} ms: other work on the device, or the rest of the model, hides "
-            "what blocks cost",
+            f"feed-forward block {feed_forward_ms:g} ms: other load on the device, or the rest of the model, hides the "
+            "cost of blocks",
             field="settings.latency_weight",
             allowed="null, or a device without other load, with logits none in the protocol",
         )
@@ -296,7 +294,7 @@ def block_latencies(results: Sequence[Evaluated]) -> tuple[float, float]:
 
 
 def _shape(space: SearchSpace) -> _Shape:
-    """The space's deepest stack in the widths of its stock model; `InvalidInput` where no supernet is made of it."""
+    """The shape of the space's deepest stack; `InvalidInput` if a supernet cannot represent the space."""
     if {"n_block", "min_attention_percent", "div", "kind"} <= set(space.genes()):
         kinds = set(space.gene("kind").values)
         shared = not any(gene.per_layer for gene in space.gene_list if gene.name != "kind")

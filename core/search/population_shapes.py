@@ -1,7 +1,7 @@
-"""The `Shapes` of coded genomes, without an architecture built for each.
+"""`Shapes` of coded genomes by table lookup, without building an architecture for each.
 
-Within a space a block is one of few for each d_model, and everything but the blocks follows from d_model and the
-embedding. Both are taken from architectures that the space builds, and looked up.
+A space has few distinct blocks for each d_model, and everything but the blocks follows from d_model and the embedding.
+Both tables are computed once, from architectures that the space builds.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _FACTORS = np.random.Generator(np.random.PCG64(0)).integers(
 
 
 def identity(shapes: Shapes) -> NDArray[np.uint64]:
-    """(n,) a number for each architecture of a space: equal where the architectures are, else not (to 1 in 10¹²).
+    """(n,) hash of each architecture of a space; collisions have a probability of 10⁻¹².
 
     A sum of products with fixed odd numbers, modulo 2⁶⁴: the same on every platform.
     """
     keys = np.zeros(len(shapes), dtype=np.uint64)
-    # Embedding parameters tell vocabularies apart, and whether the output is tied.
+    # Embedding parameters distinguish vocabularies, and tied from untied heads.
     columns = (shapes.d_model, shapes.d_embed, shapes.div, shapes.embedding_parameters)
     for factor, column in zip(_FACTORS[0], columns, strict=False):
         keys += column.astype(np.uint64) * factor
@@ -47,11 +47,11 @@ class PopulationShapes:
         self._space, self._rules = space, space.rules
 
     def of_genomes(self, genomes: Sequence[Genome]) -> Shapes:
-        """The architectures of genomes of the space."""
+        """As `Shapes.of` the architectures of these genomes."""
         return self(self._rules.encode(genomes))
 
     def __call__(self, codes: Codes) -> Shapes:
-        """The architectures of the rows, as `Shapes.of` gives them."""
+        """As `Shapes.of` the architectures of these rows."""
         blocks = self._rules.block_numbers(codes)
         longest = int((blocks != NO_BLOCK).sum(axis=1).max(initial=0))
         blocks = blocks[:, :longest]
@@ -59,7 +59,7 @@ class PopulationShapes:
         at = self._codes("d_model", codes)[:, None] * (none + 1) + np.where(blocks == NO_BLOCK, none, blocks)
         table = self._block_table
         grids = {name: getattr(table, name).ravel()[at] for name in GRIDS}
-        # Positions that the attention blocks share exist where there is one.
+        # Position parameters that attention blocks share exist only in models with one.
         attended = (grids["kind"] == 0).any(axis=1)
         ends, frames = self._ends_with, self._codes("d_model", codes)  # the row of `_ends` that each genome has
         for name in self._rules.ends:
@@ -86,7 +86,7 @@ class PopulationShapes:
 
     @cached_property
     def _block_table(self) -> Shapes:
-        """Rows d_model, columns the numbers of blocks and one for none; blocks that do not go with d_model are none."""
+        """Row: d_model. Column: index of a block, the last one for none; blocks that do not fit d_model are empty."""
         rows = [self._blocks_of(int(width)) for width in self._rules.genes["d_model"].values]
         return Shapes.concatenate(rows)
 
@@ -112,15 +112,15 @@ class PopulationShapes:
             **{name: row(getattr(block_shapes, name), -1 if name == "kind" else 0) for name in GRIDS},
         )
 
-    # What is no block ---------------------------------------------------------------------------------------------
+    # Embedding and output head ------------------------------------------------------------------------------------
 
     def _codes(self, name: str, codes: Codes) -> NDArray[np.int64]:
-        """(n,) codes of a gene of the whole model."""
+        """(n,) codes of a gene that has one value per model."""
         return codes[:, self._rules.columns[name].start].astype(np.int64)
 
     @cached_property
     def _ends_with(self) -> Shapes:
-        """A model of one attention block for each d_model and its ends."""
+        """Models of one attention block, for each d_model, embedding and head."""
         return self._ends(Attention(n_head=1))
 
     @cached_property

@@ -1,13 +1,13 @@
-"""Search by prediction: learn a device from a few launches, predict its candidates, measure those that matter.
+"""Search by prediction: Bayesian optimisation on one device, in batches.
 
-- First spread-out candidates, until about ten models are known, of other jobs too: the predictors learn from them.
-  Where the best model within limits is looked for, the baselines, which close in on the limits, are among the ten.
-- Every later generation fits the predictors to all that is known of the device (`forecast`), and proposes the batch
-  with the highest expected gain within the limits (`expected_gain`). A share of them are audits, drawn at random among
-  those that should be within the limits, so that they check the predictions.
-- It ends by itself when a batch can be expected to gain less than `least_gain`, once predictions have been checked.
+1. Initial sample: space-filling candidates, until about ten models of the device are known. Those of other jobs count,
+   and for the best model within limits the baselines.
+2. Fit the predictors to all measurements of the device (`forecast`).
+3. Propose the batch with the highest expected gain within the limits (`expected_gain`). A share of it are audits, drawn
+   at random among the candidates predicted to be within the limits; they check the predictions.
+4. Repeat from 2. Stop when the expected gain is below `least_gain` and enough predictions were checked.
 
-Where the candidates come from is a subclass's affair: a whole space (`surrogate`), or a list (`extension`).
+Subclasses supply the candidates: those of a space (`surrogate`), or of a fixed pool (`listed`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.states import CandidateState, Goal
 from edgefront.core.measurement.prediction.features import FEATURES, descriptors, farthest, features
 from edgefront.core.search import expected_gain
-from edgefront.core.search.expected_gain import Choice
+from edgefront.core.search.expected_gain import Batch
 from edgefront.core.search.forecast import Forecast, Forecaster, Observations, Pool, measured, rounded
 from edgefront.core.search.interface import (
     AUDIT,
@@ -49,20 +49,19 @@ from edgefront.core.search.population_shapes import identity
 from edgefront.core.search.problem import Floats, Problem
 
 POOL_SIZE = 4096
-"""Samples among which the spread-out candidates and the audits are chosen."""
+"""Uniform samples from which the initial candidates and the audits are selected."""
 LATENCY_BAND = (0.15, 1.25)
-"""Shares of the latency limit between which spread-out candidates are predicted to lie, where there are predictions;
-with limits of several times, of the one that is nearest."""
+"""Range of the predicted latencies of initial candidates, as shares of the limit; of several limits the nearest one
+counts."""
 _KINDS = [
     column for column, feature in enumerate(FEATURES) if feature.belongs_to == "blocks" and feature.unit == "calls"
 ]
 """Columns of `features` that count blocks by their kind."""
 RISK_LEVEL = 0.0
-"""Standard deviations: a candidate should be within the limits if it is so at its mean."""
-
+"""Standard deviations at which a candidate counts as within the limits: 0 is the median."""
 
 MAX_PREDICTED = 1_000_000
-"""Predictions of one generation: about a minute, for which a worker's other searches wait."""
+"""Maximum number of predictions of one generation: about a minute of a worker."""
 
 
 class SurrogateSettings(BaseModel):
@@ -86,7 +85,7 @@ class SurrogateSettings(BaseModel):
     steps: Annotated[int, Field(ge=1, le=1000, description="Of the evolution over predictions.")] = 30
 
     def check_predictions(self) -> None:
-        """Refuses what would take too long; not part of reading them, since stored jobs may hold more."""
+        """`InvalidInput` for settings that take too long. Not a validator: stored jobs may exceed the limit."""
         predicted = self.population * self.steps
         if predicted > MAX_PREDICTED:
             raise InvalidInput(
@@ -99,9 +98,9 @@ class SurrogateSettings(BaseModel):
 
 
 class Candidates(ABC):
-    """What one generation may propose, and what it does propose.
+    """The candidates of one generation, and the proposals made of them.
 
-    A member identifies one candidate: a coded genome, or its place in a list.
+    A member identifies one candidate: a coded genome, or an index into a list.
     """
 
     @abstractmethod
@@ -110,23 +109,23 @@ class Candidates(ABC):
 
     @abstractmethod
     def drawn(self) -> tuple[NDArray[Any], Shapes]:
-        """Members and shapes among which the spread-out candidates are."""
+        """Members and shapes from which the initial candidates are selected."""
 
     @abstractmethod
     def pool(self, forecaster: Forecaster) -> Pool:
-        """The candidates among which the worthwhile ones are, predicted."""
+        """Predicted candidates from which the batch is selected."""
 
     @abstractmethod
     def random_pool(self, forecaster: Forecaster) -> Pool:
-        """The candidates among which the audits are, predicted."""
+        """Predicted candidates from which the audits are drawn."""
 
     @abstractmethod
     def propose(self, member: NDArray[Any], operator: str, predicted: Predicted | None = None) -> None:
-        """Adds a member to the proposals, unless it is known or refused."""
+        """Adds a member to the proposals unless it is known or refused."""
 
     @abstractmethod
     def fill(self, count: int) -> None:
-        """Adds spread-out candidates until there are so many proposals, as far as there are any."""
+        """Adds random candidates until there are `count` proposals, or no more candidates."""
 
     @property
     @abstractmethod
@@ -135,14 +134,14 @@ class Candidates(ABC):
 
 
 class PredictiveSearch(Algorithm):
-    """The search by prediction of one problem."""
+    """Search by prediction for one problem."""
 
     min_validated_batches = 2
-    """Batches of predictions that are measured at least before the search ends."""
+    """Minimum number of predicted batches that are measured before the search ends."""
     baselines_count = True
-    """Whether the best model must be better than the baselines."""
+    """Whether candidates must beat the baselines."""
     exhausted = "Every permitted architecture that was found has been proposed."
-    """The note where nothing is left to propose."""
+    """Note of an answer when no candidates are left."""
 
     def __init__(self, settings: SurrogateSettings, problem: Problem) -> None:
         self._settings, self._problem = settings, problem
@@ -152,8 +151,8 @@ class PredictiveSearch(Algorithm):
         """What this generation may propose."""
 
     @abstractmethod
-    def why(self, gain: float, pool: Pool) -> str:
-        """Why the search ends where so little gain is expected of the best batch of the pool."""
+    def end_note(self, gain: float, pool: Pool) -> str:
+        """Note of a search that ends because the best batch of the pool has this small expected gain."""
 
     @property
     def generations(self) -> int | None:
@@ -166,17 +165,15 @@ class PredictiveSearch(Algorithm):
         return frozenset({Need.DEVICE_DATA})
 
     def answer(self, context: Context) -> Answer:
-        """Spread-out candidates first, then what predictions recommend; none when little can be gained. Takes
-        seconds.
-        """
+        """Initial candidates first, then predicted ones; none when the expected gain is small. Takes seconds."""
         generation, snapshot = context.generation, context.snapshot
         rng = generator(context.seed, generation, "surrogate")
         candidates = self.candidates(context, rng)
         observations = Observations.of(candidates.shapes, snapshot, self._problem)
         missing = self._settings.initial - len(measured(snapshot))
         if missing > 0:
-            missing -= self._teaching(candidates, [*snapshot.others, *self._rivals(snapshot)])
-        # Where half of the spread-out ones could not be measured, the rest is made up for.
+            missing -= self._count_informative(candidates, [*snapshot.others, *self._baselines_to_beat(snapshot)])
+        # A second initial sample if half of the first could not be measured.
         if missing > (0 if generation == 0 else self._settings.initial // 2):
             self._spread(candidates, missing, observations, snapshot)
             return Answer(candidates.made)
@@ -188,10 +185,8 @@ class PredictiveSearch(Algorithm):
 
     # Learning ----------------------------------------------------------------------------------------------------
 
-    def _teaching(self, candidates: Candidates, observed: Sequence[Observation]) -> int:
-        """How many of these have every kind of block that most candidates have: without short convolutions a model says
-        nothing of theirs.
-        """
+    def _count_informative(self, candidates: Candidates, observed: Sequence[Observation]) -> int:
+        """Number of observations with every kind of block that most candidates have; others cannot teach their cost."""
         if not observed:
             return 0
         shapes = candidates.drawn()[1], Shapes.of([model.architecture for model in observed])
@@ -200,7 +195,7 @@ class PredictiveSearch(Algorithm):
         return int(known[:, usual].all(axis=1).sum())
 
     def _spread(self, candidates: Candidates, count: int, observations: Observations, snapshot: Snapshot) -> None:
-        """Candidates far from each other and from known ones, of those that are predicted to be within the limits."""
+        """Proposes a space-filling sample of the candidates predicted to be near the limits."""
         members, shapes = candidates.drawn()
         if not len(members):
             candidates.fill(count)
@@ -221,9 +216,7 @@ class PredictiveSearch(Algorithm):
         candidates.fill(count)
 
     def _near_the_limits(self, forecast: Forecast) -> NDArray[np.intp]:
-        """Rows that may be within the limits, and not far below all of those of times; the nearest ones if there are
-        few.
-        """
+        """Rows within `LATENCY_BAND` and within the limits; the nearest ones if there are few."""
         problem = self._problem
         limited = [*zip(problem.times_ms.values(), forecast.times_ms.T, strict=True)]
         if problem.latency_ms is not None:
@@ -252,23 +245,23 @@ class PredictiveSearch(Algorithm):
         pool = self._fresh(candidates.pool(forecaster), forecaster, candidates, snapshot)
         if not len(pool):
             return Answer((), 0.0, forecaster.widening, self.exhausted)
-        audits = self._audits_due(snapshot)
-        choice = self._chosen(pool, forecaster, observations, candidates, snapshot, rng)
-        worth = choice.gain >= settings.least_gain and bool(choice.rows)
+        audits = self._missing_audits(snapshot)
+        batch = self._best_batch(pool, forecaster, observations, candidates, snapshot, rng)
+        worth = batch.gain >= settings.least_gain and bool(batch.rows)
         checked = sum(result.operator in (PREDICTED, AUDIT) for result in measured(snapshot))
         if not worth and checked >= self.min_validated_batches * settings.batch:
-            return Answer((), choice.gain, forecaster.widening, self.why(choice.gain, pool))
-        for row in choice.rows[: settings.batch - audits]:
+            return Answer((), batch.gain, forecaster.widening, self.end_note(batch.gain, pool))
+        for row in batch.rows[: settings.batch - audits]:
             candidates.propose(pool.members[row], PREDICTED, pool.forecast.predicted(row, forecaster.widening))
-        if choice.rows and not candidates.made:
-            return Answer((), choice.gain, forecaster.widening, "What predictions recommend is not permitted.")
-        # What is not worth measuring leaves room for audits: the search should end on predictions that were checked.
+        if batch.rows and not candidates.made:
+            return Answer((), batch.gain, forecaster.widening, "What predictions recommend is not permitted.")
+        # A batch that is not worth measuring is replaced by audits: a search ends on checked predictions.
         size = len(candidates.made) + audits if worth else settings.batch
         if size > len(candidates.made):
             random = self._fresh(candidates.random_pool(forecaster), forecaster, candidates, snapshot)
             self._audit(candidates, random, forecaster, rng, size)
         note = "" if candidates.made else self.exhausted
-        return Answer(candidates.made, choice.gain, forecaster.widening, note)
+        return Answer(candidates.made, batch.gain, forecaster.widening, note)
 
     def _fresh(
         self,
@@ -277,7 +270,7 @@ class PredictiveSearch(Algorithm):
         candidates: Candidates,
         snapshot: Snapshot,
     ) -> Pool:
-        """Without what the search has proposed, and what is no lighter than an architecture that the device refused."""
+        """The pool without proposed architectures and those at least as heavy as one that the device refused."""
         new = ~np.isin(pool.keys, identity(candidates.shapes(snapshot.results)))
         refused = [result for result in snapshot.results if result.state == CandidateState.INFEASIBLE]
         if refused:
@@ -286,7 +279,7 @@ class PredictiveSearch(Algorithm):
                 new &= (pool.forecast.latency_ms < latency) | (pool.forecast.memory_bytes < memory)
         return pool.take(np.flatnonzero(new))
 
-    def _chosen(
+    def _best_batch(
         self,
         pool: Pool,
         forecaster: Forecaster,
@@ -294,78 +287,76 @@ class PredictiveSearch(Algorithm):
         candidates: Candidates,
         snapshot: Snapshot,
         rng: np.random.Generator,
-    ) -> Choice:
-        """The rows worth measuring, best first, more than are needed in case some are refused."""
+    ) -> Batch:
+        """The batch of the highest expected gain."""
         problem, count = self._problem, self._settings.batch
         violation = problem.violation(observations.latency_ms, observations.memory_bytes, observations.times_ms)
-        # What was measured within the bounds, and the baselines that count as well.
-        in_bounds, rivals = snapshot.in_bounds(), self._rivals(snapshot)
-        points = np.concatenate([objectives(in_bounds), self._points_of(rivals)])
-        times = problem.times_of([*in_bounds, *rivals])
+        in_bounds, baselines = snapshot.in_bounds(), self._baselines_to_beat(snapshot)
+        points = np.concatenate([objectives(in_bounds), self._points_of(baselines)])
+        times = problem.times_of([*in_bounds, *baselines])
         within: Floats = points[problem.violation(points[:, 1], points[:, 2], times) == 0]
         corner = self._reference(snapshot, observations, pool)
         if problem.goal == Goal.BEST_WITHIN_LIMITS:
-            shapes = [candidates.shapes(in_bounds), Shapes.of([rival.architecture for rival in rivals])]
-            launches = [*(result.launches for result in in_bounds), *(rival.launches for rival in rivals)]
-            choice = expected_gain.best_within_limits(
+            shapes = [candidates.shapes(in_bounds), Shapes.of([baseline.architecture for baseline in baselines])]
+            launches = [*(result.launches for result in in_bounds), *(baseline.launches for baseline in baselines)]
+            batch = expected_gain.expected_improvement(
                 pool,
                 problem,
                 forecaster.posterior(Shapes.concatenate(shapes), points, times, np.array(launches, dtype=np.int64)),
                 corner["proxy"],
-                forecaster.error_quantiles(expected_gain.CASES),
+                forecaster.error_quantiles(expected_gain.SAMPLES),
                 count,
                 rng,
             )
         else:
-            choice = expected_gain.frontier(
+            batch = expected_gain.expected_hypervolume_improvement(
                 pool,
                 problem,
                 within,
                 corner,
-                forecaster.error_quantiles(expected_gain.FRONTIER_CASES),
+                forecaster.error_quantiles(expected_gain.HYPERVOLUME_SAMPLES),
                 count,
                 rng,
             )
-        if len(within) or choice.rows:
-            return choice
-        return expected_gain.nearest(pool, problem, float(violation.min()), count)
+        if len(within) or batch.rows:
+            return batch
+        return expected_gain.least_violation(pool, problem, float(violation.min()), count)
 
-    def _rivals(self, snapshot: Snapshot) -> Sequence[Observation]:
-        """The baselines, where the best model is looked for: nothing is gained by what is worse than they are."""
+    def _baselines_to_beat(self, snapshot: Snapshot) -> Sequence[Observation]:
+        """The baselines, if candidates must beat them."""
         return snapshot.baselines if self.baselines_count and self._problem.goal == Goal.BEST_WITHIN_LIMITS else ()
 
     def _points_of(self, observed: Sequence[Observation]) -> Floats:
         """(n, 3) quality, latency and memory."""
         if not observed:
             return np.zeros((0, 3))
-        scores = self._problem.score()(Shapes.of([model.architecture for model in observed]))
+        scores = self._problem.score_function()(Shapes.of([model.architecture for model in observed]))
         return np.column_stack([rounded(scores), [(model.latency_ms, model.memory_bytes) for model in observed]])
 
     def _reference(self, snapshot: Snapshot, observations: Observations, pool: Pool) -> dict[str, float]:
-        """The point against which hypervolume is taken: the baselines', or of all that is known without any.
-
-        Where the proxy of no architecture but the candidates is known, it is theirs.
+        """The reference point of the hypervolume: that of the baselines, else of all observations; of the candidates'
+        own figures if the proxy has no score function.
         """
-        if self._problem.ranks and snapshot.baselines:
+        if self._problem.can_score and snapshot.baselines:
             return reference(self._points_of(snapshot.baselines))
-        if self._problem.ranks:
-            scores = self._problem.score()(observations.shapes)
+        if self._problem.can_score:
+            scores = self._problem.score_function()(observations.shapes)
             return reference(np.column_stack([scores, observations.latency_ms, observations.memory_bytes]))
         return reference(np.concatenate([objectives(measured(snapshot)), pool.forecast.points()]))
 
     # Audits ------------------------------------------------------------------------------------------------------
 
-    def _audits_due(self, snapshot: Snapshot) -> int:
-        """How many of this batch are audits, so that their share of all predicted candidates is what it should be."""
+    def _missing_audits(self, snapshot: Snapshot) -> int:
+        """Audits of this batch that bring their share of all predicted candidates to `audit_share`."""
         audits = sum(result.operator == AUDIT for result in snapshot.results)
         predicted = sum(result.operator in (PREDICTED, AUDIT) for result in snapshot.results)
-        due = math.ceil(self._settings.audit_share * (predicted + self._settings.batch) - 1e-9) - audits
-        return max(0, min(due, self._settings.batch))
+        missing = math.ceil(self._settings.audit_share * (predicted + self._settings.batch) - 1e-9) - audits
+        return max(0, min(missing, self._settings.batch))
 
     def _audit(
         self, candidates: Candidates, pool: Pool, forecaster: Forecaster, rng: np.random.Generator, size: int
     ) -> None:
-        """Fills up to `size` with random candidates that should be within the limits, or with the nearest to them."""
+        """Fills up to `size` with random candidates predicted to be within the limits, or nearest to them."""
         violation = np.round(pool.forecast.violation(self._problem, RISK_LEVEL), 9)
         for row in map(int, np.lexsort((rng.permutation(len(pool)), violation))):
             if len(candidates.made) >= size:

@@ -1,4 +1,4 @@
-"""What a search is to find: goal, limits, budget, and by what quality is judged."""
+"""The optimisation problem of a search: goal, limits, budget and quality score."""
 
 from __future__ import annotations
 
@@ -13,46 +13,46 @@ from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.states import CandidateState, Goal
 from edgefront.core.measurement.protocol import Latency, MeasurementProtocol
-from edgefront.core.search.interface import Evaluated, Observation, Snapshot
+from edgefront.core.search.interface import Evaluated, Observation, Snapshot, objectives
 
 Floats = NDArray[np.float64]
-Scores = Callable[[Shapes], Floats]
-"""The proxy of many architectures, higher is better."""
+ScoreFunction = Callable[[Shapes], Floats]
+"""(n,) scores of n architectures by the proxy; higher is better."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What a search is to find, beside the space: an algorithm reads what it has a use for.
+    """The optimisation problem of a search, without the space. Algorithms use the fields that they need.
 
-    Limits are those of the job on its target. What they, or `accept`, refuse without a device is refused anyway; here
-    they say where to look.
+    The limits are those of the job on its target. Proposals are checked against them elsewhere (`accept`, and the
+    measurement itself); here they guide the search.
     """
 
     goal: Goal = Goal.FRONTIER
     latency_ms: float | None = None
-    """Most latency; None without a limit."""
+    """Maximum latency; None: unlimited."""
     memory_bytes: float | None = None
-    """Most peak memory."""
+    """Maximum peak memory; None: unlimited."""
     times_ms: Mapping[Latency, float] = field(default_factory=dict)
-    """Most of other times of a generation than its latency, by the time."""
+    """Maxima of the other times of a text generation, by name."""
     candidates: int | None = None
-    """Budget: architectures that the search proposes at most."""
+    """Maximum number of proposals; None: unlimited."""
     protocol: MeasurementProtocol = field(default_factory=MeasurementProtocol)
-    """How they are measured."""
+    """Protocol of the measurements."""
     proxy: str = "decoder_parameters"
-    scores: Scores | None = None
-    """Needed for a proxy that is no count of parameters, such as a quality law."""
+    custom_score: ScoreFunction | None = None
+    """Score function of a proxy that is no count of parameters, such as a scaling law."""
     permitted: Callable[[Shapes], NDArray[np.bool_]] | None = None
-    """What `accept` says, of many architectures at once, so that no prediction is spent on what it refuses."""
+    """Vectorised `accept`: a mask of the permitted architectures."""
 
-    def score(self) -> Scores:
-        """The proxy of many architectures. `InvalidInput` for one that takes a model to be built."""
-        scores = self.scores or COUNTED.get(self.proxy)
+    def score_function(self) -> ScoreFunction:
+        """The score function of the proxy. `InvalidInput` for a proxy that needs built models."""
+        scores = self.custom_score or COUNTED.get(self.proxy)
         if scores is None:
             allowed = ", ".join(["quality_law", *COUNTED])
             raise InvalidInput(
-                f"the proxy {self.proxy} needs every model built and run, so a search by prediction cannot rank a "
-                f"hundred thousand by it; it can by {allowed}",
+                f"the proxy {self.proxy} needs every model built and run, which a search by prediction cannot do for a "
+                f"hundred thousand models; it supports {allowed}",
                 field="proxy",
                 value=self.proxy,
                 allowed=f"{allowed}, or another algorithm",
@@ -60,19 +60,19 @@ class Problem:
         return scores
 
     @property
-    def ranks(self) -> bool:
-        """Whether `score` knows the proxy."""
-        return self.scores is not None or self.proxy in COUNTED
+    def can_score(self) -> bool:
+        """Whether the proxy has a score function."""
+        return self.custom_score is not None or self.proxy in COUNTED
 
     def times_of(self, measured: Sequence[Evaluated | Observation]) -> Floats:
-        """(n, times) the limited times of what was measured; ∞ where a limited one is not known."""
+        """(n, times) the limited times of n measurements; ∞ where one is unknown."""
         rows = [[model.times.get(name, math.inf) for name in self.times_ms] for model in measured]
         return np.array(rows, dtype=np.float64).reshape(len(rows), len(self.times_ms))
 
     def violation(self, latency_ms: Floats, memory_bytes: Floats, times_ms: Floats | None = None) -> Floats:
-        """By how much each of n is beyond the limits, as the sum of the logarithms of its shares of them; 0 within.
+        """(n,) constraint violation: the sum of ln(value / limit) over the exceeded limits; 0 within all limits.
 
-        `times_ms`: (n, times) in the order of `self.times_ms`; needed where there are any.
+        `times_ms`: (n, times) in the order of `self.times_ms`; required if that has any.
         """
         beyond = np.zeros(len(latency_ms))
         if times_ms is None:
@@ -85,53 +85,35 @@ class Problem:
         return beyond
 
 
-PLAIN = Problem()
-"""The frontier, without limits or budget, by decoder parameters."""
+DEFAULT_PROBLEM = Problem()
+"""The frontier by decoder parameters, without limits or budget."""
 
-FITTING = 2.0
-"""An evolution's population is so many times the square root of its budget: 16 of 60, LTS's 100 of 2,420."""
+POPULATION_FACTOR = 2.0
+"""Population of an evolution, in units of the square root of its budget: 16 for 60, LTS's 100 for 2,420."""
 
 
 def fitted_population(problem: Problem, most: int) -> int:
-    """The population with which several generations fit the budget; `most`, the published one, without a budget."""
+    """A population that leaves several generations within the budget; `most`, the published one, without a budget."""
     if problem.candidates is None:
         return most
-    return max(4, min(most, round(FITTING * math.sqrt(problem.candidates))))
-
-
-def one_generation(problem: Problem, size: int) -> str:
-    """A warning where the first generation, of so many, spends the budget; empty where more fit."""
-    if problem.candidates is None or problem.candidates > size:
-        return ""
-    return (
-        f"A budget of {problem.candidates} candidates holds one generation of {size} only, which is random search: "
-        f"leave population to its default, or set it to {fitted_population(problem, size)}."
-    )
+    return max(4, min(most, round(POPULATION_FACTOR * math.sqrt(problem.candidates))))
 
 
 def beyond_limits(problem: Problem, snapshot: Snapshot) -> list[Evaluated]:
-    """Measured results beyond the limits, the nearest first; none where no limits are known."""
-    ranked = [
-        (
-            float(
-                problem.violation(
-                    np.array([result.latency_ms]), np.array([result.memory_bytes]), problem.times_of([result])
-                )[0]
-            ),
-            result.digest,
-            result.id,
-            result,
-        )
+    """Measured results beyond the limits, the least violation first; empty without limits."""
+    beyond = [
+        result
         for result in snapshot.results
-        if result.state == CandidateState.OUT_OF_BOUNDS
-        and result.latency_ms is not None
-        and result.memory_bytes is not None
+        if result.state == CandidateState.OUT_OF_BOUNDS and None not in (result.latency_ms, result.memory_bytes)
     ]
-    return [result for violation, *_, result in sorted(ranked, key=lambda item: item[:3]) if violation > 0]
+    _, latency_ms, memory_bytes = objectives(beyond).T
+    violations = problem.violation(latency_ms, memory_bytes, problem.times_of(beyond)).tolist()
+    ranked = sorted(zip(violations, beyond, strict=True), key=lambda pair: (pair[0], pair[1].digest, pair[1].id))
+    return [result for violation, result in ranked if violation > 0]
 
 
-COUNTED: Mapping[str, Scores] = {
+COUNTED: Mapping[str, ScoreFunction] = {
     "decoder_parameters": lambda shapes: shapes.decoder_parameters.astype(np.float64),
     "total_parameters": lambda shapes: shapes.total_parameters.astype(np.float64),
 }
-"""Proxies that are counted, of many architectures at once."""
+"""Score functions of the proxies that count parameters."""

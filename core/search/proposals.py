@@ -1,4 +1,4 @@
-"""A generation in the making: what needs no device is settled here, before anything is measured."""
+"""Collects the proposals of one generation; checks what needs no device before anything is measured."""
 
 from __future__ import annotations
 
@@ -11,31 +11,41 @@ from numpy.typing import ArrayLike
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.space import Genome, SearchSpace
 from edgefront.core.search.interface import SAMPLE, Algorithm, Predicted, Proposal, Snapshot
-from edgefront.core.search.problem import PLAIN, Problem, one_generation
+from edgefront.core.search.problem import DEFAULT_PROBLEM, Problem, fitted_population
 
 ATTEMPTS = 200
-"""Fruitless attempts in a row before a generation gives up making one more proposal in a given way."""
+"""Consecutive failed attempts after which an operator makes no more proposals."""
 DRAWS = 2_000
-"""The same for uniform samples: limits of a job may leave one architecture in a few hundred."""
+"""The same for uniform samples: a job's limits may permit one architecture in a few hundred."""
 MAX_DRAWS = 10_000
-"""Fruitless uniform samples of one generation at most (seconds): it is then smaller than asked for."""
+"""Maximum number of failed uniform samples in one generation, which takes seconds; the generation then stays small."""
 MAX_BATCH = 256
-"""Attempts that are made at once where many fail."""
+"""Maximum number of attempts per batch."""
 MAX_ENUMERATED = 4096
-"""Spaces of at most so many architectures are walked through rather than sampled when they run dry."""
+"""Maximum size of a space that is enumerated when sampling finds no new architecture."""
 
 
 class PopulationSearch(Algorithm):
-    """A search in generations of one size, which are `iterations` of `population` architectures."""
+    """A search of `iterations` generations of `population` architectures each."""
 
     def __init__(
-        self, settings: Any, space: SearchSpace, accept: Callable[[Architecture], bool], problem: Problem = PLAIN
+        self,
+        settings: Any,
+        space: SearchSpace,
+        accept: Callable[[Architecture], bool],
+        problem: Problem = DEFAULT_PROBLEM,
     ) -> None:
         self._settings, self._space, self._accept, self._problem = settings, space, accept, problem
 
     @property
     def note(self) -> str:
-        return one_generation(self._problem, self._settings.population)
+        size, budget = self._settings.population, self._problem.candidates
+        if budget is None or budget > size:
+            return ""
+        return (
+            f"A budget of {budget} candidates holds one generation of {size} only, which is random search: leave "
+            f"population to its default, or set it to {fitted_population(self._problem, size)}."
+        )
 
     @property
     def generations(self) -> int | None:
@@ -48,8 +58,8 @@ class PopulationSearch(Algorithm):
 class Proposals:
     """Collects the proposals of one generation: new, distinct and accepted ones only.
 
-    An architecture that is known from the snapshot, was proposed before in this generation or is refused by `accept`
-    is not measured; the attempt is simply made again, up to a bound.
+    An architecture that is in the snapshot, was proposed earlier in this generation or is refused by `accept` is
+    skipped; another attempt takes its place, up to a bound.
     """
 
     def __init__(
@@ -60,7 +70,7 @@ class Proposals:
         rng: np.random.Generator,
     ) -> None:
         self._space, self._accept, self._rng = space, accept, rng
-        self._settled = {result.digest for result in snapshot.results}
+        self._seen = {result.digest for result in snapshot.results}
         self._made: list[Proposal] = []
 
     def __len__(self) -> int:
@@ -71,15 +81,14 @@ class Proposals:
         """The proposals so far, in order."""
         return tuple(self._made)
 
-    def offer(
+    def add(
         self, genome: Genome, operator: str, parents: tuple[str, ...] = (), predicted: Predicted | None = None
     ) -> bool:
-        """Takes the genome's architecture as a proposal; False if it is known, repeated or refused."""
+        """Adds the genome's architecture; False if it is known, repeated or refused."""
         architecture = self._space.architecture(genome)
-        if architecture.digest in self._settled:
+        if architecture.digest in self._seen:
             return False
-        # A refused one is settled too: asking again would give the same answer.
-        self._settled.add(architecture.digest)
+        self._seen.add(architecture.digest)  # a refused one too
         if not self._accept(architecture):
             return False
         self._made.append(Proposal(genome, architecture, operator, parents, predicted))
@@ -93,10 +102,9 @@ class Proposals:
         patience: int = ATTEMPTS,
         most: int | None = None,
     ) -> None:
-        """Adds up to `count` proposals from `attempts`, which gives so many genomes with their parents as it is asked
-        for.
+        """Adds up to `count` proposals. `attempts(n)` makes n genomes with the ids of their parents.
 
-        Ends early after `patience` fruitless attempts in a row, and after `most` fruitless ones in all.
+        Ends early after `patience` consecutive failed attempts, or `most` failed ones in all.
         """
         goal, in_a_row, in_all = len(self) + count, 0, 0
 
@@ -104,18 +112,18 @@ class Proposals:
             return len(self) < goal and in_a_row < patience and (most is None or in_all < most)
 
         while goes_on():
-            # The more attempts have failed in a row, the more it will take.
+            # The batch grows with the number of consecutive failures.
             for genome, parents in attempts(max(goal - len(self), min(in_a_row, MAX_BATCH))):
-                fruitless = not self.offer(genome, operator, parents)
-                in_a_row = in_a_row + 1 if fruitless else 0
-                in_all += fruitless
+                failed = not self.add(genome, operator, parents)
+                in_a_row = in_a_row + 1 if failed else 0
+                in_all += failed
                 if not goes_on():
                     break
 
     def fill(self, size: int) -> None:
-        """Adds uniform samples until there are `size` proposals, or the space has hardly anything left.
+        """Adds uniform samples until there are `size` proposals, or sampling finds nothing new.
 
-        A small space is then walked through, so that it is searched to its last architecture.
+        A small space is then enumerated, so that none of its architectures is missed.
         """
         enumerable = self._space.size() <= MAX_ENUMERATED
         patience = ATTEMPTS if enumerable else DRAWS
@@ -129,13 +137,13 @@ class Proposals:
             for index in self._rng.permutation(len(left)):
                 if len(self) >= size:
                     return
-                self.offer(left[index], SAMPLE)
+                self.add(left[index], SAMPLE)
 
 
 def smallest(space: SearchSpace, cost: Callable[[Sequence[Architecture]], ArrayLike]) -> Architecture:
-    """The architecture with the least `cost` (of many at once) that moving one gene at a time arrives at.
+    """The architecture of least `cost` that coordinate descent over the genes finds; deterministic.
 
-    A gene that is per layer moves in all layers together: what costs least is alike in every layer. The same each time.
+    A gene with a value per layer changes in all layers at once, since the cheapest model is uniform.
     """
     genome = space.sample(np.random.default_rng(0))
     for _ in range(2):

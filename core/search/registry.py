@@ -1,4 +1,4 @@
-"""The algorithms by name."""
+"""The search algorithms by name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from edgefront.core.search.interface import Algorithm, Answer, Context, generato
 from edgefront.core.search.listed import ListedSearch, ListedSettings
 from edgefront.core.search.par_supernet import ParSupernet, ParSupernetSettings
 from edgefront.core.search.predictive_search import SurrogateSettings
-from edgefront.core.search.problem import PLAIN, Problem
+from edgefront.core.search.problem import DEFAULT_PROBLEM, Problem
 from edgefront.core.search.proposals import PopulationSearch, Proposals
 from edgefront.core.search.surrogate import Surrogate
 
@@ -87,17 +87,21 @@ ALGORITHMS = {
 
 
 def make(
-    name: str, settings: Mapping[str, Any], space: SearchSpace, accept: Accept | None = None, problem: Problem = PLAIN
+    name: str,
+    settings: Mapping[str, Any],
+    space: SearchSpace,
+    accept: Accept | None = None,
+    problem: Problem = DEFAULT_PROBLEM,
 ) -> Algorithm:
     """An algorithm over a space.
 
     Args:
         name: `surrogate`, `listed`, `lts`, `random`, `nsga2` or `par-supernet`.
         settings: those that differ from the defaults.
-        space: what is searched, already narrowed.
-        accept: whether an architecture may be proposed at all; what needs no device (parameters, weight bytes) is
-            settled here. It must be a pure function of the architecture. None accepts all.
-        problem: goal, limits, budget and proxy, for those algorithms that can use them.
+        space: the space, already narrowed.
+        accept: whether an architecture may be proposed: the checks that need no device (parameters, weight bytes).
+            It must be a pure function of the architecture. None accepts all.
+        problem: goal, limits, budget and proxy; each algorithm uses the fields that it needs.
 
     Raises:
         InvalidInput: as `settings_of`.
@@ -107,7 +111,7 @@ def make(
 
 
 def check_settings(name: str, settings: Mapping[str, Any]) -> None:
-    """Refuses settings that a new job must not have, those that take too long among them: stored jobs may hold more.
+    """Checks the settings of a new job, also those that stored jobs may exceed (`check_predictions`).
 
     Raises:
         InvalidInput: as `settings_of`.

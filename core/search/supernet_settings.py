@@ -1,4 +1,4 @@
-"""Settings of a search by a supernet: its shape, its two phases and its latency term. Torch is not imported here."""
+"""Settings and results of a supernet's search, without torch: shape, two phases, latency term."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from edgefront.core.common.validation import invalid_input
 
 Choice = Literal["attention", "feed_forward", "identity"]
 CHOICES: tuple[Choice, ...] = ("attention", "feed_forward", "identity")
-"""What a layer may be, in the order of every row of probabilities."""
+"""Block types of a layer, in the order of each row of probabilities."""
 LETTERS = "sfi"
 """Letters of `CHOICES` in a pattern (`core.architectures.pattern`)."""
 
@@ -30,10 +30,14 @@ _Temperature = Annotated[StrictFloat, Field(gt=0, le=1e6, allow_inf_nan=False)]
 class LatencyTerm(BaseModel):
     """Latency of each kind of block on a device, and its weight in the loss of the search.
 
-    The loss of an architecture step grows by weight · E / R, with E = Σ over layers and blocks of probability · ms and
-    R the E of even odds; with a `target_ms` by weight · max(0, E / target_ms - 1), so that a model that is fast enough
-    is pushed no further. Latency adds up over layers on devices (`docs/par-search.md`). FBNet (Wu et al. 2019, eq. 2)
-    multiplies the cross-entropy by α·log(E)^β instead, which has no meaning below 1 ms.
+    | symbol | meaning |
+    | --- | --- |
+    | E | expected latency: Σ over layers and blocks of probability · ms |
+    | R | E at equal probabilities |
+
+    An architecture step adds weight · E / R to the loss; with a `target_ms`, weight · max(0, E / target_ms - 1), which
+    does not penalise models faster than the target. Latency is additive over layers (`docs/par-search.md`). FBNet (Wu
+    et al. 2019, eq. 2) multiplies the cross-entropy by α·log(E)^β instead, which is not defined below 1 ms.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -51,7 +55,7 @@ class LatencyTerm(BaseModel):
 
 
 class SearchSettings(BaseModel):
-    """Settings of the search (PAR §2.2); what the paper leaves open has the values of FBNet, which it follows."""
+    """Settings of the search (PAR §2.2); values that the paper does not give are those of FBNet, which it follows."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -89,7 +93,7 @@ class SearchSettings(BaseModel):
     def _cools(self) -> SearchSettings:
         if self.final_temperature > self.temperature:
             raise InvalidInput(
-                f"final_temperature {self.final_temperature} is above temperature {self.temperature}: it falls",
+                f"final_temperature {self.final_temperature} is above temperature {self.temperature}, but it must fall",
                 field="final_temperature",
                 value=self.final_temperature,
                 allowed=f"at most {self.temperature}",
@@ -98,7 +102,7 @@ class SearchSettings(BaseModel):
 
 
 class SupernetSettings(SearchSettings):
-    """The search with the shape of its blocks: Transformer-XL's as PAR used them (Table A1)."""
+    """Settings of the search and the shape of its blocks; the defaults are PAR's Transformer-XL (Table A1)."""
 
     layers: Annotated[StrictInt, Field(ge=1, le=512)] = 32
     choices: Annotated[tuple[Choice, ...], Field(min_length=2, max_length=3, strict=False)] = CHOICES
@@ -109,9 +113,9 @@ class SupernetSettings(SearchSettings):
     norm: Literal["pre", "post"] = "post"
     activation: Activation = "relu"
     clamp: _Count | None = None
-    """Maximum relative distance; larger ones count as this one."""
+    """Maximum relative distance; larger distances are clipped to it."""
     cutoffs: tuple[_Count, ...] = ()
-    """Cutoffs of the adaptive embedding; those beyond the data's vocabulary are left out."""
+    """Cutoffs of the adaptive embedding; those beyond the data's vocabulary are dropped."""
     div: _Width = 1
     latency: LatencyTerm | None = None
 
@@ -138,8 +142,8 @@ class SupernetSettings(SearchSettings):
     def architecture(self, letters: str, vocab_size: int) -> Architecture:
         """The stack of these blocks, one for each letter, with this vocabulary.
 
-        Identity is left out, as the search spaces do, so that one function has one digest; a stack of nothing else is
-        one identity block. Raises `ArchitectureError` if the widths do not fit each other.
+        Identity blocks are dropped, as in the search spaces, so that equal functions have equal digests; a stack of
+        identity blocks alone is one identity block. `ArchitectureError` if the widths do not fit each other.
         """
         attention = {"kind": "attention", "n_head": self.n_head, "d_head": self.d_head}
         feed_forward = {"kind": "feed_forward", "d_inner": self.d_inner}
@@ -167,7 +171,7 @@ class _Part(BaseModel):
 
 
 class Record(_Part):
-    """The probabilities after a step: one row a layer, one number for each of `choices`."""
+    """The probabilities after a step: a row for each layer, a number for each of `choices`."""
 
     step: int
     temperature: float
@@ -175,29 +179,29 @@ class Record(_Part):
 
 
 class SearchOutcome(_Part):
-    """What the search of one seed found."""
+    """Result of the search of one seed."""
 
     seed: int
     pattern: str
-    """The likeliest block of each layer, by the grammar of `core.architectures.pattern`."""
+    """The most probable block of each layer, in the grammar of `core.architectures.pattern`."""
     architecture: dict[str, Any]
-    """Its canonical description, over the vocabulary of the data, without identity blocks."""
+    """Its canonical description, with the vocabulary of the data, without identity blocks."""
     digest: str
     converged: bool
-    """No layer changed its likeliest block for as long as `patience` asks; else the steps or the budget ended it."""
+    """Whether `patience` ended the search; else the steps or the budget did."""
     steps: int
     changed_at: int
-    """The step that last changed a layer's likeliest block."""
+    """The last step that changed a layer's most probable block."""
     loss: float | None
-    """Loss of the supernet, nats a token, mean over the last steps on the architecture's part of the data."""
+    """Loss of the supernet in nats per token: mean over the last steps on the architecture's part of the data."""
     expected_ms: float | None = None
     probabilities: tuple[Row, ...]
     records: tuple[Record, ...] = ()
-    """Left out of a run's `result.json`."""
+    """Not in a run's `result.json`."""
 
     @property
     def letters(self) -> str:
-        """The likeliest block of each layer, one letter a layer."""
+        """The most probable block of each layer, one letter a layer."""
         return "".join(LETTERS[max(range(len(CHOICES)), key=row.__getitem__)] for row in self.probabilities)
 
 
@@ -206,13 +210,13 @@ class SupernetResult(_Part):
 
     version: int = 1
     choices: tuple[Choice, ...] = CHOICES
-    """What the numbers of a row belong to."""
+    """Block types of a row of probabilities."""
     settings: SupernetSettings
     searches: tuple[SearchOutcome, ...]
 
     @classmethod
     def parse(cls, value: Mapping[str, Any] | str | bytes) -> SupernetResult:
-        """The result of its JSON form or text; `InvalidInput` names what is wrong with it."""
+        """The result from its JSON form or text; `InvalidInput` names what is wrong."""
         try:
             return cls.model_validate(json.loads(value) if isinstance(value, str | bytes) else dict(value))
         except ValidationError as error:
@@ -221,11 +225,11 @@ class SupernetResult(_Part):
             raise InvalidInput(f"the supernet's result is not JSON: {error}", allowed=f"a whole {FILE}") from None
 
     def summary(self) -> dict[str, Any]:
-        """The same as JSON without the records over time, which are most of it."""
+        """The JSON form without the records over time, which are most of it."""
         return self.model_dump(mode="json", exclude={"searches": {"__all__": {"records"}}})
 
     def write(self, folder: Path) -> None:
-        """Writes both files into `folder`, each whole or not at all. `Unavailable` on a full disk."""
+        """Writes both files into `folder`, each atomically. `Unavailable` on a full disk."""
         folder.mkdir(parents=True, exist_ok=True)
         with whole_file(folder / FILE) as file:
             file.write(self.model_dump_json(indent=1).encode())

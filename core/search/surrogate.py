@@ -1,10 +1,11 @@
-"""The search by prediction of a whole space: each generation evolves over predictions and measures a few.
+"""Search by prediction over a space: the acquisition function is optimised by evolution over predictions.
 
-A hundred thousand architectures are predicted for each batch that is measured (`predictive_search`). Each step mutates
-and crosses the survivors and predicts the children, all rows at once. Who survives depends on the goal. For a frontier,
-those whose predicted figures no other beats. For the best model within limits, those of the highest predicted quality
-at several levels of risk: that the limits hold even if everything comes out slower and larger than predicted, or only
-if it comes out faster.
+Each generation (`predictive_search`) predicts about a hundred thousand architectures. A step of the evolution:
+
+1. Mutate and cross the survivors.
+2. Predict all children at once.
+3. Select survivors. For a frontier: the predicted non-dominated ones. For the best model within limits: those of the
+   highest predicted quality at each of several risk levels (`RISKS`).
 """
 
 from __future__ import annotations
@@ -38,15 +39,16 @@ from edgefront.core.search.proposals import MAX_ENUMERATED, Proposals
 TYPICAL_BATCHES = 4
 """Batches of predictions after which a search typically ends."""
 RISKS = (-1.0, 0.0, 1.0, 2.0)
-"""Standard deviations by which latency and memory may exceed their predictions; each level has its share of room."""
+"""Risk levels: standard deviations above the medians at which the limits must hold. Each has an equal share of the
+survivors."""
 FRONTS = 4
-"""Frontiers, each without the ones before, that fill the room before the rest comes in by its violation of limits."""
+"""Number of successive non-dominated fronts that survive; the least violations fill the rest."""
 MAX_MUTATION_RATE = 0.3
-"""Largest probability that a place mutates, as in LTS; the smallest is one place in all."""
+"""Largest probability that a position mutates, as in LTS; the smallest is one position per genome."""
 
 
 class Surrogate(PredictiveSearch):
-    """The search by prediction of one space."""
+    """The search by prediction over one space."""
 
     seconds_per_generation = 10.0
 
@@ -57,27 +59,27 @@ class Surrogate(PredictiveSearch):
         accept: Callable[[Architecture], bool],
         problem: Problem,
     ) -> None:
-        problem.score()  # refuses a proxy that it cannot predict
+        problem.score_function()  # raises for a proxy that cannot be predicted
         super().__init__(settings, problem)
         self._space, self._accept, self._shapes = space, accept, PopulationShapes(space)
 
     def expected_candidates(self, measured: int, most: int) -> int:
-        """It ends by itself when little is left to gain, typically after `TYPICAL_BATCHES` batches of predictions."""
+        """Initial candidates and `TYPICAL_BATCHES` batches, after which the gain typically is too small."""
         learning = max(0, self._settings.initial - measured)
         return min(most, learning + TYPICAL_BATCHES * self._settings.batch)
 
-    def candidates(self, context: Context, rng: np.random.Generator) -> Evolved:
+    def candidates(self, context: Context, rng: np.random.Generator) -> SpaceCandidates:
         proposals = Proposals(self._space, self._accept, context.snapshot, rng)
-        return Evolved(self._settings, self._space, self._shapes, self._problem, proposals, context, rng)
+        return SpaceCandidates(self._settings, self._space, self._shapes, self._problem, proposals, context, rng)
 
-    def why(self, gain: float, pool: Pool) -> str:
+    def end_note(self, gain: float, pool: Pool) -> str:
         least = f"{100 * self._settings.least_gain:g} %"
         if not (pool.forecast.violation(self._problem, RISK_LEVEL) == 0).any():
             return "No architecture is predicted to be within the limits; what comes nearest has been measured."
         return f"The next launches were expected to gain {100 * gain:.3g} %, less than {least}."
 
 
-class Evolved(Candidates):
+class SpaceCandidates(Candidates):
     """The permitted architectures of a space; a member is a coded genome."""
 
     def __init__(
@@ -97,7 +99,7 @@ class Evolved(Candidates):
         return self._shapes.of_genomes([result.genome for result in results])
 
     def drawn(self) -> tuple[NDArray[Any], Shapes]:
-        codes = self._space.rules.sample(POOL_SIZE, deepcopy(self._rng))  # the same whenever it is asked
+        codes = self._space.rules.sample(POOL_SIZE, deepcopy(self._rng))  # the same in every call
         shapes = self._shapes(codes)
         if self._problem.permitted is None:
             return codes, shapes
@@ -105,7 +107,7 @@ class Evolved(Candidates):
         return codes[permitted], shapes.take(permitted)
 
     def pool(self, forecaster: Forecaster) -> Pool:
-        """The architectures of a small space, or what evolution over predictions finds in a large one."""
+        """All architectures of a small space; of a large one the result of an evolution over predictions."""
         rules, evolution = self._space.rules, self._evolution(forecaster)
         if self._space.size() <= MAX_ENUMERATED:
             return evolution.pool(rules.encode(list(self._space.enumerate())))
@@ -117,7 +119,7 @@ class Evolved(Candidates):
 
     def propose(self, member: NDArray[Any], operator: str, predicted: Predicted | None = None) -> None:
         (genome,) = self._space.rules.decode(member[None])
-        self._proposals.offer(genome, operator, predicted=predicted)
+        self._proposals.add(genome, operator, predicted=predicted)
 
     def fill(self, count: int) -> None:
         self._proposals.fill(count)
@@ -131,7 +133,7 @@ class Evolved(Candidates):
 
 
 class Evolution:
-    """A search over the predictions of one generation."""
+    """An evolution over the predictions of one generation."""
 
     def __init__(
         self,
@@ -144,7 +146,7 @@ class Evolution:
         self._rules, self._shapes, self._forecast, self._problem, self.rng = rules, shapes, forecast, problem, rng
 
     def run(self, start: Codes, size: int, steps: int) -> Pool:
-        """The survivors of `steps` steps with `size` children each, from `start` and as many samples."""
+        """The survivors of `steps` steps with `size` children each, from `start` and `size` samples."""
         survivors = self.pool(np.concatenate([start, self._rules.sample(size, self.rng)]))
         for _ in range(steps):
             survivors = survivors.take(self._fittest(survivors, size))
@@ -152,7 +154,7 @@ class Evolution:
         return survivors.take(self._fittest(survivors, size))
 
     def pool(self, codes: Codes) -> Pool:
-        """The permitted ones of these genomes, predicted."""
+        """Predictions of the permitted genomes among these, without repetition."""
         shapes = self._shapes(codes)
         if self._problem.permitted is not None:
             permitted = self._problem.permitted(shapes)
@@ -161,7 +163,7 @@ class Evolution:
         return Pool(codes[first], keys, self._forecast(shapes.take(first)))
 
     def _children(self, parents: Codes, count: int) -> Codes:
-        """Half of them mutants, half children of two that mutate as well; bold and timid ones."""
+        """Half are mutants, half mutated children of two parents, with varying mutation rates."""
         if not len(parents):
             return self._rules.sample(count, self.rng)
         first, second = (parents[self.rng.integers(len(parents), size=count)] for _ in range(2))
@@ -170,7 +172,7 @@ class Evolution:
         return self._rules.mutate(self._rules.cross(first, second, self.rng, crossed), self.rng, probability)
 
     def _fittest(self, pool: Pool, count: int) -> NDArray[np.intp]:
-        """The rows that survive, at most `count`."""
+        """Rows of the survivors, at most `count`."""
         if len(pool) <= count:
             return np.arange(len(pool))
         if self._problem.goal == Goal.FRONTIER:

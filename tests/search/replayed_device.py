@@ -75,7 +75,7 @@ class Device:
             genome=proposal.genome,
             digest=built.digest,
             state="infeasible" if refused else "measured" if inside else "out_of_bounds",
-            proxy=float(self.problem.score()(Shapes.of([built]))[0]),
+            proxy=float(self.problem.score_function()(Shapes.of([built]))[0]),
             latency_ms=None if refused else latency,
             memory_bytes=None if refused else memory,
             generation=generation,

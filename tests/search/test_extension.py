@@ -9,7 +9,7 @@ from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.catalogue import space
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.search.interface import Context, Evaluated, Observation, Offer, Snapshot
+from edgefront.core.search.interface import Context, Evaluated, Observation, ScoredCandidate, Snapshot
 from edgefront.core.search.listed import EXTENSION, Extension
 from edgefront.core.search.pareto.baseline import reference
 from edgefront.core.search.pareto.frontier import hypervolume
@@ -24,22 +24,22 @@ def figures(architecture: Architecture) -> tuple[float, int]:
     return 1.0 + counted.flops / 1e8, counted.weight_bytes + (1 << 20)
 
 
-def points(some: list[Offer]) -> np.ndarray:
+def points(some: list[ScoredCandidate]) -> np.ndarray:
     return np.array([(offer.proxy, *figures(offer.architecture)) for offer in some])
 
 
 @pytest.fixture(scope="module")
-def offers() -> list[Offer]:
+def offers() -> list[ScoredCandidate]:
     rng, by_digest = np.random.default_rng(3), {}
     while len(by_digest) < 60:
         genome = SPACE.sample(rng)
         architecture = SPACE.architecture(genome)
         proxy = float(protocol_costs(architecture, PROTOCOL).decoder_parameters)
-        by_digest[architecture.digest] = Offer(genome, architecture, proxy)
+        by_digest[architecture.digest] = ScoredCandidate(genome, architecture, proxy)
     return list(by_digest.values())
 
 
-def snapshot(measured: list[Offer], limit_ms: float = np.inf) -> Snapshot:
+def snapshot(measured: list[ScoredCandidate], limit_ms: float = np.inf) -> Snapshot:
     baselines = tuple(Observation(baseline, *figures(baseline), 3) for baseline in SPACE.baselines([2, 3, 4]))
     results = []
     for index, offer in enumerate(measured):
@@ -50,14 +50,14 @@ def snapshot(measured: list[Offer], limit_ms: float = np.inf) -> Snapshot:
     return Snapshot(tuple(results), baselines)
 
 
-def chosen(extension: Extension, generation: int, snapshot: Snapshot, offers: list[Offer]) -> list[str]:
+def chosen(extension: Extension, generation: int, snapshot: Snapshot, offers: list[ScoredCandidate]) -> list[str]:
     return [
         proposal.architecture.digest
         for proposal in extension.answer(Context(0, generation, snapshot, offers)).proposals
     ]
 
 
-def test_spread_out_ones_first_and_then_what_is_predicted(offers: list[Offer]) -> None:
+def test_spread_out_ones_first_and_then_what_is_predicted(offers: list[ScoredCandidate]) -> None:
     extension = Extension(lambda _: True, Problem(protocol=PROTOCOL))
     first = chosen(extension, 0, snapshot([]), offers)
     assert len(first) == len(set(first)) == EXTENSION.initial
@@ -77,7 +77,7 @@ def test_spread_out_ones_first_and_then_what_is_predicted(offers: list[Offer]) -
     assert (every.proposals, every.note) == ((), "Every permitted candidate of the job has been measured.")
 
 
-def test_what_is_refused_is_not_offered(offers: list[Offer]) -> None:
+def test_what_is_refused_is_not_offered(offers: list[ScoredCandidate]) -> None:
     refused = {offer.architecture.digest for offer in offers[:30]}
     extension = Extension(lambda architecture: architecture.digest not in refused, Problem(protocol=PROTOCOL))
     assert not set(chosen(extension, 0, snapshot([]), offers)) & refused
@@ -85,12 +85,12 @@ def test_what_is_refused_is_not_offered(offers: list[Offer]) -> None:
 
 @pytest.mark.parametrize("proxy", ["decoder_parameters", "synflow"])
 @pytest.mark.parametrize("goal", ["frontier", "best_within_limits"])
-def test_it_ends_by_itself_and_says_why(offers: list[Offer], goal: Goal, proxy: str) -> None:
+def test_it_ends_by_itself_and_says_why(offers: list[ScoredCandidate], goal: Goal, proxy: str) -> None:
     """The offers have their proxy, whether or not it can be predicted from a shape."""
     limit = float(np.quantile([figures(offer.architecture)[0] for offer in offers], 0.7))
     extension = Extension(lambda _: True, Problem(goal=goal, latency_ms=limit, protocol=PROTOCOL, proxy=proxy))
     by_digest = {offer.architecture.digest: offer for offer in offers}
-    measured: list[Offer] = []
+    measured: list[ScoredCandidate] = []
     assert extension.generations is not None
     for generation in range(extension.generations):
         answer = extension.answer(Context(0, generation, snapshot(measured, limit), offers))

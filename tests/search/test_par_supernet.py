@@ -119,7 +119,7 @@ def test_a_latency_term_comes_from_probes_on_the_target() -> None:
     with pytest.raises(InvalidInput, match="do not determine the cost of a block"):
         block_latencies(snapshot.results[:2])
     noisy = [replace(result, latency_ms=10.0 + 5 * index) for index, result in enumerate(snapshot.results)]
-    with pytest.raises(InvalidInput, match="hides what blocks cost"):
+    with pytest.raises(InvalidInput, match="hides the cost of blocks"):
         block_latencies(noisy)
 
 

@@ -34,7 +34,7 @@ from edgefront.core.search.surrogate import Surrogate
 pytestmark = pytest.mark.slow
 
 BEST = Problem(
-    goal="best_within_limits", latency_ms=1.5, memory_bytes=120 * MIB, proxy="quality_law", scores=perplexity
+    goal="best_within_limits", latency_ms=1.5, memory_bytes=120 * MIB, proxy="quality_law", custom_score=perplexity
 )
 FRONTIER = replace(BEST, goal="frontier")
 ENDLESS = {**QUICK, "least_gain": 0.0}

@@ -140,7 +140,7 @@ def _problem(job: ResolvedJob, protocol: MeasurementProtocol, limits: Limits) ->
         candidates=request.budget.candidates,
         protocol=protocol,
         proxy=request.proxy,
-        scores=None if law is None else (lambda shapes: -law.expected(shapes)),
+        custom_score=None if law is None else (lambda shapes: -law.expected(shapes)),
         permitted=permitted,
     )
 

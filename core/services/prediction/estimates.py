@@ -27,11 +27,11 @@ from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet.device_keys import key_of_class, parsed
 from edgefront.core.services.fleet.instances import ONLINE
 from edgefront.core.services.jobs import placement
+from edgefront.core.services.jobs.incumbents import has_one_answer
 from edgefront.core.services.jobs.placement import Place
 from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.jobs.resolve import resolve
 from edgefront.core.services.jobs.resolved import SearchPlan, sizes_of
-from edgefront.core.services.jobs.rivals import has_one_answer
 from edgefront.core.services.measuring.queries.measurements import launch_variance
 from edgefront.core.services.prediction import queries
 from edgefront.core.services.prediction.fits import DeviceFit, Fits, ToFit

@@ -321,11 +321,11 @@ def _ask(
     """The step that computes a generation; False while a worker computes it, or something that it needs is missing."""
     step = ComputeStep(target.id, number, plan, target.seed, target.proxy_data, most=left)
     needs, search = plan.algorithm.needs(number), plan.algorithm
-    if Need.OFFERS in needs:
-        offers = _offers(session, target, plan.job.request)
-        if offers is None:  # the sweep sends it again
+    if Need.CANDIDATE_POOL in needs:
+        pool = _candidate_pool(session, target, plan.job.request)
+        if pool is None:  # the sweep sends it again
             return False
-        step = replace(step, offers=offers)
+        step = replace(step, candidate_pool=pool)
     if Need.SUPERNET in needs and isinstance(search, ParSupernet):
         training = training_rows.supernet_of(session, target.id)
         if training is None:
@@ -343,7 +343,7 @@ def _ask(
         changes, snapshot = snapshots.take(session, target.id, number)
         data = None
         if Need.DEVICE_DATA in needs:
-            data = device_data.take(session, target, with_rival=Need.RIVAL in needs)
+            data = device_data.take(session, target, with_incumbent=Need.INCUMBENT in needs)
         stored = job_rows.add_generation(session, target.id, number, changes, now)
         stored.device_data = None if data is None else dict(data.stored)
     return replace(step, snapshot=snapshot, device_data=data, generation_id=stored.id)
@@ -356,7 +356,9 @@ def _end_search(session: Session, target: Target, why: str, now: datetime) -> bo
     return True
 
 
-def _offers(session: Session, target: Target, request: JobRequest) -> Sequence[tuple[Genome, Document, float]] | None:
+def _candidate_pool(
+    session: Session, target: Target, request: JobRequest
+) -> Sequence[tuple[Genome, Document, float]] | None:
     """Every candidate that the job's own targets have proposed.
 
     None while one of them is active: once all have ended nothing is added, so the same question gets the same answer.

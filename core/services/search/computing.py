@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.space import Genome
 from edgefront.core.search.depths import MOST_DEPTHS, Depth, next_depths
-from edgefront.core.search.interface import Context, Offer, Probabilities, Snapshot
+from edgefront.core.search.interface import Context, Probabilities, ScoredCandidate, Snapshot
 from edgefront.core.search.par_supernet import ParSupernet
 from edgefront.core.services.jobs.resolved import SearchPlan
 from edgefront.core.services.quality.scoring import Scored, Scorer, scorer_of
@@ -45,7 +45,7 @@ class ComputeStep:
     """What else is known of the device; None if the algorithm does not learn from it."""
     depths: Sequence[Depth] = ()
     """The baselines that were measured before."""
-    offers: Sequence[tuple[Genome, Document, float]] = ()
+    candidate_pool: Sequence[tuple[Genome, Document, float]] = ()
     """Genome, architecture and proxy of the job's candidates, where the target was added later and chooses among them.
     """
     supernet: Sequence[Probabilities] = ()
@@ -70,7 +70,8 @@ class ComputeStep:
             if self.device_data is not None:
                 snapshot = self.device_data.known_to(snapshot, self.plan.protocol)
             offers = [
-                Offer(genome, Architecture.model_validate(described), proxy) for genome, described, proxy in self.offers
+                ScoredCandidate(genome, Architecture.model_validate(described), proxy)
+                for genome, described, proxy in self.candidate_pool
             ]
             answer = self.plan.algorithm.answer(Context(self.seed, self.number, snapshot, offers, self.supernet))
             note = answer.note

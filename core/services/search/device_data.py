@@ -18,8 +18,8 @@ from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.states import CandidateRole, MeasurementState
 from edgefront.core.measurement.prediction.latency import LatencyPredictor
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.search.interface import Observation, Rival, Snapshot, times_of
-from edgefront.core.services.jobs.rivals import rival_of
+from edgefront.core.search.interface import Incumbent, Observation, Snapshot, times_of
+from edgefront.core.services.jobs.incumbents import incumbent_of
 from edgefront.core.services.measuring.queries.measurements import launch_variance
 from edgefront.core.store.sql import Document, Items, any_of
 from edgefront.core.store.tables import Candidate, Measurement, Target
@@ -38,21 +38,21 @@ class DeviceData:
     """Rows as they were read: figures, and the architectures (JSON) by measurement id."""
 
     stored: Document
-    """The form of `generation.device_data`: `baselines`, `others`, `priors` (a list for each device), `noise`, `rival`
-    (fields of `Rival`; absent where there was none)."""
+    """The JSON of `generation.device_data`: `baselines`, `others`, `priors` (a list for each device), `noise`, `rival`
+    (fields of `Incumbent`; absent if there is none)."""
     architectures: Mapping[str, Document]
 
     def known_to(self, snapshot: Snapshot, protocol: MeasurementProtocol) -> Snapshot:
         """The snapshot with what is known of the device. Fits predictors of other devices, so outside transactions."""
         fits = (self._fit(rows, protocol) for rows in self.stored["priors"])
-        rival = self.stored.get("rival")
+        incumbent = self.stored.get("rival")
         return replace(
             snapshot,
             baselines=self._observations(self.stored["baselines"]),
             others=self._observations(self.stored["others"]),
             launch_noise=self.stored["noise"],
             priors=tuple(fit for fit in fits if fit is not None),
-            rival=None if rival is None else Rival(**rival),
+            incumbent=None if incumbent is None else Incumbent(**incumbent),
         )
 
     def _observations(self, rows: Iterable[Figures]) -> tuple[Observation, ...]:
@@ -76,7 +76,7 @@ class DeviceData:
             return None
 
 
-def take(session: Session, target: Target, *, with_rival: bool = False) -> DeviceData:
+def take(session: Session, target: Target, *, with_incumbent: bool = False) -> DeviceData:
     """What is known now of the target's device, and what its job's other targets have found there."""
     own = select(Candidate.measurement_id).where(Candidate.target_id == target.id)
     of_device = (Measurement.device_key == target.device_key, Measurement.protocol_digest == target.protocol_digest)
@@ -93,9 +93,9 @@ def take(session: Session, target: Target, *, with_rival: bool = False) -> Devic
         ),
         **_beside(session, target.device_key, target.protocol_digest),
     }
-    rival = rival_of(session, target) if with_rival else None
-    if rival is not None:
-        stored["rival"] = asdict(rival)
+    incumbent = incumbent_of(session, target) if with_incumbent else None
+    if incumbent is not None:
+        stored["rival"] = asdict(incumbent)
     return load(session, stored)
 
 

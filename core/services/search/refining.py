@@ -29,17 +29,17 @@ from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.statistics import LaunchVariance, half_width_ms, relative_half_width
 from edgefront.core.schemas.jobs import JobRequest
 from edgefront.core.search.depths import MOST_AT_END, next_depths
-from edgefront.core.search.interface import Rival
+from edgefront.core.search.interface import Incumbent
 from edgefront.core.search.pareto.frontier import Dominance
 from edgefront.core.services import tasks
 from edgefront.core.services.jobs.comparison import depth_of
 from edgefront.core.services.jobs.frontier import dominance_of
+from edgefront.core.services.jobs.incumbents import best_of_job, bits_of, has_one_answer, incumbent_of, target_ahead
 from edgefront.core.services.jobs.progress import refinement_budget
 from edgefront.core.services.jobs.queries import candidates, demand
 from edgefront.core.services.jobs.queries import frontier as frontier_rows
 from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.jobs.resolved import SearchPlan, resolved
-from edgefront.core.services.jobs.rivals import best_of_job, bits_of, has_one_answer, rival_of, target_ahead
 from edgefront.core.services.jobs.transitions import change_state, end_target
 from edgefront.core.services.measuring.queries import launches, measurements
 from edgefront.core.services.quality import laws
@@ -225,10 +225,10 @@ def is_reopened(session: Session, request: JobRequest, target: Target) -> bool:
     last = job_rows.find_generation(session, target.id, target.generation + 1)
     if last is None:
         return False  # the budget was spent
-    rival_then = (last.device_data or {}).get("rival")
-    if rival_then is not None:
-        rival = rival_of(session, target)
-        if rival is None or rival.rank < Rival(**rival_then).rank:
+    incumbent_then = (last.device_data or {}).get("rival")
+    if incumbent_then is not None:
+        incumbent = incumbent_of(session, target)
+        if incumbent is None or incumbent.rank < Incumbent(**incumbent_then).rank:
             return True  # the search ended for that model of another target, which later launches found beyond them
     then = snapshots.restore(session, target.id, target.generation + 1).in_bounds()
     best = max(then, key=lambda model: (model.proxy, model.digest), default=None)

@@ -15,7 +15,7 @@ from edgefront.core.common.number_formats import BITS
 from edgefront.core.common.states import Goal
 from edgefront.core.measurement.variants import format_of
 from edgefront.core.schemas.jobs import JobRequest
-from edgefront.core.search.interface import Rival
+from edgefront.core.search.interface import Incumbent
 from edgefront.core.services.jobs.queries import candidates, jobs
 from edgefront.core.services.stored import LIMITS, PROTOCOL
 from edgefront.core.store.tables import Target
@@ -26,21 +26,23 @@ def has_one_answer(request: JobRequest) -> bool:
     return request.space.published is not None and request.goal == Goal.BEST_WITHIN_LIMITS
 
 
-def rival_of(session: Session, target: Target) -> Rival | None:
+def incumbent_of(session: Session, target: Target) -> Incumbent | None:
     """The best that the job's other targets of this device have measured within the same limits."""
-    return max((rival for _, rival in _others(session, target)), key=lambda rival: rival.rank, default=None)
+    return max(
+        (incumbent for _, incumbent in _others(session, target)), key=lambda incumbent: incumbent.rank, default=None
+    )
 
 
 def target_ahead(session: Session, target: Target) -> Target | None:
     """The target with the best model within the limits, if that is better than this one's."""
-    other, rival = max(_others(session, target), key=lambda other: other[1].rank, default=(None, None))
+    other, incumbent = max(_others(session, target), key=lambda other: other[1].rank, default=(None, None))
     own = _best(session, target)
-    return other if rival is not None and (own is None or rival.rank > own.rank) else None
+    return other if incumbent is not None and (own is None or incumbent.rank > own.rank) else None
 
 
-def best_of_job(session: Session, target: Target) -> Rival | None:
+def best_of_job(session: Session, target: Target) -> Incumbent | None:
     """The best of the target and of the others that have one answer with it."""
-    every = [_best(session, target), rival_of(session, target)]
+    every = [_best(session, target), incumbent_of(session, target)]
     return max((best for best in every if best is not None), key=lambda best: best.rank, default=None)
 
 
@@ -65,14 +67,14 @@ def _same_place(target: Target, other: Target) -> bool:
     return target.device_key == other.device_key and LIMITS.read(target.limits) == LIMITS.read(other.limits)
 
 
-def _others(session: Session, target: Target) -> list[tuple[Target, Rival]]:
+def _others(session: Session, target: Target) -> list[tuple[Target, Incumbent]]:
     siblings = jobs.targets(session, [target.job_id])
     others = [other for other in siblings if other.id != target.id and _same_place(other, target)]
-    return [(other, rival) for other in others if (rival := _best(session, other)) is not None]
+    return [(other, incumbent) for other in others if (incumbent := _best(session, other)) is not None]
 
 
-def _best(session: Session, target: Target) -> Rival | None:
+def _best(session: Session, target: Target) -> Incumbent | None:
     best = candidates.best_within_limits(session, target.id)
     if best is None:
         return None
-    return Rival(best.digest, best.proxy, bits_of(target), target.name)
+    return Incumbent(best.digest, best.proxy, bits_of(target), target.name)
