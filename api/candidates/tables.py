@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from sqlalchemy.orm import Session
 
-from edgefront.core.measurement.generation import MEASURED
+from edgefront.core.measurement.figures import FIGURES
 from edgefront.core.schemas.candidates import CandidateView, FrontierView
 from edgefront.core.services.jobs.candidates import EXPORT_COLUMNS
 from edgefront.core.store.database import Database
@@ -47,12 +47,7 @@ FRONTIER_COLUMNS = (
     "weight_bytes",
     "flops",
     "proxy",
-    "latency_ms",
-    "latency_half_width_ms",
-    "latency_p90_ms",
-    "memory_bytes",
-    "build_peak_bytes",
-    *MEASURED,
+    *FIGURES,
     "launches",
     "marked",
 )

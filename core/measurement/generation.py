@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from edgefront.core.measurement.protocol import Latency, MeasurementProtocol
 
-MEASURED = ("first_token_ms", "token_ms", "total_ms", "tokens_per_s", "energy_token_mj")
-"""Names of the figures that a measurement of a generation has, beside its latency."""
-
 
 def parts(protocol: MeasurementProtocol) -> tuple[tuple[int, MeasurementProtocol], ...]:
     """The passes whose times add up to the protocol's latency, each with how often it runs.

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 from pydantic import Field
 
 from edgefront.core.common.states import CandidateRole, CandidateState, LaunchState, Purpose
+from edgefront.core.measurement.figures import Figures
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.schemas.agent import Identifier
@@ -36,7 +37,9 @@ class Versus(View):
     """The candidate lies outside the baseline's range of the proxy."""
 
 
-class CandidateView(View):
+class ProposedView(View):
+    """A candidate as the search proposed it, and its state."""
+
     id: Identifier
     job_id: Identifier
     target_id: Identifier
@@ -57,22 +60,9 @@ class CandidateView(View):
     """Higher is better: the score, with its sign flipped where lower is better. 0 where a model could not be scored."""
     predicted: PredictedView | None = None
     """As it was proposed; None of candidates of earlier releases."""
-    latency_ms: float | None
-    latency_half_width_ms: float | None
-    """Half of the 95 % interval of the median, over launches with the launch variance pooled per device."""
-    latency_p90_ms: float | None
-    memory_bytes: int | None
-    build_peak_bytes: int | None
-    first_token_ms: float | None = None
-    """Of mode generate, as the four that follow: from the prompt to the first token."""
-    token_ms: float | None = None
-    """Each further token."""
-    total_ms: float | None = None
-    """From the prompt to the last token."""
-    tokens_per_s: float | None = None
-    """Generated tokens of all sequences over that time."""
-    energy_token_mj: float | None = None
-    """Millijoules a generated token; None too where the device does not let its energy be read."""
+
+
+class CandidateView(Figures, ProposedView):
     launches: int
     marked: bool = False
     """At least one of the launches that count was measured under conditions out of the ordinary, or on a device whose

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from edgefront.core.measurement.figures import CHARTED, FIGURES
 from edgefront.core.schemas.agent import Identifier
 from edgefront.core.schemas.candidates import GROUPS, Group
 from edgefront.core.schemas.messages import View
@@ -23,16 +24,13 @@ Axis = Literal["proxy", "predicted"]
 """What stands for quality in a window: the proxy, or the predicted perplexity."""
 
 COLUMNS: dict[str, str] = {
-    "latency_ms": "<f8",
-    "latency_half_width_ms": "<f8",
-    "memory_bytes": "<f8",
+    **{name: "<f8" for name in CHARTED if not FIGURES[name].of_generations},
     "decoder_parameters": "<f8",
     "proxy": "<f8",
     "perplexity": "<f8",
     "perplexity_low": "<f8",
     "perplexity_high": "<f8",
-    "first_token_ms": "<f8",
-    "token_ms": "<f8",
+    **{name: "<f8" for name in CHARTED if FIGURES[name].of_generations},
     "number": "<i4",
     "group": "|u1",
     "marked": "|u1",

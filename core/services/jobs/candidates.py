@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.common.states import CandidateRole, CandidateState
 from edgefront.core.common.validation import one_of
-from edgefront.core.measurement.generation import MEASURED
+from edgefront.core.measurement.figures import FIGURES
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.schemas.candidates import GROUPS, CandidatePage, CandidateView, Group, LaunchView, PagePlace
 from edgefront.core.schemas.jobs import NO_LIMITS, Limits
@@ -66,12 +66,7 @@ SORTABLE = (
     "flops",
     "proxy",
     "predicted_perplexity",
-    "latency_ms",
-    "latency_half_width_ms",
-    "latency_p90_ms",
-    "memory_bytes",
-    "build_peak_bytes",
-    *MEASURED,
+    *FIGURES,
     "launches",
     "digest",
     "created_at",
@@ -113,16 +108,7 @@ EXPORT_COLUMNS: tuple[tuple[str, str], ...] = (
     ("predicted_memory_bytes", "peak memory predicted when it was proposed, bytes"),
     ("predicted_memory_low_bytes", "lower end of its 95 % interval, bytes"),
     ("predicted_memory_high_bytes", "upper end of its 95 % interval, bytes"),
-    ("latency_ms", "median latency of a pass, or the time of a generation that the protocol names, ms"),
-    ("latency_half_width_ms", "half of its 95 % interval, ms"),
-    ("latency_p90_ms", "90th percentile, ms; empty below 20 samples"),
-    ("memory_bytes", "peak memory of the forward pass with its weights, bytes"),
-    ("build_peak_bytes", "peak memory while the model was built, bytes"),
-    ("first_token_ms", "of a generation: median time from the prompt to the first token, ms; else empty"),
-    ("token_ms", "median time of each further token, ms"),
-    ("total_ms", "median time from the prompt to the last token, ms"),
-    ("tokens_per_s", "generated tokens over that time, of all sequences, 1/s"),
-    ("energy_token_mj", "energy a generated token, mJ; empty where the device does not let it be read"),
+    *((name, figure.meaning) for name, figure in FIGURES.items()),
     ("launches", "launches measured"),
     ("marked", "whether one of them was measured under conditions out of the ordinary, or after the anchor moved"),
     ("on_frontier", "whether no other candidate of the target dominates it"),

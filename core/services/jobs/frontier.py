@@ -85,7 +85,7 @@ def _apply_result(target: Target, finding: Finding, now: datetime, *, marked: bo
     candidate.state = CandidateState.OUT_OF_BOUNDS if beyond else CandidateState(measurement.state)
     candidate.reason = (beyond or None) if is_measured else measurement.reason
     candidate.latency_half_width_ms = finding.half_width_ms
-    for name in repository.MEASURED:
+    for name in repository.COPIED:
         setattr(candidate, name, getattr(measurement, name))
     candidate.marked = marked
     if was_waiting:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import ColumnElement, Integer, Select, and_, cast, func, not_, or_, select
+from sqlalchemy import ColumnElement, Integer, Row, Select, and_, cast, func, not_, or_, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from edgefront.core.common.states import CandidateRole, CandidateState
+from edgefront.core.common.states import CandidateRole
+from edgefront.core.measurement.figures import CHARTED
 from edgefront.core.schemas.candidates import GROUPS, Group
 from edgefront.core.schemas.points import Axis, encode
 from edgefront.core.services.access.keys import Principal
@@ -21,7 +22,7 @@ from edgefront.core.services.jobs.queries.lists import group_of
 from edgefront.core.services.jobs.views import predicted_of
 from edgefront.core.services.quality.expected import label_of
 from edgefront.core.services.quality.trust import trained_of
-from edgefront.core.store.sql import Document, any_of, columns, typed
+from edgefront.core.store.sql import any_of
 from edgefront.core.store.tables import Candidate
 
 CELLS = (48, 36)
@@ -31,29 +32,17 @@ Window = tuple[tuple[float, float], tuple[float, float]]
 """Least and most of the latency, and of the quality."""
 
 
-class MeasuredPoint(NamedTuple):
-    """A measured candidate as a chart needs it."""
-
-    id: str
-    number: int
-    role: CandidateRole
-    state: CandidateState
-    on_frontier: bool
-    latency_ms: float
-    latency_half_width_ms: float | None
-    memory_bytes: int
-    decoder_parameters: int
-    proxy: float
-    predicted: Document | None
-    first_token_ms: float | None
-    token_ms: float | None
-    marked: bool
-
+MeasuredPoint = Row[Any]
+"""A measured candidate as a chart needs it: `_COLUMNS`."""
 
 Figure = InstrumentedAttribute[float] | InstrumentedAttribute[float | None]
 """A column of the chart's axes: the latency; the proxy, or predicted perplexity, which may be absent."""
 
-_COLUMNS = columns(Candidate, MeasuredPoint)
+_PLOTTED = (*CHARTED, "decoder_parameters", "proxy")
+_COLUMNS: list[Any] = [
+    *(Candidate.id, Candidate.number, Candidate.role, Candidate.state, Candidate.on_frontier, Candidate.marked),
+    *(getattr(Candidate, name) for name in ("predicted", *_PLOTTED)),
+]
 
 
 def _measured(target_id: str) -> ColumnElement[bool]:
@@ -112,7 +101,7 @@ def _spread(session: Session, target_id: str, quality: Figure, window: Window, m
 def _rows(session: Session, target_id: str, numbers: Select[int]) -> list[MeasuredPoint]:
     """The candidates of these numbers: which ones is read from an index, and no other row."""
     query = select(*_COLUMNS).where(Candidate.target_id == target_id, Candidate.number.in_(numbers))
-    return typed(MeasuredPoint, session.execute(query))
+    return list(session.execute(query))
 
 
 MAX_POINTS = 20_000
@@ -170,7 +159,7 @@ def read(
     kept = _rows(session, row.id, select(Candidate.number).where(_measured(row.id), important))
     if ids := trained | set(keep):
         named = select(*_COLUMNS).where(_measured(row.id), any_of(Candidate.id, ids))
-        kept += typed(MeasuredPoint, session.execute(named))
+        kept += session.execute(named)
     by_id |= {point.id: point for point in kept}
     points = sorted(by_id.values(), key=lambda point: point.number)
     documents = [predicted_of(point.predicted) for point in points]
@@ -193,16 +182,12 @@ def _cut(ends: tuple[float, float], least: float | None, most: float | None) -> 
     return ends[0] if least is None else least, ends[1] if most is None else most
 
 
-_OF_POINT = (
-    *("latency_ms", "latency_half_width_ms", "memory_bytes", "decoder_parameters", "proxy", "first_token_ms"),
-    "token_ms",
-)
 _OF_PREDICTION = ("perplexity", "perplexity_low", "perplexity_high")
 
 
 def _columns(points: Sequence[MeasuredPoint]) -> dict[str, NDArray[np.generic]]:
     predicted = [predicted_of(point.predicted) for point in points]
-    columns = {name: _floats([getattr(point, name) for point in points]) for name in _OF_POINT}
+    columns = {name: _floats([getattr(point, name) for point in points]) for name in _PLOTTED}
     columns |= {name: _floats([expected.get(name) for expected in predicted]) for name in _OF_PREDICTION}
     places = {name: place for place, name in enumerate(GROUPS)}
     groups = [places[group_of(point.role, point.state, point.on_frontier)] for point in points]

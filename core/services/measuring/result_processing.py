@@ -18,8 +18,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from statistics import median
-from typing import get_args
 
 from sqlalchemy.orm import Session
 
@@ -31,10 +29,10 @@ from edgefront.core.common.states import (
     MeasurementState,
     Purpose,
 )
+from edgefront.core.measurement.figures import DoneLaunches, aggregated
 from edgefront.core.measurement.plausible import STARTED_LATE_S
-from edgefront.core.measurement.protocol import Latency
 from edgefront.core.measurement.record import LaunchResult
-from edgefront.core.measurement.statistics import LaunchVariance, LogLaunches, p90
+from edgefront.core.measurement.statistics import LaunchVariance, LogLaunches
 from edgefront.core.schemas.jobs import NO_LIMITS, Limits
 from edgefront.core.services import tasks
 from edgefront.core.services.event_log import Entry
@@ -361,31 +359,16 @@ def aggregate(measurement: Measurement, results: Sequence[LaunchResult], now: da
 
     Args:
         results: of all its done launches (at least one), oldest first.
-
-    Latency is the median over launches of each launch's median; p90 is over all their samples together, once there
-    are enough; memory and build peak are medians over launches. The times of generations are
-    medians as the latency, their energy is the median of the launches that know it.
     """
-    samples = [result.timed.samples_ms for result in results]
-    medians = [median(launch) for launch in samples]
-    logs = LogLaunches.of(medians)
+    generates = any(result.generation is not None for result in results)
+    asked = measurement.protocol if generates else {"new_tokens": 0, "batch": 0}
+    launches = DoneLaunches(results, asked["new_tokens"] * asked["batch"])
+    logs = LogLaunches.of(launches.medians_ms)
     measurement.state = MeasurementState.MEASURED
     measurement.reason = None
     measurement.launches = logs.count
     measurement.log_mean = logs.mean
     measurement.log_m2 = logs.sum_squares
-    measurement.latency_ms = median(medians)
-    measurement.latency_p90_ms = p90([sample for launch in samples for sample in launch])
-    measurement.memory_bytes = round(median([result.peak.peak_bytes for result in results]))
-    measurement.build_peak_bytes = round(median([result.peak.build_peak_bytes for result in results]))
     measurement.measured_at = now
-    generations = [result.generation for result in results if result.generation is not None]
-    for name in get_args(Latency):
-        times = [median(generation.times(name)) for generation in generations]
-        setattr(measurement, f"{name}_ms", median(times) if times else None)
-    measurement.tokens_per_s = None
-    if measurement.total_ms:
-        tokens = measurement.protocol["new_tokens"] * measurement.protocol["batch"]
-        measurement.tokens_per_s = 1000 * tokens / measurement.total_ms
-    energies = [each.energy_token_mj for each in generations if each.energy_token_mj is not None]
-    measurement.energy_token_mj = median(energies) if energies else None
+    for name, value in aggregated(launches).items():
+        setattr(measurement, name, value)

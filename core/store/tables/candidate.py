@@ -10,6 +10,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from edgefront.core.common.states import CandidateRole, CandidateState, ScoreState
 from edgefront.core.store.tables.base import Base, BigInt, Json, UtcDateTime, new_id, state_type
+from edgefront.core.store.tables.measurement import FigureColumns
 
 _POINTS = (
     *("target_id", "state", "role", "on_frontier", "latency_ms", "memory_bytes", "proxy", "predicted_perplexity"),
@@ -25,7 +26,7 @@ def _by(figure: str, *, optional: bool = True) -> Index:
     )
 
 
-class Candidate(Base):
+class Candidate(FigureColumns, Base):
     __tablename__ = "candidate"
     __table_args__ = (
         UniqueConstraint("target_id", "number"),
@@ -66,17 +67,8 @@ class Candidate(Base):
     seed: Mapped[int] = mapped_column(BigInt)  # seed of its random weights
     state: Mapped[CandidateState] = mapped_column(state_type(CandidateState, 15))
     reason: Mapped[str | None] = mapped_column(Text)
-    # Copied from the measurement when reports are processed, so that filters, sorts and frontiers need no join.
-    latency_ms: Mapped[float | None]
+    # These and the figures are copied from the measurement when reports are processed, so that lists need no join.
     latency_half_width_ms: Mapped[float | None]
-    latency_p90_ms: Mapped[float | None]
-    memory_bytes: Mapped[int | None] = mapped_column(BigInt)
-    build_peak_bytes: Mapped[int | None] = mapped_column(BigInt)
-    first_token_ms: Mapped[float | None]  # this one to energy_token_mj: in mode generate alone
-    token_ms: Mapped[float | None]  # each further token
-    total_ms: Mapped[float | None]
-    tokens_per_s: Mapped[float | None]
-    energy_token_mj: Mapped[float | None]
     launches: Mapped[int] = mapped_column(default=0)
     marked: Mapped[bool] = mapped_column(default=False, server_default=false())  # one of those launches has a mark
     on_frontier: Mapped[bool] = mapped_column(default=False)

@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ColumnElement, ForeignKey, Index, String, Text, UniqueConstraint, literal_column, text
+from sqlalchemy import ColumnElement, Double, ForeignKey, Index, String, Text, UniqueConstraint, literal_column, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from edgefront.core.common.states import LaunchState, MeasurementState, Purpose
+from edgefront.core.measurement.figures import MEASURED, is_whole
 from edgefront.core.measurement.statistics import LogLaunches
 from edgefront.core.store.tables.base import Base, BigInt, Json, UtcDateTime, new_id, state_type
 
 
-class Measurement(Base):
+class FigureColumns:
+    """A column for each of `MEASURED`. Statements name these; the loop below makes all of them."""
+
+    if TYPE_CHECKING:
+        latency_ms: Mapped[float | None]
+        memory_bytes: Mapped[int | None]
+        first_token_ms: Mapped[float | None]
+        token_ms: Mapped[float | None]
+        total_ms: Mapped[float | None]
+
+
+for _name in MEASURED:
+    setattr(FigureColumns, _name, mapped_column(BigInt if is_whole(_name) else Double(), nullable=True))
+
+
+class Measurement(FigureColumns, Base):
     """The result of an architecture on a device (or device class) under a protocol: the aggregate of its launches."""
 
     __tablename__ = "measurement"
@@ -42,17 +58,8 @@ class Measurement(Base):
     state: Mapped[MeasurementState] = mapped_column(state_type(MeasurementState, 12))
     reason: Mapped[str | None] = mapped_column(Text)  # why it has no result, or is not confirmed
     launches: Mapped[int] = mapped_column(default=0)  # number of done launches
-    latency_ms: Mapped[float | None]  # median over launches of each launch's median
-    latency_p90_ms: Mapped[float | None]
     log_mean: Mapped[float | None]  # of the launches' log medians
     log_m2: Mapped[float | None]  # sum of squared deviations from it: pooled over the device for the interval
-    memory_bytes: Mapped[int | None] = mapped_column(BigInt)
-    build_peak_bytes: Mapped[int | None] = mapped_column(BigInt)
-    first_token_ms: Mapped[float | None]  # this one to energy_token_mj: in mode generate, medians as latency_ms
-    token_ms: Mapped[float | None]  # each further token
-    total_ms: Mapped[float | None]
-    tokens_per_s: Mapped[float | None]
-    energy_token_mj: Mapped[float | None]
     measured_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
     @property

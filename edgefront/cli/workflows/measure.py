@@ -12,6 +12,7 @@ from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.common.errors import MeasurementError
 from edgefront.core.common.processes.folders import work_folder
 from edgefront.core.common.states import LaunchOutcome
+from edgefront.core.measurement.figures import FIGURES, DoneLaunches, aggregated
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.provider import Provider
@@ -111,13 +112,9 @@ class Measured:
             variance = LaunchVariance(spread.sum_squares, spread.count - 1)
             figures[name] = median(medians)
             figures[name.replace("_ms", "_half_width_ms")] = half_width_ms(median(medians), len(medians), variance)
-        total = float(figures["total_ms"] or 0.0)
-        energies = [generation.energy_token_mj for generation in made if generation.energy_token_mj is not None]
-        return figures | {
-            "tokens_per_s": 1000 * self.protocol.new_tokens * self.protocol.batch / total,
-            "energy_token_mj": median(energies) if energies else None,
-            "energy": made[-1].energy,
-        }
+        known = aggregated(DoneLaunches(self.launches, self.protocol.new_tokens * self.protocol.batch))
+        others = {name: known[name] for name in known if FIGURES[name].of_generations and name not in figures}
+        return figures | others | {"energy": made[-1].energy}
 
     def _memory(self) -> PeakMemory:
         """The launch with the median peak, so that its parts are consistent."""

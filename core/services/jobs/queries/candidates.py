@@ -29,7 +29,7 @@ from edgefront.core.common.states import (
     MeasurementState,
 )
 from edgefront.core.common.units import MB
-from edgefront.core.measurement.generation import MEASURED as TIMES
+from edgefront.core.measurement.figures import FIGURES, MEASURED
 from edgefront.core.schemas.jobs import Limits
 from edgefront.core.store.sql import Document, any_of, columns, typed, write_back
 from edgefront.core.store.tables import Candidate, Launch, Measurement
@@ -37,9 +37,9 @@ from edgefront.core.store.tables import Candidate, Launch, Measurement
 MAX_BASELINES = 256
 """Maximum number of baselines. They have the first numbers of a target, so they are found without reading others."""
 
-MEASURED = ("latency_ms", "latency_p90_ms", "memory_bytes", "build_peak_bytes", *TIMES, "launches", "measured_at")
+COPIED = (*MEASURED, "launches", "measured_at")
 """Columns that a candidate copies from its measurement."""
-_NEWS = ("state", "reason", "latency_half_width_ms", "marked", "on_frontier", *MEASURED)
+_NEWS = ("state", "reason", "latency_half_width_ms", "marked", "on_frontier", *COPIED)
 
 _LARGEST = 1e18
 """Bytes: what a column holds, with room."""
@@ -188,7 +188,7 @@ def measured(session: Session, target_id: str) -> list[Candidate]:
 def nearest_to(session: Session, target_id: str, limits: Limits, most: int) -> list[Candidate]:
     """The `most` measured search candidates that exceed the limits least, the `most` quickest, and the smallest."""
     limited = bounds(limits)
-    times = [column for column, _ in limited if column.key in TIMES]
+    times = [column for column, _ in limited if FIGURES[column.key].of_generations]
     by_id: dict[str, Candidate] = {}
     for order in (_excess(limited), Candidate.latency_ms, Candidate.memory_bytes, *times):
         query = select(Candidate).where(_measured(target_id)).order_by(order, Candidate.id).limit(most)

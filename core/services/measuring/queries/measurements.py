@@ -18,11 +18,11 @@ from edgefront.core.common.states import (
     CandidateState,
 )
 from edgefront.core.measurement.statistics import LaunchVariance
-from edgefront.core.services.jobs.queries.candidates import MEASURED
+from edgefront.core.services.jobs.queries.candidates import COPIED
 from edgefront.core.store.sql import Prepared, any_of, texts, write_back
 from edgefront.core.store.tables import Candidate, Job, Measurement, Target
 
-_FOUND = ("state", "reason", "log_mean", "log_m2", *MEASURED)
+_FOUND = ("state", "reason", "log_mean", "log_m2", *COPIED)
 _PROGRESS = (
     "settled",
     "launches_done",

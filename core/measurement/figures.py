@@ -1,0 +1,163 @@
+"""The figures of a measurement, each declared once: `Figures`.
+
+From it come the columns of `Measurement` and `Candidate`, the fields of `CandidateView`, what candidates are sorted by,
+the columns of exports and their types, and those of charts. A new figure is declared here, and its column in a
+migration. A device that measures something new sends it in a `LaunchResult`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Annotated, NamedTuple, get_args
+
+from pydantic import BaseModel, ConfigDict
+
+from edgefront.core.measurement.protocol import Latency
+from edgefront.core.measurement.record import GenerationSamples, LaunchResult
+from edgefront.core.measurement.statistics import p90
+
+
+@dataclass(frozen=True)
+class DoneLaunches:
+    """The launches of one measurement that count, at least one, oldest first."""
+
+    results: Sequence[LaunchResult]
+    tokens: int
+    """Tokens of one generation, of all its sequences; 0 of a pass."""
+
+    @property
+    def medians_ms(self) -> list[float]:
+        """The median latency of each launch."""
+        return [median(result.timed.samples_ms) for result in self.results]
+
+    @property
+    def generations(self) -> list[GenerationSamples]:
+        return [result.generation for result in self.results if result.generation is not None]
+
+    def time_ms(self, name: Latency) -> float | None:
+        """The median over launches of the median of a time; None of a pass."""
+        medians = [median(generation.times(name)) for generation in self.generations]
+        return median(medians) if medians else None
+
+    def tokens_per_s(self) -> float | None:
+        total_ms = self.time_ms("total")
+        return 1000 * self.tokens / total_ms if total_ms else None
+
+    def energy_token_mj(self) -> float | None:
+        """The median of the launches that know it."""
+        known = [each.energy_token_mj for each in self.generations if each.energy_token_mj is not None]
+        return median(known) if known else None
+
+
+class Figure(NamedTuple):
+    """How a field of `Figures` is found, and where it is shown."""
+
+    meaning: str
+    """With its unit."""
+    aggregate: Callable[[DoneLaunches], float | None] | None
+    """None if it depends on the other measurements of the device too: only candidates have it."""
+    charted: bool = False
+    of_generations: bool = False
+    """Only launches of mode generate have it."""
+
+
+class Figures(BaseModel):
+    """What is known of a candidate once it is measured; a field is None while it is not known."""
+
+    model_config = ConfigDict(frozen=True)
+
+    latency_ms: Annotated[
+        float | None,
+        Figure(
+            "median latency of a pass, or the time of a generation that the protocol names, ms",
+            lambda launches: median(launches.medians_ms),
+            charted=True,
+        ),
+    ]
+    latency_half_width_ms: Annotated[float | None, Figure("half of its 95 % interval, ms", None, charted=True)]
+    latency_p90_ms: Annotated[
+        float | None,
+        Figure(
+            "90th percentile, ms; empty below 20 samples",
+            lambda launches: p90([sample for result in launches.results for sample in result.timed.samples_ms]),
+        ),
+    ]
+    memory_bytes: Annotated[
+        int | None,
+        Figure(
+            "peak memory of the forward pass with its weights, bytes",
+            lambda launches: round(median([result.peak.peak_bytes for result in launches.results])),
+            charted=True,
+        ),
+    ]
+    build_peak_bytes: Annotated[
+        int | None,
+        Figure(
+            "peak memory while the model was built, bytes",
+            lambda launches: round(median([result.peak.build_peak_bytes for result in launches.results])),
+        ),
+    ]
+    first_token_ms: Annotated[
+        float | None,
+        Figure(
+            "of a generation: median time from the prompt to the first token, ms; else empty",
+            lambda launches: launches.time_ms("first_token"),
+            charted=True,
+            of_generations=True,
+        ),
+    ] = None
+    token_ms: Annotated[
+        float | None,
+        Figure(
+            "median time of each further token, ms",
+            lambda launches: launches.time_ms("token"),
+            charted=True,
+            of_generations=True,
+        ),
+    ] = None
+    total_ms: Annotated[
+        float | None,
+        Figure(
+            "median time from the prompt to the last token, ms",
+            lambda launches: launches.time_ms("total"),
+            of_generations=True,
+        ),
+    ] = None
+    tokens_per_s: Annotated[
+        float | None,
+        Figure(
+            "generated tokens over that time, of all sequences, 1/s",
+            DoneLaunches.tokens_per_s,
+            of_generations=True,
+        ),
+    ] = None
+    energy_token_mj: Annotated[
+        float | None,
+        Figure(
+            "energy a generated token, mJ; empty where the device does not let it be read",
+            DoneLaunches.energy_token_mj,
+            of_generations=True,
+        ),
+    ] = None
+
+
+FIGURES: dict[str, Figure] = {
+    name: next(item for item in field.metadata if isinstance(item, Figure))
+    for name, field in Figures.model_fields.items()
+}
+"""Name → figure, in the order in which they are shown."""
+CHARTED = tuple(name for name, figure in FIGURES.items() if figure.charted)
+MEASURED = tuple(name for name, figure in FIGURES.items() if figure.aggregate is not None)
+"""Those that measurements have."""
+
+
+def is_whole(name: str) -> bool:
+    """Whether a figure is a whole number."""
+    return int in get_args(Figures.model_fields[name].annotation)
+
+
+def aggregated(launches: DoneLaunches) -> dict[str, float | None]:
+    """Name → value of each of `MEASURED`."""
+    return {name: figure.aggregate(launches) for name, figure in FIGURES.items() if figure.aggregate is not None}
