@@ -11,9 +11,9 @@ from packages import lively
 from torch import Tensor
 
 from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.parameters import parameters
 from edgefront.core.common.files import sha256
 from edgefront.core.data.tokenizers.tokenizers import Bytes
-from edgefront.core.model_files.parameters import parameters
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load
 from edgefront.core.quality.cut_law import CutLaw, cut_origin

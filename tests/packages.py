@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.parameters import parameters
 from edgefront.core.data.tokenizers.tokenizers import Bytes
-from edgefront.core.model_files.parameters import parameters
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load
 from edgefront.core.training.evaluation.package import Package, read_package, write_package

@@ -29,8 +29,9 @@ from edgefront.agents.measuring.inputs import state_sizes
 from edgefront.agents.measuring.request import GgufFile, LaunchRequest
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.block import Attention, FeedForward
-from edgefront.core.architectures.cost.flops import kept, kept_bytes
+from edgefront.core.architectures.cost.flops import cache_bytes, cache_size
 from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.architectures.parameters import parameters
 from edgefront.core.common.errors import EdgefrontError, InvalidInput
 from edgefront.core.common.number_formats import GGUF_MAGIC
 from edgefront.core.common.processes.child import python
@@ -46,7 +47,6 @@ from edgefront.core.measurement.runtimes import Runtime, not_installed
 from edgefront.core.model_files.formats import OF_DTYPE, WeightCache, bytes_of, stored
 from edgefront.core.model_files.gguf import cached_gguf
 from edgefront.core.model_files.gguf_header import GgufHeader
-from edgefront.core.model_files.parameters import parameters
 from edgefront.core.schemas.agent import RuntimeFacts
 
 
@@ -336,8 +336,8 @@ def _beside_weights(architecture: Architecture, protocol: MeasurementProtocol) -
 def _state(architecture: Architecture, protocol: MeasurementProtocol, item: int) -> int:
     if protocol.runtime == "llamacpp":  # it has its cache in every mode, with room for the new tokens
         tokens = protocol.memory_length + protocol.sequence_length
-        state = kept(Shapes.of([architecture]), protocol.batch, tokens)
-        return int(kept_bytes(state, item, protocol.kv_cache)[0])
+        state = cache_size(Shapes.of([architecture]), protocol.batch, tokens)
+        return int(cache_bytes(state, item, protocol.kv_cache)[0])
     return item * sum(prod(size) for size in state_sizes(architecture, protocol).values())
 
 

@@ -15,10 +15,10 @@ from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import CatalogueName, HubName, HubOwner, LawName
 from edgefront.core.architectures import catalogue
 from edgefront.core.architectures.architecture import Architecture
-from edgefront.core.architectures.cost.columns import Logits, Mode
 from edgefront.core.architectures.cost.costs import CostOptions, Dtype, costs
-from edgefront.core.architectures.cost.parameters import published_view
+from edgefront.core.architectures.cost.passes import Logits, Mode
 from edgefront.core.architectures.models import NamedModel, named_model, named_models, nearest_models
+from edgefront.core.architectures.models.published import published_view
 from edgefront.core.architectures.published import PublishedCatalogue, PublishedView, published_models, score_tables
 from edgefront.core.common.errors import NotFound
 from edgefront.core.common.number_formats import Quantisation

@@ -13,6 +13,8 @@ from edgefront.core.common.errors import ArchitectureError
 MAX_WIDTH = 1 << 16
 MAX_LENGTH = 1 << 20
 MAX_BLOCKS = 1024
+SRUPP_NORM_EPS = 1e-5
+"""Epsilon of the layer norm inside SRU++, whatever the architecture's."""
 
 Width = Annotated[int, Field(ge=1, le=MAX_WIDTH)]
 

@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, helper, numpy_helper
 
 from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.parameters import ParameterSpec, parameters, table_specs
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.validation import one_of
 from edgefront.core.model_files.blocks import write_block
@@ -54,8 +55,6 @@ from edgefront.core.model_files.formats import (
     stored,
 )
 from edgefront.core.model_files.output import write_end
-from edgefront.core.model_files.parameter import ParameterSpec
-from edgefront.core.model_files.parameters import parameters, table_specs
 from edgefront.core.model_files.positions import write_positions
 from edgefront.core.model_files.random_values import INT4_SCALE, values
 from edgefront.core.model_files.state import Dtype, GraphOptions, check_pass

@@ -21,6 +21,7 @@ from onnx import TensorProto
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.block import MAX_LENGTH
 from edgefront.core.architectures.embeddings_and_head import RotaryPositions
+from edgefront.core.architectures.parameters import ParameterSpec, parameters
 from edgefront.core.common.errors import TooLarge
 from edgefront.core.common.files import whole_file
 from edgefront.core.common.number_formats import BLOCK_SIZE
@@ -39,9 +40,7 @@ from edgefront.core.model_files.formats import (
     int4_shape,
     quantise_int4,
 )
-from edgefront.core.model_files.parameter import ParameterSpec
 from edgefront.core.model_files.parameter_values import FORMAT, ParameterValues, values_of
-from edgefront.core.model_files.parameters import parameters
 from edgefront.core.model_files.state import GraphOptions
 
 ONNX_LIMIT_BYTES = (1 << 31) - 1

@@ -34,10 +34,10 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from edgefront.core.architectures.parameters import ParameterSpec
 from edgefront.core.common.errors import InvalidInput, Unavailable
 from edgefront.core.common.files import locked, refusing_full_disk
 from edgefront.core.common.number_formats import GGUF_BLOCK, GGUF_BLOCKS, GgufBlocks, Quantisation
-from edgefront.core.model_files.parameter import ParameterSpec
 from edgefront.core.model_files.random_values import INT4_SCALE, STANDARD_DEVIATION, chunks
 
 _PACKAGE = "xllamacpp"

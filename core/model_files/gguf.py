@@ -22,12 +22,12 @@ from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.block import MAX_LENGTH, Attention, FeedForward, ShortConv
 from edgefront.core.architectures.embeddings_and_head import RotaryPositions
 from edgefront.core.architectures.gguf import GgufForm, gguf_form
+from edgefront.core.architectures.parameters import ParameterSpec
 from edgefront.core.common.files import lock_open, locked, refusing_full_disk, whole_file
 from edgefront.core.common.number_formats import GGUF_BLOCKS, GgufFormat
 from edgefront.core.model_files.export import metadata
 from edgefront.core.model_files.formats import Format, WeightCache, encode
 from edgefront.core.model_files.gguf_vocabulary import GgufVocabulary, numbered, vocabulary_of
-from edgefront.core.model_files.parameter import ParameterSpec
 from edgefront.core.model_files.parameter_values import ParameterValues, values_of
 
 if TYPE_CHECKING:

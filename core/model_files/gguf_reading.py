@@ -20,12 +20,12 @@ from edgefront.core.architectures.architecture import MAX_LAYER_PAIRS, Architect
 from edgefront.core.architectures.embeddings_and_head import MAX_CONTEXT, RotaryPositions
 from edgefront.core.architectures.gguf import KIND_RULES, LOCAL_BASE, LOCAL_LAYERS, GgufKind, KindRules, gguf_form
 from edgefront.core.architectures.numbers import as_number, is_positive
+from edgefront.core.architectures.parameters import parameters
 from edgefront.core.common.errors import ArchitectureError, InvalidInput
 from edgefront.core.common.validation import short
 from edgefront.core.model_files.gguf_header import GgufHeader, StoredTensor, fault
 from edgefront.core.model_files.gguf_tokenizer import tokenizer_files
 from edgefront.core.model_files.parameter_values import not_finite
-from edgefront.core.model_files.parameters import parameters
 from edgefront.core.model_files.positions import rotary_frequencies
 
 _READ_FIELDS = frozenset(

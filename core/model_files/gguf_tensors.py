@@ -17,10 +17,9 @@ from edgefront.core.architectures.block import Attention, FeedForward, ShortConv
 from edgefront.core.architectures.embeddings_and_head import LearnedPositions, RotaryPositions
 from edgefront.core.architectures.gguf import GgufForm
 from edgefront.core.architectures.gguf_mixtures import Part, format_of_rows, formats_of, is_raised
+from edgefront.core.architectures.parameters import ParameterSpec, parameters
 from edgefront.core.common.number_formats import GGUF_BLOCK, GGUF_QUANTISED, GgufFormat, GgufQuantisation
 from edgefront.core.model_files.formats import OF_DTYPE, Format, bytes_of
-from edgefront.core.model_files.parameter import ParameterSpec
-from edgefront.core.model_files.parameters import parameters
 from edgefront.core.model_files.positions import rotary_frequencies
 
 PADDED_INNER = GGUF_BLOCK

@@ -21,14 +21,13 @@ from numpy.typing import NDArray
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.block import Attention, FeedForward, ShortConv
 from edgefront.core.architectures.huggingface import CONFIG, parse_config, read_config, to_config
+from edgefront.core.architectures.parameters import ParameterSpec, parameters
 from edgefront.core.common.errors import InvalidInput, NotFound
 from edgefront.core.common.files import whole_file
 from edgefront.core.common.hugging_face import GENERATION_CONFIG
 from edgefront.core.model_files.export import metadata, safetensors_head
 from edgefront.core.model_files.folder_tensors import WEIGHTS, FolderTensors, unfit
-from edgefront.core.model_files.parameter import ParameterSpec
 from edgefront.core.model_files.parameter_values import ParameterValues, values_of
-from edgefront.core.model_files.parameters import parameters
 
 CARD = "README.md"
 

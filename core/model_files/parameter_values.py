@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.parameters import ParameterSpec, parameters
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.hugging_face import refuse_pointer
 from edgefront.core.model_files.formats import LARGEST, RANDOM_SCALE
-from edgefront.core.model_files.parameter import ParameterSpec
-from edgefront.core.model_files.parameters import parameters
 from edgefront.core.model_files.random_values import CHUNK, INT4_SCALE, chunks
 
 FORMAT = "edgefront"

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefront.core.model_files.parameter import Fill, ParameterSpec
+from edgefront.core.architectures.parameters import Fill, ParameterSpec
 
 STANDARD_DEVIATION = 0.02
 CHUNK = 1 << 16

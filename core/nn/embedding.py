@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from edgefront.core.architectures import embeddings_and_head
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.block import Attention
+from edgefront.core.architectures.parameters import table_specs
 from edgefront.core.common.errors import InvalidInput
-from edgefront.core.model_files.parameters import table_specs
 from edgefront.core.model_files.positions import Frequencies, frequencies, rotary_frequencies
 from edgefront.core.nn.layers import drop, make_norm
 

@@ -25,7 +25,7 @@ from edgefront.core.nn.output import OutputLayer, select_positions
 
 
 class LanguageModel(nn.Module):
-    """A language model in evaluation and training alike; its parameters are those of `core.model_files.parameters`.
+    """A language model in evaluation and training alike; its parameters are those of `core.architectures.parameters`.
 
     Built without values: fill it (`core.nn.weights.fill`) or load it (`core.nn.weights`).
     """

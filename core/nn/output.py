@@ -13,13 +13,13 @@ from torch import Tensor, nn
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.embeddings_and_head import Cluster
-from edgefront.core.common.errors import InvalidInput
-from edgefront.core.model_files.parameter import ParameterSpec
-from edgefront.core.model_files.parameters import (
+from edgefront.core.architectures.parameters import (
+    ParameterSpec,
     output_projection_specs,
     output_table_specs,
     own_projection,
 )
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.model_files.state import Logits
 from edgefront.core.nn.blocks.feed_forward import ACTIVATIONS
 from edgefront.core.nn.dropout import NO_DROPOUT, Dropout
@@ -51,7 +51,7 @@ class OutputLayer(nn.Module):
     pooled, classes, spans: BERT's heads (Devlin et al. 2019, §4). With kind none there are no parameters.
 
     If tied, the matrices are the embedding's, and so are the projections for which
-    `core.model_files.parameters.own_projection` is False.
+    `core.architectures.parameters.own_projection` is False.
     """
 
     def __init__(self, architecture: Architecture) -> None:

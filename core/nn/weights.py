@@ -12,11 +12,10 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.parameters import ParameterSpec, parameters
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.number_formats import Quantisation
 from edgefront.core.model_files.formats import RANDOM_SCALE, Format, WeightCache, format_of, is_linear_map
-from edgefront.core.model_files.parameter import ParameterSpec
-from edgefront.core.model_files.parameters import parameters
 from edgefront.core.model_files.random_values import values
 from edgefront.core.nn.blocks.attention import AttentionBlock
 from edgefront.core.nn.layers import Linear

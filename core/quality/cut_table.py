@@ -215,7 +215,7 @@ class CutTable:
             heads, kv_width, width = (getattr(parent, name)[0, place] for name in ("heads", "kv_width", "width"))
             fits &= shapes.width * heads == width * shapes.heads  # heads as wide
             fits &= shapes.kv_width <= kv_width
-            fits &= (shapes.turned > 0) == (parent.turned[0, place] > 0)  # rotary positions or none
+            fits &= (shapes.rotary_dim > 0) == (parent.rotary_dim[0, place] > 0)  # rotary positions or none
             fits &= shapes.width * kv_width <= width * shapes.kv_width  # no more heads to a key/value head
         return np.asarray(fits)
 

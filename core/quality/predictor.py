@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from edgefront.core.architectures.cost.columns import Pass
-from edgefront.core.architectures.cost.flops import products
+from edgefront.core.architectures.cost.flops import macs
+from edgefront.core.architectures.cost.passes import Pass
 from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.token_counts import MAX_TRAIN_TOKENS, MIN_TRAIN_TOKENS
@@ -148,7 +148,7 @@ def flops_per_token(shapes: Shapes, segment: int) -> Floats:
     """(n,) FLOPs of training for each token of a sequence of `segment` tokens: two for each multiply-accumulate, and
     the backward pass has two products for each of the forward one.
     """
-    return np.asarray(6 * products(shapes, Pass(batch=1, tokens=segment)) / segment, dtype=np.float64)
+    return np.asarray(6 * macs(shapes, Pass(batch=1, tokens=segment)) / segment, dtype=np.float64)
 
 
 class PerplexityPredictor(ABC):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edgefront.core.architectures.cost.parameters import count
+from edgefront.core.architectures.parameters import count
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.files import sha256
 from edgefront.core.common.states import KeyRole, TrainingCommand, TrainingKind, TrainingState

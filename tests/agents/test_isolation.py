@@ -213,8 +213,8 @@ def test_a_spawned_child_measures_the_same(weights, tmp_path):
     """The way of GPUs and of other systems, here on the CPU."""
     from edgefront.agents.measuring.measure import run_spawned
     from edgefront.agents.measuring.request import LaunchRequest
+    from edgefront.core.architectures.parameters import parameters
     from edgefront.core.model_files.formats import WeightCache
-    from edgefront.core.model_files.parameters import parameters
 
     model: Architecture = subjects.gpt()
     cache = WeightCache(weights)

@@ -14,9 +14,9 @@ import subjects
 from edgefront.agents.device import linux
 from edgefront.agents.measuring.measure import Measurer
 from edgefront.agents.measuring.memory_probes import DeviceMeter
+from edgefront.core.architectures.parameters import parameters
 from edgefront.core.common.units import MIB
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.model_files.parameters import parameters
 
 ROOT = Path(__file__).parent.parent.parent
 RUNTIME = 6 * MIB  # what a runtime holds for itself: 4 to 5 MiB

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.cost.costs import CostOptions, costs
-from edgefront.core.architectures.cost.flops import kept
+from edgefront.core.architectures.cost.flops import cache_size
 from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.architectures.models import named_model
 from edgefront.core.common.errors import InvalidInput
@@ -108,7 +108,7 @@ def test_without_a_table_of_positions_no_length_is_too_long() -> None:
 @given(descriptions(causal=True), st.integers(1, 3), st.integers(0, 60), st.integers(1, 9))
 def test_numbers_are_those_of_the_entries(model: Architecture, batch: int, tokens: int, source: int) -> None:
     entries = [spec.sizes(batch, tokens, source) for spec in state_specs(model, "cache") if not spec.integer]
-    counted = kept(Shapes.of([model]), batch, tokens, source)
+    counted = cache_size(Shapes.of([model]), batch, tokens, source)
     assert counted.keys_and_values[0] + counted.cells[0] == sum(map(prod, entries))
 
 

@@ -20,11 +20,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.block import Attention
-from edgefront.core.architectures.cost.columns import Logits, Mode
 from edgefront.core.architectures.cost.costs import CostOptions, costs
+from edgefront.core.architectures.cost.passes import Logits, Mode
 from edgefront.core.architectures.embeddings_and_head import RelativePositions
+from edgefront.core.architectures.parameters import parameters
 from edgefront.core.model_files.build import build
-from edgefront.core.model_files.parameters import parameters
 from edgefront.core.model_files.state import GraphOptions, state_specs
 from edgefront.core.nn.model import LanguageModel
 

@@ -11,10 +11,10 @@ import pytest
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.block import Attention, Block, FeedForward
 from edgefront.core.architectures.cost.costs import CostOptions, costs
-from edgefront.core.architectures.cost.parameters import count
 from edgefront.core.architectures.embeddings_and_head import Embedding, LearnedPositions, NoPositions, RelativePositions
 from edgefront.core.architectures.models import named_model
 from edgefront.core.architectures.models.srupp import srupp_layers, stack
+from edgefront.core.architectures.parameters import count
 from edgefront.core.architectures.pattern import expand
 
 GOLDEN = Path(__file__).parent.parent / "golden"

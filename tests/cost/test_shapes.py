@@ -6,11 +6,11 @@ import numpy as np
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.catalogue import space
-from edgefront.core.architectures.cost.columns import Pass
 from edgefront.core.architectures.cost.costs import CostOptions, costs
-from edgefront.core.architectures.cost.flops import kept, kept_bytes, products
-from edgefront.core.architectures.cost.parameters import weight_bytes
+from edgefront.core.architectures.cost.flops import cache_bytes, cache_size, macs
+from edgefront.core.architectures.cost.passes import Pass
 from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.architectures.cost.weight_bytes import weight_bytes
 from edgefront.core.architectures.models import named_models
 from edgefront.core.common.number_formats import Quantisation
 
@@ -23,10 +23,10 @@ def drawn(name: str, number: int = 12) -> list[Architecture]:
 
 
 PASSES = (
-    Pass(batch=2, tokens=7, memory=0, source=7),
-    Pass(batch=1, tokens=5, memory=600, source=5, logits="last"),
-    Pass(batch=3, tokens=1, memory=50, source=50, mode="decode"),
-    Pass(batch=1, tokens=9, source=9, mode="prefill", logits="none"),
+    Pass(batch=2, tokens=7, memory=0, encoder_tokens=7),
+    Pass(batch=1, tokens=5, memory=600, encoder_tokens=5, logits="last"),
+    Pass(batch=3, tokens=1, memory=50, encoder_tokens=50, mode="decode"),
+    Pass(batch=1, tokens=9, encoder_tokens=9, mode="prefill", logits="none"),
 )
 
 
@@ -36,9 +36,11 @@ def test_rows_of_a_batch_are_counted_as_each_alone() -> None:
     architectures += [one for name in SPACES for one in drawn(name, 3)]
     shapes, alone = Shapes.of(architectures), [Shapes.of([architecture]) for architecture in architectures]
     for run in PASSES:
-        assert products(shapes, run).tolist() == [products(one, run)[0] for one in alone]
-        found = kept_bytes(kept(shapes, run.batch, run.memory, run.source), 2, None)
-        assert found.tolist() == [kept_bytes(kept(one, run.batch, run.memory, run.source), 2, None)[0] for one in alone]
+        assert macs(shapes, run).tolist() == [macs(one, run)[0] for one in alone]
+        found = cache_bytes(cache_size(shapes, run.batch, run.memory, run.encoder_tokens), 2, None)
+        assert found.tolist() == [
+            cache_bytes(cache_size(one, run.batch, run.memory, run.encoder_tokens), 2, None)[0] for one in alone
+        ]
     quantisations: tuple[Quantisation, ...] = ("full", "int8", "int4", "q8_0", "q4_k_m", "q5_k_m", "q6_k", "iq4_nl")
     for quantisation in quantisations:
         found = weight_bytes(shapes, 4, quantisation, 64)

@@ -11,7 +11,7 @@ from torch import Tensor
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.block import Sru, Srupp
 from edgefront.core.architectures.embeddings_and_head import RelativePositions
-from edgefront.core.model_files.parameters import own_projection, table_specs
+from edgefront.core.architectures.parameters import own_projection, table_specs
 
 Weights = dict[str, Tensor]
 

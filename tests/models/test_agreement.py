@@ -19,10 +19,10 @@ from tiny_models import (
 )
 
 from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.parameters import parameters
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.model_files.build import build
 from edgefront.core.model_files.formats import WeightCache
-from edgefront.core.model_files.parameters import parameters
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import fill
 

@@ -13,8 +13,8 @@ from in_llama_cpp import generated
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.cost.costs import CostOptions, costs
-from edgefront.core.architectures.cost.parameters import weight_bytes
 from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.architectures.cost.weight_bytes import weight_bytes
 from edgefront.core.architectures.gguf import gguf_fault, gguf_form
 from edgefront.core.architectures.models import named_models
 from edgefront.core.common.errors import Unavailable

@@ -16,13 +16,13 @@ from tiny_models import apart, architecture, lively_weights, onnx_session
 
 from edgefront.core.architectures.cost.costs import CostOptions, costs
 from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.architectures.parameters import parameters
 from edgefront.core.measurement.prediction.memory import weight_bytes
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.model_files.build import build
 from edgefront.core.model_files.export import write_onnx
 from edgefront.core.model_files.formats import WeightCache, is_linear_map, quantise_int4
 from edgefront.core.model_files.parameter_values import GivenValues
-from edgefront.core.model_files.parameters import parameters
 from edgefront.core.model_files.state import GraphOptions
 
 # How far int4 may be from float32, relative to its norm; docs/concepts.md says so too.

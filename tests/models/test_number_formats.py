@@ -17,6 +17,7 @@ from tiny_models import LENGTH, apart, architecture, lively_weights, onnx_sessio
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.cost.costs import CostOptions, costs
+from edgefront.core.architectures.parameters import ParameterSpec, parameters
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.number_formats import GGUF_BLOCKS
 from edgefront.core.model_files.build import build
@@ -30,8 +31,6 @@ from edgefront.core.model_files.formats import (
     is_linear_map,
     quantise,
 )
-from edgefront.core.model_files.parameter import ParameterSpec
-from edgefront.core.model_files.parameters import parameters
 from edgefront.core.model_files.random_values import CHUNK, values
 from edgefront.core.model_files.state import GraphOptions
 from edgefront.core.nn.model import LanguageModel

@@ -13,7 +13,7 @@ from foreign_models import transformers
 from loaders import from_bert, from_distilbert
 
 from edgefront.core.architectures.models import named_model
-from edgefront.core.model_files.parameters import parameters
+from edgefront.core.architectures.parameters import parameters
 
 DISTILBERT = {"sinusoidal_pos_embds": False}
 BERT_LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}

@@ -7,7 +7,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from edgefront.core.model_files.parameter import ParameterSpec
+from edgefront.core.architectures.parameters import ParameterSpec
 from edgefront.core.model_files.random_values import CHUNK, chunks, values
 
 

@@ -17,10 +17,10 @@ from tiny_models import lively_weights, random_tokens
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.huggingface import from_config, read_config, to_config
+from edgefront.core.architectures.parameters import parameters
 from edgefront.core.common.errors import InvalidInput, NotFound
 from edgefront.core.model_files.huggingface import TransformersWeights, write_transformers
 from edgefront.core.model_files.parameter_values import GivenValues
-from edgefront.core.model_files.parameters import parameters
 
 ATTENTION: dict[str, Any] = {"kind": "attention", "n_head": 4, "n_kv_head": 2, "bias": "none"}
 GATED = {"kind": "feed_forward", "d_inner": 40, "gated": True, "bias": False}

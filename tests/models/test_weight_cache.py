@@ -16,12 +16,11 @@ import numpy as np
 import pytest
 from tiny_models import adaptive
 
+from edgefront.core.architectures.parameters import ParameterSpec, parameters
 from edgefront.core.common.errors import Unavailable
 from edgefront.core.model_files import formats
 from edgefront.core.model_files.build import build
 from edgefront.core.model_files.formats import WeightCache
-from edgefront.core.model_files.parameter import ParameterSpec
-from edgefront.core.model_files.parameters import parameters
 from edgefront.core.model_files.random_values import CHUNK, values
 
 SMALL = ParameterSpec("blocks.0.up.weight", (7, 3))
@@ -62,7 +61,7 @@ def test_processes_that_grow_the_same_file_at_once_all_read_right_values(tmp_pat
         """
         import sys
         import numpy as np
-        from edgefront.core.model_files.parameter import ParameterSpec
+        from edgefront.core.architectures.parameters import ParameterSpec
         from edgefront.core.model_files.random_values import values
         from edgefront.core.model_files.formats import WeightCache
         cache, turn = WeightCache(sys.argv[1]), int(sys.argv[2])

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from onnx import ModelProto
 
 from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.parameters import parameters
 from edgefront.core.model_files.build import EXTERNAL_FOLDER
 from edgefront.core.model_files.formats import WeightCache
-from edgefront.core.model_files.parameters import parameters
 from edgefront.core.model_files.random_values import values
 
 LENGTH = 24

@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from edgefront.core.architectures.cost.parameters import count
+from edgefront.core.architectures.parameters import count
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.data.batches.batch import IGNORED
 from edgefront.core.data.prepared.planning import Preparation

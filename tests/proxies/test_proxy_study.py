@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 from scored_models import MODELS, SMALL
 
-from edgefront.core.architectures.cost.parameters import count
+from edgefront.core.architectures.parameters import count
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.training.proxies.registry import ProxySettings, proxies
 from edgefront.core.training.proxies.score import score

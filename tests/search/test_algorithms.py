@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.catalogue import BERT, HYBRID, LTS_GPT2, PAR_32, SRUPP, spaces
 from edgefront.core.architectures.cost.costs import costs
-from edgefront.core.architectures.cost.parameters import count
+from edgefront.core.architectures.parameters import count
 from edgefront.core.architectures.space import SearchSpace
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.search.interface import Algorithm, Evaluated, Snapshot, generator

@@ -13,8 +13,8 @@ from genomes import mutated
 from edgefront.core.architectures.base_space import LtsSpace
 from edgefront.core.architectures.block import Attention, FeedForward
 from edgefront.core.architectures.catalogue import LTS_GPT2, LTS_OPT, LTS_TRANSFORMER_XL
-from edgefront.core.architectures.cost.parameters import count
 from edgefront.core.architectures.embeddings_and_head import Embedding, LearnedPositions, RelativePositions
+from edgefront.core.architectures.parameters import count
 from edgefront.core.common.errors import SpaceError
 
 GOLDEN = Path(__file__).parent.parent / "golden"

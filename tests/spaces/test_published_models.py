@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from edgefront.core.architectures.architecture import Architecture
-from edgefront.core.architectures.cost.parameters import count, published_view
 from edgefront.core.architectures.huggingface import from_config, to_config
 from edgefront.core.architectures.models import named_model
-from edgefront.core.architectures.models.published import expressed
+from edgefront.core.architectures.models.published import expressed, published_view
+from edgefront.core.architectures.parameters import count
 from edgefront.core.architectures.published import agrees, published_models, read_catalogue, score_tables
 from edgefront.core.common.errors import InvalidInput, NotFound
 from edgefront.core.training.evaluation.given_model import architecture_of, has_weights, named_as, published_as

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from edgefront.core.architectures.architecture import Architecture
-from edgefront.core.model_files.parameters import parameters
+from edgefront.core.architectures.parameters import parameters
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load
 

@@ -1,11 +1,10 @@
 """The exact costs of an architecture, without running it: parameters, FLOPs, bytes of weights and of state.
 
-Closed formulas over its `core.architectures.cost.shapes.Shapes`, a batch of one, in integers of any size:
-`core.architectures.cost.parameters` defines the groups of parameters and the bytes of weights,
-`core.architectures.cost.flops` the matrix products that are counted. FLOPs are two for each multiply-accumulate. Weight
-bytes are those of all parameters in one number type, or with weights "int8" or "int4" those of
-`core.model_files.formats`; "q8_0" and "q4_0" need an architecture that GGUF can express. State bytes are those of the
-cache after all tokens of the pass (`core.architectures.cost.flops`), in `dtype` unless `kv_cache` says otherwise.
+Closed formulas over `core.architectures.cost.shapes.Shapes`, a batch of one, in integers of any size.
+`core.architectures.parameters` defines the groups of parameters, `core.architectures.cost.flops` the matrix products
+that are counted; one multiply-accumulate is two FLOPs. Weight bytes are those of all parameters in one number type, or
+with weights "int8" or "int4" those of `core.model_files.formats`; "q8_0" and "q4_0" need an architecture that GGUF can
+express. State bytes are those of the cache after all tokens of the pass, in `dtype` unless `kv_cache` is given.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.block import MAX_LENGTH
-from edgefront.core.architectures.cost.columns import Logits, Mode, Pass
+from edgefront.core.architectures.cost.passes import Logits, Mode, Pass
 from edgefront.core.architectures.gguf import gguf_form
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.number_formats import BLOCK_SIZE, GGUF_QUANTISED, KvCache, Quantisation
@@ -80,30 +79,33 @@ class CostOptions:
 def costs(architecture: Architecture, options: CostOptions = CostOptions()) -> Costs:
     """The costs of one pass over `batch` sequences of `sequence_length` tokens.
 
-    forward: all at once, after `memory_length` others as a segment memory, which is projected again. prefill: all at
-    once, keys and values kept. decode: after `memory_length` others, whose keys and values are given. The source of a
-    translation model is as long as the sequence, in decode as the memory.
+    forward: one pass after a segment memory of `memory_length` tokens, which is projected again. prefill: one pass that
+    caches keys and values. decode: a pass after `memory_length` tokens in the cache. The source of a translation model
+    is as long as the sequence, in decode as the memory.
 
     Raises `InvalidInput` that names the option, also if the model has fewer positions, and for a mode or memory
     that the architecture does not have.
     """
     # Imported here, so that importing a type from this module does not load numpy.
-    from edgefront.core.architectures.cost.flops import kept, kept_bytes, products
-    from edgefront.core.architectures.cost.parameters import count_of, weight_bytes
+    from edgefront.core.architectures.cost.flops import cache_bytes, cache_size, macs
+    from edgefront.core.architectures.cost.weight_bytes import weight_bytes
 
     run = _pass(architecture, options)
-    width, quantisation = BYTES[_dtype(options.dtype)], _quantisation(architecture, options.dtype, options.weights)
+    width, quantisation = (
+        BYTES[one_of("dtype", options.dtype, get_args(Dtype))],
+        _quantisation(architecture, options.dtype, options.weights),
+    )
     shapes = _shapes(architecture)
-    counted, state = count_of(shapes), kept(shapes, options.batch, run.memory + run.tokens, run.source)
+    state = cache_size(shapes, options.batch, run.memory + run.tokens, run.encoder_tokens)
     return Costs(
         digest=architecture.digest,
-        decoder_parameters=counted.decoder,
-        position_parameters=counted.position,
-        embedding_parameters=counted.embedding,
-        total_parameters=counted.total,
-        flops=2 * int(products(shapes, run)[0]),
+        decoder_parameters=int(shapes.decoder_parameters[0]),
+        position_parameters=int(shapes.position_parameters[0]),
+        embedding_parameters=int(shapes.embedding_parameters[0]),
+        total_parameters=int(shapes.total_parameters[0]),
+        flops=2 * int(macs(shapes, run)[0]),
         weight_bytes=int(weight_bytes(shapes, width, quantisation, options.block_size)[0]),
-        state_bytes=int(kept_bytes(state, width, options.kv_cache)[0]),
+        state_bytes=int(cache_bytes(state, width, options.kv_cache)[0]),
         sequence_length=run.tokens,
         batch=options.batch,
         dtype=options.dtype,
@@ -136,11 +138,6 @@ def _quantisation(architecture: Architecture, dtype: str, weights: str) -> Quant
     return kind
 
 
-def _dtype(dtype: str) -> Dtype:
-    number_format: Dtype = one_of("dtype", dtype, get_args(Dtype))
-    return number_format
-
-
 def _pass(architecture: Architecture, options: CostOptions) -> Pass:
     mode: Mode = one_of("mode", options.mode, get_args(Mode))
     decode, batch = mode == "decode", options.batch
@@ -171,7 +168,7 @@ def _reach(architecture: Architecture) -> tuple[int, str]:
 
 
 def _without_memory(architecture: Architecture, mode: str) -> str:
-    """Why a pass of this mode has no tokens before it; empty where it may have."""
+    """The reason why a pass of this mode has no past tokens; empty where it may have some."""
     if mode == "prefill":
         return "prefill starts without memory"
     if mode == "forward" and architecture.source is not None:

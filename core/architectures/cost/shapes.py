@@ -1,8 +1,9 @@
-"""Many architectures as arrays, one row each: what costs are counted from, and predictors of quality, latency and
-memory read.
+"""Many architectures as arrays, one row each: the basis of exact costs, and of the predictors of quality, latency and
+memory.
 
-L is the most blocks of any row; rows with fewer are padded at the end. The blocks of a translation model are its
-source's and then its own. Every formula over `Shapes` holds for any number of rows; one architecture is a batch of one.
+L is the largest number of blocks in any row; shorter rows are padded at the end. The blocks of a translation model are
+those of its encoder (`source`), then its own. Every formula over `Shapes` holds for any number of rows; one
+architecture is a batch of one.
 
 Numbers are int64, which holds every column of the largest model that a description allows (1,024 blocks of 2⁵¹
 parameters), but not every product of them: `of(…, dtype=object)` has Python's ints, of any size, for exact costs, and
@@ -11,16 +12,17 @@ parameters), but not every product of them: `of(…, dtype=object)` has Python's
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgefront.core.architectures.architecture import Architecture
-from edgefront.core.architectures.block import BLOCK_KINDS
-from edgefront.core.architectures.cost.columns import NO_BLOCK, BlockRow, EndsRow, block_rows, ends_row
+from edgefront.core.architectures.block import BLOCK_KINDS, Attention, Block, FeedForward, ShortConv, Sru, Srupp
+from edgefront.core.architectures.embeddings_and_head import RelativePositions
+from edgefront.core.architectures.parameters import block_parameters, embedding_parameters, head_parameters
 
 Numbers = NDArray[Any]
 """int64; object (Python's ints) or float64 where asked for."""
@@ -30,6 +32,46 @@ LinearLayers = tuple[tuple[Numbers, Numbers], ...]
 
 ATTENTION, FEED_FORWARD, SRU, SRUPP, IDENTITY, SHORT_CONV = range(len(BLOCK_KINDS))
 """Values of `Shapes.kind`, in the order of `BLOCK_KINDS`."""
+
+
+class BlockRow(NamedTuple):
+    """One block; the fields are columns of `Shapes`."""
+
+    d_model: int = 0
+    kind: int = -1
+    parameters: int = 0
+    heads: int = 0
+    width: int = 0
+    self_attention: bool = False
+    kv_width: int = 0
+    window: int = 0
+    rotary_dim: int = 0
+    gated: bool = False
+    qk_norm: bool = False
+    biased: bool = False
+    relative: bool = False
+    max_relative_distance: int = 0
+    cross_attention: bool = False
+    is_encoder: bool = False
+    pre_and_post_norm: bool = False
+
+
+class EmbeddingHeadRow(NamedTuple):
+    """Embedding and output head; the fields are columns of `Shapes`, except for `final_norms`."""
+
+    d_model: int
+    d_embed: int
+    div: int
+    vocab_size: int
+    embedding_parameters: int
+    position_parameters: int
+    final_norms: int
+    """Parameters of the norm after the last block, and of the encoder's."""
+    output_weights: int
+    embedding_weights: int
+    source_embedding_weights: int
+    pooled: bool
+    causal: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,17 +87,17 @@ class Shapes:
     vocab_size: Numbers
     """(n,) tokens."""
     embedding_parameters: Numbers
-    """(n,) what touches tokens, on the way in and out."""
+    """(n,) embedding and output head."""
     position_parameters: Numbers
     """(n,) learned positions, or u and v where all blocks share them."""
     decoder_parameters: Numbers
     """(n,) blocks and final norm."""
     output_weights: Numbers
-    """(n,) weights that are multiplied for the scores of one position: tables, projections and cluster rows."""
+    """(n,) weights of the output layer that one position is multiplied with: tables, projections and cluster rows."""
     embedding_weights: Numbers
-    """(n,) weights that are multiplied for one token on the way in: projections of all clusters."""
+    """(n,) weights of the embedding that one token is multiplied with: projections of all clusters."""
     source_embedding_weights: Numbers
-    """(n,) the same for a token of the source."""
+    """(n,) the same for a token of the encoder."""
     pooled: Flags
     """(n,) whether the output reads the first position of each sequence alone."""
     causal: Flags
@@ -67,19 +109,18 @@ class Shapes:
     width: Numbers
     """(n, L) attention: n_head·d_head; feed-forward: d_inner; SRU: d_proj or 0; SRU++: d_attn; short
     convolution: its kernel; else 0."""
-    own_keys: Flags
-    """(n, L) whether the block attends to its own sequence: attention and SRU++, unless to the source or none."""
+    self_attention: Flags
+    """(n, L) whether an attention or SRU++ block attends to its own sequence."""
     parameters: Numbers
     """(n, L) decoder parameters of each block."""
     linear_weights: Numbers
     """(n, L) weights of the linear layers of each block, projections of distances apart."""
     kv_width: Numbers
-    """(n, L) n_kv_head·d_head: width of the keys, and of the values, that a block which attends makes of a token; else
-    0."""
+    """(n, L) n_kv_head·d_head: width of a token's keys, and of its values; 0 without attention."""
     window: Numbers
-    """(n, L) keys that a token of an attention block sees at most; 0 where it sees all."""
-    turned: Numbers
-    """(n, L) features of a token's queries and keys that rotary positions turn."""
+    """(n, L) maximum number of keys that a token of an attention block sees; 0: all."""
+    rotary_dim: Numbers
+    """(n, L) features of a token's queries and keys that rotary positions rotate."""
     gated: Flags
     """(n, L) whether it is a gated feed-forward block."""
     qk_norm: Flags
@@ -87,36 +128,37 @@ class Shapes:
     biased: Flags
     """(n, L) whether linear layers of the block have biases."""
     relative: Flags
-    """(n, L) whether an attention block has a map of the distances."""
-    clamp: Numbers
-    """(n, L) distance which all farther ones count as, in that map; 0 where each counts as itself."""
-    source_keys: Flags
-    """(n, L) whether the block attends to the states of the source."""
-    of_source: Flags
-    """(n, L) whether it is a block of the source."""
-    twice_normed: Flags
-    """(n, L) whether there is a norm of what the block reads, and another of what it adds."""
+    """(n, L) whether an attention block has a projection of relative distances."""
+    max_relative_distance: Numbers
+    """(n, L) distance to which larger ones are clamped; 0: none is."""
+    cross_attention: Flags
+    """(n, L) whether the block attends to the states of the encoder."""
+    is_encoder: Flags
+    """(n, L) whether it is a block of the encoder."""
+    pre_and_post_norm: Flags
+    """(n, L) whether the block has a norm of its input and another of its update."""
 
     @classmethod
     def of(cls, architectures: Sequence[Architecture], dtype: Any = np.int64) -> Shapes:
         """These architectures, a row each, in their order; numbers are of this type."""
-        rows, orders = [NO_BLOCK], []
+        rows, orders = [BlockRow()], []
         for architecture in architectures:
-            different, order = block_rows(architecture)
-            orders.append([len(rows) + place for place in order])
+            different, order = _block_rows(architecture)
+            orders.append([len(rows) + number for number in order])
             rows += different
         lengths = np.array([len(order) for order in orders], dtype=np.int64)
-        places = np.zeros((len(orders), lengths.max(initial=0)), dtype=np.int64)
-        places[np.arange(places.shape[1]) < lengths[:, None]] = [place for order in orders for place in order]
-        blocks = block_columns(**_columns(rows, BlockRow, dtype))
-        ends = _columns([ends_row(architecture) for architecture in architectures], EndsRow, dtype)
-        return cls.from_columns({name: column[places] for name, column in blocks.items()}, **ends)
-
-    @classmethod
-    def from_columns(cls, blocks: Mapping[str, Numbers], *, final_norms: Numbers, **ends: Numbers) -> Shapes:
-        """Shapes made of (n, L) `block_columns`, and (n,) columns by `EndsRow`."""
-        ends |= {name: ends[name].astype(np.bool_) for name in _FLAGS_OF_ENDS}
-        return cls(**ends, **blocks, decoder_parameters=final_norms + blocks["parameters"].sum(axis=1))
+        row_of = np.zeros((len(orders), lengths.max(initial=0)), dtype=np.int64)
+        row_of[np.arange(row_of.shape[1]) < lengths[:, None]] = [number for order in orders for number in order]
+        columns = _columns(rows, BlockRow, dtype)
+        columns["kind"] = columns["kind"].astype(np.int8)
+        columns |= {name: columns[name].astype(np.bool_) for name in _FLAGS}
+        layers = _linear_layers(columns["d_model"], **{name: columns[name] for name in _OF_LAYERS})
+        columns["linear_weights"] = np.asarray(sum(out * inputs for out, inputs in layers))
+        blocks = {name: columns[name][row_of] for name in GRIDS}
+        outer = _columns([_embedding_head_row(architecture) for architecture in architectures], EmbeddingHeadRow, dtype)
+        outer |= {name: outer[name].astype(np.bool_) for name in _EMBEDDING_HEAD_FLAGS}
+        decoder_parameters = outer.pop("final_norms") + blocks["parameters"].sum(axis=1)
+        return cls(**outer, **blocks, decoder_parameters=decoder_parameters)
 
     @classmethod
     def concatenate(cls, parts: Sequence[Shapes]) -> Shapes:
@@ -131,7 +173,7 @@ class Shapes:
     @property
     def attends(self) -> Flags:
         """(n, L) whether the block attends: attention, and SRU++ whose `attends` is not none."""
-        return self.own_keys | self.source_keys
+        return self.self_attention | self.cross_attention
 
     @property
     def total_parameters(self) -> Numbers:
@@ -167,21 +209,19 @@ _NAMES = tuple(field.name for field in fields(Shapes))
 GRIDS = _NAMES[_NAMES.index("kind") :]
 """The fields that have a number for each block."""
 DERIVED = ("parameters", "linear_weights")
-"""Those that follow from the others."""
-_FLAGS = ("own_keys", "gated", "qk_norm", "biased", "relative", "source_keys", "of_source", "twice_normed")
-_FLAGS_OF_ENDS = ("pooled", "causal")
-_NUMBERS = tuple(name for name in _NAMES if name not in ("kind", *_FLAGS, *_FLAGS_OF_ENDS))
-
-
-def block_columns(*, d_model: Numbers, other_parameters: Numbers, **columns: Numbers) -> dict[str, Numbers]:
-    """All columns of blocks, in any arrangement of them, from those of `BlockRow`; what is left out is 0 everywhere."""
-    nothing = np.zeros_like(columns["kind"])
-    blocks = {name: columns.get(name, nothing) for name in GRIDS if name not in DERIVED}
-    blocks["kind"] = blocks["kind"].astype(np.int8)
-    blocks |= {name: blocks[name].astype(np.bool_) for name in _FLAGS}
-    first, second, third = _linear_layers(d_model, **{name: blocks[name] for name in _OF_LAYERS})
-    weights = first[0] * first[1] + second[0] * second[1] + third[0] * third[1]
-    return blocks | {"linear_weights": weights, "parameters": other_parameters + weights}
+"""The fields that follow from the others."""
+_FLAGS = (
+    "self_attention",
+    "gated",
+    "qk_norm",
+    "biased",
+    "relative",
+    "cross_attention",
+    "is_encoder",
+    "pre_and_post_norm",
+)
+_EMBEDDING_HEAD_FLAGS = ("pooled", "causal")
+_NUMBERS = tuple(name for name in _NAMES if name not in ("kind", *_FLAGS, *_EMBEDDING_HEAD_FLAGS))
 
 
 def _columns(rows: Sequence[tuple[int, ...]], form: Any, dtype: Any) -> dict[str, Numbers]:
@@ -190,7 +230,7 @@ def _columns(rows: Sequence[tuple[int, ...]], form: Any, dtype: Any) -> dict[str
     return dict(zip(form._fields, table.T, strict=True))
 
 
-_OF_LAYERS = ("kind", "width", "kv_width", "gated", "own_keys", "source_keys")
+_OF_LAYERS = ("kind", "width", "kv_width", "gated", "self_attention", "cross_attention")
 
 
 def _linear_layers(
@@ -199,13 +239,13 @@ def _linear_layers(
     width: Numbers,
     kv_width: Numbers,
     gated: Flags,
-    own_keys: Flags,
-    source_keys: Flags,
+    self_attention: Flags,
+    cross_attention: Flags,
 ) -> LinearLayers:
     """Layers of the same inputs are one: attention has queries, keys and values (A + 2·K, D) and the way out (D, A);
     feed-forward (f, D), gated (2·f, D), and (D, f); SRU (3·D, D), or (p, D) and (3·D, p); SRU++ (p, D), (3·D, p) and
     with attention (2·p, p); a short convolution (3·D, D) and (D, D). Letters as in
-    `core.architectures.cost.parameters`.
+    `core.architectures.parameters`.
     """
     attention, srupp, convolution = kind == ATTENTION, kind == SRUPP, kind == SHORT_CONV
     unprojected = (kind == SRU) & (width == 0)
@@ -214,5 +254,95 @@ def _linear_layers(
     first = (1 + gated) * width * (to_and_from | through)
     first = first + 2 * kv_width * attention + 3 * d * (convolution | unprojected)
     second = d * (to_and_from | convolution) + 3 * d * through
-    third = 2 * width * (srupp & (own_keys | source_keys))
+    third = 2 * width * (srupp & (self_attention | cross_attention))
     return (first, d), (second, np.where(convolution, d, width)), (third, width)
+
+
+def _block_rows(architecture: Architecture) -> tuple[list[BlockRow], list[int]]:
+    """The distinct blocks, and for each block of the model its number among them: the encoder's, then its own."""
+    rows, order = ([], []) if architecture.source is None else _block_rows(architecture.source)
+    rows, first = [row._replace(is_encoder=True) for row in rows], len(rows)
+    numbers: dict[Block, int] = {}
+    order = order + [numbers.setdefault(block, first + len(numbers)) for block in architecture.blocks]
+    return rows + [_block_row(block, architecture) for block in numbers], order
+
+
+def _block_row(block: Block, architecture: Architecture) -> BlockRow:
+    both_norms = architecture.norm == "both"
+    row = BlockRow(
+        d_model=architecture.d_model,
+        kind=BLOCK_KINDS.index(block.kind),
+        parameters=sum(spec.size for spec in block_parameters(block, architecture)),
+    )
+    if isinstance(block, Attention):
+        positions, d_head, rotary = architecture.positions, architecture.d_head(block), architecture.rotary(block)
+        return row._replace(
+            heads=block.n_head,
+            width=block.n_head * d_head,
+            self_attention=block.attends != "source",
+            cross_attention=block.attends != "self",
+            kv_width=block.kv_heads * d_head,
+            window=block.window or 0,
+            rotary_dim=0 if rotary is None else (block.n_head + block.kv_heads) * rotary.width(d_head),
+            qk_norm=bool(block.qk_norm),
+            biased=architecture.attention_bias(block) != "none",
+            relative=isinstance(positions, RelativePositions),
+            max_relative_distance=(positions.clamp or 0) if isinstance(positions, RelativePositions) else 0,
+            pre_and_post_norm=both_norms,
+        )
+    if isinstance(block, FeedForward):
+        return row._replace(width=block.d_inner, gated=block.gated, biased=block.bias, pre_and_post_norm=both_norms)
+    if isinstance(block, ShortConv):
+        return row._replace(width=block.kernel, biased=block.bias, pre_and_post_norm=both_norms)
+    if isinstance(block, Sru):
+        return row._replace(width=block.d_proj or 0)
+    if isinstance(block, Srupp):
+        return row._replace(
+            heads=block.n_head,
+            width=block.d_attn,
+            self_attention=block.attends in ("self", "both"),
+            cross_attention=block.attends in ("source", "both"),
+            kv_width=0 if block.attends == "none" else block.d_attn,
+        )
+    return row
+
+
+def _embedding_head_row(architecture: Architecture) -> EmbeddingHeadRow:
+    encoder = None if architecture.source is None else _embedding_head_row(architecture.source)
+    sizes = {"embedding": 0, "position": 0, "decoder": 0}
+    for spec in (*embedding_parameters(architecture), *head_parameters(architecture)):
+        sizes[spec.group] += spec.size
+    projections = architecture.d_model * sum(table.width for table in architecture.tables) * architecture.projected
+    return EmbeddingHeadRow(
+        d_model=architecture.d_model,
+        d_embed=architecture.d_embed,
+        div=architecture.embedding.div,
+        vocab_size=architecture.embedding.vocab_size,
+        embedding_parameters=sizes["embedding"] + (encoder.embedding_parameters if encoder else 0),
+        position_parameters=sizes["position"] + (encoder.position_parameters if encoder else 0),
+        final_norms=sizes["decoder"] + (encoder.final_norms if encoder else 0),
+        output_weights=_output_weights(architecture, projections),
+        embedding_weights=projections,
+        source_embedding_weights=encoder.embedding_weights if encoder else 0,
+        pooled=architecture.output.kind in ("pooled", "classes"),
+        causal=architecture.causal,
+    )
+
+
+def _output_weights(architecture: Architecture, projections: int) -> int:
+    """Weights that are multiplied for the scores of one position, or of one sequence where the output is pooled."""
+    d, output, tails = architecture.d_model, architecture.output, len(architecture.embedding.cutoffs)
+    if output.kind == "spans":
+        return 2 * d
+    if output.kind in ("pooled", "classes"):
+        return d * d + d * (output.classes or 0)
+    if not architecture.scores_tokens:
+        return 0
+    total = sum(table.size * table.width for table in architecture.tables) + tails * architecture.d_embed + projections
+    if output.kind == "masked_tokens":
+        total += d * d
+    # One table for all clusters needs two projections where the head has its own and the tails have the embedding's.
+    own_head = output.tied and output.tied_projections == "tails"
+    if projections and own_head and architecture.embedding.div == 1 and tails:
+        total += d * architecture.d_embed
+    return total

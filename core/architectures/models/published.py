@@ -9,8 +9,9 @@ from typing import NamedTuple
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.block import Attention, Block, FeedForward
 from edgefront.core.architectures.huggingface import CONFIG, from_config
+from edgefront.core.architectures.parameters import count
 from edgefront.core.architectures.pattern import expand
-from edgefront.core.architectures.published import PublishedModel, published_models
+from edgefront.core.architectures.published import PublishedModel, PublishedView, published_models
 from edgefront.core.common.errors import InvalidInput
 
 _LENGTHS = ("max_position_embeddings", "n_positions", "max_sequence_length")
@@ -64,6 +65,14 @@ def expressed(model: PublishedModel) -> Architecture | str:
     # The reader takes a default length of the model's type, which nobody states.
     stated = {name: value for name, value in architecture.canonical.items() if name != "context_length"}
     return Architecture.parse(stated)
+
+
+def published_view(model: PublishedModel) -> PublishedView:
+    """The facts about a published model with its digest and its parameters, or the reason why it has none."""
+    architecture, facts = expressed(model), dict(model)
+    if isinstance(architecture, str):
+        return PublishedView(**facts, not_expressible=architecture)
+    return PublishedView(**facts, digest=architecture.digest, counted_parameters=count(architecture).total)
 
 
 def _lacking(model: PublishedModel) -> str:

@@ -18,8 +18,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from edgefront.core.architectures.cost.columns import Pass
-from edgefront.core.architectures.cost.flops import Tokens, products_of_blocks, products_of_ends, run_blocks
+from edgefront.core.architectures.cost.flops import Tokens, block_macs, embedding_and_output_macs, executed_blocks
+from edgefront.core.architectures.cost.passes import Pass
 from edgefront.core.architectures.cost.shapes import ATTENTION, FEED_FORWARD, IDENTITY, SHORT_CONV, SRU, SRUPP, Shapes
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.measurement.generation import parts
@@ -143,17 +143,17 @@ def descriptors(shapes: Shapes, counted: Floats) -> Floats:
 def _of_ends(shapes: Shapes, run: Pass) -> Iterator[tuple[str, Floats]]:
     yield "pass", np.ones(len(shapes))
     yield "stream", run.batch * run.tokens * shapes.d_model
-    yield from products_of_ends(shapes, run)
+    yield from embedding_and_output_macs(shapes, run)
 
 
 def _of_blocks(shapes: Shapes, run: Pass) -> Iterator[tuple[str, Floats]]:
     """Features of every block, (n, L) each; kinds that no row has are left out."""
-    shapes = run_blocks(shapes, run)
+    shapes = executed_blocks(shapes, run)
     tokens = Tokens.of(shapes, run)
     new, kept = run.batch * tokens.new, run.batch * tokens.keys
     d, present = shapes.d_model[:, None], (shapes.kind >= 0) & (shapes.kind != IDENTITY)
-    yield from products_of_blocks(shapes, run)
-    yield "block_stream", new * d * (present * (1 + shapes.twice_normed))
+    yield from block_macs(shapes, run)
+    yield "block_stream", new * d * (present * (1 + shapes.pre_and_post_norm))
     yield "block_biases", (shapes.biased | shapes.relative) * present
     yield "attention_weights", new * tokens.keys * (shapes.heads * (shapes.attends & present))
     attention = shapes.kind == ATTENTION
@@ -161,7 +161,7 @@ def _of_blocks(shapes: Shapes, run: Pass) -> Iterator[tuple[str, Floats]]:
         grouped = attention & (shapes.kv_width < shapes.width)
         yield "attention_calls", attention
         yield "grouped_kept", 2 * kept * (shapes.kv_width * grouped)
-        yield "attention_turned", new * (shapes.turned * attention)
+        yield "attention_turned", new * (shapes.rotary_dim * attention)
         yield "attention_norms", 2 * (shapes.qk_norm & attention)
     feed_forward = shapes.kind == FEED_FORWARD
     if feed_forward.any():

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import nnls
 
-from edgefront.core.architectures.cost import parameters
+from edgefront.core.architectures.cost import weight_bytes as cost_of_weights
 from edgefront.core.architectures.cost.costs import BYTES
-from edgefront.core.architectures.cost.flops import Tokens, kept, run_blocks
+from edgefront.core.architectures.cost.flops import Tokens, cache_size, executed_blocks
 from edgefront.core.architectures.cost.shapes import FEED_FORWARD, SHORT_CONV, Shapes
 from edgefront.core.common.number_formats import KV_CACHE_BYTES
 from edgefront.core.measurement.generation import prompt_pass, token_pass
@@ -107,7 +107,7 @@ class MemoryPredictor:
 def weight_bytes(shapes: Shapes, protocol: MeasurementProtocol) -> NDArray[np.int64]:
     """(n,) bytes of all weights in the protocol's number type."""
     width, block_size = BYTES[protocol.dtype], protocol.block_size
-    return parameters.weight_bytes(shapes, width, protocol.weights, block_size)
+    return cost_of_weights.weight_bytes(shapes, width, protocol.weights, block_size)
 
 
 def memory_features(shapes: Shapes, protocol: MeasurementProtocol) -> Floats:
@@ -119,22 +119,22 @@ def memory_features(shapes: Shapes, protocol: MeasurementProtocol) -> Floats:
         both = (memory_features(shapes, as_pass(protocol)) for as_pass in (prompt_pass, token_pass))
         return np.asarray(np.maximum(*both))
     width, run = BYTES[protocol.dtype], pass_of(protocol)
-    running = run_blocks(shapes, run)
+    running = executed_blocks(shapes, run)
     tokens = Tokens.of(running, run)
     inner = running.width * (running.kind == FEED_FORWARD) * (1 + running.gated)
     inner = inner + 3 * running.d_model[:, None] * (running.kind == SHORT_CONV)
     weights = tokens.new * tokens.keys * running.heads * (running.attends & (running.kind >= 0))
     # llama.cpp keeps its cache in every mode.
     keeps = protocol.mode != "forward" or protocol.kv_cache is not None
-    state = kept(shapes, run.batch, run.memory + run.tokens, run.source).keys_and_values * keeps
-    of_kept = width if protocol.kv_cache is None else float(KV_CACHE_BYTES[protocol.kv_cache])
+    state = cache_size(shapes, run.batch, run.memory + run.tokens, run.encoder_tokens).keys_and_values * keeps
+    cache_width = width if protocol.kv_cache is None else float(KV_CACHE_BYTES[protocol.kv_cache])
     return np.stack(
         [
             np.ones(len(shapes)),
             width * run.batch * run.tokens * shapes.d_model.astype(float),
             width * run.batch * (tokens.new * inner).max(axis=1, initial=0).astype(float),
             width * run.batch * weights.max(axis=1, initial=0).astype(float),
-            of_kept * state.astype(float),
+            cache_width * state.astype(float),
             width * run.positions * shapes.vocab_size.astype(float),
             (shapes.kind >= 0).sum(axis=1).astype(float),
             width * (run.positions > 0) * shapes.output_weights.astype(float),

@@ -1,36 +1,77 @@
-"""The blocks of a model: the parameters of each kind, and its part of the ONNX graph.
+"""The blocks of a model as parts of an ONNX graph.
 
-A new kind is two functions here, its twin in `core/nn/blocks`, and one line in each of the two tables.
+A new kind is a function here, its twin in `core/nn/blocks`, and one line in each of the two tables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
-from edgefront.core.architectures.architecture import Architecture
-from edgefront.core.architectures.block import Attention, Block, FeedForward, Identity, ShortConv, Sru, Srupp
-from edgefront.core.model_files.blocks import attention, feed_forward, recurrent, short_conv
-from edgefront.core.model_files.parameter import ParameterSpec
+from edgefront.core.architectures.block import Attention, FeedForward, Identity, ShortConv, Sru, Srupp
+from edgefront.core.model_files.blocks.attention import write_attention
+from edgefront.core.model_files.blocks.recurrent import write_sru, write_srupp
+from edgefront.core.model_files.context import GraphContext
 
-if TYPE_CHECKING:
-    from edgefront.core.model_files.context import GraphContext
 
-_KINDS: dict[type, tuple[Callable[..., Iterator[ParameterSpec]], Callable[..., str]]] = {
-    Attention: (attention.parameters, attention.write),
-    FeedForward: (feed_forward.parameters, feed_forward.write),
-    Sru: (recurrent.sru_parameters, recurrent.write_sru),
-    Srupp: (recurrent.srupp_parameters, recurrent.write_srupp),
-    ShortConv: (short_conv.parameters, short_conv.write),
-    Identity: (lambda *_: iter(()), lambda _context, _block, _prefix, hidden: hidden),
+def _write_feed_forward(context: GraphContext, block: FeedForward, prefix: str, hidden: str) -> str:
+    """x + W₂·act(W₁·norm(x) + b₁) + b₂, [batch·sequence, d_model] both ways; or with the norms elsewhere
+    (`GraphContext.added`).
+
+    Gated: x + W₂·(act(W_g·norm(x) + b_g) ⊙ (W_u·norm(x) + b_u)) + b₂. Parallel, norm(x) is of the attention's input.
+    """
+    graph, architecture = context.graph, context.architecture
+    read = hidden if block.parallel is None else context.beside[block.parallel]
+    if block.parallel != "shared_norm":
+        read = context.normed(prefix, read)
+    inner = graph.linear(read, f"{prefix}.up", bias=block.bias)
+    if block.gated:
+        gate, inner = graph.ops("Split", inner, outputs=2, axis=-1, num_outputs=2)
+        inner = graph.op("Mul", graph.activate(architecture.activation, gate), inner)
+    else:
+        inner = graph.activate(architecture.activation, inner)
+    update = graph.linear(inner, f"{prefix}.down", bias=block.bias)
+    return context.added(prefix, hidden, update)
+
+
+def _write_short_conv(context: GraphContext, block: ShortConv, prefix: str, hidden: str) -> str:
+    """x + W_out·(c ⊙ Σᵢ wᵢ ⊙ (b ⊙ u)[t - kernel + 1 + i]), b, c and u from x; [batch·sequence, d_model] both ways.
+
+    Products and sums of shifted rows: a Conv over so few tokens takes longer, and has no float64.
+    """
+    graph, architecture = context.graph, context.architecture
+    d, kernel = architecture.d_model, block.kernel
+    read = context.normed(prefix, hidden)
+    made = graph.ops("Split", graph.linear(read, f"{prefix}.up", bias=block.bias), outputs=3, axis=-1, num_outputs=3)
+    gate_in, gate_out, passed = (graph.unflatten(part, d) for part in made)
+    inputs = graph.op("Mul", gate_in, passed)
+    inputs = graph.op("Concat", context.inputs(prefix, kernel - 1), inputs, axis=1)
+    last = (graph.integers(1 - kernel), graph.integers(2**63 - 1), graph.integers(1))
+    context.carry(f"{prefix}.inputs", graph.op("Slice", inputs, *last))
+    taps = graph.ops("Split", f"{prefix}.conv.weight", outputs=kernel, axis=0, num_outputs=kernel)
+    parts = []
+    for place, tap in enumerate(taps):  # as many tokens as the segment has, from this place on
+        start = graph.integers(place)
+        stop = graph.memoized(f"sequence + {place}", partial(graph.op, "Add", graph.sequence(), start))
+        parts.append(graph.op("Mul", graph.op("Slice", inputs, start, stop, graph.integers(1)), tap))
+    if block.bias:
+        parts.append(f"{prefix}.conv.bias")
+    mixed = graph.op("Mul", gate_out, graph.op("Sum", *parts))
+    update = graph.linear(graph.flatten(mixed, d), f"{prefix}.out", bias=block.bias)
+    return context.added(prefix, hidden, update)
+
+
+_WRITERS: dict[type, Callable[..., str]] = {
+    Attention: write_attention,
+    FeedForward: _write_feed_forward,
+    Sru: write_sru,
+    Srupp: write_srupp,
+    ShortConv: _write_short_conv,
+    Identity: lambda _context, _block, _prefix, hidden: hidden,
 }
-
-
-def block_parameters(block: Block, architecture: Architecture) -> Iterator[ParameterSpec]:
-    """Names (without the `blocks.{i}.` prefix), shapes and fills, in the order of the computation."""
-    return _KINDS[type(block)][0](block, architecture)
 
 
 def write_block(context: GraphContext, block: Any, prefix: str, hidden: str) -> str:
     """Adds the block's nodes; takes and returns the name of the residual stream, [batch·sequence, d_model]."""
-    return _KINDS[type(block)][1](context, block, prefix, hidden)
+    return _WRITERS[type(block)](context, block, prefix, hidden)

@@ -7,69 +7,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
 
-from edgefront.core.architectures.architecture import Architecture
+import numpy as np
+from onnx import TensorProto
+
 from edgefront.core.architectures.block import Attention
 from edgefront.core.architectures.embeddings_and_head import RelativePositions, RotaryPositions
-from edgefront.core.model_files.parameter import ParameterSpec, linear, norm, norms
-
-if TYPE_CHECKING:
-    from edgefront.core.model_files.context import GraphContext
-    from edgefront.core.model_files.writer import GraphWriter
+from edgefront.core.model_files.context import GraphContext
+from edgefront.core.model_files.positions import rotary_frequencies, write_rotary
+from edgefront.core.model_files.writer import GraphWriter
 
 
-class _Heads(NamedTuple):
-    """Heads of queries, heads of keys and of values, and the width of each."""
-
-    queries: int
-    keys: int
-    width: int
-
-    @classmethod
-    def of(cls, block: Attention, architecture: Architecture) -> _Heads:
-        return cls(block.n_head, block.kv_heads, architecture.d_head(block))
-
-    @property
-    def rows(self) -> tuple[int, int, int]:
-        """Rows of the linear layer for queries, for keys and for values."""
-        return self.queries * self.width, self.keys * self.width, self.keys * self.width
-
-
-def parameters(block: Attention, architecture: Architecture) -> Iterator[ParameterSpec]:
-    """2d·(w + g) for d = d_model, w = n_head·d_head and g = n_kv_head·d_head, w + 2g + d biases, and the norms.
-
-    Queries, keys and values are one linear layer of w + 2g rows, in this order. The norms of queries and keys have
-    d_head gains each, or w and g where they are of all heads. Relative positions have d·w more, and unless all blocks
-    share u and v another 2w.
-    """
-    d, heads, bias = architecture.d_model, _Heads.of(block, architecture), architecture.attention_bias(block)
-    width, positions = heads.rows[0], architecture.positions
-    yield from norms(architecture)
-    yield from linear("qkv", d, sum(heads.rows), bias != "none")
-    if block.qk_norm:
-        whole = block.qk_norm == "whole"
-        yield from norm("q_norm", width if whole else heads.width, "rms")
-        yield from norm("k_norm", heads.rows[1] if whole else heads.width, "rms")
-    if isinstance(positions, RelativePositions):
-        yield ParameterSpec("relative.weight", (width, d))
-        if not positions.shared:
-            yield ParameterSpec("u", (heads.queries, heads.width))
-            yield ParameterSpec("v", (heads.queries, heads.width))
-    yield from linear("out", width, d, bias == "all")
-
-
-def write(context: GraphContext, block: Attention, prefix: str, hidden: str) -> str:
+def write_attention(context: GraphContext, block: Attention, prefix: str, hidden: str) -> str:
     """x + W·(softmax(q·kᵀ·scale + mask)·v) + b, [batch·sequence, d_model] both ways; with the norms of
     `GraphContext.added`.
     """
-    # Here, because who only counts parameters does without.
-    from edgefront.core.model_files.positions import write_rotary
-
     graph, architecture = context.graph, context.architecture
     positions, rotary, window = architecture.positions, architecture.rotary(block), block.window
-    heads, bias = _Heads.of(block, architecture), architecture.attention_bias(block)
-    n_head, d_head, (width, kv_width, _) = heads.queries, heads.width, heads.rows
+    n_head, d_head, bias = block.n_head, architecture.d_head(block), architecture.attention_bias(block)
+    width, kv_width = n_head * d_head, block.kv_heads * d_head
 
     def by_head(x: str, count: int) -> str:
         # [batch·n, count·d_head] → [batch, head, n, d_head]
@@ -96,7 +52,7 @@ def write(context: GraphContext, block: Attention, prefix: str, hidden: str) -> 
         return graph.op("Transpose", x, perm=[0, 2, 1, 3])
 
     def keys_values(k: str, v: str) -> tuple[str, str]:
-        return placed(k, heads.keys, query=False), by_head(v, heads.keys)
+        return placed(k, block.kv_heads, query=False), by_head(v, block.kv_heads)
 
     def project(inputs: str) -> tuple[str, str]:
         read = context.normed(prefix, inputs)
@@ -117,7 +73,7 @@ def write(context: GraphContext, block: Attention, prefix: str, hidden: str) -> 
         if kv_width == width:
             q, k, v = graph.ops("Split", qkv, outputs=3, axis=-1, num_outputs=3)
         else:
-            q, k, v = graph.ops("Split", qkv, graph.integers(*heads.rows), outputs=3, axis=-1)
+            q, k, v = graph.ops("Split", qkv, graph.integers(width, kv_width, kv_width), outputs=3, axis=-1)
         own = keys_values(k, v)
     keys, values = context.keys_values(prefix, block.attends, hidden, own, project, window)
     keys = graph.op("Transpose", keys, perm=[0, 1, 3, 2])
@@ -261,9 +217,6 @@ def _write_fused(context: GraphContext, block: Attention, prefix: str, qkv: str)
 
 def _lengths(context: GraphContext) -> tuple[str, str]:
     """Tokens after this pass less one, of each row of the batch; and tokens after it. Both int32."""
-    import numpy as np
-    from onnx import TensorProto
-
     graph = context.graph
 
     def total() -> str:
@@ -279,10 +232,6 @@ def _lengths(context: GraphContext) -> tuple[str, str]:
 
 def _rotations(context: GraphContext, by: RotaryPositions, d_head: int) -> Iterator[str]:
     """Cosines and sines of every place, [places, turned features / 2]."""
-    import numpy as np
-
-    from edgefront.core.model_files.positions import rotary_frequencies
-
     assert context.fused is not None
     angles = np.arange(context.fused)[:, None] * rotary_frequencies(by, d_head)
     for of in (np.cos, np.sin):

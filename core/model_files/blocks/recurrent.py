@@ -12,49 +12,17 @@ Only f and c are computed step by step, in a Scan, so that the length stays free
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from edgefront.core.architectures.architecture import Architecture
-from edgefront.core.architectures.block import Sru, Srupp
-from edgefront.core.model_files.parameter import ParameterSpec, norm
+from onnx import GraphProto, NodeProto, helper
 
-if TYPE_CHECKING:
-    from onnx import GraphProto, NodeProto
-
-    from edgefront.core.model_files.context import GraphContext
-
-NORM_EPS = 1e-5
-"""Epsilon of the layer norm inside SRU++."""
-
-
-def sru_parameters(block: Sru, architecture: Architecture) -> Iterator[ParameterSpec]:
-    """3d² + 4d parameters for d = d_model, or 4·d·p + 4d with p = d_proj; candidate, forget and reset are one linear
-    layer.
-    """
-    d, width = architecture.d_model, block.d_proj or architecture.d_model
-    if block.d_proj is not None:
-        yield ParameterSpec("down.weight", (width, d))
-    yield ParameterSpec("up.weight", (3 * d, width))
-    yield from _recurrence_parameters(d)
+from edgefront.core.architectures.block import SRUPP_NORM_EPS, Sru, Srupp
+from edgefront.core.model_files.context import GraphContext
 
 
 def write_sru(context: GraphContext, block: Sru, prefix: str, hidden: str) -> str:
     """The recurrence over U = W·x (W of two factors with d_proj); input and result are [batch·sequence, d_model]."""
     inner = hidden if block.d_proj is None else context.graph.linear(hidden, f"{prefix}.down", bias=False)
     return _write_recurrence(context, prefix, inner, hidden)
-
-
-def srupp_parameters(block: Srupp, architecture: Architecture) -> Iterator[ParameterSpec]:
-    """4·d·a + 2a + 4d parameters for d = d_model and a = d_attn, and with attention 2a² + 1 more."""
-    d, width = architecture.d_model, block.d_attn
-    yield ParameterSpec("down.weight", (width, d))
-    if block.attends != "none":
-        yield ParameterSpec("kv.weight", (2 * width, width))
-        yield ParameterSpec("alpha", (1,), "zeros")
-    yield from norm("norm", width)
-    yield ParameterSpec("up.weight", (3 * d, width))
-    yield from _recurrence_parameters(d)
 
 
 def write_srupp(context: GraphContext, block: Srupp, prefix: str, hidden: str) -> str:
@@ -69,7 +37,7 @@ def write_srupp(context: GraphContext, block: Srupp, prefix: str, hidden: str) -
     if block.attends != "none":
         attended = _attended(context, block, prefix, hidden, q)
         z = graph.op("Add", q, graph.op("Mul", attended, f"{prefix}.alpha"))
-    inner = graph.layer_norm(z, f"{prefix}.norm", NORM_EPS)
+    inner = graph.layer_norm(z, f"{prefix}.norm", SRUPP_NORM_EPS)
     return _write_recurrence(context, prefix, inner, hidden)
 
 
@@ -106,19 +74,11 @@ def _attended(context: GraphContext, block: Srupp, prefix: str, hidden: str, q: 
     return graph.flatten(mixed, block.d_attn)
 
 
-def _recurrence_parameters(d_model: int) -> Iterator[ParameterSpec]:
-    """Weights v of the state and biases b, of the forget and the reset gate."""
-    yield ParameterSpec("recurrence.weight", (2, d_model))
-    yield ParameterSpec("recurrence.bias", (2, d_model), "zeros")
-
-
 def _write_recurrence(context: GraphContext, prefix: str, inner: str, hidden: str) -> str:
     """h for u = W·inner with the parameter `{prefix}.up.weight`, and x = hidden; cell in and out are the context's.
 
     `inner` is [batch·sequence, width]; `hidden` and the result are [batch·sequence, d_model].
     """
-    from onnx import helper  # here, because who only counts parameters does without
-
     graph, d = context.graph, context.architecture.d_model
     bias = graph.op("Reshape", f"{prefix}.recurrence.bias", graph.integers(-1))
     bias = graph.op("Pad", bias, graph.integers(d, 0))  # the candidate has none
@@ -144,8 +104,6 @@ def _write_recurrence(context: GraphContext, prefix: str, inner: str, hidden: st
 
 def _step(prefix: str, v_forget: str, element: int) -> GraphProto:
     """One step: cell, candidate and forget gate's input [batch, d] → the new cell, twice (carried, and kept)."""
-    from onnx import helper
-
     cell, candidate, forget, new, kept = (
         f"{prefix}/step/{name}" for name in ("cell", "candidate", "forget", "new", "kept")
     )

@@ -7,8 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from edgefront.core.architectures.architecture import Architecture
-from edgefront.core.architectures.block import Sru, Srupp
-from edgefront.core.model_files.blocks.recurrent import NORM_EPS
+from edgefront.core.architectures.block import SRUPP_NORM_EPS, Sru, Srupp
 from edgefront.core.nn.context import Context
 from edgefront.core.nn.layers import LayerNorm, Linear
 from edgefront.core.nn.recurrence import sru_recurrence
@@ -56,7 +55,7 @@ class SruppBlock(nn.Module):
     """h of the recurrence over U = Wᵒ·LN(q + α·A), with q = W^q·x and A = softmax(q·kᵀ/√d_head)·v.
 
     Keys and values are projections of the queries of the source, the memory and the segment. Without attention
-    U = Wᵒ·LN(q). The layer norm's epsilon is `NORM_EPS` whatever the architecture's.
+    U = Wᵒ·LN(q). The layer norm's epsilon is `SRUPP_NORM_EPS` whatever the architecture's.
     """
 
     def __init__(self, block: Srupp, architecture: Architecture) -> None:
@@ -67,7 +66,7 @@ class SruppBlock(nn.Module):
         if block.attends != "none":
             self.kv = Linear(width, 2 * width, bias=False)
             self.alpha = nn.Parameter(torch.empty(1))
-        self.norm = LayerNorm(width, NORM_EPS)
+        self.norm = LayerNorm(width, SRUPP_NORM_EPS)
         self.up = Linear(width, 3 * d, bias=False)
         self.recurrence = Recurrence(d)
 

@@ -9,9 +9,8 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.block import Attention, Block, FeedForward, ShortConv, Sru, Srupp
-from edgefront.core.architectures.cost.columns import attention_width
-from edgefront.core.architectures.cost.parameters import count_of
 from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.architectures.parameters import count
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.states import CandidateState, JobEventKind
 from edgefront.core.measurement.protocol import MeasurementProtocol
@@ -135,11 +134,10 @@ def _facts(architecture: Architecture | None) -> dict[str, Any]:
     """What a description says; nothing of one that cannot be read."""
     if architecture is None:
         return {"d_model": 0, "blocks": (), "position_parameters": 0, "embedding_parameters": 0, "downloads": ()}
-    shapes = Shapes.of([architecture])
-    counted = count_of(shapes)
+    counted = count(architecture)
     return {
         "d_model": architecture.d_model,
-        "blocks": tuple(_blocks(architecture, iter(shapes.parameters[0].tolist()))),
+        "blocks": tuple(_blocks(architecture, iter(Shapes.of([architecture]).parameters[0].tolist()))),
         "position_parameters": counted.position,
         "embedding_parameters": counted.embedding,
         "downloads": tuple(
@@ -169,7 +167,7 @@ def _blocks(architecture: Architecture, parameters: Iterator[int]) -> Iterator[B
 def _sizes(block: Block, architecture: Architecture) -> tuple[int, int | None, int | None]:
     """Width inside, heads of queries, heads of keys and values."""
     if isinstance(block, Attention):
-        return attention_width(block, architecture), block.n_head, block.kv_heads
+        return block.n_head * architecture.d_head(block), block.n_head, block.kv_heads
     if isinstance(block, FeedForward):
         return block.d_inner, None, None
     if isinstance(block, Srupp):

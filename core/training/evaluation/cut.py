@@ -7,7 +7,7 @@ from typing import Any
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.block import Attention, FeedForward
-from edgefront.core.architectures.cost.parameters import count
+from edgefront.core.architectures.parameters import count
 
 _NAMES = {
     "attention_blocks": "attention blocks",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from edgefront.core.architectures.architecture import Architecture
-from edgefront.core.architectures.cost.parameters import count
+from edgefront.core.architectures.parameters import count
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.hugging_face import TOKENIZER
 from edgefront.core.common.units import MB

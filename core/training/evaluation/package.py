@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.parameters import parameters
 from edgefront.core.common.errors import Conflict, InvalidInput, NotFound, Unavailable
 from edgefront.core.common.files import whole_file
 from edgefront.core.common.hugging_face import ARCHITECTURE, GENERATION_CONFIG, TOKENIZER, TOKENIZER_CONFIG
 from edgefront.core.data.tokenizers.load import load_tokenizer
 from edgefront.core.data.tokenizers.tokenizers import FILE, Tokenizer
 from edgefront.core.model_files.parameter_values import GivenValues, StoredValues, not_finite
-from edgefront.core.model_files.parameters import parameters
 from edgefront.core.training.evaluation.model_card import as_licence, licence_in, model_card
 from edgefront.core.training.recipes.recipe import Recipe
 

@@ -20,10 +20,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
 from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.parameters import parameters
 from edgefront.core.common.errors import Diverged, InvalidInput
 from edgefront.core.common.validation import invalid_input
 from edgefront.core.data.tokenizers.tokenizers import Tokenizer
-from edgefront.core.model_files.parameters import parameters
 from edgefront.core.model_files.random_values import values
 from edgefront.core.nn.dropout import Dropout
 from edgefront.core.nn.model import LanguageModel

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Literal, cast
 
 from edgefront.core.architectures.architecture import Architecture
-from edgefront.core.architectures.cost.parameters import count
 from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.architectures.parameters import count
 from edgefront.core.architectures.space import SearchSpace
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.quality.predictor import PerplexityPredictor

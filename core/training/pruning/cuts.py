@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.block import Attention, Block, FeedForward, ShortConv
 from edgefront.core.architectures.cost.shapes import Shapes
-from edgefront.core.model_files.parameters import parameters
+from edgefront.core.architectures.parameters import parameters
 from edgefront.core.nn.blocks.attention import AttentionBlock
 from edgefront.core.nn.blocks.feed_forward import FeedForwardBlock
 from edgefront.core.nn.model import LanguageModel

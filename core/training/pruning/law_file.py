@@ -16,8 +16,8 @@ from safetensors import SafetensorError, safe_open
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.block import Attention, FeedForward, ShortConv
+from edgefront.core.architectures.parameters import parameters
 from edgefront.core.common.errors import InvalidInput
-from edgefront.core.model_files.parameters import parameters
 from edgefront.core.quality.cut_law import CutLaw
 from edgefront.core.quality.stored import from_json
 from edgefront.core.training.evaluation.package import CUTS

@@ -13,12 +13,12 @@ from safetensors.torch import save
 from torch import Tensor
 
 from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.parameters import parameters
 from edgefront.core.common.canonical import digest
 from edgefront.core.common.errors import Conflict, InvalidInput, NotFound
 from edgefront.core.common.files import sha256, whole_file
 from edgefront.core.data.prepared.prepared import Prepared
 from edgefront.core.data.tokenizers.load import same_tokens
-from edgefront.core.model_files.parameters import parameters
 from edgefront.core.nn.weights import load_safetensors
 from edgefront.core.quality.cut_law import CutLaw, cut_origin
 from edgefront.core.quality.cut_table import cannot_be_cut

@@ -114,7 +114,7 @@ def _published(given: str) -> PublishedView | None:
 
     if (facts := published_as(given)) is None:
         return None
-    from edgefront.core.architectures.cost.parameters import published_view
+    from edgefront.core.architectures.models.published import published_view
 
     return published_view(facts)
 

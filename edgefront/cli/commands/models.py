@@ -258,7 +258,7 @@ def list_models(
 
 def _list_published(session: Session) -> None:
     from edgefront.cli.show.published import catalogue
-    from edgefront.core.architectures.cost.parameters import published_view
+    from edgefront.core.architectures.models.published import published_view
     from edgefront.core.architectures.published import PublishedCatalogue, published_models, score_tables
 
     models = tuple(published_view(model) for model in published_models().values())
