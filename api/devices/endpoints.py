@@ -126,7 +126,7 @@ def reenrol_device(
     """
     with context.database.write() as session:
         now = context.database.now(session)
-        keys.confirm(session, user, now)
+        keys.require_valid_key(session, user, now)
         token, secret = devices.reenrolment_token(session, user, device, body, now)
         return devices.token_view(token, secret)
 
@@ -156,7 +156,7 @@ def create_enrolment_token(
 ) -> EnrolmentTokenView:
     with context.database.write() as session:
         now = context.database.now(session)
-        keys.confirm(session, admin, now)
+        keys.require_valid_key(session, admin, now)
         token, secret = devices.create_enrolment_token(session, admin, request, now)
         return devices.token_view(token, secret)
 

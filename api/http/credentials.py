@@ -22,7 +22,7 @@ import anyio
 from starlette.concurrency import run_in_threadpool
 
 from edgefront.core.common.errors import Unavailable
-from edgefront.core.services.access import queries as access
+from edgefront.core.services.access import queries as access_queries
 from edgefront.core.services.access.keys import Principal, authenticate, authenticate_web
 from edgefront.core.services.fleet.devices import first_used
 from edgefront.core.store.database import Database
@@ -139,7 +139,7 @@ class Credentials:
 
     def _count(self) -> int:
         with self._database.read() as session:
-            return access.version(session)
+            return access_queries.version(session)
 
     def _look_up(self, credential: Credential) -> Principal:
         # The process's clock is exact enough for expiries of minutes to years, and saves a database query.

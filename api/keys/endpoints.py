@@ -35,7 +35,7 @@ def create_key(
 ) -> KeyView:
     with context.database.write() as session:
         now = context.database.now(session)
-        keys.confirm(session, admin, now)
+        keys.require_valid_key(session, admin, now)
         key, secret = keys.create_key(
             session,
             name=request.name,

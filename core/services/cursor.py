@@ -1,4 +1,4 @@
-"""Opaque cursors: the position where a page ended, as text that clients send back unchanged."""
+"""Opaque cursors: the position where a page ended, as text that clients send back unchanged; and pages of rows."""
 
 from __future__ import annotations
 
@@ -7,13 +7,34 @@ import binascii
 import json
 from collections.abc import Sequence
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, TypeVar
+
+from sqlalchemy import or_, select
+from sqlalchemy.orm import Session
 
 from edgefront.core.common.errors import InvalidInput
+from edgefront.core.store.tables import Job, Training
 
 MAX_LENGTH = 500
 MAX_NUMBER = (1 << 31) - 1
 """Largest number of an event in its log."""
+
+Row = TypeVar("Row", Job, Training)
+
+
+def newest_page(
+    session: Session, table: type[Row], cursor: str | None, limit: int, **filters: str | None
+) -> tuple[list[Row], str | None]:
+    """Rows after the cursor, newest first, and the cursor of the next page. `filters`: column → value (None: any)."""
+    query = select(table).order_by(table.created_at.desc(), table.id.desc()).limit(limit + 1)
+    query = query.where(*(getattr(table, name) == value for name, value in filters.items() if value is not None))
+    if cursor is not None:
+        created, id_ = decode(cursor, (str, str))
+        before = moment(created, cursor)
+        query = query.where(or_(table.created_at < before, (table.created_at == before) & (table.id < id_)))
+    rows = list(session.scalars(query))
+    shown = rows[:limit]
+    return shown, encode([shown[-1].created_at.isoformat(), shown[-1].id]) if len(rows) > limit else None
 
 
 def encode(value: Sequence[str | float | None]) -> str:
@@ -22,7 +43,7 @@ def encode(value: Sequence[str | float | None]) -> str:
 
 
 def decode(text: str, kinds: tuple[type | tuple[type, ...], ...]) -> list[Any]:  # of these types, checked below
-    """The list that was passed to `encode`; `InvalidInput` unless its items have these types."""
+    """The list from `encode`. `InvalidInput` unless its items have these types."""
     try:
         if len(text) > MAX_LENGTH:
             raise ValueError
@@ -30,28 +51,25 @@ def decode(text: str, kinds: tuple[type | tuple[type, ...], ...]) -> list[Any]: 
         value = json.loads(raw, parse_constant=_refuse)
         if not isinstance(value, list) or len(value) != len(kinds):
             raise ValueError
-        if not all(_is_sound(item, kind) for item, kind in zip(value, kinds, strict=True)):
+        if not all(_is_valid(item, kind) for item, kind in zip(value, kinds, strict=True)):
             raise ValueError
     except (binascii.Error, UnicodeError, ValueError, RecursionError):
-        raise wrong(text) from None
+        raise invalid_cursor(text) from None
     return value
 
 
-def moment(text: str, whole: str) -> datetime:
-    """An aware datetime from an item of a cursor; `whole` is the complete cursor, for the error."""
+def moment(text: str, cursor: str) -> datetime:
+    """An aware datetime from an item of this cursor."""
     try:
         value = datetime.fromisoformat(text)
-    except ValueError:
-        raise wrong(whole) from None
-    if value.tzinfo is None:
-        raise wrong(whole)
-    try:
+        if value.tzinfo is None:
+            raise ValueError
         return value.astimezone(timezone.utc)
-    except OverflowError:  # at either end of the calendar
-        raise wrong(whole) from None
+    except (ValueError, OverflowError):  # OverflowError: at either end of the calendar
+        raise invalid_cursor(cursor) from None
 
 
-def wrong(text: str) -> InvalidInput:
+def invalid_cursor(text: str) -> InvalidInput:
     return InvalidInput(
         "cursor: this cursor was not issued for this list; start from the first page",
         field="cursor",
@@ -60,8 +78,8 @@ def wrong(text: str) -> InvalidInput:
     )
 
 
-def _is_sound(item: object, kind: type | tuple[type, ...]) -> bool:
-    """Whether the value has this type and can be passed to a database."""
+def _is_valid(item: object, kind: type | tuple[type, ...]) -> bool:
+    """Whether the value has this type and a database can store it."""
     if isinstance(item, bool) or not isinstance(item, kind):
         return False
     if isinstance(item, str):

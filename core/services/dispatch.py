@@ -7,25 +7,23 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.tasks import PROCESS_RESULTS, TRAIN, WORK
 from edgefront.core.services.work import REQUESTED_BY
 from edgefront.core.services.work import queue_of as queue_of_work
+from edgefront.core.store.outbox import Send
 from edgefront.core.store.sql import Document
 
 if TYPE_CHECKING:
     from celery import Celery
 
-Send = Callable[[str, Document], None]
-
 PROCESS_INTERVAL_S = 0.4
-"""Minimum seconds between two tasks that process the results of one target: many reports cost little more than one."""
+"""Minimum seconds between two `process_results` tasks of one target: many reports cost little more than one."""
 
 PAUSE_S = 5.0
-"""Seconds after a failure without further attempts: an unreachable broker must not slow down every request."""
+"""Seconds without attempts after a failure: an unreachable broker must not slow down every request."""
 
 REDIS_OPTIONS = {"socket_connect_timeout": 2.0, "socket_timeout": 10.0, "socket_keepalive": True}
 MEMORY_OPTIONS = {"polling_interval": 0.01}
@@ -34,9 +32,8 @@ _log = logging.getLogger(__name__)
 
 
 def queue_name(settings: Settings) -> str:
-    """The queue of this installation's tasks.
-
-    The memory transport is shared by the whole process, so the names of its queues include the database.
+    """Name of the default queue. All services of a process share the memory transport, so its names include the
+    database.
     """
     if not settings.embedded:
         return "edgefront"
@@ -44,17 +41,17 @@ def queue_name(settings: Settings) -> str:
 
 
 def work_queue(settings: Settings, queue: str) -> str:
-    """The full name of a queue of work (`work.Queue.name`)."""
+    """Full name of a queue of work (`work.Queue.name`)."""
     return f"{queue_name(settings)}-{queue}" if queue else queue_name(settings)
 
 
 def training_queue(settings: Settings, queue: str) -> str:
-    """The full name of a queue of trainings (one of `tasks.TRAIN_QUEUES`)."""
+    """Full name of a queue of trainings (one of `tasks.TRAIN_QUEUES`)."""
     return f"{queue_name(settings)}-train-{queue}"
 
 
 def queue_of(settings: Settings, task: str, arguments: Document) -> str:
-    """The queue that a task is sent to."""
+    """Full name of a task's queue."""
     if task == TRAIN:
         return training_queue(settings, arguments["queue"])
     if task == WORK:
@@ -63,8 +60,8 @@ def queue_of(settings: Settings, task: str, arguments: Document) -> str:
 
 
 def broker_app(settings: Settings) -> Celery:
-    """A Celery application on the broker of the settings: the one way to it, of API, workers and the health check."""
-    # Celery is slow to import, so only processes that send import it.
+    """A Celery application on the settings' broker, for API, workers and the readiness check."""
+    # Slow to import, so only processes that send tasks import it.
     from celery import Celery
 
     app = Celery("edgefront", broker=settings.broker.url, set_as_current=False)
@@ -79,7 +76,7 @@ def broker_app(settings: Settings) -> Celery:
 
 
 def broker_answers(settings: Settings, timeout_s: float) -> bool:
-    """Whether the broker takes a connection as API and workers open it."""
+    """Whether the broker accepts a connection."""
     options = {"socket_connect_timeout": timeout_s, "socket_timeout": timeout_s}
     try:
         transport = broker_app(settings).connection(transport_options=options).transport
@@ -93,14 +90,14 @@ def broker_answers(settings: Settings, timeout_s: float) -> bool:
 def sender(settings: Settings) -> Send:
     """A `send(task_name, kwargs)` for `Database(url, send=...)`.
 
-    It never raises: the transaction is committed before anything is sent. If the broker is unavailable, that is logged,
-    and the sweep sends the task later. With `memory://` the message reaches the worker of this process.
+    It never raises, because the transaction has committed: an unavailable broker is logged, and the sweep sends the
+    task later. `memory://` reaches the worker of this process.
     """
     return _Sender(settings)
 
 
-class _Gathered:
-    """Limits equal messages to one per `every_s`: the first is sent at once, later ones are merged into one."""
+class _Throttle:
+    """Limits equal messages to one per `every_s`: sends the first at once and merges the later ones."""
 
     def __init__(self, send: Send, every_s: float) -> None:
         self._send, self._every_s = send, every_s
@@ -121,7 +118,7 @@ class _Gathered:
                 timer.daemon = True
                 timer.start()
                 return
-            # Entries of messages that were sent long ago are not needed.
+            # Drops entries of messages that were sent long ago.
             self._sent_at = {other: at for other, at in self._sent_at.items() if now - at < self._every_s} | {key: now}
         self._send(task, arguments)
 
@@ -139,13 +136,10 @@ class _Sender:
         self._app.conf.broker_connection_timeout = 2
         self._lock = threading.Lock()
         self._silent_until = 0.0
-        self._gathered = _Gathered(self._deliver, PROCESS_INTERVAL_S)
+        self._throttled = _Throttle(self._deliver, PROCESS_INTERVAL_S)
 
     def __call__(self, task: str, arguments: Document) -> None:
-        if task == PROCESS_RESULTS:
-            self._gathered(task, arguments)
-        else:
-            self._deliver(task, arguments)
+        (self._throttled if task == PROCESS_RESULTS else self._deliver)(task, arguments)
 
     def _deliver(self, task: str, arguments: Document) -> None:
         if time.monotonic() < self._silent_until:

@@ -1,8 +1,8 @@
-"""The event logs of jobs and trainings: each numbered from 1 without gaps, in commit order.
+"""The event logs of jobs and trainings, each numbered from 1 without gaps, in commit order.
 
-An event says what changed; figures are read where they are. Numbers are drawn under the row lock of the job or
-training. Lock order everywhere: targets by id, then measurements by id, then jobs by id; so a transaction that appends
-to the logs of several jobs locks those jobs first, in the order of their ids.
+An event names what changed, not the new figures. Its number is assigned under the row lock of the job or training.
+Lock order everywhere: targets by id, then measurements by id, then jobs by id. So a transaction that appends to the
+logs of several jobs locks those jobs first, in the order of their ids.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.orm.attributes import set_committed_value
 
 from edgefront.core.common.states import JobEventKind, TrainingEventKind
-from edgefront.core.schemas import messages as wire
+from edgefront.core.schemas import messages
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, training_of
 from edgefront.core.services.cursor import MAX_NUMBER
@@ -31,7 +31,7 @@ _COLUMNS = ("number", "kind", "data", "created_at")
 
 @dataclass(frozen=True)
 class Entry:
-    """An event without its number. `kind` and `data` as in `core.schemas.messages`; `target_id` in the log of a job."""
+    """An event without its number. `kind` and `data` as in `core.schemas.messages`; `target_id` for logs of jobs."""
 
     kind: JobEventKind | TrainingEventKind
     data: Document
@@ -39,7 +39,7 @@ class Entry:
 
 
 class _Log:
-    """Tables of the events of one kind of owner, and the statements on them, which are made once."""
+    """The statements on the log of jobs or of trainings, built once."""
 
     def __init__(self, owner: type[Job | Training], events: type[Event | TrainingEvent]) -> None:
         self.owner, self.events = owner, events
@@ -71,9 +71,7 @@ def _log_of(owner_id: str) -> _Log:
 
 
 def append(session: Session, owner_id: str, entries: Sequence[Entry], now: datetime) -> int:
-    """Writes events in order; returns the number of the last one (0 if there are none, or the job or training is
-    gone).
-    """
+    """Writes events in order. Returns the last number; 0 without events, or for a deleted job or training."""
     if not entries:
         return 0
     log = _log_of(owner_id)
@@ -100,20 +98,19 @@ def append(session: Session, owner_id: str, entries: Sequence[Entry], now: datet
     return last
 
 
-def read(session: Session, owner_id: str, after: int, limit: int = 500) -> list[wire.Event]:
-    """The events of a job or training with numbers above `after`, in order. No access check: see `check_access`."""
+def read(session: Session, owner_id: str, after: int, limit: int = 500) -> list[messages.Event]:
+    """The events of a job or training with numbers above `after`, in order. Without access check: `check_access`."""
     log = _log_of(owner_id)
-    asked = {"log": owner_id, "number": min(max(after, 0), MAX_NUMBER), "most": limit}
-    found: list[wire.Event] = []
-    for row in session.execute(log.after, asked):
+    parameters = {"log": owner_id, "number": min(max(after, 0), MAX_NUMBER), "most": limit}
+    events: list[messages.Event] = []
+    for row in session.execute(log.after, parameters):
         reader, stored = RowReader(), dict(row._mapping)
-        event = reader.read(partial(wire.Event.model_validate, stored))
-        # One whose data cannot be read says so, and the log goes on.
-        found.append(event or wire.Event.model_validate({**stored, "data": {"note": reader.note()}}))
-    return found
+        event = reader.read(partial(messages.Event.model_validate, stored))
+        # An unreadable event says so, and the log continues.
+        events.append(event or messages.Event.model_validate({**stored, "data": {"note": reader.note()}}))
+    return events
 
 
 def check_access(session: Session, principal: Principal, owner_id: str) -> None:
-    """NotFound unless the job or training exists and is the principal's (admins see all)."""
-    of_principal = training_of if _log_of(owner_id) is _TRAININGS else job_of
-    of_principal(session, principal, owner_id)
+    """`NotFound` unless the job or training exists and the principal may read it."""
+    (training_of if _log_of(owner_id) is _TRAININGS else job_of)(session, principal, owner_id)

@@ -1,4 +1,4 @@
-"""Idempotency-Key: the same key with the same request returns what was created the first time."""
+"""Idempotency-Key: a repeated request with the same key returns what the first one created."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Former = TypeVar("Former")
 
 
 def request_digest(stored: Document) -> str:
-    """SHA-256 of a request, to find out whether a key is used again with the same request."""
+    """SHA-256 of a request, to detect a key that comes with another request."""
     return hashlib.sha256(json.dumps(stored, sort_keys=True).encode()).hexdigest()
 
 
 def check_key(key: str) -> None:
-    """InvalidInput unless the key can be stored."""
+    """Raises `InvalidInput` unless the key can be stored."""
     if not 1 <= len(key) <= MAX_KEY or not key.isascii() or not key.isprintable():
         raise InvalidInput(
             f"Idempotency-Key: 1 to {MAX_KEY} printable ASCII characters",
@@ -36,16 +36,16 @@ def check_key(key: str) -> None:
 
 
 def check_same(former_digest: str, digest: str, former: str) -> None:
-    """Conflict where a key comes with another request than the one that made `former`."""
+    """Raises `Conflict` if the key comes with another request than the one that created `former`."""
     if former_digest != digest:
         raise Conflict(f"this Idempotency-Key was used for another request, which created {former}")
 
 
-def add_once(session: Session, made: Sequence[Base], former: Callable[[], Former]) -> Former | None:
-    """Adds rows that hold a key; returns None, or what `former` finds where another request was faster with it."""
+def add_once(session: Session, rows: Sequence[Base], former: Callable[[], Former]) -> Former | None:
+    """Adds rows that hold a unique key. Returns None, or what `former` finds if a concurrent request was faster."""
     try:
         with session.begin_nested():
-            session.add_all(made)
+            session.add_all(rows)
             session.flush()
     except IntegrityError:
         earlier = former()

@@ -1,4 +1,4 @@
-"""Imports a model with its weights: as a training that is done from the start."""
+"""Imports a model with its weights, as a training in state done."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from edgefront.core.services.quality.learning import store_law_of_cuts
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.files.drafts import Draft, remove_left
 from edgefront.core.services.trainings.files.folder import check_stored
-from edgefront.core.services.trainings.queries import trainings as rows
+from edgefront.core.services.trainings.queries import trainings as training_queries
 from edgefront.core.services.trainings.transitions import log_state
 from edgefront.core.services.trainings.views import training_view
 from edgefront.core.store.database import Database
@@ -28,9 +28,9 @@ from edgefront.core.training.pruning.law_file import law_in
 
 
 def begin_import(database: Database, principal: Principal, settings: Settings) -> Draft:
-    """Where the archive of a model is written as it arrives, to be closed by the caller.
+    """A draft to which the caller writes the archive of a model, and which it closes.
 
-    Raises `Forbidden` for a key that may not, `BoundReached` where the owner has as many bytes as the admin allows.
+    Raises `Forbidden` for viewers and agents, `BoundReached` if the owner's files have reached their limit.
     """
     principal.require(KeyRole.USER)
     remove_left(settings, database)
@@ -47,19 +47,19 @@ def import_model(
     name: str | None = None,
     licence: str | None = None,
 ) -> tuple[TrainingView, bool]:
-    """Stores the model whose archive has arrived. Returns its training, and whether it was made: the same weights,
-    tokenizer and study of cuts of the same owner give the training that there is, as it is.
+    """Stores the model of a complete archive. Returns its training, and whether that is new: if the owner has already
+    imported the same weights, tokenizer and study of cuts, that training is returned unchanged.
 
     Raises:
-        InvalidInput: it is no tar archive of a model, or the model is not whole; says which tensor is wrong.
-        TooLarge: one of its files is.
-        BoundReached: the owner would have more bytes than the admin allows.
+        InvalidInput: the archive is no tar archive of a model, or the model is incomplete; names the wrong tensor.
+        TooLarge: a file is too large.
+        BoundReached: the owner's files would exceed their limit.
         Unavailable: the disk is full.
     """
     draft.unpack()
     model = check_imported(draft.result, name=name, licence=licence)
     with database.read() as session:
-        former = rows.find_import(session, principal.owner, model.digest)
+        former = training_queries.find_import(session, principal.owner, model.digest)
         if former is not None:
             return training_view(session, former), False
     law = _law_of_cuts(draft.result, model)
@@ -69,8 +69,10 @@ def import_model(
     with database.write() as session:
         now = database.now(session)
         training.created_at = training.updated_at = training.finished_at = now
-        former = add_once(session, [training], lambda: rows.find_import(session, principal.owner, model.digest))
-        if former is not None:  # another request was faster
+        former = add_once(
+            session, [training], lambda: training_queries.find_import(session, principal.owner, model.digest)
+        )
+        if former is not None:
             return training_view(session, former), False
         if law is not None:
             training.result = {
@@ -81,15 +83,15 @@ def import_model(
         return training_view(session, training), True
 
 
-def _row(owner: str, training_id: str, model: ImportedModel, **asked: str | None) -> Training:
+def _row(owner: str, training_id: str, model: ImportedModel, **request: str | None) -> Training:
     architecture = model.architecture
-    request = {name: value for name, value in (*asked.items(), ("licence", model.facts.get("licence"))) if value}
+    named = {name: value for name, value in (*request.items(), ("licence", model.facts.get("licence"))) if value}
     return Training(
         id=training_id,
         owner=owner,
         name=model.facts["name"],
         kind=TrainingKind.IMPORT,
-        request=request,
+        request=named,
         request_digest=model.digest,
         import_digest=model.digest,
         architecture=architecture.canonical,
@@ -103,7 +105,7 @@ def _row(owner: str, training_id: str, model: ImportedModel, **asked: str | None
 
 
 def _law_of_cuts(folder: Path, model: ImportedModel) -> CutLaw | None:
-    """The law of the study that came along. `InvalidInput` where it is damaged, or about another model."""
+    """The scaling law of the archive's study of cuts. `InvalidInput` if it is damaged, or about another model."""
     if not (folder / CUTS).is_file():
         return None
     law, weights = law_in(folder / CUTS)

@@ -47,7 +47,7 @@ class DatabaseSettings(_Group):
 class BrokerSettings(_Group):
     url: str = Field(default="memory://", repr=False)
     """Redis of API and workers: `redis://…`, `rediss://…` (TLS) or `redis+socket:///…`. `memory://` does not leave the
-    process: it is that of `edgefront up`, whose worker runs beside its API."""
+    process: `edgefront up` uses it, because its worker runs beside its API."""
 
     @field_validator("url")
     @classmethod
@@ -90,8 +90,8 @@ class HttpSettings(_Group):
     host: str = LOOPBACK
     port: int = Field(default=8090, ge=0, le=65535)
     url: str | None = Field(default=None, pattern=r"^https?://[^\s/?#]+(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*/?$")
-    """Address at which devices reach the service, as in `https://edgefront.example`: what pages and commands show for
-    starting an agent. Found by itself if absent. Its path is the one below which a proxy serves the service."""
+    """Address at which devices reach the service, as in `https://edgefront.example`: pages and commands show it for
+    starting an agent. Detected if absent. Its path is the one below which a proxy serves the service."""
     share_port: bool = False
     """Several API processes on one machine listen on the same port, and the kernel distributes connections among them.
     One process uses about one core."""
@@ -115,7 +115,7 @@ class HttpSettings(_Group):
 
 class OwnerSettings(_Group):
     stored_bytes: int | None = Field(default=None, ge=1)
-    """Bytes of the files of one owner's trainings; further trainings are refused beyond. Unbounded if absent."""
+    """Maximum total size of the files of one owner's trainings. Unlimited if absent."""
 
 
 class DataSettings(_Group):
@@ -123,10 +123,10 @@ class DataSettings(_Group):
     """Maximum size of an unpacked archive of a data set. One that holds more is refused."""
     max_unpacked_files: int = Field(default=100_000, ge=1)
     max_import_bytes: int = Field(default=32 << 30, ge=1)
-    """Bytes of a model that is imported as a training. A larger one is refused."""
+    """Maximum size of an imported model."""
     max_model_bytes: int = Field(default=32 << 30, ge=1)
-    """Bytes of candidates' model files that are kept for download. Beyond, the oldest are removed (and built again when
-    they are asked for), and a larger model is refused."""
+    """Maximum total size of candidates' model files kept for download. The oldest are removed, and built again on
+    request. A model that is larger alone is refused."""
 
 
 class TrainingSettings(_Group):
@@ -165,7 +165,7 @@ class ScoringSettings(_Group):
 
 
 class Settings(BaseSettings):
-    """Raises `InvalidInput` that names the environment variable whose value is wrong, or which is no setting."""
+    """Raises `InvalidInput` that names the environment variable with a wrong value or an unknown name."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, env_nested_delimiter="__", extra="ignore")
 
@@ -195,8 +195,8 @@ class Settings(BaseSettings):
         for name in os.environ:
             group, nested, _ = name.upper().removeprefix(PREFIX).partition("__")
             if nested and name.upper().startswith(PREFIX) and group.lower() not in _GROUPS:
-                way_on = existing(group.lower(), _GROUPS)
-                raise InvalidInput(f"{name}: there is no such group of settings; {way_on}", field=name)
+                hint = existing(group.lower(), _GROUPS)
+                raise InvalidInput(f"{name}: there is no such group of settings; {hint}", field=name)
 
     @property
     def database_url(self) -> str:
@@ -213,7 +213,6 @@ class Settings(BaseSettings):
 
     @property
     def artifact_folder(self) -> Path:
-        """The folder of artifacts."""
         return self.artifacts or self.home / "artifacts"
 
     @property
@@ -256,9 +255,9 @@ class Settings(BaseSettings):
         )
 
     def environment(self) -> dict[str, str]:
-        """This process's environment with these settings as variables, from which a child process reads them."""
+        """This process's environment with these settings as variables, for a child process."""
         own = {_variable(name) for name in type(self).model_fields}
-        kept = {
+        environment = {
             name: value
             for name, value in os.environ.items()
             if name.upper().split("__")[0] not in own  # EDGEFRONT_HTTP__PORT would override the JSON
@@ -267,8 +266,8 @@ class Settings(BaseSettings):
             value = getattr(self, name)
             if value is not None:
                 text = value.model_dump_json(exclude_none=True) if isinstance(value, BaseModel) else str(value)
-                kept[_variable(name)] = text
-        return kept
+                environment[_variable(name)] = text
+        return environment
 
 
 _GROUPS = tuple(
@@ -284,8 +283,8 @@ def _variable(*path: str) -> str:
 
 
 def _not_json(group: str) -> str:
-    """The variable of a group, or of a setting in it, that had to be JSON and is not."""
-    for name in sorted(os.environ, key=len):  # that of the group comes before those of its settings
+    """The variable of a group, or of a setting in it, that is not JSON but must be."""
+    for name in sorted(os.environ, key=len):  # the group's variable before those of its settings
         if name.upper() == group or name.upper().startswith(f"{group}__"):
             try:
                 json.loads(os.environ[name])

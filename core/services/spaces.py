@@ -14,15 +14,16 @@ from edgefront.core.schemas.published import PublishedRequest
 
 
 def space_of(request: SpaceRequest) -> SearchSpace:
-    """The narrowed space of a request; errors name `space.name`, `space.model`,
-    `space.published` or `space.narrow.<gene>`."""
+    """The narrowed space of a request. Errors name `space.name`, `space.model`, `space.published` or
+    `space.narrow.<gene>`.
+    """
     return _space(request.model_dump_json())
 
 
 def filter_of(request: SpaceRequest) -> Filter:
     """The filter of published models in a request."""
-    asked = request.published or PublishedRequest()
-    return Filter(asked.kind, asked.licence, asked.min_context)
+    published = request.published or PublishedRequest()
+    return Filter(published.kind, published.licence, published.min_context)
 
 
 @lru_cache(maxsize=256)

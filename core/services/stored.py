@@ -1,4 +1,4 @@
-"""Reads JSON columns into their models. A model whose form changes comes with a migration of the stored values."""
+"""Reads JSON columns into their models. A change of such a model comes with a migration of the stored values."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ Other = TypeVar("Other")
 
 @dataclass(frozen=True)
 class Stored(Generic[Model]):
-    """One kind of stored value: its name in errors, and its model."""
+    """A kind of stored value: its name in errors, and its model."""
 
     name: str
     model: type[Model]
 
     def read(self, stored: Mapping[str, object]) -> Model:
-        """The stored value; `InvalidInput` names the field that cannot be read."""
+        """The stored value. `InvalidInput` names an unreadable field."""
         try:
             return self.model.model_validate(stored)
         except ValidationError as error:
             raise invalid_input(error, InvalidInput).under(self.name) from None
 
     def read_or(self, stored: Mapping[str, object], default: Other) -> Model | Other:
-        """The stored value, or the default if it cannot be read: for views, which show the rest."""
+        """The stored value, or the default if it is unreadable: views then show the rest of the row."""
         try:
             return self.read(stored)
         except InvalidInput:
@@ -52,47 +52,46 @@ REFERENCE: TypeAdapter[dict[str, float] | None] = TypeAdapter(dict[str, float] |
 
 @lru_cache(maxsize=1024)
 def read_protocol(text: str) -> MeasurementProtocol | None:
-    """`PROTOCOL.read` of a stored JSON text, None if it cannot be read. Few differ, and every launch has one."""
+    """`PROTOCOL.read` of a JSON text; None if it is unreadable. Cached, because many launches share few protocols."""
     return PROTOCOL.read_or(orjson.loads(text), None)
 
 
 def described(stored: Document) -> Document:
-    """A stored architecture; `InvalidInput` where it has not even the form of one."""
+    """A stored architecture. `InvalidInput` if it has no list of blocks."""
     if not isinstance(stored.get("blocks"), list):
         raise InvalidInput("architecture has no blocks", field="architecture")
     return stored
 
 
 UNREADABLE = (InvalidInput, NotFound, ValidationError, LookupError, TypeError, ValueError, AttributeError)
-"""What is raised where a stored document has another form, or names what this release does not have."""
+"""Errors for a stored document of another form, or with a name that this release does not have."""
 
 
 class RowReader:
-    """Reads the documents of one row for a view, so that a row of another release takes no list down.
+    """Reads the documents of one row for a view. A row of another release then does not break the whole list.
 
-    `note` says which documents cannot be read, and why.
+    `note` names the unreadable documents, with the reasons.
     """
 
     def __init__(self) -> None:
-        self._faults: dict[str, None] = {}
+        self._errors: dict[str, None] = {}
 
     def read(self, do: Callable[[], Other]) -> Other | None:
-        """What `do` returns; None where it cannot read a document."""
+        """The result of `do`; None if it meets an unreadable document."""
         try:
             return do()
         except UNREADABLE as error:
-            self._faults[in_words(error)] = None
+            self._errors[_message(error)] = None
             return None
 
-    def note(self, said: str | None = None) -> str | None:
-        """`said`, and before it `cannot be read: …` where something could not be that it does not name."""
-        if not (faults := [fault for fault in self._faults if fault not in (said or "")]):
-            return said
-        return f"cannot be read: {'; '.join(faults)}" + (f". {said}" if said else "")
+    def note(self, note: str | None = None) -> str | None:
+        """`note`, preceded by `cannot be read: …` for errors that it does not contain."""
+        if not (errors := [error for error in self._errors if error not in (note or "")]):
+            return note
+        return f"cannot be read: {'; '.join(errors)}" + (f". {note}" if note else "")
 
 
-def in_words(error: Exception) -> str:
-    """Why a stored document cannot be read."""
+def _message(error: Exception) -> str:
     if isinstance(error, ValidationError):
         error = invalid_input(error, InvalidInput)
     if isinstance(error, EdgefrontError):

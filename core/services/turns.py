@@ -1,8 +1,8 @@
-"""Turns: the order in which a queue serves its owners.
+"""Turns: the order in which a queue serves its owners, by start-time fair queueing (Goyal, Vin, Cheng 1996).
 
-Every queue gives what is requested a number and serves the lowest. The numbers are those of start-time fair queueing
-(Goyal, Vin, Cheng 1996), by owner: a request begins at the number that is served now, or one behind the owner's last,
-and rises in steps of one. Owners with much to do alternate; an owner with little waits for one request of each other.
+Each request gets a number, its turn, and a queue serves the lowest one. A new request gets the number that is served
+now, or one above the owner's last one. So owners with many requests alternate, and a single request waits for at most
+one request of each other owner.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from sqlalchemy.orm import Session
 from edgefront.core.store.tables import Launch, Training, WorkItem
 
 FIRST = 1.0
-"""The turn of a first request. A lower one comes before all owners: the service's own requests have 0."""
+"""Turn of the first request. The service's own requests have 0 and come before all owners."""
 
 
 @dataclass(frozen=True)
 class TurnQueue:
-    """The rows of a queue: their table, and the conditions for those that wait and that are served."""
+    """The rows of a queue: their table, and the conditions for waiting and for served rows."""
 
     table: type[Launch] | type[Training] | type[WorkItem]
     waiting: tuple[ColumnElement[bool], ...]
@@ -29,14 +29,14 @@ class TurnQueue:
 
 
 def next_turns(session: Session, queue: TurnQueue, owned: ColumnElement[bool], count: int) -> list[float]:
-    """The turns of `count` requests of an owner, rising. `owned` is the condition for the owner's rows."""
+    """Rising turns for `count` requests of an owner. `owned` is the condition for the owner's rows."""
 
     def extreme(function: Any, *conditions: ColumnElement[bool]) -> Any:
         return select(function(queue.table.turn)).where(*conditions).scalar_subquery()
 
-    lowest, returned, highest, *own = session.execute(
+    lowest, released, highest, *own = session.execute(
         select(
-            # What was given back keeps its turn, which is of long ago: nobody begins there.
+            # A released row keeps its old, low turn, at which no new request may start.
             extreme(func.min, *queue.waiting, queue.table.fence == 0),
             extreme(func.min, *queue.waiting),
             extreme(func.max, *queue.served),
@@ -44,5 +44,5 @@ def next_turns(session: Session, queue: TurnQueue, owned: ColumnElement[bool], c
             extreme(func.max, *queue.served, owned),
         )
     ).one()
-    first = max(FIRST, lowest or returned or 0.0, highest or 0.0, *(turn + 1 for turn in own if turn is not None))
+    first = max(FIRST, lowest or released or 0.0, highest or 0.0, *(turn + 1 for turn in own if turn is not None))
     return [first + index for index in range(count)]

@@ -1,12 +1,11 @@
-"""Work items: what is to be done in the background, whose turn it is, and which worker does it.
+"""Work items: the background work, its order, and the worker that does each item.
 
-A message names a kind of work and a subject. The worker that receives it requests the item, and then claims the one
-whose turn it is, which may be another: the rows decide who does what, a message only wakes. So it does no harm that a
-message is lost, is late, or comes twice.
+A message names a kind of work and a subject. The worker that receives it requests that item, then claims the next item
+of the queue, which may be another one. Rows decide who does what, and a message only wakes a worker: a lost, late or
+repeated message does no harm.
 
-Each queue serves its owners by turns (`services.turns`).
-
-A claim holds until `CLAIM` has passed since it was extended last. The item of a worker that died goes to another.
+Each queue serves its owners by turns (`services.turns`). A claim expires `CLAIM` after it was last extended; then
+another worker may claim the item.
 """
 
 from __future__ import annotations
@@ -29,39 +28,39 @@ from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.tables import WorkItem
 
 CLAIM = timedelta(seconds=20)
-"""A claim that is not extended for so long belonged to a worker that died."""
+"""Time after which a claim expires unless it is extended."""
 
 MAX_ATTEMPTS = 3
-"""Attempts before an item is given up: an exception uses one up, and so does a worker that dies. One that stops
-releases what it holds (`release`)."""
+"""Attempts before an item is given up. An exception and the death of a worker use one up; a worker that stops releases
+its claims (`release`)."""
 
 
 class Outcome(Enum):
-    """How the work on an item ended."""
+    """How an attempt at an item ended."""
 
     DONE = auto()
     MORE = auto()
-    """A part was done: the rest waits for its owner's next turn."""
+    """A part is done; the rest waits for its owner's next turn."""
     FAILED = auto()
-    """It waits for another attempt."""
+    """The item waits for another attempt."""
 
 
 class Queue(NamedTuple):
-    """A broker queue, and the kinds of work that are sent to it. They share their turns."""
+    """A broker queue, and its kinds of work, which share their turns."""
 
     name: str
-    """Empty for that of all tasks that request no long work."""
+    """Empty for the default queue."""
     kinds: tuple[WorkKind, ...]
 
 
 SHORT = Queue("", (WorkKind.RESULTS, WorkKind.ADVANCE))
-"""Milliseconds each: nothing that takes long may hold these up."""
+"""Milliseconds per item; long work must not delay these."""
 SEARCH = Queue("search", (WorkKind.SEARCH, WorkKind.LEARN))
-"""Seconds of a core each."""
+"""Seconds of one core per item."""
 SCORES = Queue("scores", (WorkKind.SCORE,))
-"""What needs torch."""
+"""Work that needs torch."""
 QUEUES = (SHORT, SEARCH, SCORES)
-"""Workers choose which to serve."""
+"""Each worker serves some of these."""
 
 REQUESTED_BY = {
     tasks.ADVANCE: WorkKind.ADVANCE,
@@ -77,14 +76,14 @@ def queue_of(kind: WorkKind) -> Queue:
 
 @dataclass(frozen=True)
 class Claim:
-    """An item that a worker holds."""
+    """A worker's claim of an item."""
 
     kind: WorkKind
     subject: str
     owner: str
     fence: int
     attempts: int
-    """This one included; more than one: so many before have failed, or their workers have died."""
+    """Attempts at the item, including this one."""
 
     @property
     def is_last(self) -> bool:
@@ -93,13 +92,15 @@ class Claim:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the last attempt ended without a word: the item is to be given up."""
+        """Whether the worker of the last attempt died: the item is given up."""
         return self.attempts > MAX_ATTEMPTS
 
 
 def request(session: Session, kind: WorkKind, subjects: Mapping[str, str], now: datetime) -> None:
-    """Requests work for each subject (subject → owner), unless it waits already; another owner who wants it too may
-    bring its turn forward. One that is being done is done once more: what its worker has read may be of before.
+    """Requests work for each subject (subject → owner).
+
+    A waiting item keeps the earlier of the two turns. An item in progress is requeued when it ends, because its worker
+    may have read older rows.
     """
     by_owner: dict[str, list[str]] = {}
     for subject, owner in subjects.items():
@@ -107,21 +108,28 @@ def request(session: Session, kind: WorkKind, subjects: Mapping[str, str], now: 
     for owner, of_owner in by_owner.items():
         for subject, turn in zip(of_owner, _turns(session, kind, owner, len(of_owner)), strict=True):
             insert = sql.upsert(session, WorkItem).values(
-                kind=kind, subject=subject, owner=owner, turn=turn, requested_at=now, again=False, fence=0, attempts=0
+                kind=kind,
+                subject=subject,
+                owner=owner,
+                turn=turn,
+                requested_at=now,
+                requeue_requested=False,
+                fence=0,
+                attempts=0,
             )
             earlier = case((WorkItem.turn > insert.excluded.turn, insert.excluded.turn), else_=WorkItem.turn)
-            values = {"again": WorkItem.claimed_until.is_not(None), "turn": earlier}
+            values = {"requeue_requested": WorkItem.claimed_until.is_not(None), "turn": earlier}
             session.execute(insert.on_conflict_do_update(index_elements=["kind", "subject"], set_=values))
 
 
 def claim(session: Session, queue: Queue, holder: str, slots: int, now: datetime) -> Claim | None:
-    """The item of the queue whose turn it is, for a worker that does at most `slots` of what is short, or of what is
-    long, at once. None if nothing waits for it.
+    """Claims the queue's next item; None if none waits, or if the worker has `slots` claims of short work, or of long
+    work.
     """
     sql.lock_name(session, "work", holder)
-    alike = SHORT.kinds if queue == SHORT else (*SEARCH.kinds, *SCORES.kinds)
-    of_holder = (WorkItem.holder == holder, WorkItem.kind.in_(alike), ~_is_free(now))
-    if (session.scalar(select(func.count()).where(*of_holder)) or 0) >= slots:
+    same_slots = SHORT.kinds if queue == SHORT else (*SEARCH.kinds, *SCORES.kinds)
+    claimed = (WorkItem.holder == holder, WorkItem.kind.in_(same_slots), ~_is_free(now))
+    if (session.scalar(select(func.count()).where(*claimed)) or 0) >= slots:
         return None
     item = session.scalar(
         select(WorkItem)
@@ -133,7 +141,7 @@ def claim(session: Session, queue: Queue, holder: str, slots: int, now: datetime
     )
     if item is None:
         return None
-    item.holder, item.claimed_until, item.again = holder, now + CLAIM, False
+    item.holder, item.claimed_until, item.requeue_requested = holder, now + CLAIM, False
     item.fence += 1
     item.attempts += 1
     session.flush()
@@ -141,35 +149,33 @@ def claim(session: Session, queue: Queue, holder: str, slots: int, now: datetime
 
 
 def extend(session: Session, held: Claim, now: datetime) -> bool:
-    """Holds the item for `CLAIM` from now; False if it is another worker's by now."""
+    """Extends the claim; False if it is lost."""
     statement = update(WorkItem).where(_is(held)).values(claimed_until=now + CLAIM)
     return bool(session.execute(statement.returning(WorkItem.fence)).first())
 
 
 def finish(session: Session, held: Claim, now: datetime, outcome: Outcome = Outcome.DONE) -> None:
-    """Ends a claim. What is not done, or was requested again meanwhile, waits for its owner's next turn."""
+    """Ends a claim. An item that is not done, or was requested meanwhile, waits for its owner's next turn."""
     item = session.scalar(select(WorkItem).where(_is(held)).with_for_update().execution_options(populate_existing=True))
     if item is None:
         return
-    if outcome == Outcome.DONE and not item.again:
+    if outcome == Outcome.DONE and not item.requeue_requested:
         session.delete(item)
         return
     (item.turn,) = _turns(session, held.kind, item.owner, 1)
     item.attempts = held.attempts if outcome == Outcome.FAILED else 0
-    item.requested_at, item.holder, item.claimed_until, item.again = now, None, None, False
+    item.requested_at, item.holder, item.claimed_until, item.requeue_requested = now, None, None, False
 
 
 def release(session: Session, held: Claim | str) -> None:
-    """Gives back undone what a claim, or the worker of this name, holds, at no cost of attempts: any worker may do it
-    at once, and the claims are void.
-    """
+    """Releases a claim, or all claims of the worker of this name, without charging an attempt."""
     whose = WorkItem.holder == held if isinstance(held, str) else _is(held)
     values = {"holder": None, "claimed_until": None, "attempts": WorkItem.attempts - 1, "fence": WorkItem.fence + 1}
     session.execute(update(WorkItem).where(WorkItem.claimed_until.is_not(None), whose).values(values))
 
 
 def resend(session: Session, now: datetime) -> None:
-    """Wakes workers for items that nobody does; called by the sweep."""
+    """Wakes workers for unclaimed items. The sweep calls this."""
     open_kinds = set(session.scalars(select(WorkItem.kind).where(_is_free(now)).distinct()))
     for queue in QUEUES:
         if open_kinds.intersection(queue.kinds):
@@ -177,7 +183,7 @@ def resend(session: Session, now: datetime) -> None:
 
 
 def wake(session: Session, queue: Queue, workers: int = 1) -> None:
-    """Tells so many workers that there are items in the queue, after the commit."""
+    """Wakes this many workers for the queue, after the commit."""
     for number in range(workers):
         enqueue(session, tasks.WORK, queue=queue.name, number=number)
 
@@ -191,15 +197,11 @@ def _is_free(now: datetime) -> ColumnElement[bool]:
 
 
 def _turns(session: Session, kind: WorkKind, owner: str, count: int) -> list[float]:
-    there, waits = WorkItem.kind.in_(queue_of(kind).kinds), WorkItem.claimed_until.is_(None)
-    queue = TurnQueue(WorkItem, waiting=(there, waits), served=(there, ~waits))
+    in_queue, is_waiting = WorkItem.kind.in_(queue_of(kind).kinds), WorkItem.claimed_until.is_(None)
+    queue = TurnQueue(WorkItem, waiting=(in_queue, is_waiting), served=(in_queue, ~is_waiting))
     return next_turns(session, queue, WorkItem.owner == owner, count)
 
 
-PER_HOLD = 4
-"""Heartbeats within the time after which it counts as lost: two may get lost, and one may be late."""
-
-
-def interval_s(hold_s: float) -> float:
-    """Seconds between two heartbeats of what is held for so long after each of them."""
-    return hold_s / PER_HOLD
+def interval_s(ttl_s: float) -> float:
+    """Seconds between two heartbeats of a claim with this lifetime: two may get lost, and one may be late."""
+    return ttl_s / 4

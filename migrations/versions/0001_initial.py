@@ -164,7 +164,7 @@ table(
     sa.Column("subject", sa.String(120), primary_key=True),
     *required(sa.String(100), "owner"),
     *required(sa.Double, "turn"),
-    *required(sa.Boolean, "again"),
+    *required(sa.Boolean, "requeue_requested"),
     *optional(sa.String(120), "holder"),
     *required(sa.Integer, "fence", "attempts"),
     *optional(UTC, "claimed_until"),

@@ -38,7 +38,7 @@ def asks(agent: httpx.Client, instance: str | None) -> httpx.Response:
 def test_the_second_of_two_agents_with_one_credential_is_refused(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(instances, "UNDER_WAY", timedelta(0))
+    monkeypatch.setattr(instances, "MAX_DELAY", timedelta(0))
     agent = service.agent()
     for instance in (FIRST, SECOND, FIRST):
         assert asks(agent, instance).status_code == 200
@@ -118,7 +118,7 @@ def test_a_clone_of_the_machine_ends_with_a_sentence_and_stays_refused(
     sqlite_service: Service, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both have the same id and hardware: only the server sees both."""
-    monkeypatch.setattr(instances, "UNDER_WAY", timedelta(0))
+    monkeypatch.setattr(instances, "MAX_DELAY", timedelta(0))
     shutil.copytree(folder, tmp_path / "copy")
     enrolled = _current(sqlite_service)
     with running(sqlite_service, folder) as first:

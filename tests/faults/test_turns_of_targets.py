@@ -252,7 +252,7 @@ def test_a_target_whose_step_is_requested_is_not_sent_for(eve: Service) -> None:
 
 
 def test_a_sweep_sends_for_some_of_each_owner(eve: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweep, "SENT_FOR", 5)
+    monkeypatch.setattr(sweep, "MAX_TARGETS", 5)
     for number in range(3):
         eve.create(request(name=str(number), targets=many_targets(16), seed=number))
     bobs = eve.of("bob").create(request(name="bob")).targets[0].id

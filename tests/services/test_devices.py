@@ -16,7 +16,7 @@ from edgefront.core.measurement.plausible import CORE_GFLOPS
 from edgefront.core.schemas.agent import PROTOCOL_VERSION, EnrolRequest, EnrolResponse
 from edgefront.core.schemas.service import EnrolmentTokenRequest, ReenrolRequest
 from edgefront.core.services.access import keys
-from edgefront.core.services.access import queries as access
+from edgefront.core.services.access import queries as access_queries
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet import devices
 from edgefront.core.services.measuring import leases
@@ -253,7 +253,7 @@ def test_an_owner_ends_a_token_for_their_device(world: World) -> None:
 def test_what_ends_is_counted(world: World) -> None:
     def count() -> int:
         with world.database.read() as session:
-            return access.version(session)
+            return access_queries.version(session)
 
     assert count() == 0
     first = enrol(world, token(world)[1])

@@ -7,7 +7,7 @@ from typing import Any
 
 from concurrency import at_once
 
-from edgefront.core.services.dispatch import _Gathered
+from edgefront.core.services.dispatch import _Throttle
 
 ONE, OTHER = {"target_id": "one"}, {"target_id": "other"}
 
@@ -23,7 +23,7 @@ def test_the_first_goes_at_once_and_the_rest_as_one() -> None:
         if sent.count(OTHER) == 2:
             again.set()
 
-    gathered = _Gathered(send, 2.0)  # longer than this process may be held up between two calls
+    gathered = _Throttle(send, 2.0)  # longer than this process may be held up between two calls
     for _ in range(20):
         gathered("settle", ONE)
     gathered("settle", OTHER)
@@ -47,7 +47,7 @@ def test_no_request_is_lost_whichever_thread_sends() -> None:
             if seen == 400:
                 done.set()
 
-    gathered = _Gathered(send, 0.005)
+    gathered = _Throttle(send, 0.005)
 
     def ask() -> None:
         nonlocal asked

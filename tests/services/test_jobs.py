@@ -20,7 +20,7 @@ from edgefront.core.schemas.agent import RuntimeFacts
 from edgefront.core.search.interface import Proposal
 from edgefront.core.search.registry import RandomSearch
 from edgefront.core.services.access.keys import Principal
-from edgefront.core.services.fleet.capability import without
+from edgefront.core.services.fleet.capability import mark_unsupported
 from edgefront.core.services.jobs import candidates, frontier
 from edgefront.core.services.jobs import lifecycle as jobs
 from edgefront.core.services.measuring import leases
@@ -204,7 +204,7 @@ def test_a_protocol_that_a_device_failed_to_run_is_reported(service: Service, ag
     asked = request(targets=[{"device_class": CLASS, "protocol": {"repeats": 7}}])
     with service.database.write() as session:
         device = session.get_one(Device, agent.device_id)
-        device.facts = without(device.facts, asked.targets[0].protocol, "no such kernel")
+        device.facts = mark_unsupported(device.facts, asked.targets[0].protocol, "no such kernel")
     with pytest.raises(InvalidInput, match="no such kernel") as caught:
         service.create(asked)
     assert caught.value.field == "targets.0.protocol"

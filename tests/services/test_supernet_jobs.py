@@ -17,6 +17,7 @@ from edgefront.core.common.errors import Conflict, InvalidInput
 from edgefront.core.data.prepared.preparation import Preparation, prepare
 from edgefront.core.schemas.jobs import JobRequest, JobView
 from edgefront.core.search.supernet_settings import SUMMARY
+from edgefront.core.services.cursor import newest_page
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.tasks import TRAIN
 from edgefront.core.services.trainings import claims as training_claims
@@ -180,7 +181,7 @@ def test_one_supernet_is_trained_however_often_the_target_is_moved_on_and_not_de
     assert first is not None
     assert pool.asked == ["cpu"]
     with pool.database.read() as session:
-        assert [training.id for training in rows.page(session, None, None, 10, job_id=job.id)] == [first.id]
+        assert [training.id for training in newest_page(session, Training, None, 10, job_id=job.id)[0]] == [first.id]
     with pytest.raises(Conflict, match=job.id), pool.database.write() as session:
         trainings.delete_training(session, pool.user, first.id)
     pool.act("delete", job.id)

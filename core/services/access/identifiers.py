@@ -1,4 +1,4 @@
-"""Identifiers by a part of them: the first or last characters that only one has, or `last`."""
+"""Finds an identifier by its first or last characters, or the newest one by `last`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edgefront.core.common.states import KeyRole
 from edgefront.core.common.validation import existing, short
 from edgefront.core.schemas.service import IdentifiedKind
 from edgefront.core.services.access.keys import Principal
-from edgefront.core.services.access.ownership import storable
+from edgefront.core.services.access.ownership import is_storable
 from edgefront.core.store.tables import ApiKey, Candidate, Device, EnrolmentToken, Job, Training
 
 LAST = "last"
@@ -20,11 +20,11 @@ _LISTED = 5
 
 
 class _Kind(NamedTuple):
-    """Columns in which identifiers of a kind are."""
+    """One kind of identifier."""
 
     id: SQLColumnExpression[str]
     owner: SQLColumnExpression[str] | None
-    """None: they are no owner's own."""
+    """None: all users share these rows."""
     prefix: str
     listing: str
     """The command that lists them."""
@@ -41,21 +41,21 @@ _KINDS: dict[IdentifiedKind, _Kind] = {
 
 
 def find(session: Session, principal: Principal, kind: IdentifiedKind, text: str) -> str:
-    """The identifier that the text stands for, among those that the caller may see.
+    """The only identifier that matches the text and that the caller may see.
 
-    Raises `NotFound` if there is none, `InvalidInput` that lists them if there are several.
+    Raises `NotFound` without a match, `InvalidInput` with the list of several matches.
     """
     listing = _KINDS[kind].listing
-    matches = _alike(session, principal, kind, text) if storable(text) else []
+    matches = _matches(session, principal, kind, text) if is_storable(text) else []
     if text in matches:
         return text
     if len(matches) == 1:
         return matches[0]
     if not matches:
-        way_on = f"`{listing}` lists what there is"
+        hint = f"`{listing}` lists what there is"
         if kind == "device":
-            way_on = existing(text, session.scalars(select(Device.name).order_by(Device.name)), listing)
-        raise NotFound(f"no {kind} {short(text)}; {way_on}", field=kind, value=text)
+            hint = existing(text, session.scalars(select(Device.name).order_by(Device.name)), listing)
+        raise NotFound(f"no {kind} {short(text)}; {hint}", field=kind, value=text)
     more = " and more" if len(matches) > _LISTED else ""
     listed = ", ".join(matches[:_LISTED])
     raise InvalidInput(
@@ -66,10 +66,10 @@ def find(session: Session, principal: Principal, kind: IdentifiedKind, text: str
     )
 
 
-def _alike(session: Session, principal: Principal, kind: IdentifiedKind, text: str) -> list[str]:
-    """The identifiers that the text may stand for, the newest first; a few."""
+def _matches(session: Session, principal: Principal, kind: IdentifiedKind, text: str) -> list[str]:
+    """Matching identifiers, newest first; at most one more than are listed."""
     column, prefix = _KINDS[kind].id, _KINDS[kind].prefix
-    newest = _seen(principal, kind).order_by(column.desc())
+    newest = _visible(principal, kind).order_by(column.desc())
     if kind == "device" and (named := list(session.scalars(select(Device.id).where(Device.name == text)))):
         return named
     part = text.lower()
@@ -80,8 +80,8 @@ def _alike(session: Session, principal: Principal, kind: IdentifiedKind, text: s
     return list(session.scalars(newest.where(matches).limit(_LISTED + 1)))
 
 
-def _seen(principal: Principal, kind: IdentifiedKind) -> Select[str]:
-    """The identifiers of this kind that the caller may see."""
+def _visible(principal: Principal, kind: IdentifiedKind) -> Select[str]:
+    """Query for the identifiers of this kind that the caller may see."""
     owner = _KINDS[kind].owner
     query = select(_KINDS[kind].id)
     if kind == "token":
@@ -90,6 +90,6 @@ def _seen(principal: Principal, kind: IdentifiedKind) -> Select[str]:
         query = query.join(Job, Job.id == Candidate.job_id)
     if kind == "key":
         query = query.where(ApiKey.device_id.is_(None))
-    if owner is None or principal.is_admin or (principal.sees_all and kind != "key"):
+    if owner is None or principal.is_admin or (principal.reads_all and kind != "key"):
         return query
     return query.where(owner == principal.owner)

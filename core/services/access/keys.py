@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 from edgefront.core.common.errors import Conflict, Forbidden, Gone, InvalidInput, NotFound, Unauthenticated
 from edgefront.core.common.states import DeviceState, KeyRole
 from edgefront.core.schemas.service import KeyView
-from edgefront.core.services.access import queries as access
+from edgefront.core.services.access import queries as access_queries
 from edgefront.core.store.tables import ApiKey, WebSession
 
 SecretKind = Literal["efk", "efa", "efe", "efw"]
@@ -31,9 +31,7 @@ REVOKED = "this device was revoked; its owner can enrol it again (edgefront devi
 
 @dataclass(frozen=True)
 class Principal:
-    """The authenticated caller. `owner` is the owner of the rows that the caller can access; admins access all, and
-    viewers read all.
-    """
+    """The authenticated caller. Users access the rows of `owner`; admins access all rows, viewers read all."""
 
     key_id: str
     name: str
@@ -42,21 +40,21 @@ class Principal:
     device_id: str | None = None
     expires_at: datetime | None = field(default=None, compare=False)
     pending: bool = field(default=False, compare=False)
-    """A device's new credential that was not used before: `fleet.devices.first_used` ends the older ones."""
+    """A new device credential before its first use, on which `fleet.devices.first_used` revokes the older ones."""
 
     @property
     def is_admin(self) -> bool:
         return self.role == KeyRole.ADMIN
 
     @property
-    def sees_all(self) -> bool:
+    def reads_all(self) -> bool:
         return self.role in (KeyRole.ADMIN, KeyRole.VIEWER)
 
-    def may_change(self, owner: str) -> bool:
+    def can_change(self, owner: str) -> bool:
         return self.is_admin or (self.role != KeyRole.VIEWER and self.owner == owner)
 
     def require(self, *roles: KeyRole) -> None:
-        """Raises `Forbidden` unless the role is one of these; an admin has all permissions of a user."""
+        """Raises `Forbidden` unless the role is one of these. Admins have all permissions of users."""
         if self.role in roles or (self.is_admin and KeyRole.USER in roles):
             return
         raise Forbidden(f"this needs the role {' or '.join(roles)}; {self.name!r} has {self.role}")
@@ -74,15 +72,15 @@ def hash_secret(secret: str) -> str:
 
 @dataclass(frozen=True)
 class DeviceCredential:
-    """What a key is that a device has."""
+    """Columns that only a device's key has."""
 
     device_id: str
     pending: bool = False
-    """It was not used yet, and the former one counts until it is."""
+    """Not used yet: the former credential stays valid until the first use."""
     token_id: str | None = None
-    """The enrolment token that it was given for."""
+    """Enrolment token that was exchanged for the credential."""
     enrolment_nonce: str | None = None
-    """It lets a repeated request to enrol be recognised."""
+    """Hash of the request's nonce, which identifies a repeated enrolment request."""
 
 
 def create_key(
@@ -95,7 +93,7 @@ def create_key(
     expires_at: datetime | None = None,
     credential: DeviceCredential | None = None,
 ) -> tuple[ApiKey, str]:
-    """A new key and its secret, which is not stored and cannot be shown again. `credential`: for the role agent."""
+    """Returns a new key and its secret. Only the hash of the secret is stored. `credential`: for the role agent."""
     if (role == KeyRole.AGENT) != (credential is not None):
         raise InvalidInput(
             "the role agent is for device credentials only", field="role", value=role, allowed="admin, user or viewer"
@@ -120,12 +118,12 @@ def authenticate(session: Session, secret: str, now: datetime) -> Principal:
     """The principal of a bearer secret.
 
     Raises:
-        Unauthenticated: unknown, expired or revoked.
-        Gone: the credential of a device that was revoked.
+        Unauthenticated: the key is unknown, expired or revoked.
+        Gone: the device of the credential was revoked.
     """
     if not secret.startswith(("efk_", "efa_")):
         raise Unauthenticated("this is not an API key: keys start with efk_, device credentials with efa_")
-    return _principal(access.key_by_hash(session, hash_secret(secret)), now)
+    return _principal(access_queries.key_by_hash(session, hash_secret(secret)), now)
 
 
 def _principal(row: tuple[ApiKey, str | None] | None, now: datetime) -> Principal:
@@ -142,26 +140,26 @@ def _principal(row: tuple[ApiKey, str | None] | None, now: datetime) -> Principa
 
 
 def list_keys(session: Session, principal: Principal) -> list[KeyView]:
-    """The caller's own keys, or all for an admin; without device credentials, which belong to their device."""
+    """The caller's own keys, or all keys for an admin. Device credentials are not listed."""
     keys = select(ApiKey).where(ApiKey.device_id.is_(None)).order_by(ApiKey.id)
-    seen = keys if principal.is_admin else keys.where(ApiKey.owner == principal.owner)
-    return [key_view(key) for key in session.scalars(seen)]
+    visible = keys if principal.is_admin else keys.where(ApiKey.owner == principal.owner)
+    return [key_view(key) for key in session.scalars(visible)]
 
 
 def revoke_key(session: Session, principal: Principal, key_id: str, now: datetime, *, force: bool = False) -> None:
-    """Revokes a key and its browser sessions. Revoking twice changes nothing.
+    """Revokes a key and its browser sessions. Idempotent.
 
     Raises:
-        NotFound: there is no such key, or it is another owner's.
-        Forbidden: it is an admin's, and the caller is none.
-        Conflict: it is the last valid key of an admin, and `force` is not given.
+        NotFound: the key does not exist, or belongs to another owner.
+        Forbidden: the key is an admin's, and the caller is not an admin.
+        Conflict: the key is the last valid admin key, without `force`.
     """
     key = session.get(ApiKey, key_id)
-    if key is None or key.device_id is not None or not principal.may_change(key.owner):
+    if key is None or key.device_id is not None or not principal.can_change(key.owner):
         raise NotFound(f"no key {key_id}")
     if key.role == KeyRole.ADMIN and not principal.is_admin:
         raise Forbidden(f"{key.name!r} is an admin's key: only an admin may revoke it")
-    if key.role == KeyRole.ADMIN and not force and _is_last(key, access.lock_admin_keys(session, now)):
+    if key.role == KeyRole.ADMIN and not force and _is_last(key, access_queries.lock_admin_keys(session, now)):
         raise Conflict(
             f"{key.name!r} is the last admin key, or all others expire earlier: without it nobody can create keys or "
             "enrol devices. Create another admin key first, or confirm with force (edgefront key revoke --force)",
@@ -169,11 +167,11 @@ def revoke_key(session: Session, principal: Principal, key_id: str, now: datetim
         )
     if key.revoked_at is None:
         key.revoked_at = now
-        access.ended(session)
+        access_queries.bump_version(session)
 
 
 def _is_last(key: ApiKey, valid: Sequence[ApiKey]) -> bool:
-    """Whether it is among these keys, and none of the others is valid for as long."""
+    """Whether the key is among the valid ones, and none of the others is valid for as long."""
 
     def lasts_as_long(other: ApiKey) -> bool:
         if other.expires_at is None or key.expires_at is None:
@@ -183,12 +181,13 @@ def _is_last(key: ApiKey, valid: Sequence[ApiKey]) -> bool:
     return key in valid and not any(other is not key and lasts_as_long(other) for other in valid)
 
 
-def confirm(session: Session, principal: Principal, now: datetime) -> None:
-    """Raises `Unauthenticated` if the caller's key has ended since the request was authenticated. What makes secrets
-    calls it in its transaction. A use case that locks a device calls it after that: whoever ends its credentials has
-    locked it too.
+def require_valid_key(session: Session, principal: Principal, now: datetime) -> None:
+    """Raises `Unauthenticated` if the caller's key was revoked or expired after authentication.
+
+    Every use case that creates a secret calls this in its transaction, after it has locked the device, if any: a
+    revocation of the device's credentials takes the same lock.
     """
-    if not access.is_valid(session, principal.key_id, now):
+    if not access_queries.is_valid(session, principal.key_id, now):
         raise Unauthenticated("the key was revoked, or has expired")
 
 
@@ -208,7 +207,9 @@ def key_view(key: ApiKey, secret: str | None = None) -> KeyView:
 
 
 def open_web_session(session: Session, principal: Principal, now: datetime) -> str:
-    """Opens a browser session and returns its cookie's secret; it expires after a week, or with the key."""
+    """Opens a browser session and returns the secret for its cookie. The session expires after a week, or with the
+    key.
+    """
     if principal.device_id is not None:
         raise Forbidden("a device credential cannot open a browser session")
     secret = new_secret("efw")
@@ -221,8 +222,8 @@ def open_web_session(session: Session, principal: Principal, now: datetime) -> s
 
 
 def authenticate_web(session: Session, secret: str, now: datetime) -> Principal:
-    """The principal of a cookie's secret; Unauthenticated if the session or its key has ended."""
-    row = access.key_by_cookie_hash(session, hash_secret(secret), now)
+    """The principal of a cookie's secret. `Unauthenticated` if the session or its key has ended."""
+    row = access_queries.key_by_cookie_hash(session, hash_secret(secret), now)
     if row is None:
         raise Unauthenticated("the browser session has ended; sign in again")
     key, device_state, ends_at = row
@@ -231,9 +232,9 @@ def authenticate_web(session: Session, secret: str, now: datetime) -> Principal:
 
 
 def close_web_session(session: Session, secret: str) -> None:
-    """Ends a browser session; an unknown one is no error."""
+    """Ends a browser session. Unknown sessions are ignored."""
     session.execute(delete(WebSession).where(WebSession.secret_hash == hash_secret(secret)))
-    access.ended(session)
+    access_queries.bump_version(session)
 
 
 def purge_web_sessions(session: Session, now: datetime) -> None:

@@ -1,9 +1,11 @@
-"""Ownership of jobs, candidates and trainings: admins and viewers see all; another owner's rows appear not to exist.
+"""Read access to jobs, candidates and trainings. Admins and viewers read all; another owner's rows are not found.
 
-What changes rows asks `Principal.require` too: a viewer changes nothing.
+A use case that changes rows also calls `Principal.require`.
 """
 
 from __future__ import annotations
+
+from typing import TypeVar
 
 from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
@@ -13,18 +15,18 @@ from edgefront.core.common.states import KeyRole
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.store.tables import Candidate, Job, Target, Training
 
+_Row = TypeVar("_Row", Candidate, Target)
 
-def owns(principal: Principal, owner: str) -> bool:
-    """Whether the caller may read the owner's rows. Agents own nothing: their credential is for leases and
-    reports.
-    """
-    return principal.role != KeyRole.AGENT and (principal.sees_all or principal.owner == owner)
+
+def can_read(principal: Principal, owner: str) -> bool:
+    """Whether the caller may read the owner's rows. Agents may read none: they only lease and report."""
+    return principal.role != KeyRole.AGENT and (principal.reads_all or principal.owner == owner)
 
 
 def job_of(session: Session, principal: Principal, job_id: str) -> Job:
     """The job; NotFound if there is none or it is another owner's."""
-    job = session.get(Job, job_id) if storable(job_id) else None
-    if job is None or not owns(principal, job.owner):
+    job = session.get(Job, job_id) if is_storable(job_id) else None
+    if job is None or not can_read(principal, job.owner):
         raise NotFound(f"no job {job_id!r}")
     return job
 
@@ -33,7 +35,7 @@ def target_of(session: Session, job: Job, target: str | None) -> Target:
     """A target of the job by id or name; the first one for None. NotFound lists the existing ones."""
     targets = select(Target).where(Target.job_id == job.id).order_by(Target.position)
     named = targets if target is None else targets.where(or_(Target.id == target, Target.name == target))
-    row = session.scalar(named.limit(1)) if target is None or storable(target) else None
+    row = session.scalar(named.limit(1)) if target is None or is_storable(target) else None
     if row is None:
         names = ", ".join(repr(row.name) for row in session.scalars(targets))
         raise NotFound(f"job {job.id} has no target {target!r}; it has {names}")
@@ -42,31 +44,30 @@ def target_of(session: Session, job: Job, target: str | None) -> Target:
 
 def target_by_id(session: Session, principal: Principal, target_id: str) -> tuple[Target, Job]:
     """The target and its job; NotFound if there is none or it is another owner's."""
-    query = select(Target, Job).join(Job, Job.id == Target.job_id).where(Target.id == target_id)
-    row = session.execute(query).first() if storable(target_id) else None
-    if row is None or not owns(principal, row[1].owner):
-        raise NotFound(f"no target {target_id!r}")
-    return row[0], row[1]
+    return _with_job(session, principal, Target, target_id)
 
 
 def candidate_of(session: Session, principal: Principal, candidate_id: str) -> tuple[Candidate, Job]:
     """The candidate and its job; NotFound if there is none or it is another owner's."""
-    query = select(Candidate, Job).join(Job, Job.id == Candidate.job_id).where(Candidate.id == candidate_id)
-    row = session.execute(query).first() if storable(candidate_id) else None
-    if row is None or not owns(principal, row[1].owner):
-        raise NotFound(f"no candidate {candidate_id!r}")
+    return _with_job(session, principal, Candidate, candidate_id)
+
+
+def _with_job(session: Session, principal: Principal, table: type[_Row], id_: str) -> tuple[_Row, Job]:
+    query = select(table, Job).join(Job, Job.id == table.job_id).where(table.id == id_)
+    row = session.execute(query).first() if is_storable(id_) else None
+    if row is None or not can_read(principal, row[1].owner):
+        raise NotFound(f"no {table.__name__.lower()} {id_!r}")
     return row[0], row[1]
 
 
 def training_of(session: Session, principal: Principal, training_id: str) -> Training:
     """The training; NotFound if there is none or it is another owner's."""
-    training = session.get(Training, training_id) if storable(training_id) else None
-    if training is None or not owns(principal, training.owner):
+    training = session.get(Training, training_id) if is_storable(training_id) else None
+    if training is None or not can_read(principal, training.owner):
         raise NotFound(f"no training {training_id!r}")
     return training
 
 
-def storable(text: str) -> bool:
-    """Whether both databases can store this text."""
-    # Postgres takes neither NUL nor half a surrogate pair in text, so nothing is stored under such a name.
+def is_storable(text: str) -> bool:
+    """Whether both databases can store this text: Postgres refuses NUL and lone surrogates."""
     return "\x00" not in text and not any("\ud800" <= character <= "\udfff" for character in text)

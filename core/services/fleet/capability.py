@@ -1,6 +1,6 @@
-"""The protocols that a device can run, from its reported facts.
+"""Which measurement protocols a device can run, by the facts that its agent reports.
 
-What a device can run is kept in this process: facts are read when they change, not with every lease.
+The answers are cached in this process: facts are read after a change, not with every lease.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _MAX_EXTRA = 60  # DeviceFacts.extra holds 64
 
 
 def device_keys(device: OwnDevice) -> tuple[str, str]:
-    """The device keys of launches that this device may run: its own first, then its class's."""
+    """Device keys of the launches that this device may run: its own, then its class's."""
     return key_of_device(device.id), key_of_class(device.device_class)
 
 
 def can_run(facts: Document, protocol: MeasurementProtocol) -> bool:
-    """Whether a device with these facts (`core.schemas.agent.DeviceFacts` as JSON) can measure by this protocol."""
+    """Whether a device with these facts (`core.schemas.agent.DeviceFacts` as JSON) can run this protocol."""
     if protocol.threads > facts["cores"] or _UNSUPPORTED + protocol.digest[:16] in facts.get("extra", {}):
         return False
     if protocol.mode not in modes_of(facts):
@@ -45,49 +45,49 @@ def can_run(facts: Document, protocol: MeasurementProtocol) -> bool:
 
 
 def modes_of(facts: Document) -> Sequence[str]:
-    """The modes of the protocol that a device's agent knows."""
+    """Protocol modes that a device's agent supports."""
     modes: Sequence[str] = facts.get("modes", FORMER_MODES)
     return modes
 
 
 def numbers_of(runtime: Document, provider: str) -> Sequence[str]:
-    """The number formats of a provider of this runtime (`core.schemas.agent.RuntimeFacts` as JSON).
+    """Number formats of a provider of this runtime (`core.schemas.agent.RuntimeFacts` as JSON).
 
-    For agents that do not report them (before protocol version 2) float32 only is assumed.
+    Agents before protocol version 2 do not report them and support float32 only.
     """
     supported: Sequence[str] = runtime.get("numbers", {}).get(provider, ("float32",))
     return supported
 
 
 def _reads_kv_cache(runtime: Document, protocol: MeasurementProtocol) -> bool:
-    """Whether an agent can measure with the protocol's `kv_cache`."""
+    """Whether the runtime supports the protocol's `kv_cache`."""
     return protocol.kv_cache in (None, *runtime.get("kv_caches", ()))
 
 
-def lacking(devices: Sequence[Document], protocol: MeasurementProtocol) -> tuple[str, str] | None:
+def first_unsupported(devices: Sequence[Document], protocol: MeasurementProtocol) -> tuple[str, str] | None:
     """The first protocol field that no device supports together with the fields before it, and the supported values.
     None if one device supports all fields.
     """
-    knowing = [facts for facts in devices if protocol.mode in modes_of(facts)]
-    if not knowing:
+    with_mode = [facts for facts in devices if protocol.mode in modes_of(facts)]
+    if not with_mode:
         return "mode", ", ".join(sorted({mode for facts in devices for mode in modes_of(facts)})) or "none"
     offers = {
         (runtime["runtime"], provider, number, memory, _reads_kv_cache(runtime, protocol), facts["cores"])
-        for facts in knowing
+        for facts in with_mode
         for runtime in facts["runtimes"]
         for provider in runtime["providers"]
         for number in numbers_of(runtime, provider)
         for memory in runtime["memory_methods"]
     }
     number = "dtype" if protocol.weights == "full" else "weights"
-    asked = (protocol.runtime, protocol.provider, protocol.number_format, protocol.memory)
-    for index, (name, value) in enumerate(zip(("runtime", "provider", number, "memory"), asked, strict=True)):
-        there = sorted({str(offer[index]) for offer in offers})
+    required = (protocol.runtime, protocol.provider, protocol.number_format, protocol.memory)
+    for index, (name, value) in enumerate(zip(("runtime", "provider", number, "memory"), required, strict=True)):
+        supported = sorted({str(offer[index]) for offer in offers})
         offers = {offer for offer in offers if offer[index] == value}
         if not offers:
             if name in ("dtype", "weights"):
-                there = [offered for offered in there if (offered in QUANTISED) == (name == "weights")]
-            return name, ", ".join(["full", *there] if name == "weights" else there) or "none"
+                supported = [offered for offered in supported if (offered in QUANTISED) == (name == "weights")]
+            return name, ", ".join(["full", *supported] if name == "weights" else supported) or "none"
     offers = {offer for offer in offers if offer[-2]}
     if not offers:
         return "kv_cache", "f32 with dtype float32 or f16 with float16, or an agent of this release"
@@ -95,21 +95,21 @@ def lacking(devices: Sequence[Document], protocol: MeasurementProtocol) -> tuple
     return None if protocol.threads <= cores else ("threads", f"1 to {cores}")
 
 
-def refusal(facts: Document, protocol: MeasurementProtocol) -> str:
-    """The agent's message when the device turned out not to support the protocol; empty without one."""
+def unsupported_reason(facts: Document, protocol: MeasurementProtocol) -> str:
+    """The agent's message after a failed attempt to run the protocol; empty without one."""
     return str(facts.get("extra", {}).get(_UNSUPPORTED + protocol.digest[:16], ""))
 
 
-def reported(facts: DeviceFacts) -> Document:
-    """The facts that an agent reports as JSON, without notes as `without` makes them: those are the service's own."""
+def reported_facts(facts: DeviceFacts) -> Document:
+    """An agent's facts as JSON. Drops entries that only `mark_unsupported` may add."""
     extra = {name: value for name, value in facts.extra.items() if not name.startswith(_UNSUPPORTED)}
     return {**facts.model_dump(mode="json"), "extra": extra}
 
 
-def without(facts: Document, protocol: MeasurementProtocol, message: str) -> Document | None:
-    """These facts with a note that the device turned out not to support the protocol; None if `extra` is full.
+def mark_unsupported(facts: Document, protocol: MeasurementProtocol, message: str) -> Document | None:
+    """These facts with an entry that the device does not support the protocol; None if `extra` is full.
 
-    The note is dropped with the next facts that the agent sends, when its process restarts.
+    The agent's next facts, which it sends when its process starts, replace the entry.
     """
     extra, key = dict(facts.get("extra", {})), _UNSUPPORTED + protocol.digest[:16]
     if key not in extra and len(extra) >= _MAX_EXTRA:
@@ -122,11 +122,11 @@ MAX_ANSWERS = 50_000
 
 _lock = threading.Lock()
 _answers: OrderedDict[tuple[str, str | None, str], bool] = OrderedDict()
-"""By device id, digest of its facts and digest of a protocol."""
+"""(Device id, digest of its facts, digest of a protocol) → `can_run`."""
 
 
 def runnable(session: Session, device: OwnDevice, protocols: Iterable[MeasurementProtocol]) -> set[str]:
-    """Digests of those that `can_run` with the device's facts, which are read once at most."""
+    """Digests of the protocols that the device can run. Reads its facts at most once."""
     facts = cache(lambda: facts_of(session, device.id))
 
     def able(protocol: MeasurementProtocol) -> bool:

@@ -1,4 +1,4 @@
-"""Device keys: what a measurement, and a target of a job, belong to: one device, or a class of interchangeable ones."""
+"""Device keys. A measurement, and a target of a job, belong to one device or to a class of interchangeable devices."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Literal
 
 DEVICE = "device:"
-"""Stands before the id of a device."""
+"""Prefix of a device's id."""
 CLASS = "class:"
-"""Stands before the name of a class of devices."""
+"""Prefix of a device class's name."""
 
 
 def key_of_device(device_id: str) -> str:
@@ -20,14 +20,14 @@ def key_of_class(name: str) -> str:
 
 
 def parsed(key: str) -> tuple[Literal["device", "class"], str]:
-    """What the key names, and the device's id or the class's name."""
+    """The kind of the key, and the device's id or the class's name."""
     if key.startswith(DEVICE):
         return "device", key.removeprefix(DEVICE)
     return "class", key.removeprefix(CLASS)
 
 
-def sorted_out(keys: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Ids of devices, and names of classes."""
+def ids_and_classes(keys: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Ids of devices, and names of device classes."""
     names: dict[str, list[str]] = {"device": [], "class": []}
     for key in keys:
         kind, name = parsed(key)

@@ -1,6 +1,6 @@
 """Devices: enrolment, credentials, facts, draining and revocation.
 
-Devices are shared: every user sees all of them and may use them in jobs; only the owner or an admin may revoke one.
+All users share all devices: everybody sees them and may use them in jobs. Only the owner or an admin may revoke one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from edgefront.core.schemas.service import (
     EnrolmentTokenView,
     ReenrolRequest,
 )
-from edgefront.core.services.access import queries as access
+from edgefront.core.services.access import queries as access_queries
 from edgefront.core.services.access.keys import (
     REVOKED,
     DeviceCredential,
@@ -36,8 +36,8 @@ from edgefront.core.services.access.keys import (
     hash_secret,
     new_secret,
 )
-from edgefront.core.services.fleet import queries as rows
-from edgefront.core.services.fleet.capability import reported
+from edgefront.core.services.fleet import queries as device_queries
+from edgefront.core.services.fleet.capability import reported_facts
 from edgefront.core.services.fleet.instances import ONLINE
 from edgefront.core.services.stored import RowReader
 from edgefront.core.store.clock import elapsed_s
@@ -45,44 +45,34 @@ from edgefront.core.store.tables import ApiKey, Device, EnrolmentToken
 
 
 def first_used(session: Session, key_id: str, now: datetime) -> None:
-    """Ends the device's older credentials. `Unauthenticated` if this one has ended meanwhile."""
+    """Revokes the device's older credentials at the first use of a new one. `Unauthenticated` if that was revoked."""
     key = session.get(ApiKey, key_id)
     if key is None or key.device_id is None:
         raise Unauthenticated("the key was revoked")
-    rows.lock(session, key.device_id)  # in this order: whoever ends credentials has locked the device
+    device_queries.lock(session, key.device_id)  # before the key is read: every revocation locks the device first
     session.refresh(key)
     if key.revoked_at is not None:
         raise Unauthenticated("the key was revoked")
     key.pending = False
-    access.revoke_device_keys(session, key.device_id, now, but=key.id)
+    access_queries.revoke_device_keys(session, key.device_id, now, exclude=key.id)
 
 
 def reenrolment_token(
     session: Session, principal: Principal, id_or_name: str, request: ReenrolRequest, now: datetime
 ) -> tuple[EnrolmentToken, str]:
-    """A token of one use that enrols this device again, offline or revoked, and its secret; earlier ones end. Raises
-    `Forbidden` unless the caller is its owner or an admin.
+    """Returns a token of one use that re-enrols this device, offline or revoked, and its secret. Revokes earlier ones.
+
+    `Forbidden` unless the caller is the device's owner or an admin.
     """
     device = locked(session, principal, id_or_name)
-    access.revoke_tokens_for(session, device.id, now)
-    secret = new_secret("efe")
-    token = EnrolmentToken(
-        name=device.name,
-        owner=device.owner,
-        device_id=device.id,
-        secret_hash=hash_secret(secret),
-        created_at=now,
-        expires_at=now + timedelta(minutes=request.minutes),
-        max_uses=1,
-        uses=0,
+    access_queries.revoke_tokens_for(session, device.id, now)
+    return _add_token(
+        session, now, request.minutes, name=device.name, owner=device.owner, device_id=device.id, max_uses=1
     )
-    session.add(token)
-    session.flush()
-    return token, secret
 
 
 def check_protocol_version(version: int) -> None:
-    """Raises `Conflict` unless the agent uses this server's protocol version."""
+    """Raises `Conflict` unless the agent has this server's protocol version."""
     if version != PROTOCOL_VERSION:
         older = "agent" if version < PROTOCOL_VERSION else "server"
         raise Conflict(
@@ -94,48 +84,45 @@ def check_protocol_version(version: int) -> None:
 def create_enrolment_token(
     session: Session, principal: Principal, request: EnrolmentTokenRequest, now: datetime
 ) -> tuple[EnrolmentToken, str]:
-    """A token that enrols devices for the principal's owner, and its secret. Forbidden unless admin."""
+    """Returns a token that enrols devices for the principal's owner, and its secret. For admins only."""
     principal.require(KeyRole.ADMIN)
+    return _add_token(session, now, request.minutes, name=request.name, owner=principal.owner, max_uses=request.uses)
+
+
+def _add_token(session: Session, now: datetime, minutes: float, **values: object) -> tuple[EnrolmentToken, str]:
     secret = new_secret("efe")
-    token = EnrolmentToken(
-        name=request.name,
-        owner=principal.owner,
-        secret_hash=hash_secret(secret),
-        created_at=now,
-        expires_at=now + timedelta(minutes=request.minutes),
-        max_uses=request.uses,
-        uses=0,
-    )
+    expires_at = now + timedelta(minutes=minutes)
+    token = EnrolmentToken(secret_hash=hash_secret(secret), created_at=now, expires_at=expires_at, uses=0, **values)
     session.add(token)
     session.flush()
     return token, secret
 
 
 def list_enrolment_tokens(session: Session, principal: Principal) -> list[EnrolmentTokenView]:
-    """All tokens, including used and expired ones. Forbidden unless admin."""
+    """All tokens, including used and expired ones. For admins only."""
     principal.require(KeyRole.ADMIN)
     return [token_view(token) for token in session.scalars(select(EnrolmentToken).order_by(EnrolmentToken.id))]
 
 
 def get_enrolment_token(session: Session, principal: Principal, token_id: str) -> EnrolmentTokenView:
-    """One token, with the devices that have enrolled by it. Forbidden unless admin; NotFound if there is none."""
+    """One token with the devices that enrolled with it. For admins only; `NotFound` if there is none."""
     principal.require(KeyRole.ADMIN)
     token = session.get(EnrolmentToken, token_id)
     if token is None:
         raise NotFound(f"no enrolment token {token_id}")
-    enrolled = tuple(access.enrolled_by(session, token_id))
+    enrolled = tuple(access_queries.enrolled_by(session, token_id))
     return token_view(token).model_copy(update={"enrolled": enrolled})
 
 
 def revoke_enrolment_token(session: Session, principal: Principal, token_id: str, now: datetime) -> None:
-    """Revokes a token; devices that enrolled with it stay enrolled. Revoking twice changes nothing.
+    """Revokes a token. Devices that enrolled with it stay enrolled. Idempotent.
 
-    For admins, and for the owner of the device that it was made for. `Forbidden` for others; `NotFound` if there is
+    For admins, and for the owner of the device of a re-enrolment token. `Forbidden` for others; `NotFound` if there is
     none.
     """
     token = session.get(EnrolmentToken, token_id)
-    of_device = token is not None and token.device_id is not None and principal.may_change(token.owner)
-    principal.require(KeyRole.USER if of_device else KeyRole.ADMIN)
+    is_own = token is not None and token.device_id is not None and principal.can_change(token.owner)
+    principal.require(KeyRole.USER if is_own else KeyRole.ADMIN)
     if token is None:
         raise NotFound(f"no enrolment token {token_id}")
     token.revoked_at = token.revoked_at or now
@@ -157,36 +144,37 @@ def token_view(token: EnrolmentToken, secret: str | None = None) -> EnrolmentTok
 def enrol(session: Session, token_secret: str, request: EnrolRequest, now: datetime) -> EnrolResponse:
     """Exchanges one use of an enrolment token for a device and its credential.
 
-    A token enrols new devices, or the one that it was made for (`reenrolment_token`): that one keeps its id
-    and its measurements, and its old credential ends. `measuring.leases.enrol` also releases the launches of
-    its old agent. A request that is sent again because its answer did not arrive is answered again, as long as the
-    credential was not used; where others have the token too, only with the nonce of the first one.
+    A token enrols new devices, or re-enrols one device (`reenrolment_token`), which keeps its id and its measurements
+    and loses its old credential. `measuring.leases.enrol` also releases the launches of its old agent.
+
+    A client may retry a request whose answer was lost: while the credential is unused, it gets a new one. With a token
+    of several uses the retry needs the nonce of the first request.
 
     Raises:
         Unauthenticated: the token is unknown, expired, revoked or used up.
-        Conflict: the name is another device's than the token's, or the token's device is online; the protocol versions
+        Conflict: the device of the name is not the token's, the token's device is online, or the protocol versions
         differ.
     """
     check_protocol_version(request.protocol_version)
     is_token = token_secret.startswith("efe_")
-    token = access.enrolment_token_by_hash(session, hash_secret(token_secret)) if is_token else None
+    token = access_queries.enrolment_token_by_hash(session, hash_secret(token_secret)) if is_token else None
     if token is None:
         raise Unauthenticated("this enrolment token does not exist on this server; tokens start with efe_")
     if token.revoked_at is not None:
         raise Unauthenticated("this enrolment token was revoked")
     if token.expires_at <= now:
         raise Unauthenticated(f"this enrolment token expired at {token.expires_at:%Y-%m-%d %H:%M} UTC; get a new one")
-    device = rows.lock_by_name(session, request.name)
+    device = device_queries.lock_by_name(session, request.name)
     nonce = None if request.nonce is None else hash_secret(request.nonce)
-    if device is not None and access.is_unused(session, device.id, token, nonce):
-        access.revoke_pending_keys(session, device.id, now)
+    if device is not None and access_queries.is_unused(session, device.id, token, nonce):
+        access_queries.revoke_pending_keys(session, device.id, now)
         token.uses -= 1
     elif token.uses >= token.max_uses:
         raise Unauthenticated("this enrolment token is used up; get a new one")
     elif token.device_id is not None:
-        device = _again(session, device, token, now)
+        device = _reenrolled(session, device, token, now)
     else:
-        device = rows.insert_device(session, request, token.owner, now)
+        device = device_queries.insert_device(session, request, token.owner, now)
         if device is None:
             raise Conflict(
                 f"there is a device {request.name!r}: choose another name, or use a token made for this device by its "
@@ -194,7 +182,7 @@ def enrol(session: Session, token_secret: str, request: EnrolRequest, now: datet
                 field="name",
             )
     device.device_class = request.device_class
-    device.facts = reported(request.facts)
+    device.facts = reported_facts(request.facts)
     device.protocol_version = request.protocol_version
     device.state = DeviceState.ACTIVE
     device.enrolled_at = now
@@ -212,8 +200,8 @@ def enrol(session: Session, token_secret: str, request: EnrolRequest, now: datet
     return EnrolResponse(device_id=device.id, credential=secret)
 
 
-def _again(session: Session, device: Device | None, token: EnrolmentToken, now: datetime) -> Device:
-    """The device that the token was made for, without its old credentials."""
+def _reenrolled(session: Session, device: Device | None, token: EnrolmentToken, now: datetime) -> Device:
+    """The token's device, with its old credentials revoked."""
     if device is None or device.id != token.device_id:
         raise Conflict(f"this token is for the device {token.name!r}: start its agent with this name", field="name")
     if device.state != DeviceState.REVOKED and _online(device, now):
@@ -221,34 +209,34 @@ def _again(session: Session, device: Device | None, token: EnrolmentToken, now: 
             f"the device {device.name!r} is online: stop its agent for {ONLINE.seconds} s, or revoke it, to enrol it "
             "again"
         )
-    access.revoke_device_keys(session, device.id, now)
+    access_queries.revoke_device_keys(session, device.id, now)
     return device
 
 
 def list_devices(
     session: Session, principal: Principal, now: datetime, *, cursor: str | None = None, limit: int = 100
 ) -> DevicePage:
-    """All devices in the order of their enrolment; `cursor` is the last id of the previous page."""
+    """All devices in the order of enrolment. `cursor` is the last id of the previous page."""
     principal.require(KeyRole.USER, KeyRole.VIEWER)
-    devices = rows.page(session, cursor, limit + 1)
+    devices = device_queries.page(session, cursor, limit + 1)
     more = len(devices) > limit
     page = devices[:limit]
     return DevicePage(items=tuple(views(session, page, now)), next_cursor=page[-1].id if more else None)
 
 
 def get_device(session: Session, principal: Principal, id_or_name: str) -> Device:
-    """A device by id or name. A device can access only itself. NotFound if there is none."""
-    device = rows.find(session, id_or_name)
+    """A device by id or name. An agent can access only its own device. `NotFound` if there is none."""
+    device = device_queries.find(session, id_or_name)
     if device is None or (principal.role == KeyRole.AGENT and principal.device_id != device.id):
-        names = [] if principal.role == KeyRole.AGENT else rows.names(session)
-        way_on = f"; {existing(id_or_name, names, 'edgefront device list')}" if names else ""
-        raise NotFound(f"no device {id_or_name!r}{way_on}")
+        names = [] if principal.role == KeyRole.AGENT else device_queries.names(session)
+        hint = f"; {existing(id_or_name, names, 'edgefront device list')}" if names else ""
+        raise NotFound(f"no device {id_or_name!r}{hint}")
     return device
 
 
-def own_device(session: Session, device_id: str) -> rows.OwnDevice:
-    """The device behind a device credential. NotFound if there is none, Gone if it was revoked."""
-    device = rows.own(session, device_id)
+def own_device(session: Session, device_id: str) -> device_queries.OwnDevice:
+    """The device of a credential. `NotFound` if there is none, `Gone` if it was revoked."""
+    device = device_queries.own(session, device_id)
     if device is None:
         raise NotFound(f"no device {device_id}")
     if device.state == DeviceState.REVOKED:
@@ -257,14 +245,14 @@ def own_device(session: Session, device_id: str) -> rows.OwnDevice:
 
 
 def drain_device(session: Session, principal: Principal, id_or_name: str, _now: datetime) -> Device:
-    """The device gets no further launches, but may finish those that it holds. Draining twice changes nothing."""
+    """Stops further launches for the device, which may finish the leased ones. Idempotent."""
     device = _unrevoked(session, principal, id_or_name)
     device.state = DeviceState.DRAINING
     return device
 
 
 def activate_device(session: Session, principal: Principal, id_or_name: str, _now: datetime) -> Device:
-    """Ends draining. Gone if the device was revoked: it has to enrol again."""
+    """Ends draining. `Gone` if the device was revoked: it has to enrol again."""
     device = _unrevoked(session, principal, id_or_name)
     device.state = DeviceState.ACTIVE
     return device
@@ -278,7 +266,7 @@ def _unrevoked(session: Session, principal: Principal, id_or_name: str) -> Devic
 
 
 def trust_device(session: Session, principal: Principal, id_or_name: str, now: datetime) -> Device:
-    """Ends the device's quarantine; what its anchor takes from now on is usual. Gone if it was revoked."""
+    """Ends the device's quarantine. Its anchor's next latencies become the new normal. `Gone` if it was revoked."""
     device = _unrevoked(session, principal, id_or_name)
     device.quarantine = device.failing = None
     device.trusted_at = now
@@ -286,25 +274,23 @@ def trust_device(session: Session, principal: Principal, id_or_name: str, now: d
 
 
 def revoke_device(session: Session, principal: Principal, id_or_name: str, now: datetime) -> Device:
-    """Revokes the device's credential, and the tokens that enrol it again. `measuring.leases` also releases the
-    launches that it holds.
-    """
+    """Revokes the device's credential and re-enrolment tokens. `measuring.leases` also releases its launches."""
     device = locked(session, principal, id_or_name)
-    access.revoke_tokens_for(session, device.id, now)
+    access_queries.revoke_tokens_for(session, device.id, now)
     if device.state != DeviceState.REVOKED:
         device.state = DeviceState.REVOKED
-        access.revoke_device_keys(session, device.id, now)
+        access_queries.revoke_device_keys(session, device.id, now)
     return device
 
 
 def locked(session: Session, principal: Principal, id_or_name: str, *, itself: bool = False) -> Device:
-    """The device, for its owner or an admin, and for the device itself if `itself`. `Forbidden` for others."""
-    device = rows.lock(session, get_device(session, principal, id_or_name).id)
+    """The device, locked, for its owner or an admin; with `itself` also for its agent. `Forbidden` for others."""
+    device = device_queries.lock(session, get_device(session, principal, id_or_name).id)
     if device is None:
         raise NotFound(f"no device {id_or_name}")
     if not (itself and principal.device_id == device.id):
         principal.require(KeyRole.USER)
-        if not principal.may_change(device.owner):
+        if not principal.can_change(device.owner):
             raise Forbidden(
                 f"the device {device.name!r} belongs to {device.owner}: only the owner or an admin may do this"
             )
@@ -313,8 +299,7 @@ def locked(session: Session, principal: Principal, id_or_name: str, *, itself: b
 
 def update_facts(session: Session, device_id: str, facts: DeviceFacts) -> None:
     """Stores the facts that an agent reports when its process starts."""
-    device = session.get_one(Device, device_id)
-    device.facts = reported(facts)
+    session.get_one(Device, device_id).facts = reported_facts(facts)
 
 
 def view(session: Session, device: Device, now: datetime) -> DeviceView:
@@ -323,8 +308,8 @@ def view(session: Session, device: Device, now: datetime) -> DeviceView:
 
 
 def views(session: Session, devices: Sequence[Device], now: datetime) -> list[DeviceView]:
-    """Views of devices, in a fixed number of queries."""
-    leased = rows.leased_counts(session, [device.id for device in devices])
+    """Views of devices, with a fixed number of queries."""
+    leased = device_queries.leased_counts(session, [device.id for device in devices])
     return [_view(device, leased.get(device.id, 0), now) for device in devices]
 
 

@@ -1,7 +1,7 @@
-"""Which devices are online; and which of two agents with one credential goes on, as when a data folder was copied.
+"""Detects two agents with one credential, as after a copy of the data folder. The first one continues.
 
-Each process of an agent names itself at random with its requests for work. A new one is usually the same agent, started
-again; but if the one before it asks for work after that, both run. Then the first goes on, and the second is refused.
+Each agent process sends a random instance id with its requests for work. A new id usually means a restart. If the
+previous instance asks for work after that, both are running: then the newer one is refused.
 """
 
 from __future__ import annotations
@@ -12,21 +12,19 @@ from datetime import datetime, timedelta
 from sqlalchemy.orm import Session
 
 from edgefront.core.common.errors import Conflict
-from edgefront.core.services.fleet import queries as rows
+from edgefront.core.services.fleet import queries as device_queries
 from edgefront.core.store.clock import elapsed_s
 
 ONLINE = timedelta(minutes=1)
-"""A device is online if it was seen within this time."""
+"""A device is online if it sent a request within this time."""
 
-UNDER_WAY = timedelta(seconds=5)
-"""A request of an agent that has ended may arrive so long after the first one of its successor."""
+MAX_DELAY = timedelta(seconds=5)
+"""Maximum delay of a stopped agent's last request after the first request of its successor."""
 
 
 @dataclass(frozen=True)
 class Instances:
-    """The processes of a device's agent: the current one, since when (seconds), the one before it, and the one that was
-    refused beside it.
-    """
+    """Instance ids of a device's agent: the current one, its start (seconds), its predecessor, the refused one."""
 
     current: str
     since: float
@@ -34,8 +32,8 @@ class Instances:
     refused: str | None = None
 
 
-def admit(session: Session, device: rows.OwnDevice, instance: str, now: datetime) -> None:
-    """Notes which process of the device's agent asks for work. `Conflict` for one that runs beside another."""
+def admit(session: Session, device: device_queries.OwnDevice, instance: str, now: datetime) -> None:
+    """Records the agent instance that asks for work. `Conflict` if an earlier instance is still running."""
     before = None if device.instances is None else Instances(**device.instances)
     online = device.last_seen_at is not None and elapsed_s(device.last_seen_at, now) < ONLINE.total_seconds()
     after = _after(before, instance, now.timestamp(), online=online)
@@ -47,11 +45,11 @@ def admit(session: Session, device: rows.OwnDevice, instance: str, now: datetime
             second_agent=True,
         )
     if after != before:
-        rows.set_instances(session, device.id, asdict(after))
+        device_queries.set_instances(session, device.id, asdict(after))
 
 
 def _after(before: Instances | None, instance: str, now_s: float, *, online: bool) -> Instances | None:
-    """What is known after this process has asked; None if it is refused. `online`: one that was not has been seen."""
+    """The instances after this request; None if it is refused. `online`: the device was seen recently."""
     if before is None:
         return Instances(instance, now_s)
     if instance == before.current:
@@ -60,6 +58,6 @@ def _after(before: Instances | None, instance: str, now_s: float, *, online: boo
         return None
     if instance != before.former:
         return replace(before, current=instance, since=now_s, former=before.current)
-    if now_s - before.since < UNDER_WAY.total_seconds():
+    if now_s - before.since < MAX_DELAY.total_seconds():
         return before
     return Instances(instance, now_s, refused=before.current)

@@ -1,4 +1,4 @@
-"""Numbers of jobs, targets, launches, devices and trainings by state, for metrics."""
+"""Counts of jobs, targets, launches, devices and trainings by state, for `/metrics`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from edgefront.core.store.tables.measurement import REPORTED
 
 
 class StateGauge(NamedTuple):
-    """A metric of the service's state: its values by a label, or one under an empty name."""
+    """A gauge: values by one label, or one value under an empty label."""
 
     name: str
     meaning: str
@@ -26,8 +26,8 @@ class StateGauge(NamedTuple):
 
 
 def overview(session: Session, now: datetime) -> list[StateGauge]:
-    """Counts by indexed columns, cheap enough to be queried every few seconds; 0 for states without rows."""
-    open_launches = (LaunchState.WANTED, LaunchState.LEASED)  # the others have ended
+    """All gauges. Counts use indexes, so they are cheap enough for a scrape every few seconds."""
+    open_launches = (LaunchState.WANTED, LaunchState.LEASED)
     by_state: tuple[tuple[str, str, tuple[InstrumentedAttribute[Any], Iterable[str]]], ...] = (
         ("jobs", "Jobs by state", (Job.state, JobState)),
         ("targets", "Targets by state", (Target.state, TargetState)),
@@ -57,7 +57,7 @@ def overview(session: Session, now: datetime) -> list[StateGauge]:
 
 
 def oldest_report(session: Session) -> datetime | None:
-    """When the oldest unsettled report arrived."""
+    """Arrival time of the oldest report that is not processed yet."""
     return session.scalar(select(func.min(Launch.finished_at)).where(Launch.state == REPORTED))
 
 

@@ -28,12 +28,12 @@ def find(session: Session, id_or_name: str) -> Device | None:
 
 
 def names(session: Session) -> list[str]:
-    """Names of all devices that were not revoked, in order."""
+    """Names of all devices that are not revoked, sorted."""
     return list(session.scalars(select(Device.name).where(Device.state != DeviceState.REVOKED).order_by(Device.name)))
 
 
 def name_of(session: Session, device_key: str) -> str:
-    """The name of the device or class of this key; the device's id if it is not there any more."""
+    """The name of the device or class of this key; the id of a deleted device."""
     kind, name = parsed(device_key)
     device = find(session, name) if kind == "device" else None
     return name if device is None else device.name
@@ -50,7 +50,7 @@ def lock_by_name(session: Session, name: str) -> Device | None:
 
 
 def insert_device(session: Session, request: EnrolRequest, owner: str, now: datetime) -> Device | None:
-    """A new device; None if there is one of this name."""
+    """A new device; None if the name exists."""
     device_id, facts = new_id("dev"), request.facts.model_dump(mode="json")
     statement = sql.upsert(session, Device).values(
         id=device_id,
@@ -67,13 +67,13 @@ def insert_device(session: Session, request: EnrolRequest, owner: str, now: date
 
 
 def page(session: Session, after: str | None, limit: int) -> Sequence[Device]:
-    """Devices by id, which is the order of their enrolment, from the one after `after`."""
+    """Devices after the id `after`. The order of ids is the order of enrolment."""
     query = select(Device).order_by(Device.id).limit(limit)
     return session.scalars(query if after is None else query.where(Device.id > after)).all()
 
 
 def leased_counts(session: Session, device_ids: Collection[str]) -> dict[str, int]:
-    """Device id → number of launches that it holds; devices without any are left out."""
+    """Device id → number of its leased launches, for devices with any."""
     rows = session.execute(
         select(Launch.device_id, func.count())
         .where(any_of(Launch.device_id, device_ids), Launch.state == LaunchState.LEASED)
@@ -84,7 +84,7 @@ def leased_counts(session: Session, device_ids: Collection[str]) -> dict[str, in
 
 @dataclass
 class OwnDevice:
-    """What is asked of a device with every lease and report."""
+    """Columns of a device that every lease and report needs."""
 
     id: str
     device_class: str
@@ -96,7 +96,7 @@ class OwnDevice:
     instances: Document | None = None
 
 
-# Statements of the hot paths are made once: SQLAlchemy takes several times as long to make one as to run it.
+# Statements of the hot path are built once: building one in SQLAlchemy takes several times as long as running it.
 _DEVICES = cast(Table, Device.__table__)
 _OWN = Prepared(
     select(*(_DEVICES.c[field.name] for field in fields(OwnDevice))).where(_DEVICES.c.id == bindparam("device"))
@@ -124,13 +124,13 @@ def own(session: Session, device_id: str) -> OwnDevice | None:
 
 
 def facts_of(session: Session, device_id: str) -> Document:
-    """Up to 64 kB, so not read with each lease."""
+    """A device's facts: up to 64 kB, so they are not read with each lease."""
     facts: Document = session.execute(_FACTS, {"device": device_id}).scalar_one()
     return facts
 
 
 def lock_facts(session: Session, device_id: str) -> Document:
-    """The facts as they are now, for `write_facts`: they stay so until the transaction ends."""
+    """A device's facts, locked until the transaction ends, for `write_facts`."""
     facts: Document = session.execute(_LOCK_FACTS, {"device": device_id}).scalar_one()
     return facts
 
@@ -150,6 +150,6 @@ def seen(session: Session, device_id: str, now: datetime) -> None:
 def worked(
     session: Session, device_id: str, now: datetime, busy_s: float, measuring_s: float, *, has_result: bool
 ) -> None:
-    """Updates when the device was last seen, and had a result; adds the time that it worked since its last report."""
+    """Updates the times of the last request and of the last result, and adds the working time since the last report."""
     values = {"device": device_id, "now": now, "busy": busy_s, "spent": measuring_s}
     _WORKED.run(session, {**values, "result_at": now if has_result else None})

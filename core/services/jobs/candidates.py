@@ -319,7 +319,7 @@ def _after(cursor: str, sort: str) -> lists.After:
     kinds: tuple[type, ...] = (str, type(None)) if moment or name == "digest" else (int, float, type(None))
     made_for, value, id_ = cursors.decode(cursor, (str, kinds, str))
     if made_for != sort:
-        raise cursors.wrong(cursor)
+        raise cursors.invalid_cursor(cursor)
     if moment and value is not None:
         value = cursors.moment(value, cursor)
     return value, id_

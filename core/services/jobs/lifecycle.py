@@ -20,10 +20,10 @@ from edgefront.core.common.states import (
     TargetState,
 )
 from edgefront.core.schemas.jobs import MAX_TARGETS, AddedTargetRequest, JobPage, JobRequest, JobView, TargetRequest
-from edgefront.core.services import cursor as cursors
 from edgefront.core.services import event_log, tasks
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of
+from edgefront.core.services.cursor import newest_page
 from edgefront.core.services.event_log import Entry
 from edgefront.core.services.idempotency import add_once, check_key, check_same, request_digest
 from edgefront.core.services.jobs import supernet_plan
@@ -224,16 +224,9 @@ def list_jobs(
 ) -> JobPage:
     """Jobs, the newest first: the caller's own, or all for an admin or a viewer; in one state, if given."""
     principal.require(KeyRole.USER, KeyRole.VIEWER)
-    before = None
-    if cursor is not None:
-        created, job_id = cursors.decode(cursor, (str, str))
-        before = (cursors.moment(created, cursor), job_id)
-    limit = max(1, min(limit, MAX_PAGE))
-    owner = None if principal.sees_all else principal.owner
-    jobs = rows.page(session, owner, before, limit + 1, state=state)
-    shown, more = jobs[:limit], len(jobs) > limit
-    following = cursors.encode([shown[-1].created_at.isoformat(), shown[-1].id]) if more else None
-    return JobPage(items=tuple(job_views(session, shown, now)), next_cursor=following)
+    owner = None if principal.reads_all else principal.owner
+    jobs, following = newest_page(session, Job, cursor, max(1, min(limit, MAX_PAGE)), owner=owner, state=state)
+    return JobPage(items=tuple(job_views(session, jobs, now)), next_cursor=following)
 
 
 def pause_job(session: Session, principal: Principal, job_id: str, now: datetime) -> JobView:

@@ -14,7 +14,7 @@ from edgefront.core.common.validation import existing
 from edgefront.core.measurement.runtimes import INSTALLATIONS
 from edgefront.core.schemas.jobs import JobRequest, TargetRequest
 from edgefront.core.services.fleet import queries as device_rows
-from edgefront.core.services.fleet.capability import can_run, lacking, numbers_of, refusal
+from edgefront.core.services.fleet.capability import can_run, first_unsupported, numbers_of, unsupported_reason
 from edgefront.core.services.fleet.device_keys import key_of_class, key_of_device
 from edgefront.core.services.jobs.queries import jobs as rows
 from edgefront.core.store.tables import Device
@@ -115,10 +115,10 @@ def check_runtime(target: TargetRequest, devices: Sequence[Device], label: str) 
         f"{protocol.threads} threads and memory by {protocol.memory}"
         + (f", with keys and values in {protocol.kv_cache}" if protocol.kv_cache else "")
     )
-    missing = lacking(facts, protocol)
+    missing = first_unsupported(facts, protocol)
     if missing is None:  # a device has reported it as unsupported
         reason = next(
-            filter(None, (refusal(device_facts, protocol) for device_facts in facts)),
+            filter(None, (unsupported_reason(device_facts, protocol) for device_facts in facts)),
             "a device reported it as unsupported",
         )
         raise InvalidInput(

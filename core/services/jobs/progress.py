@@ -11,7 +11,7 @@ from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.states import ACTIVE_TARGETS, LIVE_LAUNCHES, CandidateState, JobState, Purpose, TargetState
 from edgefront.core.schemas.jobs import JobRequest
 from edgefront.core.search.interface import PREDICTED, SPREAD
-from edgefront.core.services.fleet.capability import can_run, refusal
+from edgefront.core.services.fleet.capability import can_run, unsupported_reason
 from edgefront.core.services.fleet.device_keys import parsed
 from edgefront.core.services.jobs.queries import candidates, demand, jobs
 from edgefront.core.services.jobs.resolved import sizes_of
@@ -188,7 +188,7 @@ def _inability(target: Target, device: str, facts: Sequence[Document]) -> str:
     protocol = PROTOCOL.read_or(target.protocol, None)
     if protocol is None or any(can_run(device_facts, protocol) for device_facts in facts):
         return ""
-    reasons = sorted({refusal(device_facts, protocol) for device_facts in facts} - {""})
+    reasons = sorted({unsupported_reason(device_facts, protocol) for device_facts in facts} - {""})
     because = f" ({reasons[0]})" if reasons else ""
     return (
         f"No agent online for {_kind(target)} {device!r} can measure {protocol.runtime} on {protocol.provider} in "

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.schemas.service import DeviceWork, HeldLaunch, QueuedLaunches
 from edgefront.core.services.access.keys import Principal
-from edgefront.core.services.access.ownership import owns
+from edgefront.core.services.access.ownership import can_read
 from edgefront.core.services.fleet.device_keys import key_of_class, key_of_device
 from edgefront.core.services.fleet.devices import get_device
 from edgefront.core.services.stored import PROTOCOL, RowReader, described
@@ -57,7 +57,7 @@ def _held(session: Session, principal: Principal, device_id: str) -> tuple[HeldL
         architecture = reader.read(partial(described, measurement.architecture)) or {}
         protocol = reader.read(partial(PROTOCOL.read, measurement.protocol))
         unreadable = reader.note() or ""
-        seen = job is not None and owns(principal, job.owner)
+        seen = job is not None and can_read(principal, job.owner)
         held.append(
             HeldLaunch(
                 launch_id=launch.id,
@@ -87,7 +87,7 @@ def _waiting(session: Session, principal: Principal, device_key: str, *, of_clas
     )
     launches: Counter[tuple[str | None, str | None]] = Counter()
     for job_id, name, owner, count in session.execute(query):
-        launches[(job_id, name) if owner is not None and owns(principal, owner) else (None, None)] += count
+        launches[(job_id, name) if owner is not None and can_read(principal, owner) else (None, None)] += count
     return [
         QueuedLaunches(job_id=job_id, job_name=name, of_class=of_class, launches=count)
         for (job_id, name), count in launches.items()

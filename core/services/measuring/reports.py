@@ -19,7 +19,7 @@ from edgefront.core.measurement.plausible import longest_s
 from edgefront.core.schemas.agent import LaunchReport, ReportReceipt, ReportRequest, ReportResponse
 from edgefront.core.services import tasks
 from edgefront.core.services.fleet import queries as devices
-from edgefront.core.services.fleet.capability import device_keys, without
+from edgefront.core.services.fleet.capability import device_keys, mark_unsupported
 from edgefront.core.services.fleet.devices import own_device
 from edgefront.core.services.measuring.queries import launches, reported
 from edgefront.core.services.measuring.queries.reported import LaunchForReport
@@ -88,7 +88,7 @@ def accept(session: Session, device_id: str, request: ReportRequest, now: dateti
         if decision == "reassign":
             protocol = PROTOCOL.read(orjson.loads(launch.protocol))
             # The facts stay locked: another report of the device at the same time adds its note to this one's.
-            facts = without(devices.lock_facts(session, device.id), protocol, report.result.message)
+            facts = mark_unsupported(devices.lock_facts(session, device.id), protocol, report.result.message)
             if facts is not None:
                 devices.write_facts(session, device.id, facts)
             else:

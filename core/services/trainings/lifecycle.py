@@ -31,10 +31,10 @@ from edgefront.core.schemas.trainings import (
     TrainingView,
 )
 from edgefront.core.search.supernet_settings import CHOICES
-from edgefront.core.services import cursor as cursors
 from edgefront.core.services import tasks
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import training_of
+from edgefront.core.services.cursor import newest_page
 from edgefront.core.services.idempotency import add_once, check_key, check_same, request_digest
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.stored import RowReader
@@ -210,16 +210,11 @@ def list_trainings(
     digest, if given.
     """
     principal.require(KeyRole.USER, KeyRole.VIEWER)
-    before = None
-    if cursor is not None:
-        created, training_id = cursors.decode(cursor, (str, str))
-        before = (cursors.moment(created, cursor), training_id)
-    limit = max(1, min(limit, MAX_PAGE))
-    owner = None if principal.sees_all else principal.owner
-    trainings = rows.page(session, owner, before, limit + 1, state=state, job_id=job_id, digest=digest)
-    shown, more = trainings[:limit], len(trainings) > limit
-    following = cursors.encode([shown[-1].created_at.isoformat(), shown[-1].id]) if more else None
-    return TrainingPage(items=tuple(training_views(session, shown)), next_cursor=following)
+    filters = {"owner": None if principal.reads_all else principal.owner, "state": state, "job_id": job_id}
+    trainings, following = newest_page(
+        session, Training, cursor, max(1, min(limit, MAX_PAGE)), digest=digest, **filters
+    )
+    return TrainingPage(items=tuple(training_views(session, trainings)), next_cursor=following)
 
 
 def list_metrics(

@@ -108,7 +108,7 @@ class WorkItem(Base):
     )  # id of a target or score, kind of training and owner
     owner: Mapped[str] = mapped_column(String(100))  # empty if it has none
     turn: Mapped[float]  # lowest first
-    again: Mapped[bool] = mapped_column(default=False)  # requested once more since it was claimed
+    requeue_requested: Mapped[bool] = mapped_column(default=False)  # requested during the present claim
     holder: Mapped[str | None] = mapped_column(String(120))  # the worker that does it
     fence: Mapped[int] = mapped_column(default=0)  # claims so far
     attempts: Mapped[int] = mapped_column(

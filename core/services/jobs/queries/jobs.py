@@ -25,7 +25,7 @@ from edgefront.core.common.states import (
     TargetState,
     WorkKind,
 )
-from edgefront.core.services.fleet.device_keys import DEVICE, key_of_class, key_of_device, parsed, sorted_out
+from edgefront.core.services.fleet.device_keys import DEVICE, ids_and_classes, key_of_class, key_of_device, parsed
 from edgefront.core.store.sql import Document, Items, Prepared, any_of, texts
 from edgefront.core.store.tables import (
     Candidate,
@@ -47,25 +47,6 @@ def find(session: Session, job_id: str) -> Job | None:
 
 def find_by_key(session: Session, owner: str, idempotency_key: str) -> Job | None:
     return session.scalar(select(Job).where(Job.owner == owner, Job.idempotency_key == idempotency_key))
-
-
-def page(
-    session: Session,
-    owner: str | None,
-    before: tuple[datetime, str] | None,
-    limit: int,
-    *,
-    state: JobState | None = None,
-) -> list[Job]:
-    """Jobs of an owner (None: of all), newest first, those before (created_at, id)."""
-    query = select(Job).order_by(Job.created_at.desc(), Job.id.desc()).limit(limit)
-    if owner is not None:
-        query = query.where(Job.owner == owner)
-    if state is not None:
-        query = query.where(Job.state == state)
-    if before is not None:
-        query = query.where(or_(Job.created_at < before[0], (Job.created_at == before[0]) & (Job.id < before[1])))
-    return list(session.scalars(query))
 
 
 def targets(session: Session, job_ids: Sequence[str]) -> list[Target]:
@@ -235,7 +216,7 @@ def _devices(
     session: Session, device_keys: Sequence[str], columns: Sequence[Any], *conditions: ColumnElement[bool]
 ) -> dict[str, list[Any]]:
     """Device key → these columns of its devices, in the order of their ids."""
-    ids, classes = sorted_out(device_keys)
+    ids, classes = ids_and_classes(device_keys)
     behind = or_(any_of(Device.id, ids), any_of(Device.device_class, classes))
     query = select(Device.id, Device.device_class, *columns).where(behind, *conditions).order_by(Device.id)
     by_key: dict[str, list[Any]] = {key: [] for key in device_keys}

@@ -40,33 +40,6 @@ def lock(session: Session, training_id: str) -> Training | None:
     return session.scalar(query.execution_options(populate_existing=True))
 
 
-def page(
-    session: Session,
-    owner: str | None,
-    before: tuple[datetime, str] | None,
-    limit: int,
-    *,
-    state: TrainingState | None = None,
-    job_id: str | None = None,
-    digest: str | None = None,
-) -> list[Training]:
-    """Trainings of an owner (None: of all), newest first, those before (created_at, id)."""
-    query = select(Training).order_by(Training.created_at.desc(), Training.id.desc()).limit(limit)
-    for column, value in (
-        (Training.owner, owner),
-        (Training.state, state),
-        (Training.job_id, job_id),
-        (Training.digest, digest),
-    ):
-        if value is not None:
-            query = query.where(column == value)
-    if before is not None:
-        query = query.where(
-            or_(Training.created_at < before[0], (Training.created_at == before[0]) & (Training.id < before[1]))
-        )
-    return list(session.scalars(query))
-
-
 def supernet_of(session: Session, target_id: str) -> Training | None:
     """The supernet of a target's search; the last one if there were several."""
     query = select(Training).where(Training.target_id == target_id, Training.kind == TrainingKind.SUPERNET)
