@@ -43,8 +43,8 @@ async def create_job(
     idempotency_key: IdempotencyKey = None,
 ) -> JobView:
     """Stores the job; its search begins at once. With no device online it waits, and `note` says so."""
-    in_reach = partial(check_limits, context.database, user, fits=context.fits)
-    work = partial(jobs.submit_job, context.database, user, request, idempotency_key, context.settings, in_reach)
+    validate_limits = partial(check_limits, context.database, user, fits=context.fits)
+    work = partial(jobs.submit_job, context.database, user, request, idempotency_key, context.settings, validate_limits)
     job = await context.slow.run(work)
     context.changed()
     response.headers["Location"] = f"/v1/jobs/{job.id}"
@@ -174,8 +174,8 @@ async def extend_job(
     """The baselines and about ten spread-out candidates of the job are measured there, all of its candidates are
     predicted, and of those the frontier (or the best within the limits) is measured. A finished job is running again.
     It begins when the job's own targets have ended."""
-    in_reach = partial(check_limits, context.database, user, fits=context.fits)
-    work = partial(jobs.extend_job, context.database, user, job_id, request, in_reach)
+    validate_limits = partial(check_limits, context.database, user, fits=context.fits)
+    work = partial(jobs.extend_job, context.database, user, job_id, request, validate_limits)
     job = await context.slow.run(work)
     context.changed()
     return job

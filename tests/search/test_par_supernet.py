@@ -135,7 +135,7 @@ def test_a_space_without_a_choice_is_refused() -> None:
 
 
 def test_it_does_not_guess() -> None:
-    with pytest.raises(ValueError, match="before that is known"):
+    with pytest.raises(ValueError, match="lacks the supernet"):
         algorithm().ask(0, 0, Snapshot())
     with pytest.raises(InvalidInput, match="not of 8 layers"):
         algorithm().check([rows("sf")])

@@ -82,13 +82,13 @@ def test_a_target_is_not_added_with_a_latency_out_of_its_reach(service: Service)
     agent = SimulatedAgent(service.database, by_size())
     job = service.finish(agent, request(budget={"refinement": 0.0}))
     asked = AddedTargetRequest(device=agent.name, limits=Limits(latency_ms=0.003))
-    in_reach = partial(check_limits, service.database, service.user, fits=Fits())
-    extend_job(service.database, service.user, job.id, asked, in_reach)  # nothing is known of this one device yet
+    validate_limits = partial(check_limits, service.database, service.user, fits=Fits())
+    extend_job(service.database, service.user, job.id, asked, validate_limits)  # nothing was measured on it yet
     service.run(agent)
     again = asked.model_copy(update={"protocol": MeasurementProtocol(precision=0.5), "device": None})
     again = again.model_copy(update={"device_class": CLASS})
     with pytest.raises(InvalidInput) as raised:
-        extend_job(service.database, service.user, job.id, again, in_reach)
+        extend_job(service.database, service.user, job.id, again, validate_limits)
     assert raised.value.field == "limits.latency_ms"
     assert raised.value.detail.startswith("limits.latency_ms 0.003 is below every model of lts-gpt2")
 

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.common.states import Purpose
 from edgefront.core.measurement.record import LaunchResult
-from edgefront.core.services.jobs.progress import due
+from edgefront.core.services.jobs.progress import has_next_step
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.measuring.reports import MAX_ATTEMPTS
 from edgefront.core.services.measuring.result_processing import MAX_INFEASIBLE, MAX_REPEATED
@@ -41,9 +41,9 @@ def only(world: World) -> tuple[Candidate, Measurement]:
     return candidate, measurement
 
 
-def is_due(world: World, target: str) -> bool:
+def may_advance(world: World, target: str) -> bool:
     with world.database.read() as session:
-        return due(session, session.get_one(Target, target), world.now)
+        return has_next_step(session, session.get_one(Target, target), world.now)
 
 
 def has_repeat(world: World, target: str) -> bool:
@@ -60,13 +60,13 @@ def test_launches_that_differ_are_repeated_and_the_interval_covers_what_remains(
     assert candidate.latency_half_width_ms is not None
     assert candidate.latency_ms - candidate.latency_half_width_ms < 10.0
     assert candidate.latency_ms + candidate.latency_half_width_ms > 16.0
-    assert not is_due(world, target), "the search waits for it"
+    assert not may_advance(world, target), "the search waits for it"
     assert measure(world, device, *[done(10.2)] * 3) == MAX_REPEATED - 2
     candidate, measurement = only(world)
     assert (measurement.launches, candidate.latency_ms) == (3, 10.2)
     assert candidate.latency_ms + (candidate.latency_half_width_ms or 0.0) > 16.0, "nobody is set aside"
     assert [row.purpose for row in world.rows(Launch)].count(Purpose.REPEAT) == 1
-    assert is_due(world, target)
+    assert may_advance(world, target)
 
 
 @pytest.mark.parametrize(

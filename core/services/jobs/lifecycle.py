@@ -50,13 +50,13 @@ def submit_job(
     request: JobRequest,
     idempotency_key: str | None = None,
     settings: Settings | None = None,
-    in_reach: Callable[[JobRequest], None] | None = None,
+    validate_limits: Callable[[JobRequest], None] | None = None,
 ) -> JobView:
     """Stores a job with its targets and sends `advance` for each. Plans it before, in no transaction.
 
     The same `idempotency_key` of the same owner with the same request returns the job of the first time. `settings`
-    locate the data for searches that train or score; by default they are read from the environment. `in_reach` refuses
-    a new request whose limits nothing can meet (`prediction.limits`).
+    locate the data for searches that train or score; by default they are read from the environment. `validate_limits`
+    refuses a new request whose limits nothing can meet (`prediction.limits`).
 
     Raises:
         InvalidInput: space, algorithm settings, baselines or a target are invalid; names the field.
@@ -73,8 +73,8 @@ def submit_job(
                 return _same(session, former, digest, database.now(session))
     resolution = resolve(database, principal, request, settings)
     job = resolution.checked()
-    if in_reach is not None:
-        in_reach(job.request)
+    if validate_limits is not None:
+        validate_limits(job.request)
     with database.write() as session:
         return _create(session, principal, job, resolution.proxy_data, digest, idempotency_key, database.now(session))
 
@@ -154,10 +154,10 @@ def extend_job(
     principal: Principal,
     job_id: str,
     asked: AddedTargetRequest,
-    in_reach: Callable[[JobRequest], None] | None = None,
+    validate_limits: Callable[[JobRequest], None] | None = None,
 ) -> JobView:
     """Adds a target that measures the job's baselines and, of its candidates, about ten spread-out ones and those that
-    are predicted to matter there. A finished job is running again. Planned before, in no transaction. `in_reach`
+    are predicted to matter there. A finished job is running again. Planned before, in no transaction. `validate_limits`
     refuses limits that nothing can meet there (`prediction.limits`).
 
     Raises:
@@ -180,7 +180,7 @@ def extend_job(
         limits=asked.limits or first.limits,
         added=True,
     )
-    check_target(planned, target, in_reach)
+    check_target(planned, target, validate_limits)
     with database.write() as session:
         now = database.now(session)
         job, targets = _locked(session, principal, job_id)

@@ -91,7 +91,7 @@ def is_spent(request: JobRequest, began: datetime | None, now: datetime) -> bool
     return minutes is not None and began is not None and (now - began).total_seconds() >= minutes * 60
 
 
-def due(session: Session, target: Target, now: datetime) -> bool:
+def has_next_step(session: Session, target: Target, now: datetime) -> bool:
     """Whether `search.advance` has a step to do for this target. Cheap: it is called in each transaction."""
     job = jobs.find(session, target.job_id)
     if job is None or job.state != JobState.RUNNING or target.state not in ACTIVE_TARGETS:

@@ -230,15 +230,17 @@ EXAMPLES = 200
 """Number of architectures sampled to describe a space in an error message."""
 
 
-def check_target(job: ResolvedJob, target: TargetRequest, in_reach: Callable[[JobRequest], None] | None = None) -> None:
-    """Checks a target that is added to a job; paths of errors are those within the target. `in_reach` as in
+def check_target(
+    job: ResolvedJob, target: TargetRequest, validate_limits: Callable[[JobRequest], None] | None = None
+) -> None:
+    """Checks a target that is added to a job; paths of errors are those within the target. `validate_limits` as in
     `submit_job`.
     """
     try:
         check_limited(job.request, target, 0)
         check_search(job, target, 0)
-        if in_reach is not None:
-            in_reach(job.request.model_copy(update={"targets": (target,)}))
+        if validate_limits is not None:
+            validate_limits(job.request.model_copy(update={"targets": (target,)}))
     except InvalidInput as error:
         if error.path[:2] == ("targets", "0"):
             raise error.at(*error.path[2:]) from None

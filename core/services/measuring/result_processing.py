@@ -37,7 +37,7 @@ from edgefront.core.schemas.jobs import NO_LIMITS, Limits
 from edgefront.core.services import tasks
 from edgefront.core.services.event_log import Entry
 from edgefront.core.services.jobs import frontier
-from edgefront.core.services.jobs.progress import due
+from edgefront.core.services.jobs.progress import has_next_step
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.measuring import anchors, plausibility, quarantine
 from edgefront.core.services.measuring.queries import launches
@@ -195,7 +195,7 @@ def apply_results(
         frontier.update_frontier(session, target, news, now, entries=logged)
         _repeat(session, target, limits[target.id] or NO_LIMITS, news, now)
     for target in targets:
-        if due(session, target, now):
+        if has_next_step(session, target, now):
             outbox.enqueue(session, tasks.ADVANCE, target_id=target.id)
 
 

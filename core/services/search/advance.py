@@ -33,7 +33,7 @@ from edgefront.core.search.pareto.baseline import reference
 from edgefront.core.services.fleet.instances import ONLINE
 from edgefront.core.services.jobs import progress
 from edgefront.core.services.jobs.comparison import depth_of, rows_of
-from edgefront.core.services.jobs.progress import baselines_complete, due
+from edgefront.core.services.jobs.progress import baselines_complete, has_next_step
 from edgefront.core.services.jobs.queries import candidates as candidate_rows
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import frontier as frontier_rows
@@ -155,7 +155,7 @@ def store(
         return False  # nothing is measured before
     if generation is None:
         propose(session, target, step.plan, part, scores, role=CandidateRole.BASELINE, now=now)
-        return due(session, target, now)
+        return has_next_step(session, target, now)
     target.generation = step.number
     whole = len(computed.proposed)
     generation.proposals, generation.stored = whole, begin + len(part)
@@ -163,7 +163,7 @@ def store(
     propose(session, target, step.plan, part, scores, role=CandidateRole.SEARCH, now=now, begins=begins)
     if generation.stored < whole:
         return step
-    return due(session, target, now)
+    return has_next_step(session, target, now)
 
 
 def _live(session: Session, target_id: str) -> tuple[Target, Job] | None:
