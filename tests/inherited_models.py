@@ -13,7 +13,7 @@ from torch import Tensor
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.parameters import parameters
 from edgefront.core.common.files import sha256
-from edgefront.core.data.tokenizers.tokenizers import Bytes
+from edgefront.core.data.tokenizers.tokenizers import ByteTokenizer
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load
 from edgefront.core.quality.cut_law import CutLaw, cut_origin
@@ -86,7 +86,7 @@ def child_of(model: LanguageModel, child: Architecture, table: CutTable, of: Imp
 
 def write_parent(folder: Path, model: LanguageModel, **facts: Any) -> CutLaw:
     """Writes the model as a folder of ours, over bytes, with a study of its cuts."""
-    write_package(folder, model, Bytes(), {"name": "parent", **facts})
+    write_package(folder, model, ByteTokenizer(), {"name": "parent", **facts})
     of = cutter(model)
     law = _law(of, of.table(), "cuts", "parent", "llama")
     write_study(CutStudy(of.importance, law, sha256(folder / WEIGHTS)), folder)

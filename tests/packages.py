@@ -10,7 +10,7 @@ import torch
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.parameters import parameters
-from edgefront.core.data.tokenizers.tokenizers import Bytes
+from edgefront.core.data.tokenizers.tokenizers import ByteTokenizer
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load
 from edgefront.core.training.evaluation.package import Package, read_package, write_package
@@ -49,5 +49,5 @@ def lively(description: dict[str, Any], seed: int = 1, spread: float = 0.3, voca
 
 def package(folder: Path, name: str = "transformer-xl", **facts: Any) -> Package:
     """Over bytes."""
-    write_package(folder, lively(DESCRIPTIONS[name]), Bytes(), facts)
+    write_package(folder, lively(DESCRIPTIONS[name]), ByteTokenizer(), facts)
     return read_package(folder)

@@ -1,11 +1,10 @@
-"""Batches that a recipe asks for."""
+"""The batches that a recipe trains on."""
 
 from __future__ import annotations
 
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.data.batches.batch import Batches
-from edgefront.core.data.batches.batches import Masked, Pairs, Segments
-from edgefront.core.data.batches.streams import InOrder, Shuffled, Streams, Text
+from edgefront.core.data.batches.batches import InOrder, Masked, Pairs, Segments, Shuffled, Streams, Text
 from edgefront.core.data.prepared.prepared import Prepared
 from edgefront.core.training.recipes.recipe import Recipe
 
@@ -13,13 +12,13 @@ from edgefront.core.training.recipes.recipe import Recipe
 def make_batches(
     prepared: Prepared, recipe: Recipe, *, split: str = "train", seed: int, rank: int = 0, ranks: int = 1
 ) -> Batches:
-    """The batches of a split, for one rank of several: a pure function of the step.
+    """The batches of a split for one rank: a pure function of the step.
 
     Each rank gets `recipe.rows / ranks` of a step's rows, in their order; together they do not depend on the number of
     ranks.
 
     Raises:
-        InvalidInput: no such split; rows that the ranks cannot share equally; fewer tokens to train on than one batch
+        InvalidInput: unknown split; rows that the ranks cannot share equally; fewer tokens to train on than one batch
             needs (of another split, the rows stay shorter or empty); data that was not prepared for the recipe's task.
     """
     if not 0 <= rank < ranks:
@@ -31,30 +30,27 @@ def make_batches(
             value=recipe.rows,
             allowed=f"a multiple of {ranks}",
         )
-    chosen = prepared.split(split)
-    share = recipe.rows // ranks
-    mine = range(rank * share, (rank + 1) * share)
-    rows, segment = recipe.rows, recipe.segment
+    text, rows, segment, share = prepared.split(split), recipe.rows, recipe.segment, recipe.rows // ranks
+    rank_rows = range(rank * share, (rank + 1) * share)
+    available, needed, unit = len(text.tokens), rows * segment, "tokens"
     batches: Batches
     if recipe.task == "pairs":
-        batches = pairs = Pairs(chosen, prepared.tokenizer(), rows, segment, seed, mine=mine)
-        there, needed, what = pairs.count, rows, f"pairs of at most {segment} tokens"
+        batches = pairs = Pairs(text, prepared.tokenizer(), rows, segment, seed, rank_rows=rank_rows)
+        available, needed, unit = pairs.count, rows, f"pairs of at most {segment} tokens"
     elif recipe.task == "masked":
-        batches = Masked(chosen, prepared.tokenizer(), rows, segment, recipe.masked_fraction, seed, mine=mine)
-        there, needed, what = len(chosen.tokens), rows * (segment - 2), "tokens"
+        batches = Masked(text, prepared.tokenizer(), rows, segment, recipe.masked_fraction, seed, rank_rows=rank_rows)
+        needed = rows * (segment - 2)
     elif recipe.order == "shuffled":
-        batches = Segments(chosen, rows, segment, seed, mine=mine)
-        there, needed, what = len(chosen.tokens), rows * segment, "tokens"
+        batches = Segments(text, rows, segment, seed, rank_rows=rank_rows)
     else:
-        text: Text = InOrder(chosen) if recipe.task == "streams" else Shuffled(chosen, seed)
-        batches = Streams(text, rows, segment, mine=mine, resets=recipe.epoch_resets)
-        there, needed, what = len(chosen.tokens), rows * segment, "tokens"
-    if split == "train" and there < needed:
+        stream: Text = InOrder(text) if recipe.task == "streams" else Shuffled(text, seed)
+        batches = Streams(stream, rows, segment, rank_rows=rank_rows, resets=recipe.epoch_resets)
+    if split == "train" and available < needed:
         raise InvalidInput(
-            f"the split {split} of {prepared.name} has {there:,} {what}, and one batch of {rows} rows of "
+            f"the split {split} of {prepared.name} has {available:,} {unit}, and one batch of {rows} rows of "
             f"{segment} tokens needs {needed:,}: take more text, fewer rows or shorter ones",
             field="rows",
             value=rows,
-            allowed=f"at most {there:,} {what} a batch",
+            allowed=f"at most {available:,} {unit} a batch",
         )
     return batches

@@ -23,7 +23,7 @@ from trained_parent import trained_parent
 
 from edgefront.client.client import Client
 from edgefront.client.resources.trainings import Archive
-from edgefront.core.data.tokenizers.tokenizers import Bytes
+from edgefront.core.data.tokenizers.tokenizers import ByteTokenizer
 from edgefront.core.schemas.trainings import TrainingView
 from edgefront.core.services.trainings.files import drafts
 from edgefront.core.store.database import Database
@@ -70,7 +70,7 @@ def folder(tmp_path: Path) -> Path:
         "parent": parent,
         "cut": {"sentence": "d_inner 48 → 24", "d_inner": 24},
     }
-    write_package(tmp_path / "mine", lively(DESCRIPTIONS["gpt2"]), Bytes(), facts)
+    write_package(tmp_path / "mine", lively(DESCRIPTIONS["gpt2"]), ByteTokenizer(), facts)
     return tmp_path / "mine"
 
 
@@ -124,7 +124,7 @@ def test_the_same_weights_give_the_same_training(service: Service, folder: Path,
     assert hers.status_code == 201
     problem(eve.get(f"/v1/trainings/{first.json()['id']}"), 404)
     other = tmp_path / "other"
-    write_package(other, lively(DESCRIPTIONS["gpt2"], seed=2), Bytes(), {})
+    write_package(other, lively(DESCRIPTIONS["gpt2"], seed=2), ByteTokenizer(), {})
     assert bob.post(PATH, content=body(other)).json()["id"] != first.json()["id"]
     assert len(bob.get("/v1/trainings").json()["items"]) == 2
     stored = service.settings.artifact_folder

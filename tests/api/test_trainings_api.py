@@ -18,7 +18,7 @@ from simulated_agent import SimulatedAgent
 from simulated_pool import ARCHITECTURE, DATA, Pool, prepare, settings_for
 
 from edgefront.core.architectures.architecture import Architecture
-from edgefront.core.data.tokenizers.tokenizers import Bytes, Tokenizer
+from edgefront.core.data.tokenizers.tokenizers import ByteTokenizer, Tokenizer
 from edgefront.core.schemas.messages import Event
 from edgefront.core.schemas.trainings import MetricPage, TrainingPage, TrainingView
 from edgefront.core.services.trainings.claims import TrainingClaim
@@ -201,7 +201,7 @@ def trained_in_earnest(service: Service, made: str, vocabulary: int | None = Non
         row = session.get(Training, made)
         assert row is not None
         architecture = Architecture.parse(row.trained)
-    tokenizer = Bytes(range(vocabulary or architecture.embedding.vocab_size))
+    tokenizer = ByteTokenizer(range(vocabulary or architecture.embedding.vocab_size))
     write_package(
         service.settings.artifact_folder / "trainings" / made / "result",
         lively(architecture.canonical),

@@ -21,7 +21,7 @@ from edgefront.cli import exits
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.data.prepared.planning import Preparation
 from edgefront.core.data.prepared.preparation import prepare
-from edgefront.core.data.tokenizers.tokenizers import Bytes
+from edgefront.core.data.tokenizers.tokenizers import ByteTokenizer
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.schemas.trainings import TrainingView
 from edgefront.core.training.evaluation.package import CUTS, write_package
@@ -50,7 +50,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def studied(home: Path) -> tuple[Path, dict[str, Any]]:
     """A model of three layers, and what the study of its cuts says as JSON."""
     folder = home / "counter"
-    write_package(folder, lively(ARCHITECTURE, spread=0.1), Bytes(), {"name": "counter", "licence": "mit"})
+    write_package(folder, lively(ARCHITECTURE, spread=0.1), ByteTokenizer(), {"name": "counter", "licence": "mit"})
     told = edgefront("inherit study --data counting --json", str(folder), *FEW, home=home, code=exits.OK)
     return folder, json.loads(told.stdout)
 

@@ -19,9 +19,8 @@ from packages import lively
 from edgefront.cli import exits
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.common.errors import Conflict, InvalidInput, NotFound
-from edgefront.core.data.tokenizers.bpe import Pieces
-from edgefront.core.data.tokenizers.load import bytes_seen, characters_seen, words_by_frequency
-from edgefront.core.data.tokenizers.tokenizers import Bytes, Tokenizer
+from edgefront.core.data.tokenizers.bpe import BPETokenizer
+from edgefront.core.data.tokenizers.tokenizers import ByteTokenizer, CharacterTokenizer, Tokenizer, WordTokenizer
 from edgefront.core.model_files.model_file import write_model
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.training.evaluation.given_model import architecture_of
@@ -36,11 +35,11 @@ with warnings.catch_warnings():
 SAMPLE = "the cat sat on the mat\nthe end of the cat é"
 TEXT = "the end\nthe mat"
 LEVELS = {
-    "bytes": Bytes,
-    "some bytes": lambda: bytes_seen([SAMPLE]),
-    "characters": lambda: characters_seen([SAMPLE]),
-    "words": lambda: words_by_frequency([SAMPLE], None),
-    "bpe": lambda: Pieces.train(iter([SAMPLE]), 270),
+    "bytes": ByteTokenizer,
+    "some bytes": lambda: ByteTokenizer.of_texts([SAMPLE]),
+    "characters": lambda: CharacterTokenizer.of_texts([SAMPLE]),
+    "words": lambda: WordTokenizer.of_texts([SAMPLE], None),
+    "bpe": lambda: BPETokenizer.train(iter([SAMPLE]), 270),
 }
 
 

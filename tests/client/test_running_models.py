@@ -13,7 +13,7 @@ from command_line import edgefront
 from packages import lively
 
 from edgefront.cli import exits
-from edgefront.core.data.tokenizers.bpe import Pieces
+from edgefront.core.data.tokenizers.bpe import BPETokenizer
 from edgefront.core.training.evaluation.package import write_package
 
 pytestmark = pytest.mark.skipif(
@@ -24,7 +24,7 @@ TEXTS = ["Once upon a time there was a café, κόσμε\n" * 5]
 
 
 def test_the_page_runs_as_it_is(tmp_path: Path) -> None:
-    tokenizer = Pieces.train(iter(TEXTS), 280)
+    tokenizer = BPETokenizer.train(iter(TEXTS), 280)
     block = {"kind": "attention", "n_head": 2, "n_kv_head": 1, "bias": "none"}
     inner = {"kind": "feed_forward", "d_inner": 64, "gated": True, "bias": False}
     model = lively(

@@ -19,7 +19,7 @@ from edgefront.cli import exits
 from edgefront.client.requests import trainings as training_request
 from edgefront.core.common.errors import Conflict, InvalidInput, NotFound
 from edgefront.core.common.validation import checked
-from edgefront.core.data.tokenizers.tokenizers import Characters
+from edgefront.core.data.tokenizers.tokenizers import CharacterTokenizer
 from edgefront.core.schemas.trainings import TrainingRequest
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings import lifecycle as trainings
@@ -75,7 +75,7 @@ def test_a_trained_model_is_downloaded_for_llama_cpp_and_transformers(pool: Runn
     done = pool.client.trainings.wait(training.id, timeout_s=60)
     assert done.trained is not None
     model = lively(done.trained)
-    tokens = Characters("".join(map(chr, range(97, 97 + model.architecture.embedding.vocab_size))))
+    tokens = CharacterTokenizer("".join(map(chr, range(97, 97 + model.architecture.embedding.vocab_size))))
     write_package(training_folder(Settings(home=pool.home), training.id) / "result", model, tokens, {})
     asked = ("train", "download", training.id, "--format", "gguf", "--weights", "float16", "--json")
     made = edgefront(*asked, home=pool.home, cwd=tmp_path, code=exits.OK)
@@ -200,7 +200,7 @@ def test_a_request_from_flags() -> None:
 def test_a_model_is_imported_and_a_training_starts_from_it(pool: Running, tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     model = lively({**ARCHITECTURE, "embedding": {"vocab_size": VOCABULARY}})
-    write_package(folder, model, Characters("".join(map(chr, range(97, 97 + VOCABULARY)))), {"name": "mine"})
+    write_package(folder, model, CharacterTokenizer("".join(map(chr, range(97, 97 + VOCABULARY)))), {"name": "mine"})
     for path in folder.glob("*tokenizer*"):
         path.unlink()  # the pool's data has none
     made = edgefront("train import --licence cc-by-4.0", str(folder), home=pool.home, code=exits.OK)

@@ -14,7 +14,7 @@ from edgefront.core.common.errors import InvalidInput
 from edgefront.core.data.prepared.planning import Preparation
 from edgefront.core.data.prepared.preparation import prepare
 from edgefront.core.data.prepared.prepared import open_prepared
-from edgefront.core.data.tokenizers.bpe import Pieces
+from edgefront.core.data.tokenizers.bpe import BPETokenizer
 from edgefront.core.model_files.model_file import as_folder, write_model
 from edgefront.core.training.evaluation.package import read_package, write_package
 from edgefront.core.training.pruning.parts import part_of, stated
@@ -43,7 +43,7 @@ def test_a_training_starts_from_an_imported_model(tmp_path: Path, monkeypatch: p
     home, text, folder = tmp_path / "home", tmp_path / "text", tmp_path / "fox-model"
     text.mkdir()
     (text / "all.txt").write_text("the quick brown fox jumps over the lazy dog. \n" * 400, encoding="utf-8")
-    tokenizer = Pieces.train(iter(["the quick brown fox jumps over the lazy dog"]), 270)
+    tokenizer = BPETokenizer.train(iter(["the quick brown fox jumps over the lazy dog"]), 270)
     padded = tokenizer.vocab_size + 10  # as published models' embeddings are
     model = lively({**ARCHITECTURE, "embedding": {"vocab_size": padded}}, spread=0.02)
     write_package(tmp_path / "ours", model, tokenizer, {"name": "fox"})

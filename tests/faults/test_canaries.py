@@ -25,7 +25,7 @@ from test_imported_models import body as packed_model
 from edgefront.api.app import create_app
 from edgefront.api.http.auth import PUBLIC
 from edgefront.core.common.states import TrainingCommand, TrainingKind, TrainingState
-from edgefront.core.data.tokenizers.tokenizers import Bytes
+from edgefront.core.data.tokenizers.tokenizers import ByteTokenizer
 from edgefront.core.services.settings import Settings
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Evaluation, Launch, Training
@@ -96,7 +96,7 @@ def trained(service: Service, owner: str, job_id: str, canary: str) -> str:
 
 def imported(client: httpx.Client, folder: Path, canary: str) -> str:
     facts = {"name": f"{canary} model", "licence": canary, "dataset": f"{canary}-data"}
-    write_package(folder, lively(DESCRIPTIONS["gpt2"]), Bytes(), facts)
+    write_package(folder, lively(DESCRIPTIONS["gpt2"]), ByteTokenizer(), facts)
     made = client.post(IMPORT, content=packed_model(folder), params={"name": f"{canary} import"})
     assert made.status_code == 201, made.text
     identifier: str = made.json()["id"]

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from edgefront.cli.main import app
 from edgefront.core.common.errors import InvalidInput
-from edgefront.core.data.tokenizers.bpe import Pieces, rendered
-from edgefront.core.data.tokenizers.tokenizers import Bytes
+from edgefront.core.data.tokenizers.bpe import BPETokenizer, render_chat
+from edgefront.core.data.tokenizers.tokenizers import ByteTokenizer
 
 SMOLLM = (
     "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}{{ '<|im_start|>system\n"
@@ -47,15 +47,15 @@ def test_a_chat_has_the_tokens_of_transformers(tmp_path: Path, template: str) ->
     expected = theirs.apply_chat_template(USER, add_generation_prompt=True, tokenize=True, return_dict=True)[
         "input_ids"
     ]
-    assert Pieces.given(place / "tokenizer.json").chat(USER[0]["content"]) == expected
+    assert BPETokenizer.from_file(place / "tokenizer.json").chat(USER[0]["content"]) == expected
 
 
 def test_the_default_of_several_templates_is_taken(tmp_path: Path) -> None:
     named = [{"name": "tool_use", "template": "tools"}, {"name": "default", "template": SMOLLM}]
-    ours = Pieces.given(of(named, tmp_path / "a") / "tokenizer.json")
-    assert ours.chat("hi") == Pieces.given(of(SMOLLM, tmp_path / "b") / "tokenizer.json").chat("hi")
+    ours = BPETokenizer.from_file(of(named, tmp_path / "a") / "tokenizer.json")
+    assert ours.chat("hi") == BPETokenizer.from_file(of(SMOLLM, tmp_path / "b") / "tokenizer.json").chat("hi")
     with pytest.raises(InvalidInput, match="chat templates tool_use, and none of them is the default"):
-        rendered(named[:1], USER, {})
+        render_chat(named[:1], USER, {})
 
 
 @pytest.mark.parametrize(
@@ -69,25 +69,25 @@ def test_the_default_of_several_templates_is_taken(tmp_path: Path) -> None:
 )
 def test_a_template_that_fails_is_one_clear_error(template: str, said: str) -> None:
     with pytest.raises(InvalidInput, match=said) as raised:
-        rendered(template, USER, {})
+        render_chat(template, USER, {})
     assert "--no-chat" in raised.value.extra["allowed"]
 
 
 def test_special_tokens_are_meant_only_where_that_is_asked_for(tmp_path: Path) -> None:
     place = foreign("smollm2", tmp_path)
-    ours, theirs = Pieces.given(place / "tokenizer.json"), AutoTokenizer.from_pretrained(place)
+    ours, theirs = BPETokenizer.from_file(place / "tokenizer.json"), AutoTokenizer.from_pretrained(place)
     text = "<|im_start|>user\nthe end<|im_end|>\n"
     assert ours.prompt_with_special(text) == theirs(text)["input_ids"]
     assert ours.prompt_with_special(text) != ours.prompt(text)
     assert ours.prompt(text) == theirs(text, split_special_tokens=True)["input_ids"]
-    llama = Pieces.given(foreign("llama3", tmp_path / "llama3") / "tokenizer.json")
+    llama = BPETokenizer.from_file(foreign("llama3", tmp_path / "llama3") / "tokenizer.json")
     begin = llama.prompt("")
     assert llama.prompt_with_special("the") == [*begin, *llama.encode("the")]
     assert llama.prompt_with_special("<|begin_of_text|>the") == [*begin, *llama.encode("the")]  # once
     with pytest.raises(InvalidInput, match="no special tokens that a text can name"):
-        Bytes(list(range(256))).prompt_with_special(text)
+        ByteTokenizer(list(range(256))).prompt_with_special(text)
     with pytest.raises(InvalidInput, match="no chat template"):
-        Bytes(list(range(256))).chat(text)
+        ByteTokenizer(list(range(256))).chat(text)
 
 
 @pytest.mark.slow

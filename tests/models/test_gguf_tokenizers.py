@@ -16,8 +16,8 @@ from in_llama_cpp import generated, server
 from tiny_models import tiny_llama
 
 from edgefront.core.common.errors import InvalidInput
-from edgefront.core.data.tokenizers.bpe import Pieces
-from edgefront.core.data.tokenizers.tokenizers import Bytes, Characters, Words
+from edgefront.core.data.tokenizers.bpe import BPETokenizer
+from edgefront.core.data.tokenizers.tokenizers import ByteTokenizer, CharacterTokenizer, WordTokenizer
 from edgefront.core.data.tokenizers.tokenizers import Tokenizer as Ours
 from edgefront.core.model_files.gguf import write_gguf
 from edgefront.core.model_files.gguf_vocabulary import vocabulary_of
@@ -29,10 +29,10 @@ pytestmark = pytest.mark.skipif(
 TEXT = foreign_tokenizers.TEXT.replace("é", "e\u0301")
 SAMPLE = [TEXT, *foreign_tokenizers.SAMPLE[1:]]
 TOKENIZERS: dict[str, Callable[[], Ours]] = {
-    "bpe": lambda: Pieces.train(iter(SAMPLE), 500),
-    "bytes": lambda: Bytes(),
-    "bytes that were seen": lambda: Bytes(sorted(set(TEXT.encode()))),
-    "characters": lambda: Characters("".join(sorted(set(TEXT)))),
+    "bpe": lambda: BPETokenizer.train(iter(SAMPLE), 500),
+    "bytes": lambda: ByteTokenizer(),
+    "bytes that were seen": lambda: ByteTokenizer(sorted(set(TEXT.encode()))),
+    "characters": lambda: CharacterTokenizer("".join(sorted(set(TEXT)))),
 }
 
 
@@ -53,7 +53,7 @@ def test_llama_cpp_makes_the_same_tokens(tmp_path: Path, name: str) -> None:
 def test_the_end_of_a_document_and_the_other_special_tokens_are_marked(tmp_path: Path) -> None:
     import gguf
 
-    ours = Pieces.train(iter(SAMPLE), 300)
+    ours = BPETokenizer.train(iter(SAMPLE), 300)
     write_gguf(tiny_llama(310), 1, tmp_path / "model.gguf", files=ours.hugging_face())  # padded
     fields = gguf.GGUFReader(tmp_path / "model.gguf").fields
     assert fields["tokenizer.ggml.eos_token_id"].contents() == ours.eos
@@ -65,7 +65,7 @@ def test_the_end_of_a_document_and_the_other_special_tokens_are_marked(tmp_path:
 
 
 def test_a_tokenizer_of_words_is_refused(tmp_path: Path) -> None:
-    ours = Words(["<eos>", "<unk>", "the"])
+    ours = WordTokenizer(["<eos>", "<unk>", "the"])
     with pytest.raises(InvalidInput, match="of type WordLevel") as caught:
         write_gguf(tiny_llama(ours.vocab_size), 1, tmp_path / "model.gguf", files=ours.hugging_face())
     assert caught.value.field == "tokenizer"
@@ -73,7 +73,7 @@ def test_a_tokenizer_of_words_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_tokenizer_of_more_tokens_than_the_model_is_refused(tmp_path: Path) -> None:
-    files = Pieces.train(iter(SAMPLE), 300).hugging_face()
+    files = BPETokenizer.train(iter(SAMPLE), 300).hugging_face()
     with pytest.raises(InvalidInput, match="the tokenizer has 300 tokens, the model 299"):
         write_gguf(tiny_llama(299), 1, tmp_path / "model.gguf", files=files)
     assert not list(tmp_path.iterdir())

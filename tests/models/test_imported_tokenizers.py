@@ -23,7 +23,7 @@ from tokenizers import AddedToken, Tokenizer, pre_tokenizers, processors
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.data.prepared.planning import Preparation
 from edgefront.core.data.prepared.preparation import prepare
-from edgefront.core.data.tokenizers.bpe import Pieces
+from edgefront.core.data.tokenizers.bpe import BPETokenizer
 from edgefront.core.data.tokenizers.load import load_tokenizer, same_tokens
 from edgefront.core.model_files.gguf import write_gguf
 from edgefront.core.model_files.gguf_vocabulary import vocabulary_of
@@ -174,7 +174,7 @@ def test_the_folder_of_transformers_has_the_template_and_special_tokens(tmp_path
     stops = found.tokenizer.stops
     assert generation["eos_token_id"] == (list(stops) if len(stops) > 1 else stops[0])
     # The package is the same when it is read and saved again.
-    again = Pieces.given(tmp_path / "mine" / "tokenizer.json")
+    again = BPETokenizer.from_file(tmp_path / "mine" / "tokenizer.json")
     assert again.hugging_face() == found.tokenizer.hugging_face()
     assert (again.bos, again.stops) == (found.tokenizer.bos, stops)
 
@@ -237,7 +237,7 @@ def test_prepared_documents_begin_as_the_original_does(tmp_path: Path) -> None:
 
 
 def test_a_stream_of_pieces_keeps_the_space_after_a_line(tmp_path: Path) -> None:
-    ours = Pieces.given(foreign("llama2", tmp_path) / "tokenizer.json")
+    ours = BPETokenizer.from_file(foreign("llama2", tmp_path) / "tokenizer.json")
     for text in ("the end\n  the end", "a\n b\n\n c", TEXT):
         ids = ours.encode(text)
         stream = TextStream(ours)
@@ -320,7 +320,7 @@ def test_numbers_without_a_token_get_names_of_their_own(tmp_path: Path) -> None:
     described = json.loads(of_bytes(split(QWEN2), []).to_str())
     described["model"]["vocab"]["[UNUSED401]"] = 405
     (tmp_path / "tokenizer.json").write_text(json.dumps(described))
-    ours = Pieces.given(tmp_path / "tokenizer.json")
+    ours = BPETokenizer.from_file(tmp_path / "tokenizer.json")
     assert ours.vocab_size == 406
     assert ours.unused(408) == [*range(400, 405), 406, 407]
     found = vocabulary_of(ours.hugging_face(), 408)
@@ -341,16 +341,16 @@ def test_numbers_below_zero_mean_no_token_and_those_beyond_are_named(tmp_path: P
     (tmp_path / "tokenizer_config.json").unlink()
     stated = {"eos_token_id": end, "pad_token_id": -1, "bos_token_id": -(1 << 70)}
     (tmp_path / "generation_config.json").write_text(json.dumps(stated))
-    ours = Pieces.given(path)
+    ours = BPETokenizer.from_file(path)
     given = end if isinstance(end, list) else [end]
-    assert ours.left_out == tuple(
+    assert ours.ignored_ids == tuple(
         ("eos_token_id", number, "generation_config.json") for number in given if number in BEYOND
     )
     assert (5 in ours.stops) == (5 in given)
     assert not {"bos_token", "pad_token"} & ours.config_fields.keys()
     for role in ("bos_token_id", "pad_token_id"):
         (tmp_path / "generation_config.json").write_text(json.dumps({role: BEYOND[1]}))
-        assert Pieces.given(path).left_out == ((role, BEYOND[1], "generation_config.json"),)
+        assert BPETokenizer.from_file(path).ignored_ids == ((role, BEYOND[1], "generation_config.json"),)
 
 
 def test_without_a_generation_config_the_model_s_own_names_its_tokens(tmp_path: Path) -> None:
@@ -360,20 +360,20 @@ def test_without_a_generation_config_the_model_s_own_names_its_tokens(tmp_path: 
     stated = {"eos_token_id": [5, 6, BEYOND[0]], "pad_token_id": 7, "bos_token_id": -1}
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen2", **stated}))
     generation.write_text("{}")
-    before = Pieces.given(path)
+    before = BPETokenizer.from_file(path)
     assert not {5, 6} & set(before.stops)
     assert "pad_token" not in before.config_fields
     generation.unlink()
-    ours = Pieces.given(path)
+    ours = BPETokenizer.from_file(path)
     assert {5, 6} <= set(ours.stops)
     assert ours.config_fields["pad_token"] == Tokenizer.from_file(str(path)).id_to_token(7)
-    assert ours.left_out == (("eos_token_id", BEYOND[0], "config.json"),)
+    assert ours.ignored_ids == (("eos_token_id", BEYOND[0], "config.json"),)
     (tmp_path / "mine").mkdir()
     ours.save(tmp_path / "mine")
     assert load_tokenizer(tmp_path / "mine").stops == ours.stops
     (tmp_path / "config.json").write_text('{"eos_token_id": "5"}')
-    with pytest.raises(InvalidInput, match=r"/config\.json has eos_token_id .5., which is no token"):
-        Pieces.given(path)
+    with pytest.raises(InvalidInput, match=r"/config\.json has eos_token_id .5., which is not a token id"):
+        BPETokenizer.from_file(path)
 
 
 @pytest.mark.parametrize("wrong", [1.5, "5", True, {"id": 5}, [[5]], float("inf")], ids=str)
@@ -381,8 +381,8 @@ def test_what_is_no_number_of_a_token_is_refused(tmp_path: Path, wrong: Any) -> 
     path = foreign("qwen2", tmp_path) / "tokenizer.json"
     for role in ("eos_token_id", "bos_token_id", "pad_token_id"):
         (tmp_path / "generation_config.json").write_text(json.dumps({role: wrong}))
-        with pytest.raises(InvalidInput, match=rf"generation_config\.json has {role} .* is no token's number"):
-            Pieces.given(path)
+        with pytest.raises(InvalidInput, match=rf"generation_config\.json has {role} .* is not a token id"):
+            BPETokenizer.from_file(path)
 
 
 def test_pointers_of_git_lfs_are_called_so(tmp_path: Path) -> None:
@@ -390,7 +390,7 @@ def test_pointers_of_git_lfs_are_called_so(tmp_path: Path) -> None:
     for name in ("tokenizer_config.json", "generation_config.json", "tokenizer.json"):
         (tmp_path / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n")
         with pytest.raises(InvalidInput, match=f"{name} is a pointer of Git LFS"):
-            Pieces.given(path)
+            BPETokenizer.from_file(path)
         (tmp_path / name).write_text("{}")
 
 
@@ -401,12 +401,12 @@ def test_broken_files_beside_a_tokenizer_are_named(tmp_path: Path) -> None:
         for content in ("{", "[]"):
             (tmp_path / name).write_text(content)
             with pytest.raises(InvalidInput, match=f"{name} is not a JSON object"):
-                Pieces.given(path)
+                BPETokenizer.from_file(path)
         (tmp_path / name).write_bytes(kept)
-    Pieces.given(path)
+    BPETokenizer.from_file(path)
     (tmp_path / "chat_template.jinja").write_bytes("naïve".encode("latin-1"))
     with pytest.raises(InvalidInput, match=r"chat_template\.jinja is not UTF-8 at byte 2"):
-        Pieces.given(path)
+        BPETokenizer.from_file(path)
 
 
 @pytest.mark.parametrize(
@@ -430,7 +430,7 @@ def test_a_flag_that_is_not_stated_is_as_the_tokenizer_puts_it(
     names = {"bos_token": "<s>", "eos_token": "</s>"} if named else {"eos_token": "</s>"}
     class_name = {"tokenizer_class": "PreTrainedTokenizerFast"}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({**names, **flags, **class_name}))
-    ours = Pieces.given(tmp_path / "tokenizer.json")
+    ours = BPETokenizer.from_file(tmp_path / "tokenizer.json")
     begins, ends = added
     if around == "$A" and not named:  # nothing says which token that would be
         begins = False
@@ -473,7 +473,7 @@ def test_only_added_tokens_and_the_end_are_control_tokens_in_gguf(tmp_path: Path
     config = {"bos_token": "a", "pad_token": "!", "eos_token": ends[0]}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": numbers}))
-    ours = Pieces.given(tmp_path / "tokenizer.json")
+    ours = BPETokenizer.from_file(tmp_path / "tokenizer.json")
     found = vocabulary_of(ours.hugging_face(), ours.vocab_size)
     assert found is not None
     roles = {"bos": ours.encode("a")[0], "pad": ours.encode("!")[0]}
@@ -482,7 +482,7 @@ def test_only_added_tokens_and_the_end_are_control_tokens_in_gguf(tmp_path: Path
     assert [found.types[number] for number in roles.values()] == [kinds.NORMAL] * 2
     assert [found.types[number] for number in numbers] == [kinds.CONTROL] * 4
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({**config, "eos_token": "a"}))
-    ours = Pieces.given(tmp_path / "tokenizer.json")
+    ours = BPETokenizer.from_file(tmp_path / "tokenizer.json")
     found = vocabulary_of(ours.hugging_face(), ours.vocab_size)
     assert found is not None
     assert found.types[roles["bos"]] == kinds.CONTROL

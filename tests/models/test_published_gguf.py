@@ -15,7 +15,7 @@ from in_llama_cpp import generated, server
 from edgefront.agents.measuring.measure import Measurer
 from edgefront.client.requests.jobs import DEFAULT_SPACE, space_request
 from edgefront.core.architectures.models import named_model
-from edgefront.core.data.tokenizers.bpe import Pieces
+from edgefront.core.data.tokenizers.bpe import BPETokenizer
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.model_files.gguf_header import GgufHeader
 from edgefront.core.nn.weights import load_safetensors
@@ -45,7 +45,7 @@ def published() -> Path:
 @pytest.fixture(scope="module")
 def package(published: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Package]:
     folder = tmp_path_factory.mktemp("published") / "smollm2"
-    assert isinstance(import_gguf(published, folder), Pieces)
+    assert isinstance(import_gguf(published, folder), BPETokenizer)
     yield read_package(folder)
     (folder / WEIGHTS).unlink()  # half a gigabyte
 

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.data.batches.batch import IGNORED, Batch, Batches
-from edgefront.core.data.batches.batches import Masked, Pairs, Segments
-from edgefront.core.data.batches.order import bits, key, shuffled
-from edgefront.core.data.batches.streams import InOrder, Shuffled, Streams
+from edgefront.core.data.batches.batches import InOrder, Masked, Pairs, Segments, Shuffled, Streams
+from edgefront.core.data.batches.order import random_bits, random_key, shuffled
 from edgefront.core.data.prepared.planning import Preparation
 from edgefront.core.data.prepared.preparation import prepare
 from edgefront.core.data.prepared.prepared import Split
@@ -33,9 +32,9 @@ def split_of(lengths: Sequence[int], source: Sequence[int] | None = None) -> Spl
     return Split(tokens, starts, 0, 0, 0, None if source is None else split_of(source))
 
 
-def streams(split: Split, task: str, rows: int, segment: int, mine: range, *, resets: bool = False) -> Streams:
+def streams(split: Split, task: str, rows: int, segment: int, rank_rows: range, *, resets: bool = False) -> Streams:
     text: Any = InOrder(split) if task == "streams" else Shuffled(split, seed=3)
-    return Streams(text, rows, segment, mine=mine, resets=resets)
+    return Streams(text, rows, segment, rank_rows=rank_rows, resets=resets)
 
 
 def epoch_of(batches: Batches, epoch: int) -> list[Batch]:
@@ -102,7 +101,7 @@ def test_ranks_share_the_rows(lengths: list[int], task: str, ranks: int, step: i
 @example(1, 2, 1, 0)  # many epochs in a block of the order
 def test_each_segment_of_a_shuffled_text_is_a_row_once_an_epoch(size: int, rows: int, segment: int, seed: int) -> None:
     split = split_of([size])
-    batches = Segments(split, rows, segment, seed, mine=range(rows))
+    batches = Segments(split, rows, segment, seed, rank_rows=range(rows))
     count = -(-size // segment)
     assert batches.steps_per_epoch == -(-count // rows)
     read = [batches(step) for step in range(3 * batches.steps_per_epoch)]
@@ -120,7 +119,9 @@ def test_each_segment_of_a_shuffled_text_is_a_row_once_an_epoch(size: int, rows:
 def test_segments_are_in_another_order_in_each_epoch_and_for_each_seed() -> None:
     split = split_of([4000])
     by_epoch = [
-        tuple(Segments(split, 10, 4, seed, mine=range(10))(step).targets[0, 0] for step in range(first, first + 100))
+        tuple(
+            Segments(split, 10, 4, seed, rank_rows=range(10))(step).targets[0, 0] for step in range(first, first + 100)
+        )
         for seed in (0, 1)
         for first in (0, 100)
     ]
@@ -135,10 +136,10 @@ def test_ranks_share_shuffled_segments_and_any_step_can_be_the_first(
     size: int, ranks: int, step: int, seed: int
 ) -> None:
     split, share = split_of([size]), 6 // ranks
-    used = Segments(split, 6, 4, seed, mine=range(6))
+    used = Segments(split, 6, 4, seed, rank_rows=range(6))
     used(step + 700)  # of another part of the order
     whole = used(step)
-    parts = [Segments(split, 6, 4, seed, mine=range(at * share, (at + 1) * share))(step) for at in range(ranks)]
+    parts = [Segments(split, 6, 4, seed, rank_rows=range(at * share, (at + 1) * share))(step) for at in range(ranks)]
     assert np.array_equal(np.concatenate([part.inputs for part in parts]), whole.inputs)
     assert np.array_equal(np.concatenate([part.targets for part in parts]), whole.targets)
 
@@ -152,20 +153,20 @@ def test_memory_is_cleared_at_step_0_and_with_epochs_if_asked() -> None:
 
 @given(st.integers(1, 5000), st.integers(0, 2**62))
 def test_a_shuffled_order_has_each_place_once(count: int, seed: int) -> None:
-    order = shuffled(key(seed), count, np.arange(count))
+    order = shuffled(random_key(seed), count, np.arange(count))
     assert np.array_equal(np.sort(order), np.arange(count))
     some = np.array([0, count // 2, count - 1])
-    assert np.array_equal(shuffled(key(seed), count, some), order[some])
+    assert np.array_equal(shuffled(random_key(seed), count, some), order[some])
 
 
 def test_random_bits_are_the_same_everywhere() -> None:
     # SplitMix64's first numbers from state 0, as its authors' code gives them, begin at its first increment.
-    assert [int(number) for number in bits(0, np.arange(1, 4))] == [
+    assert [int(number) for number in random_bits(0, np.arange(1, 4))] == [
         0xE220A8397B1DCDAF,
         0x6E789E6AA1B965F4,
         0x06C45D188009454F,
     ]
-    assert shuffled(key("sentences", 0, 0), 10, np.arange(10)).tolist() == [6, 3, 7, 1, 9, 4, 5, 2, 0, 8]
+    assert shuffled(random_key("sentences", 0, 0), 10, np.arange(10)).tolist() == [6, 3, 7, 1, 9, 4, 5, 2, 0, 8]
 
 
 class Specials(Tokenizer):
@@ -200,7 +201,7 @@ def test_masked_rows_show_every_token_once_and_hide_no_special_one(
     split = split_of([size])
     split.tokens[::7] = size + 2  # special tokens in the text are never hidden
     original = split.tokens
-    batches = Masked(split, vocabulary, rows, segment, fraction, seed, mine=range(rows))
+    batches = Masked(split, vocabulary, rows, segment, fraction, seed, rank_rows=range(rows))
     shown = []
     for batch in epoch_of(batches, epoch=1):
         assert batch.mask is not None
@@ -223,7 +224,7 @@ def test_masked_rows_show_every_token_once_and_hide_no_special_one(
 
 def test_hidden_tokens_become_mask_another_or_stay_as_in_bert() -> None:
     split = split_of([20_000])
-    batches = Masked(split, Specials(20_003), 100, 102, 0.15, 0, mine=range(100))
+    batches = Masked(split, Specials(20_003), 100, 102, 0.15, 0, rank_rows=range(100))
     batch = batches(0)
     hidden = batch.targets != IGNORED
     assert hidden.sum() == 100 * 15
@@ -241,7 +242,7 @@ def test_pairs_stay_together_and_come_once_an_epoch(
 ) -> None:
     split = split_of([target for target, _ in lengths], [source for _, source in lengths])
     assert split.source is not None
-    batches = Pairs(split, Specials(1000), rows, 9, seed=5, mine=range(rows))
+    batches = Pairs(split, Specials(1000), rows, 9, seed=5, rank_rows=range(rows))
     said = set()
     for batch in epoch_of(batches, epoch=data.draw(st.integers(0, 3))):
         assert batch.mask is not None
@@ -267,11 +268,11 @@ def test_pairs_stay_together_and_come_once_an_epoch(
 def test_pairs_of_similar_length_are_together_and_long_ones_left_out() -> None:
     chance = np.random.default_rng(0).integers(2, 50, (4000, 2))
     split = split_of(chance[:, 0].tolist(), chance[:, 1].tolist())
-    batches = Pairs(split, Specials(1_000_000), 20, 40, seed=0, mine=range(20))
+    batches = Pairs(split, Specials(1_000_000), 20, 40, seed=0, rank_rows=range(20))
     assert batches.left_out == int((chance.max(1) > 40).sum())
     used = np.mean([batch.mask.mean() for batch in epoch_of(batches, 0) if batch.mask is not None])
     assert used > 0.9
-    halves = [Pairs(split, Specials(1_000_000), 20, 40, seed=0, mine=part) for part in (range(10), range(10, 20))]
+    halves = [Pairs(split, Specials(1_000_000), 20, 40, seed=0, rank_rows=part) for part in (range(10), range(10, 20))]
     whole, parts = batches(7), [half(7) for half in halves]
     for field in ("inputs", "targets", "mask", "source", "source_mask"):
         joined = np.concatenate([getattr(part, field) for part in parts])

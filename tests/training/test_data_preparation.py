@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 
 from edgefront.core.common.errors import InvalidInput, NotFound, Unavailable
-from edgefront.core.data.prepared import encoding, preparation, prepared
+from edgefront.core.data.prepared import preparation, prepared
 from edgefront.core.data.prepared.planning import Preparation
 from edgefront.core.data.prepared.preparation import prepare
 from edgefront.core.data.prepared.prepared import MANIFEST, Prepared, Split, find_prepared, open_prepared, prepared_in
-from edgefront.core.data.tokenizers.bpe import Pieces
+from edgefront.core.data.tokenizers.bpe import BPETokenizer
 
 TEXT = "".join(f"This is line {number}, and — “é漢🙂” — more of it.\n\n" for number in range(300))
 
@@ -223,7 +223,7 @@ def test_a_full_disk_is_reported_and_leaves_no_partial_file(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(encoding.os, "fsync", full)
+        patch.setattr(preparation.os, "fsync", full)
         with pytest.raises(Unavailable, match="the disk is full"):
             prepare(str(text), home)
     assert [path for path in home.iterdir() if path.is_dir()] == []
@@ -231,8 +231,8 @@ def test_a_full_disk_is_reported_and_leaves_no_partial_file(
 
 
 def test_text_is_streamed(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoding, "_BATCH", 1 << 16)
-    monkeypatch.setattr(encoding, "_HELD", 1 << 16)
+    monkeypatch.setattr(preparation, "_BATCH", 1 << 16)
+    monkeypatch.setattr(preparation, "_BUFFER", 1 << 16)
     for module in (preparation, prepared):
         monkeypatch.setattr(module, "_CHUNK", 1 << 16)
     path = tmp_path / "long.txt"
@@ -339,7 +339,7 @@ def test_invalid_preparations_are_reported_and_leave_no_files(
     assert not home.exists() or not [folder for folder in home.iterdir() if folder.is_dir()]
 
 
-def refusing_training(cls: type[Pieces], texts: Iterator[str], vocab_size: int) -> Pieces:
+def refusing_training(cls: type[BPETokenizer], texts: Iterator[str], vocab_size: int) -> BPETokenizer:
     raise AssertionError("a tokenizer was trained")
 
 
@@ -375,7 +375,7 @@ def test_what_is_cheap_to_refuse_is_refused_before_a_tokenizer_is_trained(
     settings: dict[str, object],
     said: str,
 ) -> None:
-    monkeypatch.setattr(Pieces, "train", classmethod(refusing_training))
+    monkeypatch.setattr(BPETokenizer, "train", classmethod(refusing_training))
     folder = tmp_path / "corpus"
     folder.mkdir()
     for name, text in files.items():
@@ -400,7 +400,7 @@ def test_a_link_out_of_the_folder_is_refused(tmp_path: Path, home: Path) -> None
     folder = tmp_path / "corpus"
     folder.mkdir()
     (folder / "link.txt").symlink_to(tmp_path / "secret")
-    with pytest.raises(InvalidInput, match=r"link.txt is a link to a place outside"):
+    with pytest.raises(InvalidInput, match=r"link.txt is a link out of"):
         prepare(str(folder), home)
 
 

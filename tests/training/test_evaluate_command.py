@@ -18,7 +18,7 @@ from edgefront.core.common.errors import EdgefrontError, InvalidInput
 from edgefront.core.data.prepared.planning import Preparation
 from edgefront.core.data.prepared.preparation import prepare
 from edgefront.core.data.prepared.prepared import Prepared
-from edgefront.core.data.tokenizers.bpe import Pieces
+from edgefront.core.data.tokenizers.bpe import BPETokenizer
 from edgefront.core.training.evaluation.package import write_package
 from edgefront.core.training.evaluation.perplexity import first_token, perplexity
 from edgefront.core.training.evaluation.translation import bleu, translate
@@ -136,7 +136,7 @@ def test_models_that_cannot_be_evaluated_are_reported(
 
 
 def test_an_encoder_is_tuned_on_files(tmp_path: Path) -> None:
-    pieces = Pieces.train(iter([lines(20)]), 300)
+    pieces = BPETokenizer.train(iter([lines(20)]), 300)
     embedding = {"vocab_size": pieces.vocab_size, "segments": 2}
     write_package(tmp_path / "model", lively({**DESCRIPTIONS["bert"], "embedding": embedding}), pieces, {})
     rows = [(f"{'red' if index % 2 else 'old'} house", index % 2) for index in range(12)]

@@ -16,8 +16,8 @@ from tokenizers import Tokenizer as HuggingFace
 from tokenizers import models, pre_tokenizers
 
 from edgefront.core.common.errors import Diverged, InvalidInput
-from edgefront.core.data.tokenizers.bpe import Pieces
-from edgefront.core.data.tokenizers.tokenizers import Bytes
+from edgefront.core.data.tokenizers.bpe import BPETokenizer
+from edgefront.core.data.tokenizers.tokenizers import ByteTokenizer
 from edgefront.core.nn.dropout import NO_DROPOUT, Dropout
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.training.finetune.finetune import (
@@ -53,12 +53,12 @@ QUICK = FineTuning(epochs=8, rows=8, lr=4e-3, dropout=0.0)
 
 
 @cache
-def bpe() -> Pieces:
-    return Pieces.train(iter([" ".join(WORDS)] * 3), 340)
+def bpe() -> BPETokenizer:
+    return BPETokenizer.train(iter([" ".join(WORDS)] * 3), 340)
 
 
 @cache
-def word_pieces(folder: Path) -> Pieces:
+def word_pieces(folder: Path) -> BPETokenizer:
     """A WordPiece vocabulary in BERT's form."""
     # Written down rather than learnt: the trainer breaks ties by chance.
     special = ["[UNK]", "[CLS]", "[SEP]", "[MASK]", "[PAD]"]
@@ -67,7 +67,7 @@ def word_pieces(folder: Path) -> Pieces:
     model.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     model.add_special_tokens(special)
     (folder / "tokenizer.json").write_text(model.to_str())
-    return Pieces.given(folder / "tokenizer.json")
+    return BPETokenizer.from_file(folder / "tokenizer.json")
 
 
 def encoder(vocabulary: int, **changes: Any) -> LanguageModel:
@@ -226,7 +226,7 @@ def test_models_that_cannot_be_fine_tuned_are_reported(tmp_path: Path) -> None:
     with pytest.raises(Diverged, match="scores are not numbers"):
         scores_of(model, [Row([1, 2], [0, 0])])
     with pytest.raises(InvalidInput, match="no <cls> and no <sep>"):
-        Specials.of(Bytes())
+        Specials.of(ByteTokenizer())
     with pytest.raises(InvalidInput, match=r"finetuning\.epochs"):
         FineTuning.parse({"epochs": 0})
     examples = Examples(["a"], None, ["x"])
@@ -282,7 +282,7 @@ def test_answers_are_found(tmp_path: Path) -> None:
     train, test = read_questions(squad(tmp_path / "train", train)), read_questions(squad(tmp_path / "test", test))
     settings = FineTuning(epochs=10, rows=8, lr=4e-3, dropout=0.0, max_length=64)
     found = answer_questions(encoder(bpe().vocab_size), bpe(), train, test, settings)
-    # Words between spaces are found ("good."), which the official comparison takes for the answer ("good").
+    # WordTokenizer between spaces are found ("good."), which the official comparison takes for the answer ("good").
     assert found.scores["exact_match"] > 80
     assert found.scores["f1"] >= found.scores["exact_match"]
     assert set(found.predictions) == {question.id for question in test}

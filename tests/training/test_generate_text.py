@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from edgefront.cli.main import app
 from edgefront.core.common.errors import Diverged, InvalidInput, NotFound
-from edgefront.core.data.tokenizers.bpe import Pieces
-from edgefront.core.data.tokenizers.tokenizers import Bytes, Characters, Words
+from edgefront.core.data.tokenizers.bpe import BPETokenizer
+from edgefront.core.data.tokenizers.tokenizers import ByteTokenizer, CharacterTokenizer, WordTokenizer
 from edgefront.core.training.evaluation.generate import Sampling, TextStream, generate, generate_text
 from edgefront.core.training.evaluation.package import read_package, write_package
 from edgefront.core.training.evaluation.translation import beam_search
@@ -114,16 +114,17 @@ def test_what_cannot_be_is_refused() -> None:
         generate(model, [3], 1)
 
 
-def pieces_of(texts: list[str]) -> Pieces:
-    return Pieces.train(iter(texts), 300)
+def pieces_of(texts: list[str]) -> BPETokenizer:
+    return BPETokenizer.train(iter(texts), 300)
 
 
 @pytest.mark.parametrize("level", ["bytes", "words", "bpe"])
 def test_text_is_streamed_in_whole_characters(level: str) -> None:
     text = "Grüße aus Tōkyō 🎉\nund noch eine Zeile\n\nEnde"
-    tokenizer = {"bytes": Bytes, "words": lambda: Words(["<eos>", "<unk>", *dict.fromkeys(text.split())])}.get(
-        level, lambda: pieces_of([text, "Straße ⛩"])
-    )()
+    tokenizer = {
+        "bytes": ByteTokenizer,
+        "words": lambda: WordTokenizer(["<eos>", "<unk>", *dict.fromkeys(text.split())]),
+    }.get(level, lambda: pieces_of([text, "Straße ⛩"]))()
     ids = tokenizer.encode(text)
     stream = TextStream(tokenizer)
     pieces = [stream.add(token) for token in ids]
@@ -134,7 +135,7 @@ def test_text_is_streamed_in_whole_characters(level: str) -> None:
     after = TextStream(tokenizer, ids[:3])
     before = tokenizer.decode(ids[:3]).removesuffix("\ufffd")
     assert before + "".join(after.add(token) for token in ids[3:]) + after.rest() == (tokenizer.decode(ids))
-    broken = TextStream(Bytes())
+    broken = TextStream(ByteTokenizer())
     assert "".join(broken.add(byte) for byte in (0xFF, 0xFE, 65, 0xE2, 66)) + broken.rest() == "\ufffd\ufffdA\ufffdB"
 
 
@@ -145,7 +146,7 @@ def test_a_package_writes_text(tmp_path: Path) -> None:
     made = generate_text(found, "Once", 30, GREEDY, on_text=seen.append)
     assert made.text == "".join(seen)
     assert (made.prompt_tokens, len(made.tokens), made.ended) == (4, 30, "length")
-    assert made.text == Bytes().decode(made.tokens)
+    assert made.text == ByteTokenizer().decode(made.tokens)
     # As it was evaluated: with seven tokens of memory and distances clamped.
     model = found.model()
     model.positions.clamp = 3
@@ -155,7 +156,7 @@ def test_a_package_writes_text(tmp_path: Path) -> None:
 
 
 def test_words_begin_and_end_with_the_end_of_a_line(tmp_path: Path) -> None:
-    words = Words(["<eos>", "<unk>", *(f"w{number}" for number in range(254))])
+    words = WordTokenizer(["<eos>", "<unk>", *(f"w{number}" for number in range(254))])
     model = lively(DESCRIPTIONS["srupp"], spread=0.1)
     write_package(tmp_path, model, words, {})
     found = read_package(tmp_path)
@@ -172,8 +173,8 @@ def test_words_begin_and_end_with_the_end_of_a_line(tmp_path: Path) -> None:
 
 def test_a_translation_model_translates_the_prompt(tmp_path: Path) -> None:
     model = translator(spread=0.3)
-    words = Words(["<eos>", "<unk>", "a", "b", "c", "d"])
-    write_package(tmp_path, model, words, {}, Characters("abcdefghi"))
+    words = WordTokenizer(["<eos>", "<unk>", "a", "b", "c", "d"])
+    write_package(tmp_path, model, words, {}, CharacterTokenizer("abcdefghi"))
     made = generate_text(read_package(tmp_path), "dbe", 8)
     best = beam_search(model, torch.tensor([[3, 1, 4]]), begin=0, end=0, max_length=8)[0][0]
     assert made.tokens == best.tokens

@@ -20,8 +20,8 @@ from typer.testing import CliRunner
 
 from edgefront.cli.main import app
 from edgefront.core.common.errors import InvalidInput
-from edgefront.core.data.tokenizers.bpe import Pieces
-from edgefront.core.data.tokenizers.tokenizers import Bytes, Characters, Words
+from edgefront.core.data.tokenizers.bpe import BPETokenizer
+from edgefront.core.data.tokenizers.tokenizers import ByteTokenizer, CharacterTokenizer, WordTokenizer
 from edgefront.core.training.evaluation.generate import Sampling, generate
 from edgefront.core.training.evaluation.package import Package, read_package, write_package
 from edgefront.core.training.evaluation.scoring import TextScorer
@@ -54,7 +54,7 @@ def test_continuations_are_scored_after_their_contexts(name: str, tmp_path: Path
 
 
 def test_text_is_cut_into_tokens_as_a_whole(tmp_path: Path) -> None:
-    pieces = Pieces.train(iter(["the cat sat on the mat"] * 4), 290)
+    pieces = BPETokenizer.train(iter(["the cat sat on the mat"] * 4), 290)
     description = {**DESCRIPTIONS["srupp"], "embedding": {"vocab_size": pieces.vocab_size}}
     write_package(tmp_path, lively(description), pieces, {})
     scorer = TextScorer(read_package(tmp_path))
@@ -64,7 +64,7 @@ def test_text_is_cut_into_tokens_as_a_whole(tmp_path: Path) -> None:
     assert context + continuation == pieces.encode("the cat sat on")
     assert scorer.encoded("", "mat") == ([pieces.eos], pieces.encode("mat"))
     words = tmp_path / "words"
-    vocabulary = Words(["<eos>", "<unk>", *(f"w{number}" for number in range(254))])
+    vocabulary = WordTokenizer(["<eos>", "<unk>", *(f"w{number}" for number in range(254))])
     write_package(words, lively(DESCRIPTIONS["sru"]), vocabulary, {})
     assert TextScorer(read_package(words)).encoded("w1 w2 ", "w3") == ([3, 4], [5])
 
@@ -111,7 +111,7 @@ def test_writing_stops_at_the_first_of_the_texts_to_stop_at(tmp_path: Path) -> N
         found = package(tmp_path / name, name)
         scorer, greedy = TextScorer(found), Sampling(temperature=0)
         whole = scorer.write("Once", 20, [], greedy)
-        assert whole == Bytes().decode(generate(found.model(), list(b"Once"), 20, greedy))
+        assert whole == ByteTokenizer().decode(generate(found.model(), list(b"Once"), 20, greedy))
         stop = whole[5:7]
         assert scorer.write("Once", 20, ["never there", stop], greedy) == whole[: whole.index(stop)]
         assert scorer.write("", 3, [], greedy)
@@ -124,8 +124,8 @@ def test_writing_stops_at_the_first_of_the_texts_to_stop_at(tmp_path: Path) -> N
 def test_models_that_do_not_predict_the_next_token_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="predict the next token"):
         TextScorer(package(tmp_path / "bert", "bert"))
-    tokenizer = Words(["<eos>", "<unk>", "a", "b", "c", "d"])
-    write_package(tmp_path / "translator", translator(), tokenizer, {}, Bytes(range(9)))
+    tokenizer = WordTokenizer(["<eos>", "<unk>", "a", "b", "c", "d"])
+    write_package(tmp_path / "translator", translator(), tokenizer, {}, ByteTokenizer(range(9)))
     with pytest.raises(InvalidInput, match="predict the next token"):
         TextScorer(read_package(tmp_path / "translator"))
 
@@ -133,7 +133,7 @@ def test_models_that_do_not_predict_the_next_token_are_refused(tmp_path: Path) -
 def test_a_vocabulary_without_line_feeds_begins_with_a_space(tmp_path: Path) -> None:
     for characters, begin in (("abc d", 3), ("abcde", 0), ("ab\nc", 2)):
         description = {**DESCRIPTIONS["sru"], "embedding": {"vocab_size": len(characters)}}
-        write_package(tmp_path, lively(description), Characters(characters), {})
+        write_package(tmp_path, lively(description), CharacterTokenizer(characters), {})
         assert TextScorer(read_package(tmp_path)).begin == begin
 
 

@@ -22,7 +22,7 @@ from prepared_text import ALONE, after, prepared_text, trainer
 import servers
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.common.errors import Diverged, InvalidInput, Unavailable
-from edgefront.core.data.tokenizers.tokenizers import Bytes
+from edgefront.core.data.tokenizers.tokenizers import ByteTokenizer
 from edgefront.core.nn.weights import load_safetensors
 from edgefront.core.schemas.trainings import TrainingBudget
 from edgefront.core.training import loop, run
@@ -285,7 +285,7 @@ def test_it_is_initialised_with_another_s_weights(data: Path, tmp_path: Path) ->
     told = json.loads((tmp_path / "second" / RESULT / "result.json").read_text())["start"]
     assert told == {"training": "trn_first", "sha256": hashlib.sha256(weights.read_bytes()).hexdigest()}
     other = shutil.copytree(first / RESULT, tmp_path / "other")
-    Bytes(range(255, -1, -1)).save(other)
+    ByteTokenizer(range(255, -1, -1)).save(other)
     for wrong, model, said in (
         (gone.start, "transformer-xl", "cannot be read: No such file"),
         (spec.start, "srupp", "are of architecture"),

@@ -24,8 +24,8 @@ from typer.testing import CliRunner
 from edgefront.cli.main import app
 from edgefront.core.common.errors import InvalidInput, NotFound
 from edgefront.core.common.number_formats import NumberFormat
-from edgefront.core.data.tokenizers.bpe import Pieces
-from edgefront.core.data.tokenizers.tokenizers import Bytes, Characters, Words
+from edgefront.core.data.tokenizers.bpe import BPETokenizer
+from edgefront.core.data.tokenizers.tokenizers import ByteTokenizer, CharacterTokenizer, WordTokenizer
 from edgefront.core.model_files.build import build
 from edgefront.core.model_files.model_file import file_name, write_model
 from edgefront.core.model_files.parameter_values import StoredValues
@@ -61,12 +61,12 @@ def session(path: Path) -> ort.InferenceSession:
 @pytest.mark.parametrize("name", DESCRIPTIONS)
 def test_what_is_written_is_read_again(name: str, tmp_path: Path) -> None:
     model = lively(DESCRIPTIONS[name])
-    write_package(tmp_path / "model", model, Bytes(), FACTS)
+    write_package(tmp_path / "model", model, ByteTokenizer(), FACTS)
     found = read_package(tmp_path / "model")
     assert found.architecture == model.architecture
     assert found.recipe == Recipe(name="quick", source="nowhere")
     assert found.facts == {**FACTS, "digest": model.architecture.digest}
-    assert found.tokenizer.encode("hé") == Bytes().encode("hé")
+    assert found.tokenizer.encode("hé") == ByteTokenizer().encode("hé")
     loaded = found.model()
     assert not loaded.training
     for parameter, (key, other) in zip(model.parameters(), loaded.named_parameters(), strict=True):
@@ -87,8 +87,8 @@ def test_the_same_training_leaves_the_same_bytes(tmp_path: Path) -> None:
 
 def test_a_translation_model_has_both_tokenizers(tmp_path: Path) -> None:
     model = translator(vocabulary=6)
-    words = Words(["<eos>", "<unk>", "a", "b", "c", "d"])
-    write_package(tmp_path, model, words, {}, Characters("abcdefghi"))
+    words = WordTokenizer(["<eos>", "<unk>", "a", "b", "c", "d"])
+    write_package(tmp_path, model, words, {}, CharacterTokenizer("abcdefghi"))
     found = read_package(tmp_path)
     assert found.tokenizer.decode([2, 5]) == "a d"
     assert found.source_tokenizer.decode([2, 5]) == "cf"
@@ -179,7 +179,7 @@ def test_the_card_tells_what_is_known_and_what_is_not(tmp_path: Path) -> None:
 
 def test_the_head_of_the_card_is_what_the_hub_reads(tmp_path: Path) -> None:
     model = lively(DESCRIPTIONS["gpt2"])
-    write_package(tmp_path, model, Bytes(), {**FACTS, "name": 'a "small": one', "licence": "CC-BY-SA-4.0"})
+    write_package(tmp_path, model, ByteTokenizer(), {**FACTS, "name": 'a "small": one', "licence": "CC-BY-SA-4.0"})
     card = ModelCard.load(tmp_path / "README.md")
     data = card.data.to_dict()
     assert {name: data[name] for name in ("license", "language", "datasets", "pipeline_tag", "library_name")} == {
@@ -211,7 +211,9 @@ def test_the_head_of_the_card_is_what_the_hub_reads(tmp_path: Path) -> None:
 
 
 def test_a_package_has_the_tokenizer_that_transformers_loads(tmp_path: Path) -> None:
-    for number, ours in enumerate((Bytes(), Characters("abc \n"), Words(["<eos>", "<unk>", "a", "b"]), _pieces())):
+    for number, ours in enumerate(
+        (ByteTokenizer(), CharacterTokenizer("abc \n"), WordTokenizer(["<eos>", "<unk>", "a", "b"]), _pieces())
+    ):
         model = lively({**DESCRIPTIONS["gpt2"], "embedding": {"vocab_size": ours.vocab_size}})
         write_package(tmp_path / str(number), model, ours, {})
         theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / str(number))
@@ -242,8 +244,8 @@ def test_a_card_is_written_again_with_what_became_known(tmp_path: Path) -> None:
     assert isinstance(refused.exception, InvalidInput)
 
 
-def _pieces() -> Pieces:
-    return Pieces.train(iter(["a b a the cat sat"]), 270)
+def _pieces() -> BPETokenizer:
+    return BPETokenizer.train(iter(["a b a the cat sat"]), 270)
 
 
 def test_missing_and_damaged_packages_are_reported(tmp_path: Path) -> None:
@@ -270,7 +272,7 @@ def test_missing_and_damaged_packages_are_reported(tmp_path: Path) -> None:
     )
     with pytest.raises(InvalidInput, match=r"result\.json is of architecture"):
         read_package(mixed)
-    Bytes(range(100)).save(package(tmp_path / "tokens").folder)
+    ByteTokenizer(range(100)).save(package(tmp_path / "tokens").folder)
     with pytest.raises(InvalidInput, match="has 100 tokens, the model 256"):
         _ = read_package(tmp_path / "tokens").tokenizer
 
@@ -309,11 +311,11 @@ def test_weights_that_are_wrong_are_named(tmp_path: Path) -> None:
 
 def test_a_package_that_could_not_be_written_is_none(tmp_path: Path) -> None:
     model = lively(DESCRIPTIONS["sru"])
-    write_package(tmp_path, model, Bytes(), {})
+    write_package(tmp_path, model, ByteTokenizer(), {})
     (tmp_path / "architecture.json").unlink()
     (tmp_path / "architecture.json").mkdir()
     with pytest.raises(OSError, match=r"architecture\.json"):
-        write_package(tmp_path, model, Bytes(), {})
+        write_package(tmp_path, model, ByteTokenizer(), {})
     with pytest.raises(NotFound):  # neither the old model's facts nor half a new one
         read_package(tmp_path)
 

@@ -16,7 +16,7 @@ from watched_page import Watch
 from worked_trainings import ARCHITECTURE, Pool, metric
 
 from edgefront.client.client import Client
-from edgefront.core.data.tokenizers.tokenizers import Bytes, Characters
+from edgefront.core.data.tokenizers.tokenizers import ByteTokenizer, CharacterTokenizer
 from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.services.trainings.claims import Outcome, Report
 from edgefront.core.services.trainings.files.folder import training_folder
@@ -59,7 +59,7 @@ def test_curves_grow_without_reload_and_the_result_is_listed(watch: Watch, membe
     seen.until(f"({LENGTHS}).loss", 2)
     seen.until("document.getElementById('curves').data[1].y[1]", 2.5)
     folder = training_folder(pool.settings, training)
-    tokens = Characters("".join(map(chr, range(0x4E00, 0x4E00 + 4096))))
+    tokens = CharacterTokenizer("".join(map(chr, range(0x4E00, 0x4E00 + 4096))))
     write_package(folder / "result", lively(ARCHITECTURE), tokens, {"name": "a small one"})
     (folder / "log.txt").write_text(f"step 300 of 300\n{ATTACK}\n")
     pool.report(claim, step=300, metrics=[metric(300, 2.0)])
@@ -286,7 +286,7 @@ def test_a_selected_candidate_is_trained_and_its_perplexity_is_shown(
 def test_an_imported_model_has_files_and_no_run(
     watch: Watch, member: BrowserContext, service: EmbeddedService, tmp_path: Path
 ) -> None:
-    write_package(tmp_path / "mine", lively(DESCRIPTIONS["gpt2"]), Bytes(), {"name": "mine", "licence": "mit"})
+    write_package(tmp_path / "mine", lively(DESCRIPTIONS["gpt2"]), ByteTokenizer(), {"name": "mine", "licence": "mit"})
     with Client(home=service.home) as client:
         imported = client.trainings.import_model(tmp_path / "mine")
     seen = watch(member, "/trainings")

@@ -1,4 +1,4 @@
-"""What a training is fed with, step by step."""
+"""The input of one training step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Tokens = np.ndarray[Any, np.dtype[np.int64]]
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 IGNORED = -100
-"""A target that counts in no loss."""
+"""Target that no loss counts, as `ignore_index` of PyTorch's cross-entropy."""
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,8 @@ class Batch:
     """The rows of one optimiser step; all arrays have the same first axis.
 
     `inputs` and `targets` are [rows, length]; `targets` are `IGNORED` where nothing is to be predicted. `mask` is False
-    where a row is padded, None where none is. `starts`: no row continues an earlier one, so memory is cleared.
-    `source` [rows, source] and `source_mask` are the text to translate, `segments` BERT's kinds of segments.
+    where a row is padded, None without padding. `starts`: no row continues an earlier one, so memory is cleared.
+    `source` [rows, source] and `source_mask` are the text to translate, `segments` BERT's segment ids.
     """
 
     inputs: Tokens
@@ -32,20 +32,10 @@ class Batch:
     segments: Tokens | None = None
 
     def rows(self, start: int, stop: int) -> Batch:
-        """Some of the rows."""
-
-        def cut(array: Any) -> Any:
-            return None if array is None else array[start:stop]
-
-        return Batch(
-            self.inputs[start:stop],
-            self.targets[start:stop],
-            self.starts,
-            cut(self.mask),
-            cut(self.source),
-            cut(self.source_mask),
-            cut(self.segments),
-        )
+        """The rows `start` to `stop` (exclusive)."""
+        arrays: list[Any] = [self.mask, self.source, self.source_mask, self.segments]
+        extras = (None if array is None else array[start:stop] for array in arrays)
+        return Batch(self.inputs[start:stop], self.targets[start:stop], self.starts, *extras)
 
 
 class Batches(Protocol):
@@ -53,9 +43,9 @@ class Batches(Protocol):
 
     @property
     def steps_per_epoch(self) -> int:
-        """Steps after which every token was seen once."""
+        """Number of steps in which every token is seen once."""
         ...
 
     def __call__(self, step: int) -> Batch:
-        """The rows of step `step`, counted from 0."""
+        """The batch of step `step`, counted from 0."""
         ...

@@ -1,6 +1,6 @@
-"""Chance by number: random bits and shuffled orders that are functions of a key and an index, with nothing to store.
+"""Counter-based randomness: random bits and shuffled orders as functions of a key and an index, without stored state.
 
-The arithmetic is on whole numbers of 64 bits, so it is the same on every platform and with every library version.
+The arithmetic is on 64-bit integers, so it is the same on every platform and with every library version.
 """
 
 from __future__ import annotations
@@ -11,51 +11,51 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Words = NDArray[np.uint64]
+UInts = NDArray[np.uint64]
 
 _ROUNDS = 6
 # The multipliers of SplitMix64 (Steele et al. 2014).
 _GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
-def key(*parts: int | str) -> int:
-    """64 bits that stand for these parts: a seed, what it is for, an epoch."""
+def random_key(*parts: int | str) -> int:
+    """A 64-bit key derived from these parts: a purpose, a seed, an epoch."""
     hashed = hashlib.sha256(":".join(map(str, parts)).encode()).digest()
     return int.from_bytes(hashed[:8], "little")
 
 
-def bits(chosen: int, indices: NDArray[Any]) -> Words:
-    """64 random bits for each index, in its shape: SplitMix64, entered at any place."""
-    return _mixed(np.asarray(indices).astype(np.uint64) * np.uint64(_GOLDEN) + np.uint64(chosen))
+def random_bits(key: int, indices: NDArray[Any]) -> UInts:
+    """64 random bits for each index, in its shape: SplitMix64 with random access."""
+    return _mixed(np.asarray(indices).astype(np.uint64) * np.uint64(_GOLDEN) + np.uint64(key))
 
 
-def shuffled(chosen: int, count: int, indices: NDArray[Any]) -> NDArray[np.int64]:
-    """Where the shuffled order of 0 … count - 1 has what at these places.
+def shuffled(key: int, count: int, indices: NDArray[Any]) -> NDArray[np.int64]:
+    """The elements at these indices of a random permutation of 0 … count - 1.
 
-    A Feistel network over the next even power of two, walked until it is back below `count` (Black and Rogaway 2002):
-    it takes no memory, so the order of a billion sentences costs nothing to have.
+    A Feistel network over the next even power of two, repeated until the value is below `count` (cycle walking; Black
+    and Rogaway 2002). It takes no memory, whatever `count` is.
     """
     half = max(1, ((count - 1).bit_length() + 1) // 2)
-    keys = bits(chosen, np.arange(_ROUNDS))
-    values = _round_trip(np.asarray(indices).astype(np.uint64), half, keys)
+    round_keys = random_bits(key, np.arange(_ROUNDS))
+    values = _feistel(np.asarray(indices).astype(np.uint64), half, round_keys)
     while True:
         outside = values >= count
         if not outside.any():
             return values.astype(np.int64)
-        values[outside] = _round_trip(values[outside], half, keys)
+        values[outside] = _feistel(values[outside], half, round_keys)
 
 
-def _round_trip(values: Words, half: int, keys: Words) -> Words:
+def _feistel(values: UInts, half: int, round_keys: UInts) -> UInts:
     mask, shift = np.uint64((1 << half) - 1), np.uint64(half)
     left, right = values >> shift, values & mask
-    for chosen in keys:
-        left, right = right, left ^ (_mixed(right * np.uint64(_GOLDEN) + chosen) & mask)
-    joined: Words = (left << shift) | right
+    for key in round_keys:
+        left, right = right, left ^ (_mixed(right * np.uint64(_GOLDEN) + key) & mask)
+    joined: UInts = (left << shift) | right
     return joined
 
 
-def _mixed(values: Words) -> Words:
+def _mixed(values: UInts) -> UInts:
     values = (values ^ (values >> np.uint64(30))) * np.uint64(_FIRST)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(_SECOND)
-    mixed: Words = values ^ (values >> np.uint64(31))
+    mixed: UInts = values ^ (values >> np.uint64(31))
     return mixed

@@ -12,58 +12,58 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt
 from edgefront.core.common.canonical import digest
 from edgefront.core.common.errors import InvalidInput, NotFound
 from edgefront.core.common.validation import checked
-from edgefront.core.data.prepared.encoding import Reading, given_tokenizer
 from edgefront.core.data.prepared.prepared import FORMAT, OriginalFile
 from edgefront.core.data.sources.corpus import Corpus, Parts, Shares, at_path, parallel, standard_library
-from edgefront.core.data.sources.data_set import DataSet, Unit, data_set, data_sets
-from edgefront.core.data.tokenizers.tokenizers import Level, Tokenizer
+from edgefront.core.data.sources.data_set import DataSet, data_set, data_sets
+from edgefront.core.data.sources.text import TextFormat, Unit
+from edgefront.core.data.tokenizers.tokenizers import Level, Tokenizer, WordTokenizer
 
-DEFAULT_PIECES = 8192
+DEFAULT_VOCAB_SIZE = 8192
 """Default vocabulary size of byte-pair encoding."""
 
 _Percent = Annotated[StrictInt, Field(ge=1, le=89)]
 
 
 class Preparation(BaseModel):
-    """How to prepare; what is None is the data set's own choice."""
+    """Settings of a preparation; None is the data set's default."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     level: Level | None = None
-    """What a token is; of a text that is named by its path: bpe."""
+    """Kind of tokens; bpe for a text that is given by its path."""
     vocab_size: Annotated[StrictInt, Field(ge=3, le=1 << 31)] | None = None
-    """Size of the vocabulary: of words the most frequent, of bpe how many pieces are learnt."""
+    """Size of the vocabulary: the most frequent words, or the learnt bpe tokens."""
     vocabulary: str | None = None
-    """A file: one word a line, or for bpe a tokenizer.json of Hugging Face's."""
+    """A file: one word a line, or for bpe a Hugging Face tokenizer.json."""
     unit: Unit | None = None
-    """What the sentences task shuffles: lines, or documents (files, JSON objects)."""
+    """Unit that the task sentences shuffles: lines, or documents (files, JSON objects)."""
     field: Annotated[str, Field(min_length=1, max_length=200)] = "text"
-    """Field of JSON lines that has the text."""
+    """Field of JSON lines with the text."""
     valid_percent: _Percent = 5
     test_percent: _Percent = 5
-    """Shares for validation and testing of a text that comes without splits."""
+    """Shares for validation and test of a text without splits."""
 
     @classmethod
     def parse(cls, value: Mapping[str, Any]) -> Preparation:
-        """Reads its JSON form; `InvalidInput` names the first field that is wrong."""
+        """Reads its JSON form; `InvalidInput` names the first wrong field."""
         return checked(cls, value)
 
 
 @dataclass(frozen=True)
 class PreparationPlan:
-    """What is to be prepared, with nothing left open."""
+    """A preparation with every setting resolved."""
 
     corpus: Corpus
-    reading: Reading
+    text_format: TextFormat
     level: Level
     vocab_size: int | None
     vocabulary: Path | None
     given: Tokenizer | None
-    """What `vocabulary` says."""
+    """The tokenizer in `vocabulary`."""
     alphabet: str
     catalogued: DataSet | None
     own_vocabulary: bool
-    """A user's, by its size or its file: not the published one."""
+    """The user gives the vocabulary's size or file: it differs from the published one."""
 
     @classmethod
     def make(
@@ -79,37 +79,46 @@ class PreparationPlan:
         corpus = _corpus(data, catalogued, origin, target, level, shares)
         unit = settings.unit or (catalogued.unit if catalogued else "line" if corpus.sources else "document")
         _check(level, unit, corpus, settings)
-        own = catalogued is not None and level == catalogued.level
+        is_published_level = catalogued is not None and level == catalogued.level
         vocabulary = Path(settings.vocabulary) if settings.vocabulary else None
-        if catalogued is not None and own and origin is not None and vocabulary is None and level == "words":
+        if (
+            catalogued is not None
+            and is_published_level
+            and origin is not None
+            and vocabulary is None
+            and level == "words"
+        ):
             vocabulary = catalogued.vocabulary_in(origin)
         vocab_size = settings.vocab_size
         if level == "bpe" and vocab_size is None and vocabulary is None:
-            vocab_size = (catalogued.vocab_size if catalogued else None) or DEFAULT_PIECES
-        given = given_tokenizer(level, vocabulary, settings.vocab_size) if vocabulary else None
-        if level == "bpe" and vocab_size is not None:
-            from edgefront.core.data.tokenizers.bpe import check_size
+            vocab_size = (catalogued.vocab_size if catalogued else None) or DEFAULT_VOCAB_SIZE
+        given: Tokenizer | None = None
+        if vocabulary and level == "words":
+            given = WordTokenizer.from_file(vocabulary, settings.vocab_size)
+        elif level == "bpe":
+            from edgefront.core.data.tokenizers.bpe import BPETokenizer, check_size
 
-            check_size(vocab_size)
+            given = BPETokenizer.from_file(vocabulary) if vocabulary else None
+            if vocab_size is not None:
+                check_size(vocab_size)
         return cls(
             corpus=corpus,
-            reading=Reading(corpus.form, unit, settings.field),
+            text_format=TextFormat(corpus.form, unit, settings.field),
             level=level,
             vocab_size=vocab_size,
             vocabulary=vocabulary,
             given=given,
-            alphabet=catalogued.alphabet if catalogued is not None and own else "all",
+            alphabet=catalogued.alphabet if catalogued is not None and is_published_level else "all",
             catalogued=catalogued,
             own_vocabulary=settings.vocab_size is not None or settings.vocabulary is not None,
         )
 
     def digest(self, originals: Mapping[Path, OriginalFile]) -> str:
         """Digest of the text, the settings and the format."""
-
         vocabulary: Any = None
         if self.vocabulary is not None:
             vocabulary = originals[self.vocabulary].sha256
-            # What stands beside the file of a tokenizer, such as a token that begins every document.
+            # The configuration beside the tokenizer's file, such as a token that begins every document.
             if self.given is not None and self.given.config_fields:
                 vocabulary = [vocabulary, self.given.config_fields]
 
@@ -122,7 +131,7 @@ class PreparationPlan:
                 "name": self.corpus.name,
                 "settings": self.public(),
                 "vocabulary": vocabulary,
-                # What it is compared with: it was found right against these numbers only.
+                # The numbers that it was compared with.
                 "published": asdict(self.catalogued.published) if self.catalogued else None,
                 "splits": {split: hashes(parts) for split, parts in self.corpus.splits.items()},
                 "sources": {split: hashes(parts) for split, parts in self.corpus.sources.items()},
@@ -130,14 +139,14 @@ class PreparationPlan:
         )
 
     def public(self) -> dict[str, Any]:
-        """The settings as the manifest has them."""
-        settings: dict[str, Any] = {"level": self.level, "unit": self.reading.unit}
+        """The settings in the manifest."""
+        settings: dict[str, Any] = {"level": self.level, "unit": self.text_format.unit}
         if self.vocab_size is not None:
             settings["vocab_size"] = self.vocab_size
         if self.level == "bytes":
             settings["alphabet"] = self.alphabet
         if self.corpus.form == "jsonl":
-            settings["field"] = self.reading.field
+            settings["field"] = self.text_format.field
         return settings
 
 

@@ -1,16 +1,19 @@
-"""Prepares a data set: reads its text once or twice, little by little, and leaves a folder of numbers."""
+"""Prepares a data set: streams its text once or twice and writes a folder of token ids."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
 
 from edgefront.core.common.errors import InvalidInput, NotFound
 from edgefront.core.common.files import locked, refusing_full_disk, sha256, sync, whole_file
-from edgefront.core.data.prepared.encoding import SplitWriter, encode, make_tokenizer
 from edgefront.core.data.prepared.planning import Preparation, PreparationPlan
 from edgefront.core.data.prepared.prepared import (
     FORMAT,
@@ -22,15 +25,20 @@ from edgefront.core.data.prepared.prepared import (
     Prepared,
     Progress,
     StoredFile,
+    StoredSplit,
     no_progress,
     open_prepared,
 )
 from edgefront.core.data.sources.corpus import Parts
 from edgefront.core.data.sources.data_set import DataSet
-from edgefront.core.data.sources.text import Counts
-from edgefront.core.data.tokenizers.tokenizers import Tokenizer
+from edgefront.core.data.sources.text import Counts, Piece, TextFormat, Tick
+from edgefront.core.data.tokenizers.tokenizers import ByteTokenizer, CharacterTokenizer, Ids, Tokenizer, WordTokenizer
 
 _CHUNK = 1 << 20
+_BUFFER = 1 << 18
+"""Numbers that are buffered before they are written."""
+_BATCH = 1 << 20
+"""Characters that are encoded at once."""
 
 
 def prepare(
@@ -42,42 +50,42 @@ def prepare(
     settings: Preparation | None = None,
     progress: Progress = no_progress,
 ) -> Prepared:
-    """The prepared data set; made in a folder of `home` unless it is there.
+    """The prepared data set; created in a folder of `home` unless it exists.
 
-    The folder's name is a digest of the text, the settings and the format, so nothing is prepared twice, and nothing
-    stale is taken; nor is what is damaged, for every byte of it is compared. It appears when it is whole: a
-    preparation that was killed leaves nothing that is taken for done, and a second one of the same waits for the first.
+    The folder's name is a digest of the text, the settings and the format. An existing folder is used only if every
+    byte is intact. A folder appears only when it is complete, and a second preparation of the same data waits for the
+    first.
 
     Args:
         data: a name in `data_sets()`, or the path of a file or folder.
-        origin: the folder that has the published files of a data set with a name.
-        target: where `data` is what is translated: the file with the translation, line by line.
-        progress: called with what is being done, and how many bytes of how many.
+        origin: the folder with the published files of a named data set.
+        target: the file with the translation of `data`, line by line.
+        progress: called with the phase, and the bytes done and in all.
 
     Raises:
-        NotFound: no such data set or file: names what was looked for.
-        InvalidInput: a file is empty, no UTF-8, or not as published; a setting is wrong: names it.
+        NotFound: no such data set or file.
+        InvalidInput: a file is empty, not UTF-8, or not as published; a setting is wrong.
         Unavailable: the disk is full; what was written is removed.
     """
     plan = PreparationPlan.make(data, origin, target, settings or Preparation())
     originals = _read_originals(plan, progress)
     digest = plan.digest(originals)
     folder = home / digest
-    there = _opened(folder, progress)
-    if there is not None:
-        return there
+    existing = _intact(folder, progress)
+    if existing is not None:
+        return existing
     home.mkdir(parents=True, exist_ok=True)
     draft = home / f".preparing-{digest}"
     progress("waiting", 0, 1)
     with refusing_full_disk(folder), locked(home / f".{digest}.lock"):
-        there = _opened(folder, progress)
-        if there is not None:
-            return there
-        shutil.rmtree(draft, ignore_errors=True)  # of one that was killed
+        existing = _intact(folder, progress)
+        if existing is not None:
+            return existing
+        shutil.rmtree(draft, ignore_errors=True)  # of a preparation that was killed
         draft.mkdir()
         try:
             _write(plan, draft, digest, originals, progress)
-            shutil.rmtree(folder, ignore_errors=True)  # it is damaged, or it would have been opened
+            shutil.rmtree(folder, ignore_errors=True)  # a damaged one
             draft.rename(folder)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
@@ -92,18 +100,18 @@ def _read_originals(plan: PreparationPlan, progress: Progress) -> dict[Path, Ori
     published = plan.catalogued.published.md5 if plan.catalogued else None
     originals = {}
     for path in files:
-        hashed, other, size = hashlib.sha256(), hashlib.md5(usedforsecurity=False), 0
+        hashed, md5, size = hashlib.sha256(), hashlib.md5(usedforsecurity=False), 0
         with path.open("rb") as file:
             while block := file.read(_CHUNK):
                 hashed.update(block)
                 if published:
-                    other.update(block)
+                    md5.update(block)
                 size += len(block)
                 progress("reading", done + size, total)
         done += size
-        if published and plan.catalogued and other.hexdigest() != published:
+        if published and plan.catalogued and md5.hexdigest() != published:
             raise plan.catalogued.wrong(
-                path, f"{path} has the MD5 {other.hexdigest()}, and {plan.catalogued.name} has {published}"
+                path, f"{path} has the MD5 {md5.hexdigest()}, and {plan.catalogued.name} has {published}"
             )
         inside = path.is_relative_to(plan.corpus.root) and path != plan.vocabulary
         name = path.relative_to(plan.corpus.root).as_posix() if inside else path.name
@@ -111,12 +119,24 @@ def _read_originals(plan: PreparationPlan, progress: Progress) -> dict[Path, Ori
     return originals
 
 
-def _opened(folder: Path, progress: Progress) -> Prepared | None:
-    """What is there, every byte as it was written; None if nothing is, or if it is damaged."""
+def _intact(folder: Path, progress: Progress) -> Prepared | None:
+    """The prepared data set with every byte verified; None if it is missing or damaged."""
     try:
         return open_prepared(folder, verify=True, progress=progress)
     except (NotFound, InvalidInput):
         return None
+
+
+def _counting(progress: Progress, phase: str, parts: Iterable[Parts]) -> Tick:
+    """Reports the bytes that are read of these parts."""
+    done, total = 0, sum(part.size for group in parts for part in group)
+
+    def tick(count: int) -> None:
+        nonlocal done
+        done += count
+        progress(phase, done, total)
+
+    return tick
 
 
 def _write(
@@ -124,30 +144,23 @@ def _write(
 ) -> None:
     corpus = plan.corpus
     _check_text(plan, progress)
-    tokenizer = _tokenizer(plan, corpus.splits, folder, progress)
+    tokenizer = _save_tokenizer(plan, corpus.splits, folder, progress)
+    sides = [("", corpus.splits, tokenizer)]
     source = None
     if corpus.sources:
         (folder / SOURCE_FOLDER).mkdir()
-        source = _tokenizer(plan, corpus.sources, folder / SOURCE_FOLDER, progress)
+        source = _save_tokenizer(plan, corpus.sources, folder / SOURCE_FOLDER, progress)
+        sides.append((".source", corpus.sources, source))
     if plan.catalogued is not None and plan.level == "words" and not plan.own_vocabulary:
         plan.catalogued.check("words in the vocabulary", tokenizer.vocab_size, plan.catalogued.published.vocabulary)
-    writers = {}
-    sides = [("", corpus.splits, tokenizer)]
-    if source is not None:
-        sides.append((".source", corpus.sources, source))
-    total = sum(part.size for _, splits, _ in sides for parts in splits.values() for part in parts)
-    done = 0
-
-    def tick(count: int) -> None:
-        nonlocal done
-        done += count
-        progress("encoding", done, total)
-
-    for suffix, splits, chosen in sides:
-        for split, parts in splits.items():
-            with SplitWriter(folder, f"{split}{suffix}", chosen.vocab_size) as writer:
-                encode(plan.reading.pieces(parts, tick), plan.reading, chosen, writer)
-                writers[split + suffix] = writer.finish()
+    tick = _counting(progress, "encoding", (parts for _, splits, _ in sides for parts in splits.values()))
+    stored = {
+        split + suffix: _encode(
+            plan.text_format.pieces(parts, tick), plan.text_format, side_tokenizer, folder, split + suffix
+        )
+        for suffix, splits, side_tokenizer in sides
+        for split, parts in splits.items()
+    }
     manifest = Manifest(
         format=FORMAT,
         name=corpus.name,
@@ -163,8 +176,7 @@ def _write(
             if path.suffix in (".json", ".txt")
         ),
         splits={
-            split: writers[split].model_copy(update={"source": writers.get(f"{split}.source")})
-            for split in corpus.splits
+            split: stored[split].model_copy(update={"source": stored.get(f"{split}.source")}) for split in corpus.splits
         },
     )
     with whole_file(folder / MANIFEST) as file:
@@ -173,27 +185,20 @@ def _write(
 
 
 def _check_text(plan: PreparationPlan, progress: Progress) -> None:
-    """Refuses, before a tokenizer is trained, a split without text, or with another number of words than published.
+    """Refuses a split without text or with another number of words than published, before a tokenizer is trained.
 
-    Reads all of each split but that to train on, which what follows reads first, unless its words are published.
+    Reads the training split only if its number of words is published: the next phase reads it anyway.
     """
     corpus, published = plan.corpus, plan.catalogued.published.words if plan.catalogued else {}
     sides = [(corpus.splits, published), (corpus.sources, {})]
-    whole = [split for split in SPLITS if split != "train" or split in published]
-    total = sum(part.size for splits, _ in sides for split in whole for part in splits.get(split, ()))
-    done = 0
-
-    def tick(count: int) -> None:
-        nonlocal done
-        done += count
-        progress("reading", done, total)
-
+    counted = [split for split in SPLITS if split != "train" or split in published]
+    tick = _counting(progress, "reading", (splits.get(split, ()) for splits, _ in sides for split in counted))
     for splits, words in sides:
         for split, parts in splits.items():
-            is_whole = split in whole
-            pieces = plan.reading.pieces(parts, tick if is_whole else lambda _: None)
+            is_counted = split in counted
+            pieces = plan.text_format.pieces(parts, tick if is_counted else lambda _: None)
             is_empty, count = True, 0
-            for text, _ in pieces if is_whole else islice(pieces, 1):
+            for text, _ in pieces if is_counted else islice(pieces, 1):
                 is_empty, count = False, count + Counts.of(text).words
             if is_empty:
                 raise InvalidInput(
@@ -205,20 +210,107 @@ def _check_text(plan: PreparationPlan, progress: Progress) -> None:
                 plan.catalogued.check(f"words in the split {split}", count, words[split])
 
 
-def _tokenizer(plan: PreparationPlan, splits: Mapping[str, Parts], folder: Path, progress: Progress) -> Tokenizer:
-    """Makes the tokenizer of one language and saves it."""
-    closed = plan.level in ("bytes", "characters")
-    parts = [part for split, in_split in splits.items() if closed or split == "train" for part in in_split]
-    done, total = 0, sum(part.size for part in parts)
+def _save_tokenizer(plan: PreparationPlan, splits: Mapping[str, Parts], folder: Path, progress: Progress) -> Tokenizer:
+    """Makes the tokenizer of one language and saves it. A closed vocabulary is made from all splits."""
+    is_closed = plan.level in ("bytes", "characters")
+    parts = [part for split, in_split in splits.items() if is_closed or split == "train" for part in in_split]
+    tick = _counting(progress, "vocabulary", [tuple(parts)])
+    texts = (plan.text_format.encoded(piece, eos=not is_closed) for piece in plan.text_format.pieces(parts, tick))
+    tokenizer: Tokenizer
+    if plan.given is not None:
+        tokenizer = plan.given
+    elif plan.level == "bytes":
+        tokenizer = ByteTokenizer() if plan.alphabet == "all" else ByteTokenizer.of_texts(texts)
+    elif plan.level == "characters":
+        tokenizer = CharacterTokenizer.of_texts(texts)
+    elif plan.level == "words":
+        tokenizer = WordTokenizer.of_texts(texts, plan.vocab_size)
+    else:
+        from edgefront.core.data.tokenizers.bpe import BPETokenizer
 
-    def tick(count: int) -> None:
-        nonlocal done
-        done += count
-        progress("vocabulary", done, total)
-
-    def texts() -> Iterable[str]:
-        return (plan.reading.shaped(piece, eos=not closed) for piece in plan.reading.pieces(parts, tick))
-
-    tokenizer = plan.given or make_tokenizer(plan.level, texts, plan.vocab_size, all_bytes=plan.alphabet == "all")
+        assert plan.vocab_size is not None
+        tokenizer = BPETokenizer.train(texts, plan.vocab_size)
     tokenizer.save(folder)
     return tokenizer
+
+
+def _encode(
+    pieces: Iterable[Piece], text_format: TextFormat, tokenizer: Tokenizer, folder: Path, name: str
+) -> StoredSplit:
+    """Writes the tokens of one split, and the offsets of its lines or documents."""
+    vocab_size, begins = tokenizer.vocab_size, True
+    dtype: Literal["|u1", "<u2", "<i4"] = "|u1" if vocab_size <= 1 << 8 else "<u2" if vocab_size <= 1 << 16 else "<i4"
+    characters = words = size = 0
+    with (
+        _ArrayWriter(folder, f"{name}.tokens", dtype) as tokens,
+        _ArrayWriter(folder, f"{name}.starts", "<i8") as starts,
+    ):
+        starts.add([0])
+        for batch in _batched(pieces):
+            texts = [text_format.encoded(piece, eos=tokenizer.eos is not None) for piece in batch]
+            ends: list[int] = []
+            for (text, end), ids in zip(batch, tokenizer.encode_many(texts), strict=True):
+                whole = tokenizer.begin(ids) if begins else ids
+                tokens.add(tokenizer.end(whole) if end else whole)
+                if end:
+                    ends.append(tokens.count)
+                begins = end
+                counts = Counts.of(text)
+                characters, words, size = characters + counts.characters, words + counts.words, size + counts.bytes
+            if ends:
+                starts.add(ends)
+        return StoredSplit(
+            tokens=tokens.finish(), starts=starts.finish(), dtype=dtype, characters=characters, words=words, bytes=size
+        )
+
+
+def _batched(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
+    batch: list[Piece] = []
+    size = 0
+    for piece in pieces:
+        batch.append(piece)
+        size += len(piece[0])
+        if size >= _BATCH:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+class _ArrayWriter:
+    """Appends numbers to a file, buffered; its block closes the file."""
+
+    def __init__(self, folder: Path, name: str, dtype: str) -> None:
+        self._file = (folder / name).open("xb")
+        self._name, self._dtype, self._hash = name, np.dtype(dtype), hashlib.sha256()
+        self._buffer: list[Any] = []
+        self._buffered = 0
+        self.count = 0
+
+    def __enter__(self) -> _ArrayWriter:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+    def add(self, numbers: Ids | list[int]) -> None:
+        self._buffer.append(numbers)
+        self._buffered += len(numbers)
+        self.count += len(numbers)
+        if self._buffered >= _BUFFER:
+            self._write()
+
+    def _write(self) -> None:
+        if self._buffer:
+            raw = np.concatenate(self._buffer).astype(self._dtype).tobytes()
+            self._file.write(raw)
+            self._hash.update(raw)
+        self._buffer, self._buffered = [], 0
+
+    def finish(self) -> StoredFile:
+        """Writes the rest and syncs it to the disk."""
+        self._write()
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        size = self.count * self._dtype.itemsize
+        return StoredFile(name=self._name, bytes=size, sha256=self._hash.hexdigest())

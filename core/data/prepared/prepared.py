@@ -1,9 +1,9 @@
 """A prepared data set: a folder of token ids that training memory-maps, with a manifest.
 
-    manifest.json        `Manifest`: sizes, SHA-256 and counts; written last, and the folder gets its name after it
+    manifest.json        `Manifest`: sizes, SHA-256 and counts; written last
     tokenizer.json …     `core.data.tokenizers.tokenizers`
     train.tokens         the tokens of a split, little-endian, uint8, uint16 or int32: the smallest that fits
-    train.starts         int64 [n + 1]: where each line or document of it starts, and the end
+    train.starts         int64 [n + 1]: offset of each line or document, and the end
 
 Parallel text has `train.source.tokens` and `train.source.starts` too, and its source's tokenizer in `source/`.
 """
@@ -33,7 +33,7 @@ SPLITS = ("train", "valid", "test")
 
 Numbers = NDArray[Any]
 Progress = Callable[[str, int, int], None]
-"""Called with what is being done, how much of it is done, and how much there is (bytes)."""
+"""Called with the phase, and the bytes done and in all."""
 
 _CHUNK = 1 << 20
 
@@ -46,13 +46,13 @@ class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-# A manifest that was tampered with cannot name a file elsewhere.
+# A manipulated manifest cannot name a file outside the folder.
 FileName = Annotated[str, Field(pattern=r"^(source/)?[a-z][a-z_.]*$", max_length=64)]
 Count = Annotated[int, Field(ge=0, lt=1 << 62)]
 
 
 class OriginalFile(_Part):
-    """A file that the data was made from; its name is within the folder that it was found in."""
+    """A file that the data was made from, with its name in its folder."""
 
     name: str
     bytes: Count
@@ -93,7 +93,7 @@ class Manifest(_Part):
     splits: dict[str, StoredSplit]
 
     def files(self) -> list[StoredFile]:
-        """All that the folder must have besides the manifest."""
+        """Every file of the folder but the manifest."""
         files = list(self.tokenizer)
         for split in self.splits.values():
             for side in (split, split.source):
@@ -107,9 +107,9 @@ class Split:
     """A part of the data, mapped into memory.
 
     `tokens` [count] of an integer type; `starts` int64 [n + 1], the offsets of its lines or documents and the end.
-    `characters`, `words` and `bytes` are those of the text that it was made from, for losses a character or a word:
-    `words` are the words between white space and the ends of lines, which word-level perplexity counts too
-    (WikiText-103's test split has 245,569). `source` is what is translated, aligned unit by unit.
+    `characters`, `words` and `bytes` are those of its text, for losses per character or word: `words` are those between
+    white space, and the ends of lines, as word-level perplexity counts them (WikiText-103's test split has 245,569).
+    `source` is the text to translate, aligned unit by unit.
     """
 
     tokens: Numbers
@@ -122,7 +122,7 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """An opened data set. `source_vocab_size` is None but for parallel text."""
+    """An opened data set. `source_vocab_size` is set for parallel text only."""
 
     name: str
     folder: Path
@@ -137,9 +137,12 @@ class Prepared:
         """The split of that name; `InvalidInput` lists the existing ones."""
         if name in self.splits:
             return self.splits[name]
-        there = ", ".join(self.splits)
+        allowed = ", ".join(self.splits)
         raise InvalidInput(
-            f"the data set {self.name} has no split {name!r}; it has {there}", field="split", value=name, allowed=there
+            f"the data set {self.name} has no split {name!r}; it has {allowed}",
+            field="split",
+            value=name,
+            allowed=allowed,
         )
 
     def tokenizer(self) -> Tokenizer:
@@ -147,14 +150,14 @@ class Prepared:
         return load_tokenizer(self.folder)
 
     def source_tokenizer(self) -> Tokenizer:
-        """The tokenizer of what is translated. `InvalidInput` where the data is no parallel text."""
+        """The tokenizer of the text to translate. `InvalidInput` for data without a source."""
         if self.source_vocab_size is None:
             raise InvalidInput(f"the data set {self.name} is not parallel text: it has no source", field="data")
         return load_tokenizer(self.folder / SOURCE_FOLDER)
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The folder's manifest; `NotFound` where there is none, `InvalidInput` where it is wrong."""
+    """The folder's manifest; `NotFound` without one, `InvalidInput` for a damaged one."""
     path = folder / MANIFEST
     try:
         text = path.read_bytes()
@@ -175,18 +178,18 @@ def open_prepared(folder: Path, *, verify: bool = False, progress: Progress = no
     """Memory-maps a prepared data set; takes milliseconds.
 
     Args:
-        verify: also read every byte and compare its SHA-256.
+        verify: also compares the SHA-256 of every file.
 
     Raises:
         NotFound: there is none.
-        InvalidInput: it is damaged: names every file that is missing, too short, too long or (with `verify`) changed.
+        InvalidInput: it is damaged; names every file that is missing, of another size or (with `verify`) changed.
     """
     manifest = read_manifest(folder)
-    wrong = [said for file in manifest.files() for said in [_wrong_size(folder, file)] if said]
-    if not wrong and verify:
-        wrong = _changed(folder, manifest, progress)
-    if wrong:
-        raise _damaged(folder, "; ".join(wrong))
+    faults = list(_wrong_sizes(folder, manifest))
+    if not faults and verify:
+        faults = _changed_files(folder, manifest, progress)
+    if faults:
+        raise _damaged(folder, "; ".join(faults))
     return Prepared(
         name=manifest.name,
         folder=folder,
@@ -212,20 +215,19 @@ def _mapped(folder: Path, stored: StoredSplit) -> Split:
     return Split(tokens, starts, stored.characters, stored.words, stored.bytes, source)
 
 
-def _wrong_size(folder: Path, file: StoredFile) -> str | None:
-    try:
-        size = (folder / file.name).stat().st_size
-    except FileNotFoundError:
-        return f"{file.name} is missing"
-    if size != file.bytes:
-        return f"{file.name} has {size:,} bytes instead of {file.bytes:,}"
-    return None
+def _wrong_sizes(folder: Path, manifest: Manifest) -> Iterator[str]:
+    for file in manifest.files():
+        path = folder / file.name
+        if not path.exists():
+            yield f"{file.name} is missing"
+        elif (size := path.stat().st_size) != file.bytes:
+            yield f"{file.name} has {size:,} bytes instead of {file.bytes:,}"
 
 
-def _changed(folder: Path, manifest: Manifest, progress: Progress) -> list[str]:
+def _changed_files(folder: Path, manifest: Manifest, progress: Progress) -> list[str]:
     files, done = manifest.files(), 0
     total = sum(file.bytes for file in files)
-    wrong = []
+    faults = []
     for file in files:
         hashed = hashlib.sha256()
         with (folder / file.name).open("rb") as stream:
@@ -234,8 +236,8 @@ def _changed(folder: Path, manifest: Manifest, progress: Progress) -> list[str]:
                 done += len(block)
                 progress("checking", done, total)
         if hashed.hexdigest() != file.sha256:
-            wrong.append(f"{file.name} has changed since it was written: its SHA-256 is {hashed.hexdigest()}")
-    return wrong
+            faults.append(f"{file.name} has changed since it was written: its SHA-256 is {hashed.hexdigest()}")
+    return faults
 
 
 def _damaged(folder: Path, what: str) -> InvalidInput:
@@ -252,7 +254,7 @@ _PREFIX = re.compile(r"[0-9a-f]{6,64}")
 
 
 def prepared_in(home: Path) -> Iterator[tuple[Path, Manifest | InvalidInput]]:
-    """Every prepared data set of this folder, the newest first; a damaged one comes with its error."""
+    """Every prepared data set of this folder, the newest first; a damaged one with its error."""
     folders = [path for path in home.glob("*") if _FOLDER.fullmatch(path.name) and path.is_dir()]
     for folder in sorted(folders, key=lambda path: path.stat().st_mtime_ns, reverse=True):
         try:
@@ -264,7 +266,7 @@ def prepared_in(home: Path) -> Iterator[tuple[Path, Manifest | InvalidInput]]:
 
 
 def find_prepared(home: Path, name: str) -> Prepared:
-    """A prepared data set by its name, by the first digits of its digest, or by its folder.
+    """A prepared data set by name, by the first digits of its digest, or by folder.
 
     Raises:
         NotFound: no data set has the name.

@@ -1,49 +1,20 @@
-"""Where the text of each split is: files named by a user, or found in a folder."""
+"""The text of each split: a user's files, or those of a folder."""
 
 from __future__ import annotations
 
 import re
 import sysconfig
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
-from typing import Literal
 
 from edgefront.core.common.errors import InvalidInput, NotFound
 from edgefront.core.common.files import sha256
 from edgefront.core.data.prepared.prepared import SPLITS
-from edgefront.core.data.sources.text import Part
+from edgefront.core.data.sources.text import Form, Part
 
-_LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"}
-"""What is not the library's own, and its tests, which are more than half of it."""
-
-
-def standard_library(shares: Shares, root: Path | None = None) -> Corpus:
-    """The source files in the order of the hash of what is in them, each in the split that this hash gives.
-
-    In the order of their names a row of a short training would read one package, tables of character sets perhaps.
-
-    `NotFound` on an installation that has no source.
-    """
-    root = Path(root or sysconfig.get_path("stdlib"))
-    files = [path for path in sorted(root.rglob("*.py"), key=Path.as_posix) if _is_its_own(path, root)]
-    splits = by_hash(sorted(files, key=sha256), shares)
-    if splits is None:
-        raise NotFound(f"the Python installation in {root} has no source of its standard library, or too little of it")
-    return Corpus("python", root, splits)
-
-
-def _is_its_own(path: Path, root: Path) -> bool:
-    if _LEFT_OUT.intersection(path.relative_to(root).parts) or not path.stat().st_size:
-        return False
-    try:
-        path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:  # a few may declare another encoding
-        return False
-    return True
-
-
-Form = Literal["text", "jsonl"]
 Parts = tuple[Part, ...]
 
 _SPLIT_NAMES = {
@@ -56,12 +27,12 @@ _SPLIT_NAMES = {
 }
 _JSON_LINES = (".jsonl", ".ndjson")
 _LOOKED_AT = 1 << 20
-"""Bytes in which the end of a line is looked for."""
+"""Bytes that are read at once, and searched for the end of a line."""
 
 
 @dataclass(frozen=True)
 class Shares:
-    """How a text that has no splits is cut: percent of it for validation and for the test; the rest is trained on."""
+    """Percent of a text without splits for validation and test; the rest is for training."""
 
     valid: int = 5
     test: int = 5
@@ -78,7 +49,7 @@ class Shares:
 
 @dataclass(frozen=True)
 class Corpus:
-    """The text of each split; of parallel text, `sources` are what is translated."""
+    """The text of each split; `sources` are the texts to translate."""
 
     name: str
     root: Path
@@ -87,31 +58,54 @@ class Corpus:
     form: Form = "text"
 
     def files(self) -> list[Path]:
-        """Every file once, in the order of their names."""
+        """Every file once, by name."""
         sides = (*self.splits.values(), *self.sources.values())
         return sorted({part.path for parts in sides for part in parts})
+
+
+_EXCLUDED = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"}
+"""Folders of other packages, and of the library's tests, which are more than half of it."""
+
+
+def standard_library(shares: Shares, root: Path | None = None) -> Corpus:
+    """Python's standard library. The hash of each source file decides its split and its place in it.
+
+    In the order of names, a row of a short training could read a single package. `NotFound` on an installation without
+    source.
+    """
+    root = Path(root or sysconfig.get_path("stdlib"))
+    files = []
+    for path in sorted(root.rglob("*.py"), key=Path.as_posix):
+        if not _EXCLUDED.intersection(path.relative_to(root).parts) and path.stat().st_size:
+            with suppress(UnicodeDecodeError):  # a few files declare another encoding
+                path.read_text(encoding="utf-8")
+                files.append(path)
+    splits = split_by_hash(sorted(files, key=sha256), shares)
+    if splits is None:
+        raise NotFound(f"the Python installation in {root} has no source of its standard library, or too little of it")
+    return Corpus("python", root, splits)
 
 
 def at_path(path: Path, shares: Shares) -> Corpus:
     """The text of a file or of all files in a folder.
 
-    A folder that has files or folders named `train`, `valid` (or `validation`, `val`, `dev`) and `test` has these
-    splits. Otherwise 90 % of a text (by default) is trained on, the next 5 % validate and the last 5 % test; of a
-    folder of many files, whole files are taken, chosen by the hash of what is in them, so that the splits share none.
+    A folder with files or folders named `train`, `valid` (or `validation`, `val`, `dev`) and `test` has these splits.
+    Otherwise the first 90 % of a text (by default) are for training, the next 5 % for validation and the last 5 % for
+    the test. In a folder of many files, the hash of each file's content decides its split.
 
     Raises:
-        NotFound: nothing is there.
-        InvalidInput: nothing is in it; a link leads out of the folder; text and JSON lines are mixed.
+        NotFound: no such file or folder.
+        InvalidInput: it is empty; a link leads out of the folder; text and JSON lines are mixed.
     """
     if not path.exists():
         raise NotFound(f"there is no file or folder {path}")
-    name = _plain(path.absolute().name)
+    name = _data_set_name(path.absolute().name)
     if not path.is_dir():
         if not path.is_file():
             raise _invalid(
                 path, f"{path} is not a file, but a pipe or a device, and is read more than once: save it first"
             )
-        return Corpus(name, path.parent, cut(path, shares), form=_form(path, [path]))
+        return Corpus(name, path.parent, split_at_lines(path, shares), form=_form(path, [path]))
     files = _within(path)
     named = _named_splits(path, files)
     if named is not None:
@@ -119,9 +113,9 @@ def at_path(path: Path, shares: Shares) -> Corpus:
         parts = {split: tuple(Part.whole(file) for file in paths) for split, paths in named.items()}
         return Corpus(name, path, parts, form=form)
     form = _form(path, files)
-    splits = by_hash(files, shares)
+    splits = split_by_hash(files, shares)
     if splits is None:
-        pieces = [cut(file, shares) for file in files]
+        pieces = [split_at_lines(file, shares) for file in files]
         splits = {split: tuple(part for piece in pieces for part in piece[split]) for split in SPLITS}
     return Corpus(name, path, splits, form=form)
 
@@ -131,17 +125,16 @@ def parallel(source: Path, target: Path, shares: Shares) -> Corpus:
     for path in (source, target):
         if not path.is_file():
             raise NotFound(f"there is no file {path}")
-    counts = same_lines(source, target)
-    if counts < len(SPLITS):
-        raise _invalid(source, f"{source} has {counts} lines: too few for {', '.join(SPLITS)}")
-    stops = _stops(counts, shares)
-    return Corpus(
-        _plain(target.name), target.parent, _by_line(target, stops), sources=_by_line(source, stops), form="text"
-    )
+    count = common_line_count(source, target)
+    if count < len(SPLITS):
+        raise _invalid(source, f"{source} has {count} lines: too few for {', '.join(SPLITS)}")
+    stops = _stops(count, shares)
+    target_splits, source_splits = (_split_after_lines(path, stops) for path in (target, source))
+    return Corpus(_data_set_name(target.name), target.parent, target_splits, sources=source_splits)
 
 
-def same_lines(source: Path, target: Path) -> int:
-    """How many lines both have."""
+def common_line_count(source: Path, target: Path) -> int:
+    """Number of lines of both files; `InvalidInput` where they differ."""
     lines, other = count_lines(source), count_lines(target)
     if lines != other:
         raise _invalid(target, f"{source} has {lines:,} lines and {target} {other:,}: they cannot correspond")
@@ -149,7 +142,7 @@ def same_lines(source: Path, target: Path) -> int:
 
 
 def count_lines(path: Path) -> int:
-    """Lines of a file, the last of which may lack its end."""
+    """Number of lines; the last may lack its line feed."""
     count, last = 0, b"\n"
     with path.open("rb") as file:
         while block := file.read(_LOOKED_AT):
@@ -157,8 +150,8 @@ def count_lines(path: Path) -> int:
     return count + (last != b"\n")
 
 
-def cut(path: Path, shares: Shares) -> dict[str, Parts]:
-    """A file's beginning to train on, and what follows; cut at ends of lines."""
+def split_at_lines(path: Path, shares: Shares) -> dict[str, Parts]:
+    """The splits of one file, cut at the ends of lines."""
     size = path.stat().st_size
     if size == 0:
         raise _invalid(path, f"{path} is empty")
@@ -166,25 +159,25 @@ def cut(path: Path, shares: Shares) -> dict[str, Parts]:
     return {"train": (Part(path, 0, valid),), "valid": (Part(path, valid, test),), "test": (Part(path, test, size),)}
 
 
-def by_hash(files: Sequence[Path], shares: Shares) -> dict[str, Parts] | None:
-    """Whole files for each split, by the hash of what is in them; None where a split would get none."""
+def split_by_hash(files: Sequence[Path], shares: Shares) -> dict[str, Parts] | None:
+    """Splits of whole files by the hash of their content; None where a split would be empty."""
     splits: dict[str, list[Part]] = {split: [] for split in SPLITS}
     for path in files:
-        chance = int(sha256(path)[:8], 16) % 100
-        split = "test" if chance < shares.test else "valid" if chance < shares.test + shares.valid else "train"
+        percentile = int(sha256(path)[:8], 16) % 100
+        split = "test" if percentile < shares.test else "valid" if percentile < shares.test + shares.valid else "train"
         splits[split].append(Part.whole(path))
     return {split: tuple(parts) for split, parts in splits.items()} if all(splits.values()) else None
 
 
 def _within(folder: Path) -> list[Path]:
-    """The files of a folder and its folders, in the order of their names; hidden and empty ones are left out."""
+    """The files of a folder and its subfolders, by name, without hidden and empty ones."""
     inside = folder.resolve()
     paths = []
     for path in sorted(folder.rglob("*")):
         if any(part.startswith(".") for part in path.relative_to(folder).parts) or not path.is_file():
             continue
         if not path.resolve().is_relative_to(inside):
-            raise _invalid(path, f"{path} is a link to a place outside {folder}")
+            raise _invalid(path, f"{path} is a link out of {folder}")
         if path.stat().st_size:
             paths.append(path)
     if not paths:
@@ -193,7 +186,7 @@ def _within(folder: Path) -> list[Path]:
 
 
 def _named_splits(folder: Path, files: Sequence[Path]) -> dict[str, list[Path]] | None:
-    """The files of each split by their names; None where none is named `train`."""
+    """The files of each split by their names; None without a `train`."""
     by_split: dict[str, list[Path]] = {}
     for path in files:
         first = path.relative_to(folder).parts[0].partition(".")[0].lower()
@@ -218,7 +211,7 @@ def _stops(size: int, shares: Shares) -> tuple[int, int]:
 
 
 def _line_end(path: Path, at: int, size: int) -> int:
-    """The next end of a line at or after this byte; where lines are very long, the next character's first byte."""
+    """The end of the line at this byte; in a very long line, the first byte of the next character."""
     with path.open("rb") as file:
         file.seek(max(at - 1, 0))
         block = file.read(_LOOKED_AT)
@@ -236,20 +229,17 @@ def character_start(path: Path, at: int) -> int:
     return at + next((place for place, byte in enumerate(block) if not 0x80 <= byte < 0xC0), len(block))
 
 
-def _by_line(path: Path, stops: tuple[int, int]) -> dict[str, Parts]:
-    """A file cut after so many lines."""
-    places, at, number = [], 0, 0
+def _split_after_lines(path: Path, stops: tuple[int, int]) -> dict[str, Parts]:
+    offsets, offset = [0], 0
     with path.open("rb") as file:
-        for line in file:
+        for number, line in enumerate(file):
             if number in stops:
-                places.append(at)
-            at, number = at + len(line), number + 1
-    first, second = places
-    return {"train": (Part(path, 0, first),), "valid": (Part(path, first, second),), "test": (Part(path, second, at),)}
+                offsets.append(offset)
+            offset += len(line)
+    return {split: (Part(path, *edges),) for split, edges in zip(SPLITS, pairwise((*offsets, offset)), strict=True)}
 
 
-def _plain(name: str) -> str:
-    """A file's name as the name of a data set."""
+def _data_set_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.")[:64] or "text"
 
 

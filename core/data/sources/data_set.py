@@ -1,10 +1,11 @@
-"""What a data set that is known by name is: what its files are called, and what is published of them."""
+"""The named data sets: their files, and the published facts by which these are checked."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -12,16 +13,14 @@ from typing import Any, Literal
 from edgefront.core.common.errors import InvalidInput, NotFound
 from edgefront.core.common.validation import existing
 from edgefront.core.data.prepared.prepared import SPLITS
-from edgefront.core.data.sources.corpus import Corpus, Form, Parts, character_start, same_lines
-from edgefront.core.data.sources.text import Part
+from edgefront.core.data.sources.corpus import Corpus, Parts, character_start, common_line_count
+from edgefront.core.data.sources.text import Form, Part, Unit
 from edgefront.core.data.tokenizers.tokenizers import Level
-
-Unit = Literal["line", "document"]
 
 
 @dataclass(frozen=True)
 class Published:
-    """What is known of the true files. A file that differs is broken, or another data set."""
+    """Facts on the published files; a file that differs is damaged, or of another data set."""
 
     bytes: int | None = None
     md5: str | None = None
@@ -35,39 +34,39 @@ class Published:
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set by name. `files` are the patterns by which the files of each split are found in a folder."""
+    """A named data set. `files` are the patterns of each split's files in a folder."""
 
     name: str
     title: str
     origin: str
-    """The place from which its files come."""
+    """Where its files come from, in words."""
     level: Level
     files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     cuts: tuple[int, int] | None = None
-    """The one file of `train` is cut at these bytes."""
+    """Bytes at which the one file of `train` is cut into splits."""
     unit: Unit = "document"
     form: Form = "text"
     vocab_size: int | None = None
     vocabulary: str | None = None
-    """The file of its words."""
+    """Name of its vocabulary file."""
     alphabet: Literal["all", "seen"] = "all"
     archives: tuple[str, ...] = ()
-    """Addresses from which its files can be fetched."""
+    """URLs of its files."""
     published: Published = Published()
     built_in: bool = False
     languages: tuple[str, ...] = ()
     """ISO 639-1 codes, or `code`; of parallel text the source's first."""
     licence: str | None = None
-    """Licence of the text, as its publishers state it; None where they state none, or several for its parts."""
+    """Licence of the text by its publishers; None without one, or with several."""
     hub: str | None = None
     """Its name on the Hugging Face Hub."""
 
     def find(self, folder: Path, level: Level) -> Corpus:
-        """Its text in a folder, or in a folder within it; for any level but bytes it is cut between characters.
+        """Its text in a folder or its subfolders. The level bytes may cut within a character.
 
         Raises:
-            NotFound: a file is missing: names all that were looked for.
+            NotFound: a file is missing; the error names the expected ones.
             InvalidInput: a file has another size, number of lines or MD5 than published.
         """
         if folder.is_file():
@@ -78,14 +77,14 @@ class DataSet:
         sources = {split: self._parts(folder, split, patterns) for split, patterns in self.sources.items()}
         for split in self.sources:
             target = splits[split][0].path
-            lines = same_lines(sources[split][0].path, target)
-            self._same("lines", target, lines, self.published.lines.get(split, lines))
+            lines = common_line_count(sources[split][0].path, target)
+            self._check_file("lines", target, lines, self.published.lines.get(split, lines))
         if self.cuts is not None:
-            splits = self._cut(splits["train"][0].path, level)
+            splits = self._split_at_bytes(splits["train"][0].path, level)
         return Corpus(self.name, folder, splits, sources, self.form)
 
     def expected_files(self) -> str:
-        """The files that the user has to provide, as text."""
+        """The files that the user has to provide, in words."""
         if self.built_in:
             return f"{self.name} is built in"
         patterns = ", ".join(" or ".join(names) for names in (*self.files.values(), *self.sources.values()))
@@ -93,7 +92,7 @@ class DataSet:
         return f"{self.name} is made from {patterns}{also} ({self.origin})"
 
     def vocabulary_in(self, folder: Path) -> Path | None:
-        """The file of its words, where it has one; `NotFound` where that is missing."""
+        """Its vocabulary file, if it has one; `NotFound` where that is missing."""
         if self.vocabulary is None:
             return None
         path = next(_matching(folder.parent if folder.is_file() else folder, self.vocabulary), None)
@@ -114,32 +113,30 @@ class DataSet:
                 if part.size == 0:
                     raise self.wrong(part.path, f"{part.path} is empty")
                 if self.published.bytes is not None:
-                    self._same("bytes", part.path, part.size, self.published.bytes)
+                    self._check_file("bytes", part.path, part.size, self.published.bytes)
             return parts
         raise NotFound(f"there is no {' or '.join(patterns)} in {folder}: {self.expected_files()}")
 
-    def _same(self, what: str, path: Path, actual: int, published: int) -> None:
+    def _check_file(self, what: str, path: Path, actual: int, published: int) -> None:
         if actual != published:
             raise self.wrong(path, f"{path} has {actual:,} {what}, and {self.name} has {published:,}")
 
-    def _cut(self, path: Path, level: Level) -> dict[str, Parts]:
-        first, second = self.cuts or (0, 0)
-        within = level == "bytes"
-        if not within:
-            first, second = character_start(path, first), character_start(path, second)
-        places = (0, first, second, path.stat().st_size)
+    def _split_at_bytes(self, path: Path, level: Level) -> dict[str, Parts]:
+        is_bytes = level == "bytes"
+        cuts = (cut if is_bytes else character_start(path, cut) for cut in self.cuts or ())
+        edges = pairwise((0, *cuts, path.stat().st_size))
         return {
-            split: (Part(path, start, stop, splits_characters=within),)
-            for split, start, stop in zip(SPLITS, places, places[1:], strict=False)
+            split: (Part(path, start, stop, splits_characters=is_bytes),)
+            for split, (start, stop) in zip(SPLITS, edges, strict=True)
         }
 
     def check(self, what: str, actual: int, published: int | None) -> None:
-        """`InvalidInput` where a published count is another."""
+        """`InvalidInput` where the published count differs."""
         if published is not None and actual != published:
             raise self.wrong(Path(self.name), f"there are {actual:,} {what}, and {self.name} has {published:,}")
 
     def wrong(self, path: Path, detail: str) -> InvalidInput:
-        """The error for a file that is not the published one."""
+        """The error for a file that differs from the published one."""
         return InvalidInput(
             f"{detail}: it is damaged or a different one; download it again ({self.origin}), or prepare it by its path",
             field="data",
@@ -149,7 +146,7 @@ class DataSet:
 
 
 def _matching(folder: Path, pattern: str) -> Iterator[Path]:
-    """Files in the folder or, where it has none, in the folders within it."""
+    """Files in the folder, else in its subfolders."""
     for depth in ("", "*/", "*/*/"):
         paths = [path for path in folder.glob(depth + pattern) if path.is_file()]
         if paths:
@@ -164,8 +161,8 @@ _HELD_OUT = "heldout-monolingual.tokenized.shuffled/news.en.heldout-0000{}-of-00
 
 @cache
 def data_sets() -> Mapping[str, DataSet]:
-    """All of them, by name."""
-    return MappingProxyType({known_set.name: known_set for known_set in _all()})
+    """Every data set by name."""
+    return MappingProxyType({each.name: each for each in _all()})
 
 
 def data_set(name: str) -> DataSet:
@@ -269,7 +266,7 @@ def _wikitext(name: str, title: str, words: int, vocabulary: int) -> DataSet:
 
 
 def _first_100_mb(name: str, title: str, md5: str, **settings: Any) -> DataSet:
-    """Mahoney's files, in the parts of 90, 5 and 5 million bytes that papers use."""
+    """Mahoney's files, in splits of 90, 5 and 5 million bytes as in papers."""
     address = f"http://mattmahoney.net/dc/{name}.zip"
     return DataSet(
         name=name,

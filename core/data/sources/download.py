@@ -1,6 +1,6 @@
-"""Fetches the published files of a data set, and unpacks them: bounded, only plain files, nothing outside the folder.
+"""Downloads and unpacks the published files of a data set: bounded, plain files only, nothing outside the folder.
 
-A broken download resumes; what was there is not fetched again.
+A broken download resumes, and existing files are not fetched again.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ from edgefront.core.common.http_client import failure, pauses, stream, valid_url
 from edgefront.core.data.prepared.prepared import Progress, no_progress
 from edgefront.core.data.sources.data_set import DataSet
 
-_PATIENCE_S = 30.0
+_TIMEOUT_S = 30.0
 _ATTEMPTS = 4
-_NAME_BYTES = 200
-"""Bytes of a file's name at most; file systems allow 255, with what is put before and after it."""
+_ALTERNATIVE = "try again later, or get the files yourself and name their folder with --from"
+_MAX_NAME_BYTES = 200
+"""Longest file name; file systems allow 255 bytes, including our prefix and suffix."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +52,12 @@ def download(
     """The folder with the data set's files, downloaded into `folder` and unpacked unless they exist.
 
     Args:
-        url: another URL of the archive; of several, of the first. bounds: what an archive may hold.
+        url: another URL of the (first) archive.
+        bounds: limits of an archive.
 
     Raises:
-        InvalidInput: the data set cannot be downloaded; the archive is broken, or holds what is not
-            unpacked (`unpack`).
-        Unavailable: the server is unavailable, or the connection broke: the same call resumes. Or the disk is full.
+        InvalidInput: the data set cannot be downloaded; the archive is broken or refused (`unpack`).
+        Unavailable: the server is unavailable, the connection broke (the same call resumes), or the disk is full.
     """
     urls = ([url] if url else list(data.archives[:1])) + list(data.archives[1:])
     if not urls:
@@ -69,55 +70,55 @@ def download(
         return folder
     except (NotFound, InvalidInput):  # missing, or of another size than published
         folder.mkdir(parents=True, exist_ok=True)
-    for address in urls:
+    for each in urls:
         with refusing_full_disk(folder):
-            _unpack(_fetch(address, folder, progress), folder, _name(address), progress, bounds)
+            _unpack(_fetch(each, folder, progress), folder, _file_name(each), progress, bounds)
     return folder
 
 
 def _fetch(url: str, folder: Path, progress: Progress) -> Path:
-    """The `.part` file with all that is behind the address; an earlier call is resumed, and so is a broken connection,
-    until `_ATTEMPTS` in a row have brought nothing.
+    """Downloads into a `.part` file; resumes an earlier call and broken connections.
+
+    It gives up after `_ATTEMPTS` in a row without a new byte.
     """
-    part = folder / f".{_name(url)}.part"
+    part = folder / f".{_file_name(url)}.part"
 
     def size() -> int:
         return part.stat().st_size if part.exists() else 0
 
-    fruitless, before = 0, size()
+    without_progress, before = 0, size()
 
     def is_enough(_state: RetryCallState) -> bool:
-        nonlocal fruitless, before
-        fruitless, before = 0 if size() > before else fruitless + 1, size()
-        return fruitless == _ATTEMPTS
+        nonlocal without_progress, before
+        without_progress, before = 0 if size() > before else without_progress + 1, size()
+        return without_progress == _ATTEMPTS
 
     try:
         for attempt in Retrying(
-            retry=retry_if_exception(_may_pass), wait=pauses(0.5, 8.0), stop=is_enough, reraise=True
+            retry=retry_if_exception(_is_transient), wait=pauses(0.5, 8.0), stop=is_enough, reraise=True
         ):
             with attempt:
-                _read_on(url, part, folder / f".{_name(url)}.json", progress)
+                _resume(url, part, folder / f".{_file_name(url)}.json", progress)
     except httpx.HTTPStatusError as error:
-        raise Unavailable(f"{url} answered {error.response.status_code}: {_instead()}") from None
+        raise Unavailable(f"{url} answered {error.response.status_code}: {_ALTERNATIVE}") from None
     except httpx.HTTPError as error:
         reason = failure(error)
         if size():
             raise Unavailable(
                 f"{url} was interrupted after {size():,} bytes ({reason}): the same command resumes the download"
             ) from None
-        raise Unavailable(f"{url} cannot be read ({reason}): {_instead()}") from None
+        raise Unavailable(f"{url} cannot be read ({reason}): {_ALTERNATIVE}") from None
     return part
 
 
-def _may_pass(error: BaseException) -> bool:
-    """Whether this is no final answer of the server."""
+def _is_transient(error: BaseException) -> bool:
     if isinstance(error, httpx.HTTPStatusError):
         return error.response.status_code in (429, 502, 503, 504)
     return isinstance(error, httpx.RequestError)
 
 
-def _read_on(url: str, part: Path, note: Path, progress: Progress) -> None:
-    """Adds to the `.part` file what it lacks; the note says of which file it is the start."""
+def _resume(url: str, part: Path, note: Path, progress: Progress) -> None:
+    """Appends the missing bytes to the `.part` file; `note` has its URL and version."""
     headers = {"Accept-Encoding": "identity"}
     try:
         noted = json.loads(note.read_text(encoding="utf-8"))
@@ -125,48 +126,44 @@ def _read_on(url: str, part: Path, note: Path, progress: Progress) -> None:
         noted = {}
     if part.exists() and noted.get("url") == url and noted.get("version"):
         headers |= {"Range": f"bytes={part.stat().st_size}-", "If-Range": noted["version"]}
-    with stream(url, headers=headers, timeout_s=_PATIENCE_S) as response:
+    with stream(url, headers=headers, timeout_s=_TIMEOUT_S) as response:
         if response.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE:
-            part.unlink()  # all of it was there, or another file is there now
-            return _read_on(url, part, note, progress)
+            part.unlink()  # it was complete, or the file at the URL has changed
+            return _resume(url, part, note, progress)
         response.raise_for_status()
-        goes_on = response.status_code == httpx.codes.PARTIAL_CONTENT
+        resumes = response.status_code == httpx.codes.PARTIAL_CONTENT
         version = response.headers.get("etag") or response.headers.get("last-modified")
         with whole_file(note) as file:
             file.write(json.dumps({"url": url, "version": version}).encode())
-        done = part.stat().st_size if goes_on else 0
+        done = part.stat().st_size if resumes else 0
         total = done + int(response.headers.get("content-length", 0))
-        with part.open("ab" if goes_on else "wb") as file:
+        with part.open("ab" if resumes else "wb") as file:
             for block in response.iter_raw():
                 file.write(block)
                 done += len(block)
-                progress(f"downloading {_name(url)}", done, max(total, done))
+                progress(f"downloading {_file_name(url)}", done, max(total, done))
     note.unlink(missing_ok=True)
     return None
 
 
-def _name(url: str) -> str:
+def _file_name(url: str) -> str:
     name = valid_url(url).path.rpartition("/")[2] or "archive"
-    if name in (".", "..") or len(os.fsencode(name)) > _NAME_BYTES or "\\" in name or not name.isprintable():
+    if name in (".", "..") or len(os.fsencode(name)) > _MAX_NAME_BYTES or "\\" in name or not name.isprintable():
         raise InvalidInput(
             f"the name at the end of {url[:200]} cannot be that of a file",
             field="url",
             value=url,
-            allowed=f"at most {_NAME_BYTES} bytes without control characters",
+            allowed=f"at most {_MAX_NAME_BYTES} bytes without control characters",
         )
     return name
 
 
-def _instead() -> str:
-    return "try again later, or get the files yourself and name their folder with --from"
-
-
 def _unpack(path: Path, folder: Path, name: str, progress: Progress, bounds: Bounds) -> None:
-    """Unpacks an archive and removes it; another file gets its name. Each file appears when it is whole."""
+    """Unpacks an archive and removes it; renames any other file. Each file appears only when it is complete."""
     size = path.stat().st_size
     progress(f"unpacking {name}", 0, size)
     draft = folder / ".unpacking"
-    shutil.rmtree(draft, ignore_errors=True)  # of one that was killed
+    shutil.rmtree(draft, ignore_errors=True)  # of a call that was killed
     draft.mkdir()
     try:
         unpack(path, draft, name, bounds)
@@ -187,15 +184,15 @@ _TAR = re.compile(r"\.(tar(\.\w+)?|tgz|tbz2?|txz)$")
 
 
 class _Refused(Exception):
-    """What the archive holds is not unpacked."""
+    """The archive has content that is not unpacked."""
 
 
 def unpack(path: Path, folder: Path, name: str, bounds: Bounds) -> None:
-    """Unpacks a zip or tar archive, compressed or not, into an empty folder, and compares its checksums. A file that is
-    no archive is moved there under `name`.
+    """Unpacks a zip or tar archive, compressed or not, into an empty folder, and verifies its checksums. Any other file
+    is moved there under `name`.
 
-    `InvalidInput` for an archive that is broken, holds more than the bounds, a link or a special file, or a path that
-    leads outside the folder; it is then removed.
+    `InvalidInput`, and the archive is removed, where it is broken, exceeds the bounds, or contains a link, a special
+    file or a path outside the folder.
     """
     try:
         if zipfile.is_zipfile(path):
@@ -230,7 +227,7 @@ def _untar(path: Path, folder: Path, bounds: Bounds) -> None:
             _check(count, size, bounds)
             _check_entry(entry.name, is_plain=entry.isfile() or entry.isdir())
             archive.extract(entry, folder, filter="data")
-        while archive.fileobj is not None and archive.fileobj.read(_BLOCK):  # the checksum may lie behind the end
+        while archive.fileobj is not None and archive.fileobj.read(_BLOCK):  # the checksum may follow the end
             pass
 
 

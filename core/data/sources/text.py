@@ -1,7 +1,7 @@
 """Streams text from files of any size.
 
-A piece is at most about 64 KiB of text and a flag that says whether it ends its line or document. Pieces are cut before
-white space, where byte-pair encoding cuts anyway, so that tokenizing pieces gives the tokens of the whole.
+A piece is at most about 64 KiB of text, with a flag for the end of its line or document. Pieces are cut before white
+space, where byte-pair encoding cuts anyway, so that tokenizing pieces gives the tokens of the whole.
 """
 
 from __future__ import annotations
@@ -10,18 +10,20 @@ from codecs import BOM_UTF8, getincrementaldecoder
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.json_lines import object_in
 
+Form = Literal["text", "jsonl"]
+Unit = Literal["line", "document"]
 Piece = tuple[str, bool]
 Tick = Callable[[int], None]
 """Called with the number of bytes read."""
 
 _BLOCK_CHARACTERS = 1 << 16
 _MAX_WORD = 1 << 20
-"""A run of more characters than this without white space is cut."""
+"""Longest run of characters without white space; a longer one is cut."""
 _COMPRESSED = {
     b"\x1f\x8b": "gzip",
     b"PK\x03\x04": "zip",
@@ -38,7 +40,7 @@ _OTHERS = {
 
 @dataclass(frozen=True)
 class Part:
-    """Bytes `start` to `stop` (exclusive) of a file; with `splits_characters` these may be inside a character."""
+    """Bytes `start` to `stop` (exclusive) of a file; with `splits_characters` they may lie inside a character."""
 
     path: Path
     start: int
@@ -56,7 +58,7 @@ class Part:
 
 
 class Counts(NamedTuple):
-    """Counts by which a loss is divided. `words` counts words between white space, and each end of a line as one."""
+    """Counts by which a loss is divided; `words` are those between white space, and each line's end."""
 
     characters: int
     words: int
@@ -68,6 +70,30 @@ class Counts(NamedTuple):
         return cls(len(text), len(text.split()) + text.count("\n"), raw)
 
 
+@dataclass(frozen=True)
+class TextFormat:
+    """Form of the files, and the unit that a training shuffles."""
+
+    form: Form
+    unit: Unit
+    field: str
+
+    def pieces(self, parts: Iterable[Part], tick: Tick) -> Iterator[Piece]:
+        """Streams the text."""
+        if self.form == "jsonl":
+            return json_lines(parts, self.field, tick)
+        return (lines if self.unit == "line" else documents)(parts, tick)
+
+    def encoded(self, piece: Piece, *, eos: bool) -> str:
+        """The text to encode: `<eos>` replaces a line's end; without `<eos>`, JSON lines get a line feed."""
+        text, end = piece
+        if not end:
+            return text
+        if self.unit == "line" and eos:
+            return text.removesuffix("\n").removesuffix("\r")
+        return f"{text}\n" if self.form == "jsonl" and not eos else text
+
+
 def documents(parts: Iterable[Part], tick: Tick) -> Iterator[Piece]:
     """Each part as one document."""
     for part in parts:
@@ -75,49 +101,49 @@ def documents(parts: Iterable[Part], tick: Tick) -> Iterator[Piece]:
 
 
 def lines(parts: Iterable[Part], tick: Tick) -> Iterator[Piece]:
-    """Each line of the parts, with the line feed that ends it."""
+    """Each line of the parts, with its line feed."""
     for part in parts:
-        begun = False
+        is_open = False
         for text in _between_words(decoded(part, tick)):
             *whole, rest = text.split("\n")
             for line in whole:
                 yield f"{line}\n", True
-            begun = bool(rest) or (begun and not whole)
+            is_open = bool(rest) or (is_open and not whole)
             if rest:
                 yield rest, False
-        if begun:
+        if is_open:
             yield "", True
 
 
 def json_lines(parts: Iterable[Part], field: str, tick: Tick) -> Iterator[Piece]:
     """The text `field` of each line's JSON object; empty ones are left out.
 
-    `InvalidInput` names the line that is no such object. Half of a surrogate pair becomes U+FFFD.
+    `InvalidInput` names an invalid line. Half of a surrogate pair becomes U+FFFD.
     """
     for part in parts:
-        number, at = 0, part.start
+        number, offset = 0, part.start
         with part.path.open("rb") as file:
             file.seek(part.start)
-            while at < part.stop:
+            while offset < part.stop:
                 raw = file.readline()
                 if not raw:
                     break
                 number += 1
-                text = _field(part, raw, field, number, at)
-                at += len(raw)
+                text = _field(part, raw, field, number, offset)
+                offset += len(raw)
                 tick(len(raw))
                 blocks = (text[i : i + _BLOCK_CHARACTERS] for i in range(0, len(text), _BLOCK_CHARACTERS))
                 yield from _ended(_between_words(blocks))
 
 
-def _field(part: Part, raw: bytes, field: str, number: int, at: int) -> str:
+def _field(part: Part, raw: bytes, field: str, number: int, offset: int) -> str:
     try:
         line = raw.decode()
     except UnicodeDecodeError as error:
-        raise not_utf8(part.path, at + error.start) from None
+        raise not_utf8(part.path, offset + error.start) from None
     if not line.removeprefix("\ufeff").strip():
         return ""
-    place = f"line {number} of {part.path}" if part.start == 0 else f"the line at byte {at} of {part.path}"
+    place = f"line {number} of {part.path}" if part.start == 0 else f"the line at byte {offset} of {part.path}"
     try:
         record = object_in(line)
     except ValueError as error:
@@ -131,7 +157,7 @@ def _field(part: Part, raw: bytes, field: str, number: int, at: int) -> str:
 
 
 def _ended(texts: Iterable[str]) -> Iterator[Piece]:
-    """Pieces of one document from its texts: the last has the flag."""
+    """The pieces of one document; the last has the flag."""
     before: str | None = None
     for text in texts:
         if before is not None:
@@ -142,7 +168,7 @@ def _ended(texts: Iterable[str]) -> Iterator[Piece]:
 
 
 def _between_words(blocks: Iterable[str]) -> Iterator[str]:
-    """The same text, cut only before white space, or within a word of more than a million characters."""
+    """The same text, cut only before white space, or within a word longer than `_MAX_WORD`."""
     rest = ""
     for block in blocks:
         rest += block
@@ -155,7 +181,7 @@ def _between_words(blocks: Iterable[str]) -> Iterator[str]:
 
 
 def _last_space(text: str) -> int:
-    """Where the last white space of the text begins; 0 where there is none after other text."""
+    """Start of the last white space after other text; 0 without any."""
     body = text.rstrip()
     if len(body) == len(text):
         last_word = text.rsplit(None, 1)[-1] if text else ""
@@ -164,38 +190,38 @@ def _last_space(text: str) -> int:
 
 
 def decoded(part: Part, tick: Tick) -> Iterator[str]:
-    """The part's text in blocks. `InvalidInput` names the file and byte that is not UTF-8.
+    """The part's text in blocks. `InvalidInput` names the first byte that is not UTF-8.
 
-    If the part splits characters, the bytes of the split ones become surrogates (`surrogateescape`).
+    Bytes of characters that the part splits become surrogates (`surrogateescape`).
     """
-    at = part.start
+    offset = part.start
     decoder = getincrementaldecoder("utf-8")("surrogateescape" if part.splits_characters else "strict")
     with part.path.open("rb") as file:
-        file.seek(at)
-        while at < part.stop:
-            block = file.read(min(_BLOCK_CHARACTERS, part.stop - at))
+        file.seek(offset)
+        while offset < part.stop:
+            block = file.read(min(_BLOCK_CHARACTERS, part.stop - offset))
             if not block:
-                raise _wrong(part.path, f"{part.path} became shorter while it was read", "a file that stays")
+                raise _wrong(part.path, f"{part.path} became shorter while it was read", "a file that does not change")
             tick(len(block))
-            at += len(block)
-            if at == len(block):  # the beginning of the file
+            offset += len(block)
+            if offset == len(block):  # the beginning of the file
                 block = block.removeprefix(BOM_UTF8)
             try:
-                text = decoder.decode(block, final=at == part.stop)
-            except UnicodeDecodeError as error:  # its object ends here, and begins with what the decoder held back
-                raise not_utf8(part.path, at - len(error.object) + error.start) from None
+                text = decoder.decode(block, final=offset == part.stop)
+            except UnicodeDecodeError as error:  # its object includes the bytes that the decoder had buffered
+                raise not_utf8(part.path, offset - len(error.object) + error.start) from None
             if text:
                 yield text
 
 
-def not_utf8(path: Path, at: int) -> InvalidInput:
-    """The error for a file that is no text, with a guess at what it is."""
+def not_utf8(path: Path, offset: int) -> InvalidInput:
+    """The error for a file that is not text, with a guess at its format."""
     with path.open("rb") as file:
         head = file.read(8)
     packed = next((name for magic, name in _COMPRESSED.items() if head.startswith(magic)), None)
     other = next((what for magic, what in _OTHERS.items() if head.startswith(magic)), None)
     guess = f"; it is compressed with {packed}: decompress it first" if packed else f"; it {other}" if other else ""
-    return _wrong(path, f"{path} is not UTF-8 at byte {at:,}{guess}", "UTF-8 text")
+    return _wrong(path, f"{path} is not UTF-8 at byte {offset:,}{guess}", "UTF-8 text")
 
 
 def _wrong(path: Path, detail: str, allowed: str) -> InvalidInput:

@@ -15,7 +15,7 @@ from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
 from edgefront.core.common.errors import InvalidInput, NotFound
 from edgefront.core.common.hugging_face import GENERATION_CONFIG, TOKENIZER, refuse_pointer
-from edgefront.core.data.tokenizers.stated import Stated, stated_in
+from edgefront.core.data.tokenizers.tokenizer_config import TokenizerConfig, read_tokenizer_config
 from edgefront.core.data.tokenizers.tokenizers import (
     BOS,
     CLS,
@@ -31,11 +31,10 @@ from edgefront.core.data.tokenizers.tokenizers import (
 
 Template = str | list[dict[str, str]]
 """A Jinja template, or several with their names."""
-_DEFAULT = "default"
 
 
-def rendered(template: Template, messages: Sequence[Mapping[str, str]], tokens: Mapping[str, str]) -> str:
-    """The text of these messages, up to where the answer begins; special tokens are written in it.
+def render_chat(template: Template, messages: Sequence[Mapping[str, str]], tokens: Mapping[str, str]) -> str:
+    """The prompt of these messages, with special tokens written out, up to the start of the answer.
 
     `tokens` are those that templates name: bos_token, eos_token … Raises `InvalidInput` for a template that is invalid,
     has no default, or refuses the messages.
@@ -45,7 +44,7 @@ def rendered(template: Template, messages: Sequence[Mapping[str, str]], tokens: 
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Generation(Extension):
-        """`{% generation %}`, which marks what an assistant said; what is in it is rendered as it is."""
+        """`{% generation %}` marks the answers of the assistant; its body is rendered unchanged."""
 
         tags = {"generation"}  # noqa: RUF012
 
@@ -57,16 +56,35 @@ def rendered(template: Template, messages: Sequence[Mapping[str, str]], tokens: 
     def raise_exception(message: str) -> NoReturn:
         raise TemplateError(message)
 
+    def to_json(
+        value: Any,
+        ensure_ascii: bool = False,
+        indent: int | None = None,
+        separators: tuple[str, str] | None = None,
+        sort_keys: bool = False,
+    ) -> str:
+        """JSON without HTML escapes, unlike Jinja's own filter."""
+        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+    if not isinstance(template, str):
+        by_name = {entry.get("name"): entry.get("template", "") for entry in template}
+        if "default" not in by_name:
+            raise InvalidInput(
+                f"the model has chat templates {', '.join(map(str, by_name))}, and none of them is the default",
+                field="chat",
+                allowed="--no-chat, which continues the text",
+            )
+        template = by_name["default"]
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation]
     )
-    environment.filters["tojson"] = _to_json
+    environment.filters["tojson"] = to_json
     environment.globals |= {
         "raise_exception": raise_exception,
         "strftime_now": lambda form: datetime.now().astimezone().strftime(form),
     }
     try:
-        return environment.from_string(_chosen(template)).render(
+        return environment.from_string(template).render(
             messages=[dict(message) for message in messages],
             tools=None,
             documents=None,
@@ -81,32 +99,8 @@ def rendered(template: Template, messages: Sequence[Mapping[str, str]], tokens: 
         ) from None
 
 
-def _chosen(template: Template) -> str:
-    if isinstance(template, str):
-        return template
-    named = {choice.get("name"): choice.get("template", "") for choice in template}
-    if _DEFAULT not in named:
-        raise InvalidInput(
-            f"the model has chat templates {', '.join(map(str, named))}, and none of them is the default",
-            field="chat",
-            allowed="--no-chat, which continues the text",
-        )
-    return named[_DEFAULT]
-
-
-def _to_json(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    """JSON without HTML escapes, unlike that of Jinja's own filter."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-
 SPECIAL = (EOS, BOS, MASK, CLS, SEP)
-# What a vocabulary that was made elsewhere may call them.
+# Their names in other vocabularies.
 _NAMES = {
     EOS: EOS_NAMES,
     BOS: (BOS, "<s>"),
@@ -115,56 +109,56 @@ _NAMES = {
     SEP: (SEP, "[SEP]"),
 }
 SMALLEST = 256 + len(SPECIAL)
-"""The vocabulary of byte-level pieces before anything is merged."""
+"""Size of a byte-level vocabulary without merges."""
 MAX_TRAINED_BYTES = 1024
-"""A longer run of bytes without a cut (DNA, a line of dashes) is seen in parts by training.
+"""A longer run of bytes without a cut (DNA, a line of dashes) is split for training.
 
-The trainer takes time by the square of a run. Training on Python's standard library, whose longest has 96, gives
-the same pieces with this bound and without.
+The trainer takes time by the square of a run. On Python's standard library, whose longest run has 96 bytes, the
+bound changes no token.
 """
 
 
-class Pieces(Tokenizer):
-    """Pieces of words; any text has some, so none is unknown. A document is ended by `<eos>`.
+class BPETokenizer(Tokenizer):
+    """Byte-pair encoding of any text; `<eos>` ends a document.
 
-    One that was made elsewhere may also put a token before each document (Llama's does, Qwen's does not), end a
-    generation at several tokens, lack some numbers below its highest, and bring a chat template: `stated`.
+    A Hugging Face tokenizer may also put a token before each document (Llama's does, Qwen's does not), end a generation
+    at several tokens, lack some ids below its highest, and have a chat template: `config`.
     """
 
     level = "bpe"
 
-    def __init__(self, model: HuggingFace, special: Mapping[str, int], stated: Stated | None = None) -> None:
-        stated = stated or Stated()
-        # A text that has "<mask>" in it means these six characters.
+    def __init__(self, model: HuggingFace, special: Mapping[str, int], config: TokenizerConfig | None = None) -> None:
+        config = config or TokenizerConfig()
+        # "<mask>" in a text means these six characters.
         model.encode_special_tokens = True
         self._model = model
-        self._numbers = frozenset(model.get_vocab(with_added_tokens=True).values())
-        self.vocab_size = max(self._numbers, default=-1) + 1
+        self._vocabulary = frozenset(model.get_vocab(with_added_tokens=True).values())
+        self.vocab_size = max(self._vocabulary, default=-1) + 1
         self.special = dict(special)
         self.eos = self.special.get(EOS)
-        self.unknown = _token(model, stated, "unk_token", UNKNOWN_NAMES)
-        bos, pad = (_token(model, stated, f"{name}_token") for name in ("bos", "pad"))
-        adds = _adds(model, stated, bos, self.eos)
-        if adds is not None and adds[0] is not None:
-            self.bos = bos = adds[0]
-        ends = [end for end in stated.ends if end in self._numbers and end != self.eos]
-        self._stops = tuple(end for end in (self.eos, *ends) if end is not None)
-        said = [("eos_token_id", end) for end in stated.ends] + list(stated.ids.items())
-        self.left_out = tuple(
-            (name, number, stated.numbers_file) for name, number in said if number not in self._numbers
+        self.unknown = _token(model, config, "unk_token", UNKNOWN_NAMES)
+        bos, pad = (_token(model, config, f"{name}_token") for name in ("bos", "pad"))
+        added = _set_added_tokens(model, config, bos, self.eos)
+        if added is not None and added[0] is not None:
+            self.bos = bos = added[0]
+        eos_ids = [eos for eos in config.eos_ids if eos in self._vocabulary and eos != self.eos]
+        self._stops = tuple(eos for eos in (self.eos, *eos_ids) if eos is not None)
+        configured = [("eos_token_id", eos) for eos in config.eos_ids] + list(config.ids.items())
+        self.ignored_ids = tuple(
+            (role, token_id, config.ids_file) for role, token_id in configured if token_id not in self._vocabulary
         )
-        """Role, number and file of what is said to be a token, and is none here."""
+        """Role, id and file of each configured token that the vocabulary lacks."""
         ids = {"bos_token_id": bos, "pad_token_id": pad}
-        self._ids = {name: number for name, number in ids.items() if number is not None}
+        self._ids = {name: token_id for name, token_id in ids.items() if token_id is not None}
         fields: dict[str, Any] = {
-            name.removesuffix("_id"): model.id_to_token(number) for name, number in self._ids.items()
+            name.removesuffix("_id"): model.id_to_token(token_id) for name, token_id in self._ids.items()
         }
-        if adds is not None:
-            fields |= {"add_bos_token": adds[0] is not None, "add_eos_token": adds[1]}
+        if added is not None:
+            fields |= {"add_bos_token": added[0] is not None, "add_eos_token": added[1]}
         if self.eos is not None and self.eos != _first(model, EOS_NAMES):
             fields["eos_token"] = model.id_to_token(self.eos)
-        if stated.chat_template is not None:
-            fields["chat_template"] = stated.chat_template
+        if config.chat_template is not None:
+            fields["chat_template"] = config.chat_template
         self.config_fields = fields
 
     @property
@@ -172,11 +166,13 @@ class Pieces(Tokenizer):
         return self._stops
 
     @classmethod
-    def train(cls, texts: Iterator[str], vocab_size: int) -> Pieces:
-        """Learns `vocab_size` pieces (fewer where the text has no more); the same texts give the same pieces."""
+    def train(cls, texts: Iterator[str], vocab_size: int) -> BPETokenizer:
+        """Learns at most `vocab_size` tokens; the same texts give the same tokens."""
         check_size(vocab_size)
         model = HuggingFace(models.BPE())
-        model.pre_tokenizer = pre_tokenizers.Sequence([_gpt2_cuts(), pre_tokenizers.FixedLength(MAX_TRAINED_BYTES)])
+        model.pre_tokenizer = pre_tokenizers.Sequence(
+            [_gpt2_pre_tokenizer(), pre_tokenizers.FixedLength(MAX_TRAINED_BYTES)]
+        )
         model.decoder = decoders.ByteLevel()
         trainer = trainers.BpeTrainer(
             vocab_size=vocab_size,
@@ -185,14 +181,14 @@ class Pieces(Tokenizer):
             show_progress=False,
         )
         model.train_from_iterator(texts, trainer)
-        model.pre_tokenizer = _gpt2_cuts()
-        return cls(model, {name: number for number, name in enumerate(SPECIAL)})
+        model.pre_tokenizer = _gpt2_pre_tokenizer()
+        return cls(model, {name: token_id for token_id, name in enumerate(SPECIAL)})
 
     @classmethod
-    def given(cls, path: Path) -> Pieces:
-        """A `tokenizer.json` of Hugging Face's, such as GPT-2's or BERT's, with what the files beside it say of it.
+    def from_file(cls, path: Path) -> BPETokenizer:
+        """A Hugging Face `tokenizer.json`, such as GPT-2's or BERT's, with the configuration beside it.
 
-        `InvalidInput` where it is none.
+        `InvalidInput` for another file.
         """
         try:
             text = path.read_text(encoding="utf-8-sig")
@@ -206,34 +202,34 @@ class Pieces(Tokenizer):
             raise
         except Exception as error:  # the package raises Exception itself
             raise InvalidInput(
-                f"{path} is not a tokenizer.json of Hugging Face's tokenizers: {error}",
+                f"{path} is not a Hugging Face tokenizer.json: {error}",
                 field="vocabulary",
                 value=str(path),
                 allowed="a tokenizer.json",
             ) from None
         model.no_padding()
         model.no_truncation()
-        stated = stated_in(path.parent) if path.name == TOKENIZER else Stated()
-        numbers = {ours: _first(model, names) for ours, names in _NAMES.items()}
-        end = _token(model, stated, "eos_token")
-        if end is None:
-            end = next((end for end in stated.ends if _is_token(model, end)), None)
-        numbers[EOS] = numbers[EOS] if end is None else end
-        special = {ours: number for ours, number in numbers.items() if number is not None}
-        # Others of its own, such as [PAD], are no words either.
-        own = {token.content: number for number, token in model.get_added_tokens_decoder().items() if token.special}
-        own = {name: number for name, number in own.items() if number not in special.values()}
-        return cls(model, special | own, stated)
+        config = read_tokenizer_config(path.parent) if path.name == TOKENIZER else TokenizerConfig()
+        ids = {name: _first(model, aliases) for name, aliases in _NAMES.items()}
+        eos = _token(model, config, "eos_token")
+        if eos is None:
+            eos = next((eos for eos in config.eos_ids if _is_token(model, eos)), None)
+        ids[EOS] = ids[EOS] if eos is None else eos
+        special = {name: token_id for name, token_id in ids.items() if token_id is not None}
+        # Further special tokens, such as [PAD].
+        own = {token.content: token_id for token_id, token in model.get_added_tokens_decoder().items() if token.special}
+        own = {name: token_id for name, token_id in own.items() if token_id not in special.values()}
+        return cls(model, special | own, config)
 
     @classmethod
-    def read(cls, path: Path, content: Mapping[str, Any]) -> Pieces:
-        """What `save` wrote: the pieces are in Hugging Face's own form, `content` says the rest."""
+    def load(cls, path: Path, content: Mapping[str, Any]) -> BPETokenizer:
+        """The files that `save` wrote: the vocabulary as a Hugging Face file, the rest in `content`."""
         text, special, bos = path.read_text(encoding="utf-8"), content["special"], content["bos"]
         try:
-            model, stated = HuggingFace.from_str(text), stated_in(path.parent)
+            model, config = HuggingFace.from_str(text), read_tokenizer_config(path.parent)
             tokens: dict[str, str] = {} if bos is None else {"bos_token": str(model.id_to_token(bos))}
-            adds = {**stated.adds, "add_bos_token": bos is not None} if bos is not None or stated.adds else {}
-            return cls(model, special, replace(stated, tokens={**stated.tokens, **tokens}, adds=adds))
+            adds = {**config.adds, "add_bos_token": bos is not None} if bos is not None or config.adds else {}
+            return cls(model, special, replace(config, tokens={**config.tokens, **tokens}, adds=adds))
         except InvalidInput:
             raise
         except Exception as error:  # the package raises Exception itself
@@ -256,12 +252,12 @@ class Pieces(Tokenizer):
     def chat(self, text: str) -> list[int]:
         if self.chat_template is None:
             return super().chat(text)
-        named = {name: value for name, value in self.config_fields.items() if name.endswith("_token")}
-        for name, number in (("eos_token", self.eos), ("unk_token", self.unknown)):
-            if number is not None:
-                named.setdefault(name, str(self._model.id_to_token(number)))
-        tokens = {name: value for name, value in named.items() if isinstance(value, str)}
-        return self._with_special(rendered(self.chat_template, [{"role": "user", "content": text}], tokens))
+        fields = {name: value for name, value in self.config_fields.items() if name.endswith("_token")}
+        for name, token_id in (("eos_token", self.eos), ("unk_token", self.unknown)):
+            if token_id is not None:
+                fields.setdefault(name, str(self._model.id_to_token(token_id)))
+        tokens = {name: value for name, value in fields.items() if isinstance(value, str)}
+        return self._with_special(render_chat(self.chat_template, [{"role": "user", "content": text}], tokens))
 
     def _with_special(self, text: str) -> list[int]:
         self._model.encode_special_tokens = False
@@ -279,7 +275,7 @@ class Pieces(Tokenizer):
 
     def hugging_face(self) -> dict[str, bytes]:
         eos, unknown = (
-            None if number is None else self._model.id_to_token(number) for number in (self.eos, self.unknown)
+            None if token_id is None else self._model.id_to_token(token_id) for token_id in (self.eos, self.unknown)
         )
         files = hugging_face_files(json.loads(self._model.to_str()), eos, unknown, self.config_fields)
         ids: dict[str, Any] = dict(self._ids)
@@ -288,11 +284,11 @@ class Pieces(Tokenizer):
         return files | ({GENERATION_CONFIG: json.dumps(ids, indent=2).encode()} if ids else {})
 
     def unused(self, size: int) -> list[int]:
-        return [number for number in range(size) if number not in self._numbers]
+        return [token_id for token_id in range(size) if token_id not in self._vocabulary]
 
 
 def check_size(vocab_size: int) -> None:
-    """`InvalidInput` where `Pieces.train` cannot learn a vocabulary of this size."""
+    """`InvalidInput` for a vocabulary that is too small for `BPETokenizer.train`."""
     if vocab_size < SMALLEST:
         raise InvalidInput(
             f"vocab_size must be at least {SMALLEST}: 256 bytes, {len(SPECIAL)} special tokens; not {vocab_size}",
@@ -302,43 +298,51 @@ def check_size(vocab_size: int) -> None:
         )
 
 
-def _gpt2_cuts() -> pre_tokenizers.PreTokenizer:
-    """Cuts a text as GPT-2 does, into runs of letters, of digits, of white space and of other characters, as bytes."""
+def _gpt2_pre_tokenizer() -> pre_tokenizers.PreTokenizer:
+    """Splits a text into runs of letters, digits, white space and other characters, as bytes."""
     return pre_tokenizers.ByteLevel(add_prefix_space=False)
 
 
-def _token(model: HuggingFace, stated: Stated, name: str, names: Sequence[str] = ()) -> int | None:
-    """The number of the token in this role; that of the first of `names` that there is where nothing is stated."""
-    if name in stated.tokens:
-        number: int | None = model.token_to_id(stated.tokens[name])
-        if number is not None:
-            return number
-    number = stated.ids.get(f"{name}_id")
-    if number is not None and _is_token(model, number):
-        return number
+def _token(model: HuggingFace, config: TokenizerConfig, role: str, names: Sequence[str] = ()) -> int | None:
+    """Id of the token in this role by the configuration, else of the first existing token of `names`."""
+    if role in config.tokens:
+        token_id: int | None = model.token_to_id(config.tokens[role])
+        if token_id is not None:
+            return token_id
+    token_id = config.ids.get(f"{role}_id")
+    if token_id is not None and _is_token(model, token_id):
+        return token_id
     return _first(model, names)
 
 
-def _is_token(model: HuggingFace, number: int) -> bool:
-    """Also of numbers that the package cannot take."""
-    return number < 1 << 32 and model.id_to_token(number) is not None
+def _is_token(model: HuggingFace, token_id: int) -> bool:
+    return token_id < 1 << 32 and model.id_to_token(token_id) is not None  # the package takes 32 bits
 
 
-def _adds(model: HuggingFace, stated: Stated, bos: int | None, eos: int | None) -> tuple[int | None, bool] | None:
-    """The token that is put before a text, and whether `eos` is put after it; None where neither is so, or where others
-    are put there, as BERT's. What is stated decides, flag by flag, and the model is made to do so.
+def _set_added_tokens(
+    model: HuggingFace, config: TokenizerConfig, bos: int | None, eos: int | None
+) -> tuple[int | None, bool] | None:
+    """The token before a text, and whether `eos` follows it; None without either, or with other tokens, as BERT's.
+
+    The configuration overrides `tokenizer.json` flag by flag; the model's post-processor is set accordingly.
     """
-    before, after = _put_around(model)
-    around = (before[0] if len(before) == 1 else None, after == [eos])
+    before, after = [], list[int]()
+    if model.post_processor is not None:
+        encoding = model.encode("a")
+        mask: list[int] = encoding.special_tokens_mask
+        if 0 in mask:
+            before = encoding.ids[: mask.index(0)]
+            after = encoding.ids[len(mask) - mask[::-1].index(0) :]
+    current = (before[0] if len(before) == 1 else None, after == [eos])
     is_other = len(before) > 1 or after not in ([], [eos]) or bool(before and after and before[0] != bos)
-    if not stated.adds and (is_other or around == (None, False)):
+    if not config.adds and (is_other or current == (None, False)):
         return None
-    begin = around[0] if stated.adds.get("add_bos_token", True) else None
-    if stated.adds.get("add_bos_token") and bos is not None:
+    begin = current[0] if config.adds.get("add_bos_token", True) else None
+    if config.adds.get("add_bos_token") and bos is not None:
         begin = bos
-    end = eos if stated.adds.get("add_eos_token", around[1]) else None
-    if is_other or around != (begin, end is not None):
-        names = [None if number is None else model.id_to_token(number) for number in (begin, end)]
+    end = eos if config.adds.get("add_eos_token", current[1]) else None
+    if is_other or current != (begin, end is not None):
+        names = [None if token_id is None else model.id_to_token(token_id) for token_id in (begin, end)]
         model.post_processor = processors.TemplateProcessing(
             single=[name for name in (names[0], "$A", names[1]) if name is not None],
             special_tokens=list({name: (name, model.token_to_id(name)) for name in names if name is not None}.values()),
@@ -346,18 +350,7 @@ def _adds(model: HuggingFace, stated: Stated, bos: int | None, eos: int | None) 
     return begin, end is not None
 
 
-def _put_around(model: HuggingFace) -> tuple[list[int], list[int]]:
-    """The tokens that are put before and after a text."""
-    if model.post_processor is None:
-        return [], []
-    encoding = model.encode("a")
-    marks: list[int] = encoding.special_tokens_mask
-    if 0 not in marks:
-        return [], []
-    return encoding.ids[: marks.index(0)], encoding.ids[len(marks) - marks[::-1].index(0) :]
-
-
 def _first(model: HuggingFace, names: Sequence[str]) -> int | None:
-    """The number of the first of these tokens that there is."""
-    numbers: list[int | None] = [model.token_to_id(name) for name in names]
-    return next((number for number in numbers if number is not None), None)
+    """Id of the first existing token of these names."""
+    ids: list[int | None] = [model.token_to_id(name) for name in names]
+    return next((token_id for token_id in ids if token_id is not None), None)

@@ -1,10 +1,9 @@
-"""Makes the tokenizer of a text, reads the one that a user gives, and one of any level that was saved."""
+"""Loads a saved tokenizer of any level, and compares two."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,104 +12,53 @@ import numpy as np
 from edgefront.core.common.errors import InvalidInput, NotFound
 from edgefront.core.common.hugging_face import TOKENIZER
 from edgefront.core.common.validation import short
-from edgefront.core.data.tokenizers.stated import read_text
 from edgefront.core.data.tokenizers.tokenizers import (
-    EOS,
     FILE,
     FORMAT,
-    UNKNOWN,
-    Bytes,
-    Characters,
+    ByteTokenizer,
+    CharacterTokenizer,
     Tokenizer,
-    Words,
+    WordTokenizer,
 )
 
-_CODE_POINTS = 0x110000
-
-
-def bytes_seen(texts: Iterable[str]) -> Tokenizer:
-    """A tokenizer of the bytes that occur in the texts, in ascending order."""
-    seen = np.zeros(256, np.bool_)
-    for text in texts:
-        seen[np.frombuffer(text.encode("utf-8", "surrogateescape"), np.uint8)] = True
-    return Bytes(np.flatnonzero(seen).tolist())
-
-
-def characters_seen(texts: Iterable[str]) -> Tokenizer:
-    """A tokenizer of the characters that occur in the texts, in the order of their code points."""
-    seen = np.zeros(_CODE_POINTS, np.bool_)
-    for text in texts:
-        seen[np.frombuffer(text.encode("utf-32-le"), "<u4")] = True
-    return Characters("".join(map(chr, np.flatnonzero(seen).tolist())))
-
-
-def words_by_frequency(texts: Iterable[str], vocab_size: int | None) -> Tokenizer:
-    """A tokenizer of `<eos>`, `<unk>` and the words by falling frequency; equally frequent ones by first occurrence."""
-    counter: Counter[str] = Counter()
-    for text in texts:
-        counter.update(text.split())
-    for special in (EOS, UNKNOWN):
-        counter.pop(special, None)
-    ranked = sorted(counter, key=lambda word: -counter[word])
-    return Words([EOS, UNKNOWN, *ranked][:vocab_size])
-
-
-def words_given(path: Path, vocab_size: int | None) -> Tokenizer:
-    """A tokenizer of the first word of each line, for at most `vocab_size` lines.
-
-    `InvalidInput` if <eos> or <unk> (or <S> and <UNK>) is missing, or a word occurs twice.
-    """
-    words = []
-    for line in read_text(path).removeprefix("\ufeff").split("\n"):
-        parts = line.split(None, 1)
-        if parts:
-            words.append(parts[0])
-    try:
-        return Words(words[:vocab_size])
-    except InvalidInput as error:
-        raise InvalidInput(
-            f"{path}: {error.detail}", field="vocabulary", value=str(path), allowed=error.allowed
-        ) from None
-
-
-_TOGETHER = 8
-"""Tokens, drawn at random, that make a text on which two tokenizers are compared."""
+_TOKENS_OF_TEXT = 8
+"""Random tokens in each text of a comparison."""
 _CHARACTERS = (*range(9, 0x3000), *range(0x3000, 0xD800, 64), *range(0xE000, 0x20000, 256))
-"""Code points that are compared alone: all of the scripts with an alphabet, some of the others."""
+"""Code points that are compared alone: all of the scripts with an alphabet, a sample of the others."""
 
 
 def same_tokens(folder: Path, other: Path) -> bool:
-    """Whether a text has the same ids by the tokenizer in `folder` as by that in `other`, and so of a source's in
-    `source/`; True where `folder` has none. What is put before a document does not count.
+    """Whether the tokenizers of both folders, and those of the source in `source/`, give the same ids for a text.
 
-    They are compared on single characters and on every token of both beside random others: the size of a vocabulary is
-    no proof, nor is the form that it is stored in. Takes a second or two for 100,000 tokens.
+    True where `folder` has no tokenizer. The token before a document does not count. Neither the size of a vocabulary
+    nor its stored form proves equality, so single characters and every token of both, among random others, are encoded.
+    Takes a second or two for 100,000 tokens.
     """
     for part in ("", "source"):
         if (folder / part / FILE).is_file():
             if not (other / part / FILE).is_file():
                 return False
-            if not _is_same(load_tokenizer(folder / part), load_tokenizer(other / part)):
+            if not _are_equal(load_tokenizer(folder / part), load_tokenizer(other / part)):
                 return False
     return True
 
 
-def _is_same(one: Tokenizer, other: Tokenizer) -> bool:
-    if one.eos != other.eos and None not in (one.eos, other.eos):
+def _are_equal(first: Tokenizer, second: Tokenizer) -> bool:
+    if first.eos != second.eos and None not in (first.eos, second.eos):
         return False
     count = 0
-    for text in (*map(chr, _CHARACTERS), *_texts(one), *_texts(other)):
+    for text in (*map(chr, _CHARACTERS), *_sample_texts(first), *_sample_texts(second)):
         with suppress(InvalidInput):  # outside a closed vocabulary
-            if one.encode(text) != other.encode(text):
+            if first.encode(text) != second.encode(text):
                 return False
             count += 1
     return count > 0
 
 
-def _texts(tokenizer: Tokenizer) -> Iterator[str]:
+def _sample_texts(tokenizer: Tokenizer) -> Iterator[str]:
     order = np.random.default_rng(0).permutation(np.tile(np.arange(tokenizer.vocab_size), 2))
-    for start in range(0, len(order), _TOGETHER):
-        yield tokenizer.decode(order[start : start + _TOGETHER].tolist())
+    for start in range(0, len(order), _TOKENS_OF_TEXT):
+        yield tokenizer.decode(order[start : start + _TOKENS_OF_TEXT].tolist())
 
 
 def load_tokenizer(folder: Path) -> Tokenizer:
@@ -122,15 +70,15 @@ def load_tokenizer(folder: Path) -> Tokenizer:
             raise ValueError(f"it is not a tokenizer of format {FORMAT}")
         match content["level"]:
             case "bytes":
-                return Bytes(content["bytes"])
+                return ByteTokenizer(content["bytes"])
             case "characters":
-                return Characters(content["characters"])
+                return CharacterTokenizer(content["characters"])
             case "words":
-                return Words(content["words"])
+                return WordTokenizer(content["words"])
             case "bpe":
-                from edgefront.core.data.tokenizers.bpe import Pieces
+                from edgefront.core.data.tokenizers.bpe import BPETokenizer
 
-                return Pieces.read(folder / TOKENIZER, content)
+                return BPETokenizer.load(folder / TOKENIZER, content)
             case level:
                 raise ValueError(f"its level is {short(level)}")
     except FileNotFoundError as error:

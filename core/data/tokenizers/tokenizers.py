@@ -1,13 +1,14 @@
-"""Text as numbers and back: by bytes, characters or words. `core.data.tokenizers.bpe` adds pieces of words.
+"""Tokenizers by bytes, characters and words; `core.data.tokenizers.bpe` has byte-pair encoding.
 
-A tokenizer is saved as plain JSON beside the data that it was made for, and is loaded without that data; Hugging Face's
-`tokenizer.json` is written too, for transformers.
+A tokenizer is saved as JSON beside its data, and loaded without that data. Hugging Face's `tokenizer.json` is written
+too, for transformers.
 """
 
 from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -15,9 +16,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.errors import InvalidInput, NotFound
 from edgefront.core.common.files import whole_file
 from edgefront.core.common.hugging_face import TOKENIZER, TOKENIZER_CONFIG
+from edgefront.core.data.sources.text import not_utf8
 
 Level = Literal["bytes", "characters", "words", "bpe"]
 Ids = NDArray[np.int32]
@@ -26,7 +28,7 @@ FILE, VOCABULARY_FILE = "edgefront_tokenizer.json", "vocabulary.txt"
 FORMAT = 1
 EOS, UNKNOWN = "<eos>", "<unk>"
 BOS, MASK, CLS, SEP = "<bos>", "<mask>", "<cls>", "<sep>"
-# What a vocabulary that was made elsewhere may call them; the first that it has.
+# Their names in other vocabularies; the first existing one counts.
 EOS_NAMES = (EOS, "<S>", "</S>", "</s>", "<|endoftext|>")
 UNKNOWN_NAMES = (UNKNOWN, "<UNK>", "[UNK]")
 
@@ -34,11 +36,11 @@ _CODE_POINTS = 0x110000
 
 
 class Tokenizer(ABC):
-    """A vocabulary of `vocab_size` tokens with the numbers 0 … vocab_size - 1.
+    """A vocabulary of `vocab_size` tokens with the ids 0 … vocab_size - 1.
 
     `eos` ends a line (words) or a document (bpe), `unknown` stands for words outside the vocabulary, `bos` is put
-    before every document; None where there is none. `stops` end a generation. `special` has the tokens that no text is
-    encoded as, by name: <mask>, <cls>, <sep>, <bos>, <eos>.
+    before every document; each may be None. `stops` end a generation. `special` has the tokens that no text is encoded
+    as, by name: <mask>, <cls>, <sep>, <bos>, <eos>.
     """
 
     level: Level
@@ -48,7 +50,7 @@ class Tokenizer(ABC):
     bos: int | None = None
     special: Mapping[str, int] = {}
     config_fields: Mapping[str, Any] = {}
-    """What `tokenizer_config.json` has beyond what follows from the names of the tokens."""
+    """Fields of `tokenizer_config.json` besides the names of eos and unknown."""
 
     @property
     def stops(self) -> tuple[int, ...]:
@@ -63,27 +65,24 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def _content(self) -> dict[str, Any]:
-        """What `FILE` has besides the format and the level."""
+        """Fields of `FILE` besides format and level."""
 
     @abstractmethod
     def hugging_face(self) -> dict[str, bytes]:
-        """The files by which Hugging Face's transformers makes the same tokens, and the names of special ones.
-
-        Empty for a tokenizer that it cannot express.
-        """
+        """The files with which Hugging Face's transformers makes the same tokens; empty where it cannot."""
 
     def encode(self, text: str) -> list[int]:
-        """The tokens of one text; nothing is added at its ends."""
+        """The tokens of one text, without bos and eos."""
         tokens: list[int] = self.encode_many([text])[0].tolist()
         return tokens
 
     def prompt(self, text: str) -> list[int]:
-        """The tokens of a text that begins a document, or of the beginning of one."""
+        """The tokens of the beginning of a document, with bos."""
         tokens: list[int] = self.begin(self.encode_many([text])[0]).tolist()
         return tokens
 
     def prompt_with_special(self, text: str) -> list[int]:
-        """As `prompt`, where the names of special tokens in the text mean these tokens."""
+        """As `prompt`; names of special tokens in the text become these tokens."""
         raise InvalidInput(
             f"a tokenizer of {self.level} has no special tokens that a text can name",
             field="special",
@@ -93,21 +92,21 @@ class Tokenizer(ABC):
 
     @property
     def chat_template(self) -> Any:
-        """A template of Jinja, or several by name; None for a model that does not chat."""
+        """A Jinja template, or several by name; None without chat."""
         return None
 
     def chat(self, text: str) -> list[int]:
-        """The tokens of a chat in which a user said this, and the answer is next. `InvalidInput` without a template."""
+        """The tokens of a chat with this user message, up to the answer. `InvalidInput` without a template."""
         raise InvalidInput(
             "the model has no chat template", field="chat", value=True, allowed="--no-chat, which continues the text"
         )
 
     def unused(self, size: int) -> list[int]:
-        """The numbers below `size`, the model's vocabulary, that are no token."""
+        """The ids below `size`, the model's vocabulary, without a token."""
         return list(range(self.vocab_size, size))
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of these tokens. `InvalidInput` for a number that is no token."""
+        """The text of these tokens. `InvalidInput` for an unknown id."""
         array = np.fromiter(ids, np.int64)
         wrong = array[(array < 0) | (array >= self.vocab_size)]
         if wrong.size:
@@ -120,15 +119,15 @@ class Tokenizer(ABC):
         return self._decode(array.astype(np.int32))
 
     def begin(self, ids: Ids) -> Ids:
-        """The tokens of the beginning of a document, after the `bos` that is put there where the tokenizer has one."""
+        """Puts `bos`, if there is one, before the tokens of a document's beginning."""
         return ids if self.bos is None else np.concatenate([np.array([self.bos], np.int32), ids])
 
     def end(self, ids: Ids) -> Ids:
-        """The tokens of a whole line or document, with the `<eos>` that ends it where the level has one."""
+        """Appends `<eos>`, if there is one, to the tokens of a line or document."""
         return ids if self.eos is None else np.append(ids, np.int32(self.eos))
 
     def save(self, folder: Path) -> list[str]:
-        """Writes the tokenizer's files into the folder, with those of Hugging Face, and returns their names."""
+        """Writes the tokenizer's files and those of Hugging Face into the folder; returns their names."""
         content = {"format": FORMAT, "level": self.level, **self._content()}
         files = {FILE: (json.dumps(content, ensure_ascii=False) + "\n").encode(), **self.hugging_face()}
         for name, text in files.items():
@@ -137,8 +136,8 @@ class Tokenizer(ABC):
         return list(files)
 
 
-class _Closed(Tokenizer):
-    """A closed vocabulary: the bytes or code points that there are, in the order of their numbers."""
+class _ClosedVocabulary(Tokenizer):
+    """A fixed set of bytes or code points, in the order of their ids."""
 
     def __init__(self, values: NDArray[Any], size: int) -> None:
         self._values, self.vocab_size = values, len(values)
@@ -163,13 +162,21 @@ class _Closed(Tokenizer):
         return ids
 
 
-class Bytes(_Closed):
+class ByteTokenizer(_ClosedVocabulary):
     """The bytes of UTF-8: all 256, or only those given, in this order (enwik8 has 205)."""
 
     level = "bytes"
 
     def __init__(self, values: Sequence[int] = range(256)) -> None:
         super().__init__(np.array(values, np.uint8), 256)
+
+    @classmethod
+    def of_texts(cls, texts: Iterable[str]) -> ByteTokenizer:
+        """The bytes that occur in the texts, in ascending order."""
+        seen = np.zeros(256, np.bool_)
+        for text in texts:
+            seen[np.frombuffer(text.encode("utf-8", "surrogateescape"), np.uint8)] = True
+        return cls(np.flatnonzero(seen).tolist())
 
     def _values_of(self, text: str) -> NDArray[Any]:
         return np.frombuffer(text.encode("utf-8", "surrogateescape"), np.uint8)
@@ -181,22 +188,30 @@ class Bytes(_Closed):
         return {"bytes": self._values.tolist()}
 
     def hugging_face(self) -> dict[str, bytes]:
-        # The character that stands for each byte in byte-level vocabularies: itself if printable, else another.
+        # The character for each byte in byte-level vocabularies: itself if printable, else another.
         printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
         others = [byte for byte in range(256) if byte not in printable]
         names = [chr(byte if byte in printable else 256 + others.index(byte)) for byte in range(256)]
         level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-        vocabulary = {names[value]: number for number, value in enumerate(self._values.tolist())}
+        vocabulary = {names[value]: token_id for token_id, value in enumerate(self._values.tolist())}
         return hugging_face_files(_unmerged(vocabulary, pre_tokenizer=level, decoder=level))
 
 
-class Characters(_Closed):
-    """A closed set of Unicode code points."""
+class CharacterTokenizer(_ClosedVocabulary):
+    """A fixed set of Unicode code points."""
 
     level = "characters"
 
     def __init__(self, characters: str) -> None:
         super().__init__(self._values_of(characters), _CODE_POINTS)
+
+    @classmethod
+    def of_texts(cls, texts: Iterable[str]) -> CharacterTokenizer:
+        """The characters that occur in the texts, in the order of their code points."""
+        seen = np.zeros(_CODE_POINTS, np.bool_)
+        for text in texts:
+            seen[np.frombuffer(text.encode("utf-32-le"), "<u4")] = True
+        return cls("".join(map(chr, np.flatnonzero(seen).tolist())))
 
     def _values_of(self, text: str) -> NDArray[Any]:
         return np.frombuffer(text.encode("utf-32-le"), "<u4").astype(np.uint32, copy=False)
@@ -208,15 +223,15 @@ class Characters(_Closed):
         return {"characters": self._decode(np.arange(self.vocab_size, dtype=np.int32))}
 
     def hugging_face(self) -> dict[str, bytes]:
-        vocabulary = {character: number for number, character in enumerate(self._content()["characters"])}
+        vocabulary = {character: token_id for token_id, character in enumerate(self._content()["characters"])}
         return hugging_face_files(_unmerged(vocabulary, pre_tokenizer=None, decoder={"type": "Fuse"}))
 
 
-class Words(Tokenizer):
-    """Words between white space, each line ended by `<eos>`; a word outside the vocabulary is `<unk>`.
+class WordTokenizer(Tokenizer):
+    """Words between white space; `<eos>` ends each line, and a word outside the vocabulary is `<unk>`.
 
-    The words of the vocabulary stand in the order of their numbers, the most frequent first (adaptive softmax counts
-    on it). `InvalidInput` where `<eos>` or `<unk>` (or what LM1B's list calls them) is missing, or a word stands twice.
+    The words are in the order of their ids, the most frequent first, which adaptive softmax needs. `InvalidInput` where
+    `<eos>` or `<unk>` (or LM1B's `<S>` or `<UNK>`) is missing, or a word occurs twice.
     """
 
     level = "words"
@@ -224,15 +239,37 @@ class Words(Tokenizer):
     def __init__(self, words: Sequence[str]) -> None:
         self._words = list(words)
         self.vocab_size = len(self._words)
-        self._ids = {word: number for number, word in enumerate(self._words)}
+        self._ids = {word: token_id for token_id, word in enumerate(self._words)}
         if len(self._ids) < self.vocab_size:
-            twice = next(word for number, word in enumerate(self._words) if self._ids[word] != number)
+            twice = next(word for token_id, word in enumerate(self._words) if self._ids[word] != token_id)
             raise _wrong_vocabulary(f"the vocabulary has {twice!r} twice", "each word once", twice)
-        self.eos: int = self._named(EOS_NAMES)
-        self.unknown: int = self._named(UNKNOWN_NAMES)
+        self.eos: int = self._id_of(EOS_NAMES)
+        self.unknown: int = self._id_of(UNKNOWN_NAMES)
         self.special = {EOS: self.eos}
 
-    def _named(self, names: Sequence[str]) -> int:
+    @classmethod
+    def of_texts(cls, texts: Iterable[str], vocab_size: int | None) -> WordTokenizer:
+        """`<eos>`, `<unk>` and the words by falling frequency; equally frequent ones by first occurrence."""
+        counter: Counter[str] = Counter()
+        for text in texts:
+            counter.update(text.split())
+        for special in (EOS, UNKNOWN):
+            counter.pop(special, None)
+        ranked = sorted(counter, key=lambda word: -counter[word])
+        return cls([EOS, UNKNOWN, *ranked][:vocab_size])
+
+    @classmethod
+    def from_file(cls, path: Path, vocab_size: int | None) -> WordTokenizer:
+        """The first word of each line, for at most `vocab_size` lines; `InvalidInput` as the class."""
+        lines = (line.split(None, 1) for line in read_text(path).removeprefix("\ufeff").split("\n"))
+        try:
+            return cls([line[0] for line in lines if line][:vocab_size])
+        except InvalidInput as error:
+            raise InvalidInput(
+                f"{path}: {error.detail}", field="vocabulary", value=str(path), allowed=error.allowed
+            ) from None
+
+    def _id_of(self, names: Sequence[str]) -> int:
         for name in names:
             if name in self._ids:
                 return self._ids[name]
@@ -242,12 +279,12 @@ class Words(Tokenizer):
         return [self._encode(text) for text in texts]
 
     def _encode(self, text: str) -> Ids:
-        number_of, unknown = self._ids.get, self.unknown
+        id_of, unknown = self._ids.get, self.unknown
         tokens: list[int] = []
-        for number, line in enumerate(text.split("\n")):
-            if number:
+        for index, line in enumerate(text.split("\n")):
+            if index:
                 tokens.append(self.eos)
-            tokens += [number_of(word, unknown) for word in line.split()]
+            tokens += [id_of(word, unknown) for word in line.split()]
         return np.array(tokens, np.int32)
 
     def end(self, ids: Ids) -> Ids:
@@ -256,11 +293,11 @@ class Words(Tokenizer):
 
     def _decode(self, ids: Ids) -> str:
         lines: list[list[str]] = [[]]
-        for number in ids.tolist():
-            if number == self.eos:
+        for token_id in ids.tolist():
+            if token_id == self.eos:
                 lines.append([])
             else:
-                lines[-1].append(self._words[number])
+                lines[-1].append(self._words[token_id])
         return "\n".join(" ".join(line) for line in lines)
 
     def save(self, folder: Path) -> list[str]:
@@ -281,13 +318,23 @@ class Words(Tokenizer):
         return hugging_face_files(pieces, eos=eos, unknown=unknown)
 
 
+def read_text(path: Path) -> str:
+    """Content of a UTF-8 file; `NotFound` if there is none."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise NotFound(f"there is no file {path}") from None
+    except UnicodeDecodeError as error:
+        raise not_utf8(path, error.start) from None
+
+
 def hugging_face_files(
     tokenizer: Mapping[str, Any],
     eos: str | None = None,
     unknown: str | None = None,
     config_fields: Mapping[str, Any] | None = None,
 ) -> dict[str, bytes]:
-    """The two files of a tokenizer; `tokenizer`: the parts that the first has, `config_fields`: more of the second."""
+    """The two files of a tokenizer; `tokenizer`: parts of the first, `config_fields`: further fields of the second."""
     parts = ("truncation", "padding", "normalizer", "pre_tokenizer", "post_processor", "decoder")
     whole = {"version": "1.0", "added_tokens": [], **dict.fromkeys(parts), **tokenizer}
     names: dict[str, Any] = {

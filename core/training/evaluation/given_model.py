@@ -50,7 +50,7 @@ from edgefront.core.training.evaluation.package import CUTS, RESULT, SOURCE, WEI
 from edgefront.core.training.recipes.recipe import Recipe
 
 if TYPE_CHECKING:
-    from edgefront.core.data.tokenizers.bpe import Pieces
+    from edgefront.core.data.tokenizers.bpe import BPETokenizer
     from edgefront.core.training.evaluation.package import Package
 
 
@@ -164,7 +164,7 @@ def unread_tokenizer(given: str | Path) -> str | None:
     return ", ".join(name for name in _TOKENIZERS if (folder / name).is_file()) or None
 
 
-def write_imported(given: str | Path, output: Path) -> Pieces | None:
+def write_imported(given: str | Path, output: Path) -> BPETokenizer | None:
     """Writes a Hugging Face folder or a GGUF file as a folder of ours, and returns its tokenizer if it has one."""
     from edgefront.core.training.evaluation.package import import_gguf, import_transformers
 

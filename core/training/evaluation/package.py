@@ -34,7 +34,7 @@ from edgefront.core.training.evaluation.model_card import as_licence, licence_in
 from edgefront.core.training.recipes.recipe import Recipe
 
 if TYPE_CHECKING:
-    from edgefront.core.data.tokenizers.bpe import Pieces
+    from edgefront.core.data.tokenizers.bpe import BPETokenizer
     from edgefront.core.nn.model import LanguageModel
 
 WEIGHTS, RESULT, CARD, SOURCE = "model.safetensors", "result.json", "README.md", "source"
@@ -64,7 +64,7 @@ def write_package(
     _write(folder, model.architecture, weights, tokenizer, source_tokenizer, facts)
 
 
-def import_transformers(folder: Path, output: Path) -> Pieces | None:
+def import_transformers(folder: Path, output: Path) -> BPETokenizer | None:
     """Writes the model of a Hugging Face folder as a package: its weights as float32, its tokenizer if it has one, the
     licence that its README states.
 
@@ -73,23 +73,23 @@ def import_transformers(folder: Path, output: Path) -> Pieces | None:
     tokens than the model; `NotFound` where the folder has no config.json or no safetensors files; `Conflict` for an
     output that exists.
     """
-    from edgefront.core.data.tokenizers.bpe import Pieces
+    from edgefront.core.data.tokenizers.bpe import BPETokenizer
     from edgefront.core.model_files.huggingface import TransformersWeights, read_architecture
 
     architecture = read_architecture(folder)
     weights = TransformersWeights(folder, architecture)
-    tokenizer = Pieces.given(folder / TOKENIZER) if (folder / TOKENIZER).is_file() else None
+    tokenizer = BPETokenizer.from_file(folder / TOKENIZER) if (folder / TOKENIZER).is_file() else None
     _import(folder, architecture, weights, tokenizer, output, _name_of(folder), licence_in(folder / CARD))
     return tokenizer
 
 
-def import_gguf(path: Path, output: Path) -> Pieces | None:
+def import_gguf(path: Path, output: Path) -> BPETokenizer | None:
     """Writes the model of a GGUF file as a package: its weights as float32, its tokenizer unless the file has none.
 
     Returns the tokenizer if there was one. Errors as those of `import_transformers`, and `InvalidInput` for tensors and
     tokenizers that are not known.
     """
-    from edgefront.core.data.tokenizers.bpe import Pieces
+    from edgefront.core.data.tokenizers.bpe import BPETokenizer
     from edgefront.core.model_files.gguf_reading import GgufFile
 
     file = GgufFile(path)
@@ -97,7 +97,7 @@ def import_gguf(path: Path, output: Path) -> Pieces | None:
         files = file.tokenizer()
         for name, content in files.items():
             (Path(folder) / name).write_bytes(content)
-        tokenizer = Pieces.given(Path(folder) / TOKENIZER) if files else None
+        tokenizer = BPETokenizer.from_file(Path(folder) / TOKENIZER) if files else None
     licence = as_licence(file.header.fields.get("general.license"), file.header.fields.get("general.license.name"))
     _import(path, file.architecture, file.weights(), tokenizer, output, file.name or _name_of(path), licence)
     return tokenizer
@@ -107,7 +107,7 @@ def _import(
     source: Path,
     architecture: Architecture,
     weights: Mapping[str, Any],
-    tokenizer: Pieces | None,
+    tokenizer: BPETokenizer | None,
     output: Path,
     name: str,
     licence: str | None,

@@ -176,7 +176,7 @@ def import_model(
                 else f"without a tokenizer: {files} is not read; transformers' AutoTokenizer.from_pretrained(FOLDER)"
                 ".save_pretrained(FOLDER) writes a tokenizer.json, which is"
             )
-        for name, number, file in () if tokenizer is None else tokenizer.left_out:
+        for name, number, file in () if tokenizer is None else tokenizer.ignored_ids:
             session.note(f"without {name} {number} of {file}: the tokenizer has no such token")
     result = {
         "digest": architecture.digest,
