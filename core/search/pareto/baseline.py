@@ -1,11 +1,12 @@
-"""The layer-scaled baseline: what the search is compared with, and what fixes the reference point."""
+"""The layer-scaled baseline that a search is compared with; it also fixes the reference point."""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Any, Literal
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,16 +17,25 @@ from edgefront.core.search.pareto.options import Figure, Ratio
 MARGIN = 1.1
 """The reference point lies this factor beyond the worst baseline."""
 SAME_MEMORY = 1.005
-"""Peak memories whose ratio is nearer to 1 are alike: launches of one model differ by as much."""
+"""Ratio of peak memories up to which they count as equal: launches of one model differ by as much."""
+
+
+class Piece(NamedTuple):
+    """A part of a piecewise linear curve over the proxy."""
+
+    last: float
+    """The highest proxy of the part."""
+    lines: tuple[tuple[float, float, float], ...]
+    """Lines of (proxy, value there, slope); the curve is their maximum."""
 
 
 class Baseline:
     """The measured baselines as curves over the proxy, linear between two depths.
 
     Args:
-        points: rows of (proxy, latency_ms, memory_bytes), in any order; rows of an equal proxy are averaged. Not empty
-            (ValueError).
-        half_widths_ms: half of the 95 % interval of each latency, NaN where it is not known; none is if absent.
+        points: rows of (proxy, latency_ms, memory_bytes), in any order; rows of equal proxy are averaged. ValueError if
+            empty.
+        half_widths_ms: half of the 95 % interval of each latency; NaN, or None for all, if unknown.
     """
 
     def __init__(self, points: ArrayLike, half_widths_ms: ArrayLike | None = None) -> None:
@@ -39,10 +49,12 @@ class Baseline:
             average: list[float] = (np.bincount(place, weights=values) / counts).tolist()
             return average
 
-        # Lists: one value is looked up at a time, which takes numpy ten times as long.
+        # Lists: looking one value up in an array takes ten times as long.
         self._proxies: list[float] = proxies.tolist()
-        self._latency, self._memory = averaged(rows[:, 1]), averaged(rows[:, 2])
+        latency, memory = averaged(rows[:, 1]), averaged(rows[:, 2])
         self._half_widths = averaged(_half_widths(half_widths_ms, len(rows)))
+        self.latency_curve, self.memory_curve = _curve(self._proxies, latency), _curve(self._proxies, memory)
+        """Latency (ms) and peak memory (bytes) by proxy."""
 
     @property
     def proxies(self) -> tuple[float, float]:
@@ -50,61 +62,47 @@ class Baseline:
         return self._proxies[0], self._proxies[-1]
 
     def at(self, proxy: float) -> tuple[float, float, bool]:
-        """Latency (ms) and peak memory (bytes) of the baseline at this proxy, and whether it is extrapolated.
-
-        Beyond the measured depths the nearest two are continued, but never below what is sure: nothing is free (a
-        model below the smallest depth costs at least its share of it, by a proxy that counts from 0, and else as much)
-        and no deeper model is cheaper than the deepest.
-        """
+        """Latency (ms) and peak memory (bytes) of the baseline at this proxy, and whether it is extrapolated."""
         low, high = self.proxies
-        outside = not low <= proxy <= high
-        return self._curve(self._latency, proxy), self._curve(self._memory, proxy), outside
+        return self._value(self.latency_curve, proxy), self._value(self.memory_curve, proxy), not low <= proxy <= high
 
     def latency(self, proxy: float) -> Figure:
-        """Its latency at this proxy in ms, with its interval: that of the depths beside, weighted as they are."""
-        half = self._between(self._half_widths, min(max(proxy, self._proxies[0]), self._proxies[-1]))
+        """Its latency at this proxy in ms, with its interval, which is interpolated within the measured range."""
+        half = float(np.interp(proxy, self._proxies, self._half_widths))
         return Figure.plus_minus(self.at(proxy)[0], half if math.isfinite(half) else None)
 
-    def _between(self, values: list[float], proxy: float) -> float:
-        """Linear between the two depths beside, within the measured range."""
-        proxies = self._proxies
-        if math.isnan(proxy):
-            return math.nan
-        right = bisect_left(proxies, proxy)
-        if proxies[right] == proxy:
-            return values[right]
-        share = (proxy - proxies[right - 1]) / (proxies[right] - proxies[right - 1])
-        return values[right - 1] + share * (values[right] - values[right - 1])
+    def _value(self, curve: Sequence[Piece], proxy: float) -> float:
+        lines = curve[bisect_left(self._proxies, proxy)].lines
+        return max(value + slope * (proxy - at) for at, value, slope in lines)
 
-    def _curve(self, values: list[float], proxy: float) -> float:
-        proxies = self._proxies
-        if proxies[0] <= proxy <= proxies[-1]:
-            return self._between(values, proxy)
-        near, far = (0, 1) if proxy < proxies[0] else (-1, -2)
-        slope = (values[near] - values[far]) / (proxies[near] - proxies[far]) if len(proxies) > 1 else 0.0
-        continued = values[near] + slope * (proxy - proxies[near])
-        if proxy > proxies[-1]:
-            return max(continued, values[-1])
-        # A model below the smallest depth costs this share of it for certain.
-        least = proxies[0]
-        share = max(proxy, min(1.0, least / 2)) / least if least > 0 else 1.0
-        return max(continued, values[0] * share)
 
-    def knots(self, values: Literal["latency", "memory"]) -> list[tuple[float, float]]:
-        """The measured depths of one of its curves: rows of (proxy, ms or bytes), rising."""
-        own = self._latency if values == "latency" else self._memory
-        return list(zip(self._proxies, own, strict=True))
+def _curve(proxies: Sequence[float], values: Sequence[float]) -> list[Piece]:
+    """Linear between the measured depths. Beyond them the nearest two are extrapolated, within two bounds: a smaller
+    model costs at least its share of the smallest depth (if the proxy counts from 0), and no deeper model costs less
+    than the deepest.
+    """
+    knots = list(zip(proxies, values, strict=True))
+    slopes = [(after - before) / (high - low) for (low, before), (high, after) in pairwise(knots)]
+    least, smallest = knots[0]
+    bounds = [(least, smallest, 0.0)]
+    if least > 0:
+        bounds = [(least, smallest, smallest / least), (least, smallest * min(1.0, least / 2) / least, 0.0)]
+    return [
+        Piece(least, ((least, smallest, slopes[0] if slopes else 0.0), *bounds)),
+        *(Piece(high, ((high, value, slope),)) for (high, value), slope in zip(knots[1:], slopes, strict=True)),
+        Piece(math.inf, ((*knots[-1], slopes[-1] if slopes else 0.0), (*knots[-1], 0.0))),
+    ]
 
 
 def reference(points: ArrayLike) -> dict[str, float]:
-    """The reference point that the baselines fix for all generations of a target.
+    """The reference point of the hypervolume, which the baselines fix for all generations of a target.
 
     Args:
         points: rows of (proxy, latency_ms, memory_bytes) of the measured baselines, not empty.
 
     Returns:
-        `proxy_scale` the largest baseline proxy, and `proxy` 0; or, for a proxy that is 0 or less at a baseline, a
-        tenth of their range below the least. `latency_ms` and `memory_bytes` a tenth beyond the worst.
+        `proxy_scale` is the largest baseline proxy. `proxy` is 0, or a tenth of the range below the least one if that
+        is 0 or less. `latency_ms` and `memory_bytes` are a tenth above the worst.
     """
     rows = _rows(points)
     if not len(rows):
@@ -121,9 +119,9 @@ def reference(points: ArrayLike) -> dict[str, float]:
 def versus(
     baseline: Baseline, proxy: float, latency_ms: float, memory_bytes: float, half_width_ms: float | None = None
 ) -> dict[str, Any]:
-    """A candidate against the baseline at an equal proxy: the fields of `core.schemas.candidates.Versus`.
+    """A candidate compared with the baseline at equal proxy: the fields of `core.schemas.candidates.Versus`.
 
-    `half_width_ms` is half of the 95 % interval of its latency, None where that is not known.
+    `half_width_ms` is half of the 95 % interval of its latency; None if unknown.
     """
     latency, memory, extrapolated = baseline.at(proxy)
     speedup = baseline.latency(proxy).over(Figure.plus_minus(latency_ms, half_width_ms))
@@ -146,14 +144,14 @@ def summary(
     *,
     own: bool = False,
 ) -> str:
-    """The claim in one sentence, honest also where the search has not (yet) won, or where noise would explain it.
+    """The comparison of a frontier with the baseline in one sentence. It claims only what the intervals support.
 
     Args:
-        frontier: rows of (proxy, latency_ms, memory_bytes). Only those within the baseline's range of the proxy are
+        frontier: rows of (proxy, latency_ms, memory_bytes). Those within the baseline's range of the proxy are
             compared; with a model of the user's, which is one point, those that are at least as good.
-        proxy: its name.
-        half_widths_ms: as of `Baseline`.
-        own: the baseline is a model of the user's.
+        proxy: name of the proxy.
+        half_widths_ms: as in `Baseline`.
+        own: whether the baseline is a model of the user's.
     """
     rows = _rows(frontier)
     widths = _half_widths(half_widths_ms, len(rows))
@@ -178,7 +176,7 @@ def summary(
 
 
 def in_words(proxy: str) -> str:
-    """The name of a proxy as a sentence has it: `decoder parameters`, `grad_norm`."""
+    """The name of a proxy in a sentence: `decoder parameters`, `grad_norm`."""
     names = {"quality_law": "predicted perplexity"}
     return proxy.replace("_", " ") if proxy.endswith("_parameters") else names.get(proxy, proxy)
 
@@ -194,7 +192,7 @@ def _sentence(speed: Sequence[Ratio], memory: NDArray[np.float64], size: int, qu
         points += f", {both} both {'measurably ' if certain else ''}faster and smaller"
     if not with_spread:
         points += "; no intervals yet"
-    # Of those with an interval the one that is ahead beyond doubt: the largest of noisy ratios is mostly luck.
+    # The largest lower end of the intervals: the largest of noisy ratios is mostly luck.
     best = (
         max(with_spread, key=lambda ratio: ratio.low or 0.0)
         if with_spread
@@ -221,7 +219,7 @@ def _both(speed: Ratio, memory: float, when_better: str, when_not: str) -> str:
 
 
 def _interval(ratio: Ratio) -> str:
-    """` (1.6–2.0×)`, in the direction in which the ratio is stated; empty where it is not known."""
+    """` (1.6–2.0×)`, in the direction of the stated ratio; empty if unknown."""
     if ratio.low is None or ratio.high is None:
         return ""
     low, high = (ratio.low, ratio.high) if ratio.value >= 1.0 else (1.0 / ratio.high, 1.0 / ratio.low)

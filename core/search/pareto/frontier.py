@@ -1,15 +1,16 @@
-"""Dominance and hypervolume of points.
+"""Dominance and hypervolume of points, with moocore.
 
-A point is (proxy, latency_ms, memory_bytes): a higher proxy is better, and lower values of the others. A point
-dominates another if it is nowhere worse and somewhere better; so equal points do not dominate each other, and all of
-them are on the frontier. Non-dominated sets and hypervolumes are moocore's.
+A point is (proxy, latency_ms, memory_bytes): the proxy is maximised, the others are minimised. A point dominates
+another if it is nowhere worse and somewhere better. Equal points do not dominate each other: all are on the frontier.
 
-`Dominance` counts only differences larger than ε, the relative error of measurement. Each objective is cut into boxes
-of relative width ε, fixed once and for all (additive in the logarithm). A point is on the frontier if no other lies in
-a box that is nowhere worse and somewhere better, and none in its own box comes before it: nearer to the box's best
-corner, or, equally near, of a lower digest. Members are the maxima of one strict order, so they depend neither on the
-order in which points come nor on those that have left; each is non-dominated, and each other point is within a factor
-1 + ε of a member in every objective (Laumanns et al. 2002).
+`Dominance` is ε-dominance by boxes (Laumanns et al. 2002), with ε the relative error of measurement:
+
+1. The logarithm of each objective is divided into boxes of width ln(1 + ε), at fixed places.
+2. Of each box one point stays: the nearest to the box's best corner; of equally near ones the lowest digest.
+3. The frontier is the non-dominated set of the boxes.
+
+The frontier does not depend on the order of the points or on former points. Each point is within a factor 1 + ε of a
+member in every objective.
 """
 
 from __future__ import annotations
@@ -27,33 +28,36 @@ Points = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 MAX_EPSILON = 0.5
-"""Bound of ε: with a larger one, models that clearly differ would count as equal."""
+"""Upper bound of ε: with a larger one, clearly different models would count as equal."""
 _BELOW_ALL = 750.0
 """A number above minus the logarithm of any positive float."""
-_MAXIMISE = (True, False, False)
+_HIGHER_IS_BETTER = (1.0, -1.0, -1.0)
 
 
 def nondominated(points: ArrayLike) -> Mask:
-    """Which of the points (n, 3) no other dominates; of equal points all. ValueError if one is not finite."""
-    checked = checked_points(points)
-    if not len(checked):
+    """Mask of the non-dominated points (n, 3), with all of equal points. ValueError if one is not finite."""
+    return _nondominated(checked_points(points) * _HIGHER_IS_BETTER)
+
+
+def _nondominated(values: NDArray[np.float64]) -> Mask:
+    """The same of (n, k) values that are all maximised."""
+    if not len(values):
         return np.zeros(0, dtype=bool)
-    mask: Mask = np.asarray(moocore.is_nondominated(checked, maximise=_MAXIMISE, keep_weakly=True), dtype=bool)
-    return mask
+    return np.asarray(moocore.is_nondominated(values, maximise=True, keep_weakly=True), dtype=bool)
 
 
 def hypervolume(points: ArrayLike, reference: Mapping[str, float]) -> float:
-    """Volume that the points (n, 3) dominate, in units of the box between the ideal corner and the reference point.
+    """Volume that the points (n, 3) dominate, in units of the box between ideal and reference point.
 
     Args:
-        points: dominated ones and those beyond the reference point add nothing.
-        reference: `proxy` (the least one), `latency_ms` and `memory_bytes` (the worst ones) are the reference point;
-            the ideal corner is (`proxy_scale`, 0, 0). A proxy above `proxy_scale` can make the volume exceed 1.
+        points: dominated points and those beyond the reference point add nothing.
+        reference: `proxy`, `latency_ms` and `memory_bytes` of the reference point; the ideal point is (`proxy_scale`,
+            0, 0). A proxy above `proxy_scale` can make the volume exceed 1.
     """
     checked = checked_points(points)
     if not len(checked):
         return 0.0
-    # With the reference at (0, 1, 1) and the ideal corner at (1, 0, 0).
+    # Reference point (0, 1, 1), ideal point (1, 0, 0).
     low, scale = reference["proxy"], reference["proxy_scale"]
     normalised = np.column_stack(
         [
@@ -62,11 +66,11 @@ def hypervolume(points: ArrayLike, reference: Mapping[str, float]) -> float:
             checked[:, 2] / reference["memory_bytes"],
         ]
     )
-    return float(moocore.hypervolume(normalised, ref=(0.0, 1.0, 1.0), maximise=_MAXIMISE))
+    return float(moocore.hypervolume(normalised, ref=(0.0, 1.0, 1.0), maximise=(True, False, False)))
 
 
 def checked_points(points: Any) -> Points:
-    """Points as an array (n, 3) of finite numbers; ValueError if they are not."""
+    """Points as a finite array (n, 3); ValueError otherwise."""
     array = np.asarray(points, dtype=np.float64)
     array = array.reshape(0, 3) if array.size == 0 else array
     if array.ndim != 2 or array.shape[1] != 3:
@@ -78,45 +82,50 @@ def checked_points(points: Any) -> Points:
 
 @dataclass(frozen=True)
 class Dominance:
-    """The dominance between points for one ε."""
+    """ε-dominance between points."""
 
     epsilon: float = 0.0
-    """Relative error. With 0 every difference counts, and equal points are all on the frontier."""
+    """Relative error. With 0 every difference counts, and all of equal points are on the frontier."""
     logarithmic: bool = False
-    """Whether the proxy is a logarithm already, so that a difference of ε in it is a relative difference of ε."""
+    """Whether the proxy is already a logarithm."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.epsilon < MAX_EPSILON:
             raise ValueError(f"epsilon is at least 0 and below {MAX_EPSILON}, not {self.epsilon}")
 
-    def frontier(self, points: Sequence[Sequence[float]], digests: Sequence[str]) -> Mask:
-        """Which of the points (n, 3) are on the frontier; `digests` decide between points of one box.
+    def frontier(
+        self, points: Sequence[Sequence[float]], digests: Sequence[str], exact: Sequence[Sequence[float]] = ()
+    ) -> Mask:
+        """Mask of the points (n, 3) on the frontier.
 
-        ValueError if a point is not finite or, with an ε, a latency or memory is not positive.
+        `digests` break ties in a box. `exact` (n, k) are further objectives, which are maximised and in which every
+        difference counts. ValueError if a point is not finite or, with an ε, a latency or memory is not positive.
         """
         checked = checked_points(points)
+        further = np.asarray(exact, dtype=np.float64).reshape(len(checked), -1 if len(exact) else 0)
         if self.epsilon == 0 or not len(checked):
-            return nondominated(checked)
+            return _nondominated(np.column_stack([further, checked * _HIGHER_IS_BETTER]))
         places = self._places(checked)
         boxes = np.floor(places)
         rest = boxes + 1.0 - places
         distance = rest[:, 0] ** 2 + rest[:, 1] ** 2 + rest[:, 2] ** 2
+        boxes = np.column_stack([further, boxes])
         order = np.lexsort((np.asarray(digests), distance, *boxes.T))
         first = np.ones(len(order), dtype=bool)
         first[1:] = (np.diff(boxes[order], axis=0) != 0).any(axis=1)
         leading = order[first]
         mask = np.zeros(len(checked), dtype=bool)
-        mask[leading] = nondominated(boxes[leading] * (1.0, -1.0, -1.0))
+        mask[leading] = _nondominated(boxes[leading])
         return mask
 
     def _places(self, points: Points) -> Points:
-        """Coordinates in units of boxes, higher is better in each."""
+        """Coordinates in units of boxes; higher is better."""
         if (points[:, 1:] <= 0).any():
             raise ValueError("latency and memory must be positive")
-        # Computed one by one: the logarithm of an array may differ in the last digit with its length, and so may a box.
+        # One by one: the last digit of the logarithm of an array may depend on its length.
         proxies = points[:, 0].tolist()
         if not self.logarithmic:
-            # Rises with the value, by as much as the logarithm of its magnitude changes.
+            # Monotonic in the value, also below 0; its steps are those of the logarithm of the magnitude.
             proxies = [math.copysign(_BELOW_ALL + math.log(abs(each)), each) if each else 0.0 for each in proxies]
         rows = [
             (proxy, -math.log(latency), -math.log(memory))

@@ -1,9 +1,7 @@
-"""Measured models that may be chosen, and limits on what they take.
+"""Measured models that can be recommended (`Option`), limits on them, and ratios of uncertain figures.
 
-Ratios of two figures that are uncertain, and what may be said of them.
-
-Intervals are those of 95 %, even on the logarithm; errors of the two figures are taken to be independent. Nothing is
-called a difference that the interval of the ratio does not support.
+Intervals are those of 95 %, symmetric on the logarithm; errors of two figures are assumed independent. A ratio counts
+as a difference only if its interval excludes 1.
 """
 
 from __future__ import annotations
@@ -16,12 +14,12 @@ from typing import Literal
 from edgefront.core.common.units import MB, decimals, plain, rounded
 
 WIDE = 0.4
-"""Half an interval, on the logarithm, from which on its ends are named: to both sides alike it would be wrong."""
+"""Half-width, on the logarithm, above which an interval is printed by its ends: `±` would be wrong."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A positive figure; `spread` is half its 95 % interval on the logarithm, None where that is not known."""
+    """A positive figure; `spread` is half of its 95 % interval on the logarithm, None if unknown."""
 
     value: float
     spread: float | None = None
@@ -39,11 +37,11 @@ class Figure:
 
     @property
     def high(self) -> float:
-        """The interval's upper end; the figure itself where that is not known."""
+        """The interval's upper end; the figure itself if the interval is unknown."""
         return self.value * math.exp(self.spread or 0.0)
 
     def __str__(self) -> str:
-        """`31.2 ± 0.9`, `180 (90 to 390)`; the value alone where no interval is known."""
+        """`31.2 ± 0.9`, `180 (90 to 390)`; the value alone if no interval is known."""
         if not self.spread:
             return rounded(self.value, 4)
         if self.spread > WIDE:
@@ -62,7 +60,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Ratio:
-    """One figure over another; `spread` as of a figure."""
+    """The ratio of two figures; `spread` as in `Figure`."""
 
     value: float
     spread: float | None
@@ -77,12 +75,12 @@ class Ratio:
 
     @property
     def above(self) -> bool:
-        """Whether it is more than 1 for sure."""
+        """Whether the interval lies above 1."""
         return self.spread is not None and math.log(self.value) > self.spread
 
     @property
     def below(self) -> bool:
-        """Whether it is less than 1 for sure."""
+        """Whether the interval lies below 1."""
         return self.spread is not None and -math.log(self.value) > self.spread
 
     def in_percent(self, name: str, more: str = "higher", less: str = "lower") -> str:
@@ -97,7 +95,7 @@ class Ratio:
 
     @property
     def change(self) -> tuple[str, str]:
-        """`1.6` and `± 2.8 %`: how far it is from 1, with no more digits than the interval allows; that is known."""
+        """`1.6` and `± 2.8 %`: the distance from 1, with the digits that the interval allows. The spread is known."""
         assert self.spread is not None
         half = 100 * self.value * math.sinh(self.spread)
         digits = decimals(half) if half else 1
@@ -107,8 +105,8 @@ class Ratio:
 MEMORY_SPREAD = 0.005
 """Half-width of the 95 % interval of a peak memory, on the logarithm: launches of one model differ by less."""
 TRAINING_SPREAD = 0.012
-"""Half-width of the 95 % interval of a perplexity after one training, on the logarithm: by so much do models that were
-trained alike scatter around a smooth law of their shapes.
+"""Half-width of the 95 % interval of a perplexity after one training, on the logarithm: the scatter of models that were
+trained alike around a smooth scaling law.
 """
 
 By = Literal["trained", "predicted", "proxy"]
@@ -119,7 +117,7 @@ LimitName = Literal["latency_ms", "memory_mb", "first_token_ms", "token_ms"]
 
 @dataclass(frozen=True)
 class OptionLimits:
-    """What an `Option` may take at most; None: without a limit. Memory in MB; the last two: times of a generation."""
+    """Maxima of an option's figures; None: unlimited. Memory in MB; the last two are times of a text generation."""
 
     latency_ms: float | None = None
     memory_mb: float | None = None
@@ -131,7 +129,7 @@ class OptionLimits:
         return {name: limit for name in UNITS if (limit := getattr(self, name)) is not None}
 
     def violation(self, option: Option) -> float:
-        """How far an option exceeds the limits: the sum of ln(value / limit) over those exceeded; 0 within them."""
+        """Constraint violation: the sum of ln(value / limit) over the exceeded limits; 0 within all limits."""
         return sum(max(0.0, math.log(option.value(name) / limit)) for name, limit in self.given.items())
 
     def __str__(self) -> str:
@@ -158,7 +156,7 @@ NAMES: dict[LimitName, str] = {
 
 @dataclass(frozen=True)
 class Option:
-    """A measured model that may be chosen."""
+    """A measured model that can be recommended."""
 
     id: str
     digest: str
@@ -176,21 +174,21 @@ class Option:
     memory: Figure
     """Peak memory in bytes."""
     first_token_ms: float | None = None
-    """Time to the first token of a generation; `token_ms` is that of each further one."""
+    """Time to the first token of a text generation; `token_ms` is that of each further one."""
     token_ms: float | None = None
     predicted: Figure | None = None
-    """Perplexity, or its ratio to that of a model of the law's choice."""
+    """Perplexity, or its ratio to that of the scaling law's reference model."""
     relative: bool = False
     """Whether `predicted` is a ratio."""
     label: str = ""
-    """What `predicted` is of, in a few words."""
+    """Data and training that `predicted` refers to, in a few words."""
     trained: float | None = None
-    """Perplexity after training; only of models that were trained alike."""
+    """Perplexity after training, of models that were trained alike."""
     bits: int = 32
     """Bits of a weight."""
 
     def value(self, limit: LimitName) -> float:
-        """The figure that a limit bounds, in the limit's unit; ∞ if it is unknown."""
+        """The figure that a limit bounds, in the limit's unit; ∞ if unknown."""
         if limit == "latency_ms":
             return self.latency.value
         if limit == "memory_mb":
@@ -205,7 +203,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Move:
-    """A limit that would have to be moved for `option` to be within."""
+    """A limit and the value to raise it to, so that `option` is within."""
 
     limit: LimitName
     to: float
@@ -213,18 +211,18 @@ class Move:
 
 
 QualityRatio = Callable[[Option, Option], Ratio]
-"""Predicted perplexity of the first by that of the second."""
+"""Predicted perplexity of the first option divided by that of the second."""
 
 
 def independent(option: Option, other: Option) -> Ratio:
-    """The ratio if the errors of the two predictions had nothing in common."""
+    """The ratio if the errors of the two predictions are independent."""
     assert option.predicted is not None
     assert other.predicted is not None
     return option.predicted.over(other.predicted)
 
 
 def difference(option: Option, other: Option, ratio: QualityRatio) -> Ratio | None:
-    """Perplexity of one by that of the other, after training or as predicted; None where neither is known of both."""
+    """Ratio of perplexities, after training or predicted; None if neither is known for both."""
     if option.trained is not None and other.trained is not None:
         return Figure(option.trained, TRAINING_SPREAD).over(Figure(other.trained, TRAINING_SPREAD))
     if option.predicted is not None and other.predicted is not None:

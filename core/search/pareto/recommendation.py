@@ -1,10 +1,13 @@
-"""Recommends the best measured model within limits, compares it with the stock model, and names alternatives.
+"""Recommends the best measured model within limits, compares it with the stock model, and lists alternatives.
 
-It is one of the frontier of those within the limits, by the job's ε. A stock model within the limits is the answer
-unless another is better for sure: by more than the interval of their difference.
+1. The options within the limits are ranked by quality: perplexity after training if at least two models were trained
+   alike and the best by prediction is among them; otherwise the job's proxy.
+2. The best searched option on their frontier is the answer if it is significantly better than the stock model, i.e.
+   by more than the interval of their difference. Otherwise the stock model is.
+3. If nothing is within the limits, the answer is the nearest option and the limits to raise.
 
-Quality is the perplexity that models reached which were trained alike, if there are two and the best by prediction is
-among them; else it is what the job ranks by: one training alone has nothing to be compared with.
+Published models are ranked by score, then bits of a weight, then latency (`rank_published`). The loss of quality in a
+format is rarely known, so bits are an objective of their own: fewer bits never equal more, whatever the score.
 """
 
 from __future__ import annotations
@@ -28,26 +31,27 @@ from edgefront.core.search.pareto.options import (
 )
 
 RUNNERS_UP = 3
+PUBLISHED_RUNNERS_UP = 5
 EVERY_DIFFERENCE = Dominance()
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The answer; `best` is None if nothing that was measured is within the limits."""
+    """The answer; `best` is None if no measured model is within the limits."""
 
     sentence: str
     by: By
     short: str = ""
-    """The same in a few words, for a list; empty where nothing was measured."""
+    """The same in a few words, for lists; empty if nothing was measured."""
     best: Option | None = None
     baseline: Option | None = None
     """The largest stock model within the limits."""
     runners_up: tuple[tuple[Option, str], ...] = ()
-    """Alternatives, each with what it trades against the best."""
+    """Alternatives, each with its differences from the best in words."""
     nearest: Option | None = None
     """The option nearest to the limits, if none is within them."""
     moves: tuple[Move, ...] = ()
-    """Limits of which each alone could be moved; or all to move together, if one is not enough."""
+    """Limits of which raising one suffices; if none suffices alone, all that must be raised together."""
 
 
 def recommend(
@@ -61,12 +65,15 @@ def recommend(
     ratio: QualityRatio = independent,
     dominance: Dominance = EVERY_DIFFERENCE,
 ) -> Recommendation:
-    """The recommendation among measured options under limits; `proxy` is the name of what `score` is.
+    """The recommendation among measured options under limits.
 
-    `own`: the stock model is the user's, with which is compared whether or not it is within the limits; `inherits`: the
-    others are parts of it. `deeper` is the depth of the stock model that is predicted to be the largest within the
-    limits, where it was not measured. `ratio` is asked for two options with a predicted perplexity. `dominance` is the
-    job's.
+    Args:
+        proxy: name of the proxy that `Option.score` holds.
+        own: the stock model is the user's; it is the baseline even if it is beyond the limits.
+        inherits: the other options are parts of the stock model.
+        deeper: name of the unmeasured stock model that is predicted to be the deepest within the limits, if any.
+        ratio: ratio of the predicted perplexities of two options.
+        dominance: that of the job.
     """
     by, searched, best, baseline = _ranked(options, limits, proxy, own, ratio, dominance)
     if not options:
@@ -98,7 +105,7 @@ def _ranked(
     ratio: QualityRatio,
     dominance: Dominance,
 ) -> tuple[By, list[Option], Option | None, Option | None]:
-    """By what models are ranked, the searched ones within the limits, the best first, the answer, and the baseline."""
+    """The kind of ranking, the searched options within the limits (best first), the answer, and the baseline."""
     by: By = "predicted" if proxy == "quality_law" else "proxy"
     within = sorted((option for option in options if limits.violation(option) == 0), key=_rank)
     if not within:
@@ -119,7 +126,7 @@ def _ranked(
 
 
 def _frontier(ranked: Sequence[Option], by: By, dominance: Dominance) -> list[Option]:
-    """Those on the frontier by what they are ranked by, in the same order."""
+    """The frontier by the ranked quality, in the same order."""
     if by != "trained":
         return _best(ranked, [option.score for option in ranked], dominance)
     trained = {option.id: -math.log(option.trained) for option in ranked if option.trained is not None}
@@ -139,7 +146,7 @@ def _best(options: Sequence[Option], qualities: Sequence[float], dominance: Domi
 
 
 def _surely_better(option: Option, stock: Option, ratio: QualityRatio) -> bool:
-    """Whether its quality is better by more than the interval of the difference, where there is one."""
+    """Whether its quality is better by more than the interval of the difference, if that is known."""
     change = difference(option, stock, ratio)
     if change is None or change.spread is None:
         return option.score > stock.score
@@ -147,12 +154,12 @@ def _surely_better(option: Option, stock: Option, ratio: QualityRatio) -> bool:
 
 
 def _rank(option: Option) -> tuple[float, float, bool, str]:
-    # The stock model wins a tie, as with a candidate that is the stock model itself.
+    # The stock model wins a tie.
     return -option.score, option.latency.value, not option.stock, option.id
 
 
 def runners_up(best: Option, others: Sequence[Option], count: int) -> list[Option]:
-    """So many of the others, which are ranked: first those that are faster or smaller than all better ones for sure."""
+    """Up to `count` of the ranked others: first those certainly faster or smaller than every better option."""
     traded: list[Option] = []
     for other in others:
         if all(
@@ -174,7 +181,7 @@ def _nothing_fits(options: Sequence[Option], limits: OptionLimits, by: By) -> Re
 
 
 def _alone(options: Sequence[Option], limits: OptionLimits) -> tuple[Move, ...]:
-    """For each limit the least that it would have to be if the others stayed; empty where no limit suffices alone."""
+    """For each limit the least value that suffices if the others stay; empty if no limit suffices alone."""
     moves: list[Move] = []
     for name in limits.given:
         freed = replace(limits, **{name: None})
@@ -188,3 +195,19 @@ def _alone(options: Sequence[Option], limits: OptionLimits) -> tuple[Move, ...]:
 def _move(limit: LimitName, option: Option) -> Move:
     high = {"latency_ms": option.latency.high, "memory_mb": option.memory.high / MB}
     return Move(limit, rounded_up(high.get(limit, option.value(limit))), option)
+
+
+# Published models ----------------------------------------------------------------------------------------------------
+
+
+def rank_published(options: Sequence[Option]) -> list[Option]:
+    """Best first: highest score, then most bits of a weight, then lowest latency."""
+    return sorted(options, key=lambda option: (-option.score, -option.bits, option.latency.value, option.id))
+
+
+def published_frontier(ranked: Sequence[Option], dominance: Dominance) -> list[Option]:
+    """The frontier of score, bits, latency and memory, in the order of `ranked`. Scores and bits compare exactly."""
+    points = [(0.0, option.latency.value, option.memory.value) for option in ranked]
+    exact = [(option.score, float(option.bits)) for option in ranked]
+    kept = dominance.frontier(points, [option.digest for option in ranked], exact)
+    return [option for option, keep in zip(ranked, kept, strict=True) if keep]

@@ -1,4 +1,4 @@
-"""Recommendations in words. Differences have the interval of both sides, and claim no more than that supports."""
+"""Recommendations in words. A sentence claims a difference only if the interval of the ratio supports it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,27 @@ MISTAKEN_UNIT_FACTOR = 100.0
 
 
 def trade(option: Option, other: Option, proxy: str, ratio: QualityRatio) -> str:
-    """What one gives and takes against another."""
-    parts = [
-        option.latency.over(other.latency).in_percent("latency"),
-        option.memory.over(other.memory).in_percent("peak memory"),
-        _quality(option, other, proxy, ratio),
-    ]
-    return ", ".join(parts)
+    """The differences of an option from another."""
+    return f"{_costs(option, other)}, {_quality(option, other, proxy, ratio)}"
+
+
+def published_trade(option: Option, best: Option, benchmark: str) -> str:
+    """The differences of a published model from the best one."""
+    difference = option.score - best.score
+    if option.name == best.name:
+        quality = "the same model"
+        if option.bits != best.bits:
+            quality += f" in {option.bits} bits a weight, whose loss of quality is not known"
+    elif not difference:
+        quality = f"equal in {benchmark}"
+    else:
+        quality = f"{benchmark} {abs(difference):.1f} {'higher' if difference > 0 else 'lower'}"
+    return f"{quality}, {_costs(option, best)}"
+
+
+def _costs(option: Option, other: Option) -> str:
+    latency, memory = option.latency.over(other.latency), option.memory.over(other.memory)
+    return f"{latency.in_percent('latency')}, {memory.in_percent('peak memory')}"
 
 
 def short(best: Option, baseline: Option | None, own: bool, ratio: QualityRatio) -> str:
@@ -79,7 +93,7 @@ def better(
 
 
 def stock(best: Option, searched: Option, limits: OptionLimits, proxy: str, own: bool, ratio: QualityRatio) -> str:
-    """Why a stock model is the answer; `searched` is the best of the others."""
+    """The answer is a stock model; `searched` is the best of the others."""
     begin = _stock(best, limits, own)
     change = difference(searched, best, ratio)
     if change is None or change.spread is None:
@@ -95,7 +109,7 @@ def stock(best: Option, searched: Option, limits: OptionLimits, proxy: str, own:
 
 
 def stock_alone(best: Option, limits: OptionLimits, own: bool, tried: bool) -> str:
-    """A stock model is the answer, as no searched one is within the limits; `tried`: some were measured."""
+    """The answer is a stock model because no searched one is within the limits; `tried`: some were measured."""
     why = "no searched model that was measured is within the limits" if tried else "no searched model was measured"
     return f"{_stock(best, limits, own)}: {why}{_end(best, limits)}"
 
@@ -106,12 +120,12 @@ def _stock(best: Option, limits: OptionLimits, own: bool) -> str:
 
 
 def unmeasured(deeper: str) -> str:
-    """That a deeper stock model than the measured ones, named by its depth, is predicted to be within the limits."""
+    """Note that an unmeasured deeper stock model, named by its depth, is predicted to be within the limits."""
     return f" The stock model with {deeper}, not measured, is predicted to be within them." if deeper else ""
 
 
 def cut(best: Option, whole: Option, limits: OptionLimits) -> str:
-    """About a part of a model, which has not been trained since it was cut."""
+    """The answer is a part of a model, not trained since it was cut."""
     assert best.predicted is not None
     before = "" if whole.predicted is None else f"{rounded(whole.predicted.value, 4)} → "
     return (
@@ -126,7 +140,7 @@ def cut(best: Option, whole: Option, limits: OptionLimits) -> str:
 def nothing_fits(
     options: Sequence[Option], nearest: Option, moves: Sequence[Move], limits: OptionLimits, together: bool
 ) -> str:
-    """What comes nearest, and the limits to move: each alone, or all `together`."""
+    """The nearest option, and the limits to raise: each alone, or all `together`."""
     times = [name for name in limits.given if name.endswith("token_ms")]
     figures = [f"{nearest.latency} ms", *(f"{rounded(nearest.value(name), 4)} {UNITS[name]}" for name in times)]
     units = {"memory_mb": "MB"}  # the others are in ms
@@ -154,25 +168,25 @@ def _quality(option: Option, other: Option, proxy: str, ratio: QualityRatio) -> 
 
 
 def _predicted(ratio: Ratio) -> str:
-    """With its median also where the interval holds 1: what is known of a training that nobody has made."""
+    """With the median also if the interval holds 1, since the training has not been made."""
     if ratio.spread is None or ratio.above or ratio.below:
         return ratio.in_percent("predicted perplexity")
     return f"no sure difference in predicted perplexity ({_percent(ratio)})"
 
 
 def _percent(ratio: Ratio) -> str:
-    """`1.6 ± 2.8 % lower`, also where the interval holds 1; the spread is known."""
+    """`1.6 ± 2.8 % lower`, also if the interval holds 1. The spread is known."""
     return f"{' '.join(ratio.change)} {'higher' if ratio.value >= 1 else 'lower'}"
 
 
 def _in_brief(ratio: Ratio, name: str) -> str:
-    """`latency 4.1 ± 1.2 % lower`, `same latency (± 2.3 %)` where the interval holds 1."""
+    """`latency 4.1 ± 1.2 % lower`, or `same latency (± 2.3 %)` if the interval holds 1."""
     is_same = ratio.spread is not None and not (ratio.above or ratio.below)
     return f"same {name} ({ratio.change[1]})" if is_same else ratio.in_percent(name)
 
 
 def _by(best: Option, baseline: Option, change: Ratio) -> str:
-    """How far its perplexity is from the baseline's, after `_reaches`; says once what a predicted one is of."""
+    """The difference of its perplexity from the baseline's, which follows `_reaches`."""
     if best.trained is not None and baseline.trained is not None:
         return f", {_percent(change)}"
     if best.trained is not None or best.relative:
@@ -202,7 +216,7 @@ def _of(option: Option) -> str:
 
 
 def _unit(options: Sequence[Option], limits: OptionLimits) -> str:
-    """A hint where a limit is so far below everything that it was probably meant in another unit."""
+    """A hint if a limit is so far below every option that it was probably meant in another unit."""
     hints = []
     for name, limit in limits.given.items():
         if limit * MISTAKEN_UNIT_FACTOR > min(option.value(name) for option in options):

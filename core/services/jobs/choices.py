@@ -29,8 +29,8 @@ from edgefront.core.schemas.recommendations import (
     OtherModelView,
     OwnTrainingView,
 )
-from edgefront.core.search.pareto import choices as pure
 from edgefront.core.search.pareto import recommendation, sentences
+from edgefront.core.search.pareto.frontier import Dominance
 from edgefront.core.search.pareto.options import MEMORY_SPREAD, Figure, Option, OptionLimits
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of
@@ -87,8 +87,10 @@ class MeasuredPlace:
         limits = OptionLimits(**self.limits.model_dump())
         options = [_option(choice) for choice in self.choices]
         within = [option for option in options if limits.violation(option) == 0]
-        order = pure.ranked(within)
+        order = recommendation.rank_published(within)
         best = order[0] if order else None
+        others = recommendation.runners_up(best, order[1:], recommendation.PUBLISHED_RUNNERS_UP) if best else ()
+        frontier = recommendation.published_frontier(order, Dominance(self.request.epsilon))
         # Of nothing within the limits it says what comes nearest; of more it would compare with a stock model.
         fallback = recommendation.recommend([] if best else options, limits, "published_score")
         table = score_tables()[self.space.score.table]
@@ -110,11 +112,13 @@ class MeasuredPlace:
             measured=MEASURED,
             recommended=chosen,
             runners_up=tuple(
-                OtherChoiceView(choice=by_id[other.id], trade=pure.trade(other, best, self.space.score.benchmark))
-                for other in (recommendation.runners_up(best, order[1:], pure.RUNNERS_UP) if best else ())
+                OtherChoiceView(
+                    choice=by_id[other.id], trade=sentences.published_trade(other, best, self.space.score.benchmark)
+                )
+                for other in others
                 if best is not None
             ),
-            frontier=tuple(by_id[option.id] for option in pure.frontier(within, self.request.epsilon)),
+            frontier=tuple(by_id[option.id] for option in frontier),
             nearest=None if fallback.nearest is None else by_id[fallback.nearest.id],
             moves=tuple(
                 LimitMove(limit=move.limit, to=move.to, candidate_id=move.option.id) for move in fallback.moves

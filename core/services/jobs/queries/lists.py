@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import pairwise
 from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, Double, and_, case, cast, func, literal, null, or_, select, tuple_
@@ -23,7 +22,6 @@ from edgefront.core.store.tables import Candidate
 Conditions = Sequence[ColumnElement[bool]]
 Figure = ColumnElement[Any]  # a number, a text or a moment: which of them, only the name of the order says
 """What candidates are sorted by."""
-_Number = ColumnElement[float] | InstrumentedAttribute[float]
 Value = int | float | str | datetime | None
 """A candidate's figure."""
 After = tuple[Value, str]
@@ -57,32 +55,25 @@ def group_rank() -> ColumnElement[int]:
 
 
 def against(baseline: Baseline | None, values: Literal["latency", "memory"]) -> ColumnElement[float]:
-    """The baseline's latency or peak memory at a candidate's proxy over the candidate's own, as `Baseline.at` has it.
-
-    None of baselines, and while either is unmeasured.
+    """The baseline's latency or peak memory at a candidate's proxy, divided by the candidate's own. NULL for baselines,
+    and while either is unmeasured.
     """
     if baseline is None:
         return NOTHING
-    proxy, knots = Candidate.proxy, baseline.knots(values)
-    pieces = [(proxy <= high[0], _line(low, high)) for low, high in pairwise(knots)]
-    (least, smallest), (most, largest) = knots[0], knots[-1]
-    share = _larger(proxy, literal(min(1.0, least / 2))) / least if least > 0 else literal(1.0)
-    is_flat = len(knots) == 1
-    below = _larger(literal(smallest) if is_flat else _line(*knots[:2]), smallest * share)
-    above = _larger(literal(largest) if is_flat else _line(*knots[-2:]), literal(largest))
-    same = case((proxy < least, below), (proxy == least, literal(smallest)), *pieces, (proxy > most, above))
+    curve = baseline.latency_curve if values == "latency" else baseline.memory_curve
+    pieces = [(Candidate.proxy <= piece.last, _maximum(piece.lines)) for piece in curve]
+    same = case(*pieces[:-1], else_=pieces[-1][1])
     own = Candidate.latency_ms if values == "latency" else Candidate.memory_bytes
     is_measured = and_(Candidate.latency_ms.is_not(None), Candidate.memory_bytes.is_not(None))
     return case((and_(Candidate.role != CandidateRole.BASELINE, is_measured), same / cast(own, Double)))
 
 
-def _line(low: tuple[float, float], high: tuple[float, float]) -> ColumnElement[float]:
-    """The straight line through two points, at a candidate's proxy."""
-    return low[1] + (high[1] - low[1]) / (high[0] - low[0]) * (Candidate.proxy - low[0])
-
-
-def _larger(a: _Number, b: _Number) -> ColumnElement[float]:
-    return case((a > b, a), else_=b)
+def _maximum(lines: Sequence[tuple[float, float, float]]) -> ColumnElement[float]:
+    """The maximum of lines of (proxy, value there, slope), at a candidate's proxy."""
+    first, *others = (literal(value) + slope * (Candidate.proxy - at) for at, value, slope in lines)
+    for other in others:
+        first = case((first > other, first), else_=other)
+    return first
 
 
 @dataclass(frozen=True)
