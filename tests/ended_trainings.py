@@ -12,7 +12,7 @@ from edgefront.core.common.states import TrainingCommand, TrainingKind, Training
 from edgefront.core.quality.predictor import Pace, flops_per_token
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Training
-from edgefront.core.training.recipes.papers import recipe
+from edgefront.core.training.recipes.catalogue import recipe
 
 PACE = Pace(seconds_per_token=2e-6, seconds_per_flop=1e-13, segment=recipe("modern").segment)
 MODELS = ("smollm2-135m", "smollm2-360m")

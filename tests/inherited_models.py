@@ -19,9 +19,9 @@ from edgefront.core.nn.weights import load
 from edgefront.core.quality.cut_law import CutLaw, cut_origin
 from edgefront.core.quality.cut_table import CutTable
 from edgefront.core.training.evaluation.package import WEIGHTS, write_package
-from edgefront.core.training.pruning.cuts import Cutter, HeldOut, inherited
 from edgefront.core.training.pruning.importance import Importance, importance_of
-from edgefront.core.training.pruning.study import CutStudy, write_study
+from edgefront.core.training.pruning.prune import EvaluationText, PruningEvaluator, prune_weights
+from edgefront.core.training.pruning.study import PruningStudy, write_pruning_study
 
 S = {"kind": "attention", "n_head": 4, "n_kv_head": 2, "bias": "none"}
 F = {"kind": "feed_forward", "d_inner": 24, "gated": True, "bias": False}
@@ -53,9 +53,9 @@ def importance(model: LanguageModel) -> Importance:
     return importance_of(model, [tokens(seed=4)[:, :-1]], torch.device("cpu"))
 
 
-def cutter(model: LanguageModel) -> Cutter:
-    text = HeldOut(tokens(), torch.device("cpu"))
-    return Cutter(model, importance(model), text, text.loss(model), lambda *_: None)
+def cutter(model: LanguageModel) -> PruningEvaluator:
+    text = EvaluationText(tokens(), torch.device("cpu"))
+    return PruningEvaluator(model, importance(model), text, text.loss(model), lambda *_: None)
 
 
 @cache
@@ -68,7 +68,9 @@ def cut_law(name: str, combinations: int = 12) -> CutLaw:
     return _law(cutter(parent(name)), cut_table(name), f"cuts-{name}", name, combinations=combinations)
 
 
-def _law(of: Cutter, table: CutTable, name: str, parent: str, kind: str = "", combinations: int = 12) -> CutLaw:
+def _law(
+    of: PruningEvaluator, table: CutTable, name: str, parent: str, kind: str = "", combinations: int = 12
+) -> CutLaw:
     origin = cut_origin(name, parent, "noise", "valid", "token of 256", kind)
     return CutLaw(origin, table, of.parent_loss, *of.combinations(table, combinations, 0))
 
@@ -79,7 +81,7 @@ def weights_of(model: LanguageModel) -> dict[str, Tensor]:
 
 def child_of(model: LanguageModel, child: Architecture, table: CutTable, of: Importance | None = None) -> LanguageModel:
     """The part of the model, with the weights that it inherits."""
-    held = inherited(weights_of(model), child, table, of or importance(model))
+    held = prune_weights(weights_of(model), child, table, of or importance(model))
     part: LanguageModel = load(LanguageModel(child), held).eval()
     return part
 
@@ -89,5 +91,5 @@ def write_parent(folder: Path, model: LanguageModel, **facts: Any) -> CutLaw:
     write_package(folder, model, ByteTokenizer(), {"name": "parent", **facts})
     of = cutter(model)
     law = _law(of, of.table(), "cuts", "parent", "llama")
-    write_study(CutStudy(of.importance, law, sha256(folder / WEIGHTS)), folder)
+    write_pruning_study(PruningStudy(of.importance, law, sha256(folder / WEIGHTS)), folder)
     return law

@@ -159,7 +159,7 @@ HEAVY_FREE = {
     "edgefront.core.search.supernet_settings": ("torch", "sqlalchemy", "matplotlib"),
     "edgefront.core.training.pruning.law_file": ("torch", "sqlalchemy", "scipy"),
     "edgefront.core.training.recipes.recipe": ("torch", "sqlalchemy"),
-    "edgefront.core.training.recipes.papers": ("torch", "sqlalchemy"),
+    "edgefront.core.training.recipes.catalogue": ("torch", "sqlalchemy"),
     "edgefront.core.training.run_folder": ("torch", "sqlalchemy"),
     "edgefront.core.data.batches.batches": ("torch", "sqlalchemy", "tokenizers"),
     "edgefront.core.data.prepared.preparation": ("torch", "sqlalchemy"),

@@ -13,8 +13,8 @@ from edgefront.core.data.prepared.planning import Preparation
 from edgefront.core.data.prepared.preparation import prepare
 from edgefront.core.data.prepared.prepared import Prepared, open_prepared
 from edgefront.core.training.evaluation.package import Package, read_package
-from edgefront.core.training.pruning.cuts import HeldOut
-from edgefront.core.training.pruning.study import CutStudy, StudySettings, study_cuts, write_study
+from edgefront.core.training.pruning.prune import EvaluationText
+from edgefront.core.training.pruning.study import PruningStudy, PruningStudySettings, study_pruning, write_pruning_study
 from edgefront.core.training.recipes.recipe import Recipe
 from edgefront.core.training.run import run
 from edgefront.core.training.run_folder import EXIT_DONE, RESULT, SPEC, RunSpec
@@ -49,13 +49,13 @@ RECIPE = {
 class TrainedParent:
     package: Package
     data: Prepared
-    study: CutStudy
+    study: PruningStudy
 
-    def held_out(self) -> HeldOut:
+    def held_out(self) -> EvaluationText:
         """Rows of the test split, which the study never saw."""
         tokens = self.data.split("test").tokens.astype(np.int64)
         rows = [tokens[start : start + 33] for start in range(0, len(tokens) - 33, 32)]
-        return HeldOut(torch.from_numpy(np.stack(rows)), torch.device("cpu"))
+        return EvaluationText(torch.from_numpy(np.stack(rows)), torch.device("cpu"))
 
 
 def trained_parent(folder: Path) -> TrainedParent:
@@ -70,7 +70,7 @@ def trained_parent(folder: Path) -> TrainedParent:
     (at / SPEC).write_text(spec.model_dump_json())
     assert run(at, threading.Event()) == EXIT_DONE
     package = read_package(at / RESULT)
-    settings = StudySettings(calibration_tokens=2048, tokens=512, segment=32, combinations=24)
-    study = study_cuts(package, data, "counter", settings)
-    write_study(study, package.folder)
+    settings = PruningStudySettings(calibration_tokens=2048, tokens=512, segment=32, combinations=24)
+    study = study_pruning(package, data, "counter", settings)
+    write_pruning_study(study, package.folder)
     return TrainedParent(package, data, study)

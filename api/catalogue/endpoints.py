@@ -29,7 +29,7 @@ from edgefront.core.search.registry import ALGORITHMS
 from edgefront.core.services.quality import laws
 from edgefront.core.services.trainings import datasets as data
 from edgefront.core.services.trainings import paces
-from edgefront.core.training.recipes import papers
+from edgefront.core.training.recipes.catalogue import recipes
 
 _TOKENS = "Tokens per sequence of the pass. Default: 192; in decode 1."
 _MODE = (
@@ -205,7 +205,7 @@ def list_recipes(_principal: CurrentPrincipal) -> list[RecipeView]:
             tokens=recipe.steps * recipe.rows * recipe.segment,
             recipe=recipe.model_dump(mode="json"),
         )
-        for recipe in papers.recipes().values()
+        for recipe in recipes().values()
     ]
 
 

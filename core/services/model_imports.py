@@ -24,7 +24,7 @@ from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Training
 from edgefront.core.training.evaluation.given_model import ImportedModel, check_imported
 from edgefront.core.training.evaluation.package import CUTS, WEIGHTS
-from edgefront.core.training.pruning.law_file import law_in
+from edgefront.core.training.pruning.study_file import read_study_file
 
 
 def begin_import(database: Database, principal: Principal, settings: Settings) -> Draft:
@@ -108,7 +108,7 @@ def _law_of_cuts(folder: Path, model: ImportedModel) -> CutLaw | None:
     """The scaling law of the archive's study of cuts. `InvalidInput` if it is damaged, or about another model."""
     if not (folder / CUTS).is_file():
         return None
-    law, weights = law_in(folder / CUTS)
+    law, weights = read_study_file(folder / CUTS)
     if law.parent != model.architecture or weights != sha256(folder / WEIGHTS):
         raise InvalidInput(
             f"the model cannot be imported: {CUTS} is about other weights than {WEIGHTS}",

@@ -53,7 +53,7 @@ class Progress(BaseModel):
     start: str | None = None
     """SHA-256 of the weights that it began with, where it began with another training's."""
     cut: dict[str, Any] | None = None
-    """What was cut out of that one (`core.training.evaluation.cut`), where it is a part of it."""
+    """What was cut out of that one (`core.training.pruning.submodel`), where it is a part of it."""
     scaler: dict[str, int | float] = {}
     """The loss scale and how it moves, in float16: all ranks need the same."""
 

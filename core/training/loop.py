@@ -127,7 +127,7 @@ class Trainer:
         self._scaler = torch.amp.GradScaler(ranks.device.type, enabled=self.recipe.precision == "float16")
         self._state: State | None = None
         rows = self.recipe.rows // ranks.ranks
-        what = [self.architecture.digest, self.data.digest, self.recipe.learnt(), spec.seed]
+        what = [self.architecture.digest, self.data.digest, self.recipe.effective(), spec.seed]
         what += [] if self.teacher is None else [self.teacher.sha256]
         self.progress = Progress(
             micro_rows=min(rows, self.recipe.micro_rows or rows, read_limit(folder) or rows),

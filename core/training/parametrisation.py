@@ -62,8 +62,8 @@ from edgefront.core.model_files.parameter_values import StoredValues
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load_safetensors
 from edgefront.core.training.distillation import Teacher
-from edgefront.core.training.evaluation.cut import cut_between
-from edgefront.core.training.pruning.study import inherited_from
+from edgefront.core.training.pruning.study import load_pruned
+from edgefront.core.training.pruning.submodel import pruning_summary
 from edgefront.core.training.recipes.recipe import Parametrisation, Recipe, Scheme
 
 _VECTORS = ("bias", "u", "v")
@@ -300,7 +300,7 @@ def begin_with(
 ) -> tuple[str, dict[str, Any] | None]:
     """Copies the parameters of a safetensors file of ours into the model, or with `inherit` those that a part keeps.
 
-    Returns the SHA-256 of the file, and what was cut of its model (`core.training.evaluation.cut`) with `inherit`.
+    Returns the SHA-256 of the file, and what was cut of its model (`core.training.pruning.submodel`) with `inherit`.
     Raises `InvalidInput` where it cannot be read, is of another architecture or of one of which the model is no part,
     holds numbers that are not finite, or lies beside a tokenizer that is not the data's: its tokens would mean
     something else.
@@ -353,14 +353,14 @@ def _begin_as_part(model: LanguageModel, weights: Path, data: Prepared) -> tuple
         raise _wrong("start", f"cannot be read: {error.strerror or error}", weights) from None
     _check_tokens("start", weights, data)
     try:
-        tensors = inherited_from(weights, model.architecture)
+        tensors = load_pruned(weights, model.architecture)
     except NotFound as error:
         raise _wrong("start", f"cannot be cut: {error.detail}", weights) from None
     except InvalidInput as error:
         raise _wrong("start", f"have no such part: {error.detail}", weights) from None
     _check_finite("start", tensors.items(), weights)
     _fill(model, tensors.items())
-    return sha256(weights), cut_between(parent, model.architecture)
+    return sha256(weights), pruning_summary(parent, model.architecture)
 
 
 def _fill(model: LanguageModel, tensors: Iterable[tuple[str, Tensor]]) -> None:

@@ -24,7 +24,7 @@ from edgefront.core.schemas.trainings import MetricPage, TrainingPage, TrainingV
 from edgefront.core.services.trainings.claims import TrainingClaim
 from edgefront.core.store.tables import Training
 from edgefront.core.training.evaluation.package import write_package
-from edgefront.core.training.recipes.papers import recipes as all_recipes
+from edgefront.core.training.recipes.catalogue import recipes as all_recipes
 from edgefront.workers.training.supervisor import Supervisor
 
 OVERRIDES = {"title": "", "steps": 5, "checkpoint_every": 2, "segment": 8, "schedule": {"warmup": 0}}

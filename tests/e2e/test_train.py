@@ -17,8 +17,8 @@ from edgefront.core.data.prepared.prepared import open_prepared
 from edgefront.core.data.tokenizers.bpe import BPETokenizer
 from edgefront.core.model_files.model_file import as_folder, write_model
 from edgefront.core.training.evaluation.package import read_package, write_package
-from edgefront.core.training.pruning.parts import part_of, stated
-from edgefront.core.training.pruning.study import StudySettings, study_cuts, write_study
+from edgefront.core.training.pruning.study import PruningStudySettings, study_pruning, write_pruning_study
+from edgefront.core.training.pruning.submodel import explicit_blocks, submodel
 from edgefront.embedded.service import EmbeddedService
 
 ARCHITECTURE = {
@@ -105,11 +105,11 @@ def test_a_part_of_a_trained_model_is_healed(tmp_path: Path, monkeypatch: pytest
         assert 1 < scores["valid", "perplexity"] < data.vocab_size
         (weights,) = home.rglob(f"{parent.id}/result/model.safetensors")
         package = read_package(weights.parent)
-        settings = StudySettings(calibration_tokens=256, tokens=256, segment=16, combinations=4)
-        write_study(study_cuts(package, open_prepared(data.folder), "fox", settings), package.folder)
-        blocks = list(stated(package.architecture))
+        settings = PruningStudySettings(calibration_tokens=256, tokens=256, segment=16, combinations=4)
+        write_pruning_study(study_pruning(package, open_prepared(data.folder), "fox", settings), package.folder)
+        blocks = list(explicit_blocks(package.architecture))
         blocks[1] = blocks[1].model_copy(update={"d_inner": 24})
-        part = dict(part_of(package.architecture, blocks, 16).canonical)
+        part = dict(submodel(package.architecture, blocks, 16).canonical)
         asked = {"architecture": part, "dataset": data.name, "recipe": "distil", "overrides": recipe, "inherit": True}
         with pytest.raises(InvalidInput, match="start is missing"):
             client.trainings.create(asked)

@@ -30,7 +30,7 @@ from edgefront.core.services.settings import Settings
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Evaluation, Launch, Training
 from edgefront.core.training.evaluation.package import write_package
-from edgefront.core.training.recipes.papers import recipe
+from edgefront.core.training.recipes.catalogue import recipe
 
 CANARY = "zq7canary"
 SHARED = {"device_id"}

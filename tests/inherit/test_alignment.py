@@ -14,19 +14,19 @@ from inherited_models import PARENTS, cut_law, cut_table, parent
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.quality.cut_table import BlockCuts, Cut, CutTable
-from edgefront.core.training.pruning.parts import part_of, random_part, stated
+from edgefront.core.training.pruning.submodel import explicit_blocks, random_submodel, submodel
 
 
 def _brute_force(table: CutTable, child: Architecture) -> float:
     """Least loss over all ways to lay the child's blocks onto the parent's, in order."""
-    whole, losses = stated(table.parent), []
+    whole, losses = explicit_blocks(table.parent), []
     for places in combinations(range(len(whole)), len(child.blocks)):
         one_by_one = []
         for place, block in zip(places, child.blocks, strict=True):
             alone = CutTable(
-                part_of(table.parent, [whole[place]], table.parent.d_model), (table.blocks[place],), table.width
+                submodel(table.parent, [whole[place]], table.parent.d_model), (table.blocks[place],), table.width
             )
-            found = alone.align_one(part_of(child, [block], table.parent.d_model))
+            found = alone.align_one(submodel(child, [block], table.parent.d_model))
             one_by_one.append(float(found.narrowed[0]))
         gone = sum(cuts.dropped for index, cuts in enumerate(table.blocks) if index not in places)
         losses.append(sum(one_by_one) + gone)
@@ -41,7 +41,7 @@ def test_the_alignment_is_the_cheapest_there_is(name: str, seed: int) -> None:
         BlockCuts(rng.uniform(0, 2), Cut((0.25, 0.6, 1.0), (rng.uniform(1, 2), rng.uniform(0, 1), 0.0)), 0.0)
         for _ in of.blocks
     )
-    table, child = CutTable(of, cuts, Cut((0.5, 1.0), (1.0, 0.0))), random_part(of, rng)
+    table, child = CutTable(of, cuts, Cut((0.5, 1.0), (1.0, 0.0))), random_submodel(of, rng)
     found = table.align_one(child)
     least = _brute_force(table, child)
     assert bool(found.is_part[0]) == np.isfinite(least)
@@ -61,7 +61,7 @@ def test_the_parent_is_the_part_that_costs_nothing(name: str) -> None:
 @pytest.mark.parametrize("name", ["llama", "lfm"])
 def test_many_at_once_are_as_each_alone(name: str) -> None:
     rng, table = np.random.default_rng(2), cut_table(name)
-    parts = [random_part(table.parent, rng) for _ in range(30)]
+    parts = [random_submodel(table.parent, rng) for _ in range(30)]
     together = table.align(Shapes.of(parts))
     for index, part in enumerate(parts):
         alone = table.align_one(part)
@@ -72,7 +72,7 @@ def test_many_at_once_are_as_each_alone(name: str) -> None:
 def test_a_parent_of_many_blocks_takes_no_more_memory() -> None:
     block = {"kind": "feed_forward", "d_inner": 8, "gated": True, "bias": False}
     of = Architecture.parse({**parent("llama").architecture.canonical, "blocks": [block] * 400})
-    parts = Shapes.of([part_of(of, of.blocks[: 400 - left_out], of.d_model) for left_out in range(1, 121)])
+    parts = Shapes.of([submodel(of, of.blocks[: 400 - left_out], of.d_model) for left_out in range(1, 121)])
     tracemalloc.start()
     aligned = CutTable.trivial(of).align(parts)
     _, peak = tracemalloc.get_traced_memory()
@@ -94,13 +94,13 @@ def test_losses_of_the_table_are_those_of_real_cuts() -> None:
     of = cutter(model)
     whole = of.text.loss(model)
     for index in range(len(model.blocks)):
-        kept = [block for place, block in enumerate(stated(model.architecture)) if place != index]
-        child = child_of(model, part_of(model.architecture, kept, 16), _only(table, index), of.importance)
+        kept = [block for place, block in enumerate(explicit_blocks(model.architecture)) if place != index]
+        child = child_of(model, submodel(model.architecture, kept, 16), _only(table, index), of.importance)
         added = max(0.0, of.text.loss(child) - whole)
         assert added == pytest.approx(table.blocks[index].dropped, abs=1e-5)
-    blocks = list(stated(model.architecture))
+    blocks = list(explicit_blocks(model.architecture))
     blocks[3] = blocks[3].model_copy(update={"d_inner": 12})
-    child = child_of(model, part_of(model.architecture, blocks, 16), table, of.importance)
+    child = child_of(model, submodel(model.architecture, blocks, 16), table, of.importance)
     added = max(0.0, of.text.loss(child) - whole)
     assert table.blocks[3].narrowed(np.array([0.5]))[0] >= added - 1e-5
 

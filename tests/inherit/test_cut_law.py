@@ -17,7 +17,7 @@ from edgefront.core.common.errors import InvalidInput
 from edgefront.core.quality.cut_law import PRIOR_STD, CutLaw, _left_out, _posterior, cut_origin
 from edgefront.core.quality.cut_table import BlockCuts, Cut, CutTable
 from edgefront.core.quality.stored import from_json, to_json, to_text
-from edgefront.core.training.pruning.parts import random_part
+from edgefront.core.training.pruning.submodel import random_submodel
 
 RNG = np.random.default_rng
 
@@ -25,7 +25,7 @@ RNG = np.random.default_rng
 def _parts(of: Architecture, seed: int, count: int) -> list[Architecture]:
     rng, parts = RNG(seed), dict[str, Architecture]()
     while len(parts) < count:
-        part = random_part(of, rng)
+        part = random_submodel(of, rng)
         if part != of:
             parts[part.digest] = part
     return list(parts.values())

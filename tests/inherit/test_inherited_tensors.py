@@ -18,7 +18,7 @@ from edgefront.core.nn.blocks.short_conv import ShortConvBlock
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load
 from edgefront.core.quality.cut_table import CutTable, cannot_be_cut
-from edgefront.core.training.pruning.parts import narrowed, part_of, random_part, stated
+from edgefront.core.training.pruning.submodel import explicit_blocks, narrow_block, random_submodel, submodel
 
 NAMES = sorted(PARENTS)
 
@@ -43,9 +43,9 @@ def test_a_child_with_nothing_cut_is_the_parent(name: str) -> None:
 def test_inner_units_that_give_nothing_can_go(name: str) -> None:
     silent = [1, 2, 5, 7, 11, 20, 21, 23]
     model = _changed(name, blocks__1__down__weight=silent)
-    blocks = list(stated(model.architecture))
+    blocks = list(explicit_blocks(model.architecture))
     blocks[1] = blocks[1].model_copy(update={"d_inner": 24 - len(silent)})
-    child = child_of(model, part_of(model.architecture, blocks, 16), CutTable.trivial(model.architecture))
+    child = child_of(model, submodel(model.architecture, blocks, 16), CutTable.trivial(model.architecture))
     torch.testing.assert_close(child(tokens()), model(tokens()), rtol=0, atol=1e-5)
 
 
@@ -54,23 +54,23 @@ def test_heads_that_give_nothing_can_go(name: str) -> None:
     """With grouped queries the group of key and value heads goes with its heads."""
     of = parent(name).architecture
     index = next(i for i, block in enumerate(of.blocks) if isinstance(block, Attention))
-    block = stated(of)[index]
+    block = explicit_blocks(of)[index]
     assert isinstance(block, Attention)
     d_head, each = of.d_head(block), block.n_head // block.kv_heads
     silent = list(range(d_head * each)) if each > 1 else [*range(d_head), *range(2 * d_head, 3 * d_head)]
     model = _changed(name, **{f"blocks__{index}__out__weight": silent})
-    blocks = list(stated(of))
+    blocks = list(explicit_blocks(of))
     blocks[index] = block.model_copy(update={"n_head": 2, "n_kv_head": 2 // each})
-    child = child_of(model, part_of(of, blocks, 16), CutTable.trivial(of))
+    child = child_of(model, submodel(of, blocks, 16), CutTable.trivial(of))
     torch.testing.assert_close(child(tokens()), model(tokens()), rtol=0, atol=1e-5)
 
 
 def test_one_head_of_each_group_can_go() -> None:
     of = parent("llama").architecture
     model = _changed("llama", blocks__2__out__weight=[*range(4), *range(12, 16)])
-    blocks = list(stated(of))
+    blocks = list(explicit_blocks(of))
     blocks[2] = blocks[2].model_copy(update={"n_head": 2})
-    child = child_of(model, part_of(of, blocks, 16), CutTable.trivial(of))
+    child = child_of(model, submodel(of, blocks, 16), CutTable.trivial(of))
     torch.testing.assert_close(child(tokens()), model(tokens()), rtol=0, atol=1e-5)
 
 
@@ -88,7 +88,7 @@ def test_channels_that_are_zero_can_go(name: str) -> None:
         for block in model.blocks:
             if isinstance(block, ShortConvBlock):
                 block.out.weight[:, [1, 2, 7, 8]] = 0
-    child = child_of(model, part_of(of, stated(of), 12), CutTable.trivial(of))
+    child = child_of(model, submodel(of, explicit_blocks(of), 12), CutTable.trivial(of))
     torch.testing.assert_close(child(tokens()), model(tokens()), rtol=0, atol=1e-4)
 
 
@@ -103,8 +103,8 @@ def test_the_block_that_adds_nothing_is_the_one_that_goes(name: str, silent: int
     table = cutter(model).table()
     assert table.blocks[silent].dropped == pytest.approx(0, abs=1e-6)
     of = model.architecture
-    kept = [block for index, block in enumerate(stated(of)) if index != silent]
-    child = child_of(model, part_of(of, kept, 16), table)
+    kept = [block for index, block in enumerate(explicit_blocks(of)) if index != silent]
+    child = child_of(model, submodel(of, kept, 16), table)
     torch.testing.assert_close(child(tokens()), model(tokens()), rtol=0, atol=1e-5)
     assert (table.align_one(child.architecture).blocks[0] != silent).all()
 
@@ -131,7 +131,7 @@ def test_every_random_part_inherits_finite_logits(name: str) -> None:
     model, rng = parent(name), np.random.default_rng(5)
     table, of = cut_table(name), importance(model)
     for _ in range(20):
-        child = child_of(model, random_part(model.architecture, rng), table, of)
+        child = child_of(model, random_submodel(model.architecture, rng), table, of)
         assert child(tokens()).isfinite().all()
 
 
@@ -175,7 +175,7 @@ def test_what_is_no_part_is_refused_by_its_field(name: str, changes: dict[str, A
 )
 def test_a_block_that_is_no_part_is_refused_by_its_number(index: int, changes: dict[str, Any]) -> None:
     of = parent("llama").architecture
-    blocks = [block.model_dump(mode="json", exclude_none=True) for block in stated(of)]
+    blocks = [block.model_dump(mode="json", exclude_none=True) for block in explicit_blocks(of)]
     blocks[index] |= changes
     child = Architecture.parse({**of.canonical, "blocks": blocks})
     with pytest.raises(InvalidInput, match=rf"blocks\.{index}"):
@@ -184,17 +184,17 @@ def test_a_block_that_is_no_part_is_refused_by_its_number(index: int, changes: d
 
 def test_too_many_blocks_and_another_order_are_refused() -> None:
     of = parent("llama").architecture
-    blocks = list(stated(of))
+    blocks = list(explicit_blocks(of))
     for wrong in ([*blocks, blocks[0]], [blocks[1], *blocks[1:]]):
         with pytest.raises(InvalidInput, match="in their order"):
-            child_of(parent("llama"), part_of(of, wrong, 16), cut_table("llama"))
+            child_of(parent("llama"), submodel(of, wrong, 16), cut_table("llama"))
 
 
 def test_narrowing_keeps_as_many_heads_to_a_key_value_head() -> None:
     block = Attention(n_head=9, n_kv_head=3)
-    assert narrowed(block, 0.7) == Attention(n_head=6, n_kv_head=2)
-    assert narrowed(Attention(n_head=4, n_kv_head=1), 0.5) == Attention(n_head=2, n_kv_head=1)
-    assert narrowed(FeedForward(d_inner=1536), 0.5) == FeedForward(d_inner=768)
+    assert narrow_block(block, 0.7) == Attention(n_head=6, n_kv_head=2)
+    assert narrow_block(Attention(n_head=4, n_kv_head=1), 0.5) == Attention(n_head=2, n_kv_head=1)
+    assert narrow_block(FeedForward(d_inner=1536), 0.5) == FeedForward(d_inner=768)
 
 
 def test_layers_without_positions_are_never_parts_of_those_with_rotary_ones() -> None:
@@ -204,7 +204,7 @@ def test_layers_without_positions_are_never_parts_of_those_with_rotary_ones() ->
     of = LanguageModel(Architecture.parse({**canonical, "blocks": blocks}))
     table, rng = CutTable.trivial(of.architecture), np.random.default_rng(0)
     for _ in range(40):
-        part = random_part(of.architecture, rng)
+        part = random_submodel(of.architecture, rng)
         for block, place in zip(part.blocks, table.align_part(part).blocks[0], strict=True):
             assert getattr(block, "rope", None) == getattr(of.architecture.blocks[place], "rope", None)
 
@@ -238,8 +238,8 @@ def test_a_narrower_model_is_no_part_of_one_whose_embedding_is_scaled_by_its_wid
     canonical = parent("llama").architecture.canonical
     of = Architecture.parse({**canonical, "embedding": {**canonical["embedding"], "scaled": True}})
     table = CutTable.trivial(of)
-    assert table.align_one(part_of(of, stated(of)[2:], of.d_model)).is_part[0]
-    narrower = part_of(of, stated(of), of.d_model - 2)
+    assert table.align_one(submodel(of, explicit_blocks(of)[2:], of.d_model)).is_part[0]
+    narrower = submodel(of, explicit_blocks(of), of.d_model - 2)
     assert not table.align_one(narrower).is_part[0]
     with pytest.raises(InvalidInput, match="scaled by √d_model"):
         table.align_part(narrower)

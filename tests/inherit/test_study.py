@@ -26,11 +26,11 @@ from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load
 from edgefront.core.quality.stored import to_text
 from edgefront.core.training.evaluation.package import CUTS, WEIGHTS, read_package
-from edgefront.core.training.pruning.cuts import HeldOut, inherited
 from edgefront.core.training.pruning.importance import Importance
-from edgefront.core.training.pruning.law_file import read_law
-from edgefront.core.training.pruning.parts import part_of, random_part, stated
-from edgefront.core.training.pruning.study import StudySettings, inherited_from, read_study, study_cuts
+from edgefront.core.training.pruning.prune import EvaluationText, prune_weights
+from edgefront.core.training.pruning.study import PruningStudySettings, load_pruned, read_pruning_study, study_pruning
+from edgefront.core.training.pruning.study_file import read_cut_law
+from edgefront.core.training.pruning.submodel import explicit_blocks, random_submodel, submodel
 
 pytestmark = pytest.mark.slow
 
@@ -41,31 +41,36 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> TrainedParent:
 
 
 @pytest.fixture(scope="module")
-def text(trained: TrainedParent) -> HeldOut:
+def text(trained: TrainedParent) -> EvaluationText:
     return trained.held_out()
 
 
 def _child(trained: TrainedParent, child: Architecture, importance: Importance | None = None) -> LanguageModel:
     weights = dict(trained.package.model().named_parameters())
-    held = inherited(weights, child, trained.study.law.table, importance or trained.study.importance)
+    held = prune_weights(weights, child, trained.study.law.table, importance or trained.study.importance)
     model: LanguageModel = load(LanguageModel(child), held)
     return model
 
 
-def test_important_units_are_worth_more_than_the_others(trained: TrainedParent, text: HeldOut) -> None:
+def test_important_units_are_worth_more_than_the_others(trained: TrainedParent, text: EvaluationText) -> None:
     of, study = trained.package.architecture, trained.study
-    blocks = [block.model_copy(update={"d_inner": 48}) if hasattr(block, "d_inner") else block for block in stated(of)]
-    child = part_of(of, blocks, 24)
+    blocks = [
+        block.model_copy(update={"d_inner": 48}) if hasattr(block, "d_inner") else block
+        for block in explicit_blocks(of)
+    ]
+    child = submodel(of, blocks, 24)
     turned = replace(
         study.importance, channels=-study.importance.channels, units=tuple(-units for units in study.importance.units)
     )
     assert text.loss(_child(trained, child)) < text.loss(_child(trained, child, turned)) - 0.1
 
 
-def test_cuts_cost_what_they_cost_on_text_that_the_study_never_saw(trained: TrainedParent, text: HeldOut) -> None:
+def test_cuts_cost_what_they_cost_on_text_that_the_study_never_saw(
+    trained: TrainedParent, text: EvaluationText
+) -> None:
     """Most random parts lie within their intervals there, and the order is nearly that of the predictions."""
     law, rng = trained.study.law, np.random.default_rng(77)
-    parts = [random_part(law.parent, rng) for _ in range(40)]
+    parts = [random_submodel(law.parent, rng) for _ in range(40)]
     whole = text.loss(trained.package.model())
     losses = np.array([text.loss(_child(trained, part)) for part in parts]) - whole
     predicted = law.predict(Shapes.of(parts))
@@ -77,13 +82,13 @@ def test_cuts_cost_what_they_cost_on_text_that_the_study_never_saw(trained: Trai
 
 def test_the_file_says_it_again(trained: TrainedParent) -> None:
     folder = trained.package.folder
-    study, law = read_study(folder), read_law(folder)
+    study, law = read_pruning_study(folder), read_cut_law(folder)
     assert law is not None
     assert to_text(study.law) == to_text(law) == to_text(trained.study.law)
     for name, tensor in trained.study.importance.tensors().items():
         assert torch.equal(study.importance.tensors()[name], tensor)
-    child = random_part(law.parent, np.random.default_rng(5))
-    held = inherited_from(folder / WEIGHTS, child)
+    child = random_submodel(law.parent, np.random.default_rng(5))
+    held = load_pruned(folder / WEIGHTS, child)
     assert {name: tuple(tensor.shape) for name, tensor in held.items()} == {
         name: tuple(tensor.shape) for name, tensor in _child(trained, child).named_parameters()
     }
@@ -96,7 +101,7 @@ def test_a_study_of_other_weights_is_refused(trained: TrainedParent, tmp_path: P
     values = GivenValues(weights, {"weights": "trained"})
     write_safetensors(trained.package.architecture, values, folder / WEIGHTS)
     with pytest.raises(InvalidInput, match="is about weights"):
-        read_study(folder)
+        read_pruning_study(folder)
 
 
 def test_a_damaged_file_and_none_are_said(trained: TrainedParent, tmp_path: Path) -> None:
@@ -104,14 +109,14 @@ def test_a_damaged_file_and_none_are_said(trained: TrainedParent, tmp_path: Path
     shutil.copytree(trained.package.folder, folder)
     (folder / CUTS).write_bytes((folder / CUTS).read_bytes()[:200])
     with pytest.raises(InvalidInput, match="cannot be read"):
-        read_study(folder)
+        read_pruning_study(folder)
     shutil.copy(folder / WEIGHTS, folder / CUTS)
     with pytest.raises(InvalidInput, match="no study of cuts"):
-        read_law(folder)
+        read_cut_law(folder)
     (folder / CUTS).unlink()
-    assert read_law(folder) is None
+    assert read_cut_law(folder) is None
     with pytest.raises(NotFound, match="not known"):
-        read_study(folder)
+        read_pruning_study(folder)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +141,7 @@ def test_importance_of_other_units_is_refused_before_anything_is_cut(
     about = {"format": "edgefront-cuts", "weights": trained.study.weights, "law": to_text(trained.study.law)}
     save_file(tensors, tmp_path / CUTS, about)
     with pytest.raises(InvalidInput, match=said):
-        read_law(tmp_path)
+        read_cut_law(tmp_path)
 
 
 def test_a_model_that_has_not_learnt_the_text_is_refused_before_anything_is_cut(
@@ -148,7 +153,7 @@ def test_a_model_that_has_not_learnt_the_text_is_refused_before_anything_is_cut(
     weights["final_norm.weight"] = weights["final_norm.weight"] * 1e4
     write_safetensors(trained.package.architecture, GivenValues(weights, {"weights": "trained"}), folder / WEIGHTS)
     with pytest.raises(InvalidInput, match="has not learnt this text"):
-        study_cuts(read_package(folder), trained.data, "loud")
+        study_pruning(read_package(folder), trained.data, "loud")
 
 
 def test_text_of_other_tokens_and_too_little_of_it_are_refused(trained: TrainedParent, tmp_path: Path) -> None:
@@ -156,7 +161,7 @@ def test_text_of_other_tokens_and_too_little_of_it_are_refused(trained: TrainedP
     text.write_text("".join(f"row {number} of another text, with other signs!\n" for number in range(400)))
     other = open_prepared(prepare(str(text), tmp_path / "prepared", settings=Preparation(level="characters")).folder)
     with pytest.raises(InvalidInput, match="other tokens") as refused:
-        study_cuts(trained.package, other, "counter")
+        study_pruning(trained.package, other, "counter")
     assert refused.value.field == "data"
     with pytest.raises(InvalidInput, match="too few"):
-        study_cuts(trained.package, trained.data, "counter", StudySettings(segment=4000))
+        study_pruning(trained.package, trained.data, "counter", PruningStudySettings(segment=4000))

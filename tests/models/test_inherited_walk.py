@@ -14,9 +14,9 @@ from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.model_files.model_file import write_model
 from edgefront.core.training.evaluation.package import WEIGHTS, describe, read_package
-from edgefront.core.training.pruning.parts import narrowed, part_of, stated
-from edgefront.core.training.pruning.study import read_study, write_part
-from edgefront.core.training.recipes.papers import recipe
+from edgefront.core.training.pruning.study import read_pruning_study, write_submodel
+from edgefront.core.training.pruning.submodel import explicit_blocks, narrow_block, submodel
+from edgefront.core.training.recipes.catalogue import recipe
 from edgefront.core.training.run import run
 from edgefront.core.training.run_folder import EXIT_DONE, RESULT, SPEC, RunSpec
 
@@ -35,7 +35,7 @@ def parent(tmp_path_factory: pytest.TempPathFactory) -> TrainedParent:
 
 def child_of(parent: Architecture) -> Architecture:
     """Three of its six blocks, two thirds of the inner units, half of the heads."""
-    return part_of(parent, [narrowed(block, 0.6) for block in stated(parent)[:3]], parent.d_model)
+    return submodel(parent, [narrow_block(block, 0.6) for block in explicit_blocks(parent)[:3]], parent.d_model)
 
 
 def test_a_part_is_cut_healed_and_generates_in_llama_cpp(parent: TrainedParent, tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_a_part_is_cut_healed_and_generates_in_llama_cpp(parent: TrainedParent, 
     whole = parent.package
     described = describe(whole.folder, licence="mit", name="counter")
     child = child_of(whole.architecture)
-    cut = write_part(described, child, tmp_path / "cut")
+    cut = write_submodel(described, child, tmp_path / "cut")
     assert cut.facts["licence"] == "mit"
     assert cut.facts["parent"]["name"] == "counter"
     assert "inner width 96" in cut.facts["cut"]["sentence"]
@@ -96,12 +96,12 @@ def test_a_part_is_not_written_over_a_folder_or_against_a_licence(parent: Traine
     whole, child = parent.package, child_of(parent.package.architecture)
     forbidding = describe(whole.folder, licence="cc-by-nc-nd-4.0")
     with pytest.raises(InvalidInput, match="forbids derivatives"):
-        write_part(forbidding, child, tmp_path / "part")
+        write_submodel(forbidding, child, tmp_path / "part")
     free = describe(whole.folder, licence="apache-2.0")
     too_few = Architecture.parse({**child.canonical, "embedding": {"vocab_size": 100}})
     with pytest.raises(InvalidInput, match="the tokenizer 256"):
-        write_part(free, too_few, tmp_path / "part")
+        write_submodel(free, too_few, tmp_path / "part")
     (tmp_path / "part").mkdir()
     with pytest.raises(Exception, match="exists"):
-        write_part(free, child, tmp_path / "part")
-    assert read_study(whole.folder).law.parent == whole.architecture
+        write_submodel(free, child, tmp_path / "part")
+    assert read_pruning_study(whole.folder).law.parent == whole.architecture

@@ -10,7 +10,7 @@ from edgefront.core.common.errors import InvalidInput
 from edgefront.core.data.prepared.planning import Preparation
 from edgefront.core.data.prepared.preparation import prepare
 from edgefront.core.services.trainings.datasets import check_dataset
-from edgefront.core.training.recipes.papers import recipe
+from edgefront.core.training.recipes.catalogue import recipe
 
 
 def test_a_recipe_of_pieces_takes_no_words_of_the_same_text(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from edgefront.core.training import distillation
 from edgefront.core.training.checkpoint import read_model
 from edgefront.core.training.distillation import Teacher, distilled
 from edgefront.core.training.parametrisation import initialise
-from edgefront.core.training.recipes.papers import recipe
+from edgefront.core.training.recipes.catalogue import recipe
 from edgefront.core.training.recipes.recipe import Distil, Recipe, check_task
 from edgefront.core.training.run import run
 from edgefront.core.training.run_folder import (

@@ -15,7 +15,7 @@ from edgefront.core.nn.dropout import Dropout
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.training.optimizers import make_optimizer, set_learning_rate
 from edgefront.core.training.parametrisation import Scheme, initialise
-from edgefront.core.training.recipes.papers import recipe
+from edgefront.core.training.recipes.catalogue import recipe
 from edgefront.core.training.recipes.recipe import Optimizer, Parametrisation
 
 PAIR = [{"kind": "attention", "n_head": 2}, {"kind": "feed_forward", "d_inner": 128}]

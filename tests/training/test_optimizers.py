@@ -19,7 +19,7 @@ from edgefront.core.common.errors import InvalidInput
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.training.optimizers import Lamb, NvLamb, learning_rate, make_optimizer
 from edgefront.core.training.parametrisation import initialise
-from edgefront.core.training.recipes.papers import recipe
+from edgefront.core.training.recipes.catalogue import recipe
 from edgefront.core.training.recipes.recipe import Optimizer, Schedule
 
 Array = NDArray[np.float64]

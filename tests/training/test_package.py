@@ -33,7 +33,7 @@ from edgefront.core.model_files.state import GraphOptions
 from edgefront.core.nn.weights import load_safetensors
 from edgefront.core.training.evaluation.model_card import front_matter, licence_in, model_card, task_of
 from edgefront.core.training.evaluation.package import read_package, write_package
-from edgefront.core.training.recipes.papers import recipe
+from edgefront.core.training.recipes.catalogue import recipe
 from edgefront.core.training.recipes.recipe import Recipe
 
 FACTS: dict[str, Any] = {

@@ -16,12 +16,17 @@ from prepared_text import prepared_text, trainer
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.data.prepared.prepared import open_prepared
-from edgefront.core.training.evaluation.cut import cut_between
 from edgefront.core.training.evaluation.model_card import model_card
 from edgefront.core.training.evaluation.package import read_package
-from edgefront.core.training.pruning.parts import part_of, stated
-from edgefront.core.training.pruning.study import CUTS, StudySettings, inherited_from, study_cuts, write_study
-from edgefront.core.training.recipes.papers import recipe
+from edgefront.core.training.pruning.study import (
+    CUTS,
+    PruningStudySettings,
+    load_pruned,
+    study_pruning,
+    write_pruning_study,
+)
+from edgefront.core.training.pruning.submodel import explicit_blocks, pruning_summary, submodel
+from edgefront.core.training.recipes.catalogue import recipe
 from edgefront.core.training.run import run
 from edgefront.core.training.run_folder import EXIT_DONE, RESULT, SPEC, RunSpec
 
@@ -43,10 +48,10 @@ PARENT = Architecture.parse(
 
 def child(parent: Architecture, d_model: int = 24) -> Architecture:
     """Without its second layer, with half of the heads and two thirds of the inner units in what is left."""
-    kept = [block for index, block in enumerate(stated(parent)) if index not in (2, 3)]
+    kept = [block for index, block in enumerate(explicit_blocks(parent)) if index not in (2, 3)]
     kept[0] = kept[0].model_copy(update={"n_head": 2, "n_kv_head": 1})
     kept[1] = kept[1].model_copy(update={"d_inner": 32})
-    return part_of(parent, kept, d_model)
+    return submodel(parent, kept, d_model)
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +61,9 @@ def parent(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     spec = spec_of(data, PARENT, "quick", steps=60, optimizer={"lr": 0.01})
     (folder / SPEC).write_text(spec.model_dump_json())
     assert run(folder, threading.Event()) == EXIT_DONE
-    settings = StudySettings(calibration_tokens=256, tokens=256, segment=16, combinations=4)
+    settings = PruningStudySettings(calibration_tokens=256, tokens=256, segment=16, combinations=4)
     package = read_package(folder / RESULT)
-    write_study(study_cuts(package, open_prepared(data), "parent", settings), package.folder)
+    write_pruning_study(study_pruning(package, open_prepared(data), "parent", settings), package.folder)
     return folder / RESULT / "model.safetensors"
 
 
@@ -83,7 +88,7 @@ def part_spec(data: Path, parent: Path, architecture: Architecture, **changes: A
 def test_it_begins_with_what_it_inherits_and_says_what_was_cut(data: Path, parent: Path, tmp_path: Path) -> None:
     whole = read_package(parent.parent).architecture
     made = trainer(part_spec(data, parent, child(whole)), tmp_path / "run")
-    held = inherited_from(parent, child(whole))
+    held = load_pruned(parent, child(whole))
     assert all(torch.equal(values, held[name]) for name, values in made.model.named_parameters())
     left = iter(range(2))
     stopped = trainer(part_spec(data, parent, child(whole)), tmp_path / "run", lambda: next(left, None) is None)
@@ -166,4 +171,4 @@ def test_a_card_names_another_licence_beside_the_parent_s() -> None:
 
 
 def test_nothing_cut_is_said_to_be_nothing() -> None:
-    assert cut_between(PARENT, PARENT) == {"sentence": "nothing", "parent": PARENT.digest}
+    assert pruning_summary(PARENT, PARENT) == {"sentence": "nothing", "parent": PARENT.digest}

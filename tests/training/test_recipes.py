@@ -11,7 +11,7 @@ import pytest
 from edgefront.core.architectures.models import named_models
 from edgefront.core.common.errors import InvalidInput, NotFound, within
 from edgefront.core.training.optimizers import learning_rate
-from edgefront.core.training.recipes.papers import recipe, recipes
+from edgefront.core.training.recipes.catalogue import recipe, recipes
 from edgefront.core.training.recipes.recipe import DEFAULTS, Recipe, check_task, default_recipe
 
 # PAR (arXiv 2009.04534) Table A1 and §3.1; NVIDIA DeepLearningExamples wt103_base.yaml and wt103_large.yaml, train.py.
@@ -253,7 +253,7 @@ def test_what_came_later_leaves_the_published_ones_as_they_were() -> None:
     of = {"modern": {"order", "parametrisation"}, "distil": {"order", "distil"}}
     for name, a_recipe in recipes().items():
         expected = of.get(name, set())
-        assert added & set(a_recipe.learnt()) == expected, name
+        assert added & set(a_recipe.effective()) == expected, name
         stored = a_recipe.model_dump(mode="json")
         assert Recipe.parse({field: stored[field] for field in stored if field not in added - expected}) == a_recipe
 

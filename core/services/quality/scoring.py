@@ -30,7 +30,7 @@ from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Job, Target
 from edgefront.core.training.proxies.registry import PUBLISHED_SCORE, Proxy, ProxySettings, proxy_named
 from edgefront.core.training.proxies.score import law_about, score, score_by
-from edgefront.core.training.recipes.papers import recipe
+from edgefront.core.training.recipes.catalogue import recipe
 
 MAX_WORKERS = 8
 """Number of workers that are notified at once; each computes scores until none is left."""

@@ -350,7 +350,7 @@ def _changed(session: Session, training_id: str, said: Report) -> tuple[list[Doc
 
 
 def _key(recipe: Recipe, *what: object) -> str:
-    described = [recipe.learnt(), recipe.evaluation.model_dump(mode="json"), *what]
+    described = [recipe.effective(), recipe.evaluation.model_dump(mode="json"), *what]
     return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -28,8 +28,8 @@ from edgefront.core.services.trainings.views import licence_of
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Candidate, Training
 from edgefront.core.training.evaluation.model_card import forbids_derivatives
-from edgefront.core.training.recipes.papers import recipe as named_recipe
-from edgefront.core.training.recipes.recipe import HEALING, Recipe, check_task, default_recipe
+from edgefront.core.training.recipes.catalogue import recipe as named_recipe
+from edgefront.core.training.recipes.recipe import RECOVERY, Recipe, check_task, default_recipe
 from edgefront.core.training.run_folder import RESULT, with_vocabulary
 
 Item = TypeVar("Item")
@@ -122,8 +122,8 @@ def plan_for(request: TrainingRequest, chosen: Chosen, settings: Settings) -> Tr
     `NotFound` for an unknown model.
     """
     subjects = _subjects(request, chosen)
-    healing = HEALING if request.inherit else None
-    name = request.recipe or healing or default_recipe(subject.architecture for subject in subjects)
+    recovery = RECOVERY if request.inherit else None
+    name = request.recipe or recovery or default_recipe(subject.architecture for subject in subjects)
     recipe = resolved_recipe(name, request.overrides)
     dataset = request.dataset or recipe.dataset
     if dataset is None:

@@ -18,8 +18,8 @@ from edgefront.core.common.hugging_face import TOKENIZER
 from edgefront.core.common.units import MB
 from edgefront.core.data.sources.data_set import DataSet, data_sets
 from edgefront.core.data.tokenizers.tokenizers import FILE, Tokenizer
-from edgefront.core.training.recipes.papers import recipes
-from edgefront.core.training.recipes.recipe import NOT_LEARNT
+from edgefront.core.training.recipes.catalogue import recipes
+from edgefront.core.training.recipes.recipe import WITHOUT_EFFECT
 
 Library = Literal["edgefront", "transformers"]
 LICENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,63}")
@@ -264,7 +264,7 @@ def _changed(recipe: Mapping[str, Any]) -> str:
     published, changed = published_recipe.model_dump(mode="json"), list[str]()
     for name, value in recipe.items():
         before = published.get(name)
-        if name in NOT_LEARNT or value == before:
+        if name in WITHOUT_EFFECT or value == before:
             continue
         if isinstance(value, Mapping) and isinstance(before, Mapping):
             changed += [f"{name}.{part}" for part in value if value[part] != before.get(part)]

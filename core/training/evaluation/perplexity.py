@@ -26,7 +26,7 @@ from edgefront.core.data.prepared.prepared import Split
 from edgefront.core.data.tokenizers.tokenizers import BOS, Tokenizer
 from edgefront.core.nn.embedding import RelativePositions
 from edgefront.core.nn.model import LanguageModel
-from edgefront.core.training.recipes.recipe import Evaluation, Precision, Task, reads_on
+from edgefront.core.training.recipes.recipe import Evaluation, Precision, Task, can_carry_past
 
 Integers = NDArray[np.int64]
 
@@ -200,7 +200,7 @@ def perplexity(
     text = (
         documents(split.tokens, split.starts, begin, max_tokens)
         if one_by_one
-        else streams(split.tokens, evaluation.rows if reads_on(model.architecture) else 1, max_tokens)
+        else streams(split.tokens, evaluation.rows if can_carry_past(model.architecture) else 1, max_tokens)
     )
     if text.rows == 0:
         raise InvalidInput(
@@ -214,7 +214,7 @@ def perplexity(
         if source is not None:
             for passage in batched(text, evaluation.rows):
                 reader.translate(passage, source)
-        elif reads_on(model.architecture):
+        elif can_carry_past(model.architecture):
             for passage in batched(text, evaluation.rows) if one_by_one else (text,):
                 reader.read_on(passage)
         else:

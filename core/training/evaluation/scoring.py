@@ -20,7 +20,7 @@ from edgefront.core.nn.model import LanguageModel
 from edgefront.core.training.evaluation.generate import Sampling, TextStream, generate
 from edgefront.core.training.evaluation.package import Package
 from edgefront.core.training.evaluation.perplexity import evaluating, padded
-from edgefront.core.training.recipes.recipe import Evaluation, reads_on
+from edgefront.core.training.recipes.recipe import Evaluation, can_carry_past
 
 _POSITIONS = 64  # logits over the whole vocabulary are computed for so many positions at a time
 
@@ -100,7 +100,7 @@ class TextScorer:
         if self.longest is not None:
             tokens = min(tokens, self.longest)
             ids = ids[-max(1, self.longest - tokens + 1) :]
-        memory = self.evaluation.memory if reads_on(self.model.architecture) else None
+        memory = self.evaluation.memory if can_carry_past(self.model.architecture) else None
         stream, text = TextStream(self.tokenizer, ids), [""]
 
         def put(token: int) -> None:
@@ -152,7 +152,7 @@ class TextScorer:
 
     def _hidden(self, tokens: Tensor) -> Tensor:
         """[batch, length] → [batch, length, d_model]."""
-        if not reads_on(self.model.architecture):
+        if not can_carry_past(self.model.architecture):
             hidden: Tensor = self.model(tokens, "none")
             return hidden
         segment, memory = self.evaluation.segment, self.evaluation.memory

@@ -15,7 +15,7 @@ from edgefront.core.schemas.trainings import TrainingBudget
 from edgefront.core.training.distributed import joined
 from edgefront.core.training.loop import Trainer
 from edgefront.core.training.proxies.registry import ProxySettings, scorable
-from edgefront.core.training.recipes.papers import recipe
+from edgefront.core.training.recipes.catalogue import recipe
 from edgefront.core.training.run_folder import Journal, RunSpec
 
 

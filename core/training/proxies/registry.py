@@ -14,7 +14,7 @@ from edgefront.core.architectures.cost.costs import CostOptions, costs
 from edgefront.core.common.canonical import digest
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.validation import checked
-from edgefront.core.training.recipes.papers import recipe
+from edgefront.core.training.recipes.catalogue import recipe
 
 
 class ProxySettings(BaseModel):

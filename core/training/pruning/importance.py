@@ -1,8 +1,8 @@
-"""Which units of a trained model matter, from activations on a calibration text, as in Minitron (Muralidharan et al.
-2024, arXiv 2407.14679, §2.1, and 2408.11796), and from what multiplies them.
+"""Importance of a trained model's units, from activations on a calibration text as in Minitron (Muralidharan et al.
+2024, arXiv 2407.14679, §2.1, and 2408.11796), and from the weights that multiply them.
 
-A unit is worth the root mean square of what it adds: an inner unit or a head that of its update of the residual stream,
-a channel of the stream that of what the linear layers make of it, each layer's sum over the channels counted as 1.
+The importance of an inner unit or a head is the root mean square of its update of the residual stream, that of a
+channel the root mean square of its share in the outputs of the linear layers, each layer's sum counted as 1.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from edgefront.core.nn.blocks.short_conv import ShortConvBlock
 from edgefront.core.nn.layers import LayerNorm
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.training.evaluation.perplexity import evaluating
-from edgefront.core.training.pruning.law_file import ENERGY
+from edgefront.core.training.pruning.study_file import ENERGY
 
 Hook = Callable[[nn.Module, tuple[Tensor, ...]], None]
 
 
 @dataclass(frozen=True, eq=False)
 class Importance:
-    """Importance of every unit that can be left out; higher is more. float32."""
+    """Importance of every unit that pruning can remove, float32; higher is more important."""
 
     channels: Tensor
     """(d_model,) of the residual stream."""
@@ -35,21 +35,21 @@ class Importance:
     """Of each block: (n_head,) of an attention, (d_inner,) of a feed-forward block, (d_model,) of the features of a
     short convolution, empty of others."""
     energies: Mapping[str, Tensor]
-    """Of each norm over the channels, by its name: (d_model,) mean square of what it reads of each, less the mean that
-    a layer norm takes off. A norm over fewer channels divides by another root mean square; these say by which."""
+    """By norm over the channels: (d_model,) mean square of its input, for a layer norm less the mean; hence the
+    root mean square of fewer channels."""
     influence: tuple[float, ...]
     """Of each block: 1 - mean cosine of the stream before and after it (ShortGPT; Men et al. 2024, arXiv 2403.03853,
     eq. 1)."""
 
     def tensors(self) -> dict[str, Tensor]:
-        """All but the influence, by name."""
+        """All but the influence, by name in the study's file."""
         blocks = {f"blocks.{index}": units for index, units in enumerate(self.units)}
         energies = {f"{ENERGY}{name}": energy for name, energy in self.energies.items()}
         return {"channels": self.channels, **blocks, **energies}
 
     @classmethod
     def of_tensors(cls, tensors: Mapping[str, Tensor], influence: Sequence[float]) -> Importance:
-        """What `tensors` gave."""
+        """Reads the tensors of a study's file."""
         return cls(
             channels=tensors["channels"],
             units=tuple(tensors[f"blocks.{index}"] for index in range(len(influence))),
@@ -73,13 +73,13 @@ class _Sums:
 def importance_of(model: LanguageModel, rows: Iterable[Tensor], device: torch.device) -> Importance:
     """The importance of the model's units on batches of tokens, int64 [batch, sequence] each.
 
-    The model is on `device`, and left in the mode that it was in.
+    The model is on `device`; its mode stays.
     """
     sums = _Sums(model)
     handles: list[RemovableHandle] = [
-        handle for index in range(len(model.blocks)) for handle in _observed(model, index, sums)
+        handle for index in range(len(model.blocks)) for handle in _register_hooks(model, index, sums)
     ]
-    handles += [norm.register_forward_pre_hook(_energy(name, norm, sums)) for name, norm in norms_of(model)]
+    handles += [norm.register_forward_pre_hook(_energy_hook(name, norm, sums)) for name, norm in norms_of(model)]
     head = _head_weights(model)
     try:
         with evaluating(model, device, "float32"):
@@ -107,7 +107,7 @@ def norms_of(model: LanguageModel) -> list[tuple[str, nn.Module]]:
 
 
 def _head_weights(model: LanguageModel) -> Tensor:
-    """(d_model,) Σ of squares of what the output layer multiplies each channel with."""
+    """(d_model,) sum of squares of each channel's weights in the output layer."""
     tables = model.embedding.tables if model.architecture.output.tied else model.output.tables
     weights = tables[0].detach()
     projections = model.embedding.projections if len(model.embedding.projections) else None
@@ -116,37 +116,37 @@ def _head_weights(model: LanguageModel) -> Tensor:
     return weights.square().sum(0)
 
 
-def _observed(model: LanguageModel, index: int, sums: _Sums) -> list[RemovableHandle]:
+def _register_hooks(model: LanguageModel, index: int, sums: _Sums) -> list[RemovableHandle]:
     block = model.blocks[index]
 
-    def before_and_after(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    def add_cosine(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         cosine = torch.nn.functional.cosine_similarity(inputs[0].double(), output.double(), dim=-1)
         sums.cosines[index] += float(cosine.sum())
 
-    handles = [block.register_forward_hook(before_and_after)]
+    handles = [block.register_forward_hook(add_cosine)]
     if isinstance(block, AttentionBlock):
-        handles.append(block.qkv.register_forward_pre_hook(_reads(block.qkv.weight, sums)))
-        handles.append(block.out.register_forward_pre_hook(_heads(block, index, sums)))
+        handles.append(block.qkv.register_forward_pre_hook(_channel_hook(block.qkv.weight, sums)))
+        handles.append(block.out.register_forward_pre_hook(_head_hook(block, index, sums)))
     elif isinstance(block, FeedForwardBlock):
-        handles.append(block.up.register_forward_pre_hook(_reads(block.up.weight, sums)))
-        handles.append(block.down.register_forward_pre_hook(_inner(block.down.weight, index, sums)))
+        handles.append(block.up.register_forward_pre_hook(_channel_hook(block.up.weight, sums)))
+        handles.append(block.down.register_forward_pre_hook(_unit_hook(block.down.weight, index, sums)))
     elif isinstance(block, ShortConvBlock):
-        handles.append(block.up.register_forward_pre_hook(_reads(block.up.weight, sums)))
-        handles.append(block.out.register_forward_pre_hook(_inner(block.out.weight, index, sums)))
+        handles.append(block.up.register_forward_pre_hook(_channel_hook(block.up.weight, sums)))
+        handles.append(block.out.register_forward_pre_hook(_unit_hook(block.out.weight, index, sums)))
     return handles
 
 
-def _energy(name: str, norm: nn.Module, sums: _Sums) -> Hook:
+def _energy_hook(name: str, norm: nn.Module, sums: _Sums) -> Hook:
     def hook(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        read = inputs[0].flatten(0, -2)
+        states = inputs[0].flatten(0, -2)
         if isinstance(norm, LayerNorm):
-            read = read - read.mean(-1, keepdim=True)
-        sums.energies[name] += read.square().sum(0).double().cpu()
+            states = states - states.mean(-1, keepdim=True)
+        sums.energies[name] += states.square().sum(0).double().cpu()
 
     return hook
 
 
-def _reads(weight: Tensor, sums: _Sums) -> Hook:
+def _channel_hook(weight: Tensor, sums: _Sums) -> Hook:
     squares = weight.detach().square().sum(0)
 
     def hook(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
@@ -155,13 +155,13 @@ def _reads(weight: Tensor, sums: _Sums) -> Hook:
     return hook
 
 
-def _add_channels(sums: _Sums, read: Tensor, squares: Tensor) -> None:
-    """Adds each channel's share of what a linear layer makes of the tokens [tokens, d_model]."""
-    added = read.square().sum(0).double().cpu() * squares.double().cpu()
-    sums.channels += added / added.sum().clamp_min(torch.finfo(torch.float64).tiny) * len(read)
+def _add_channels(sums: _Sums, states: Tensor, squares: Tensor) -> None:
+    """Adds each channel's share in a linear layer's outputs for `states` [tokens, d_model]."""
+    added = states.square().sum(0).double().cpu() * squares.double().cpu()
+    sums.channels += added / added.sum().clamp_min(torch.finfo(torch.float64).tiny) * len(states)
 
 
-def _heads(block: AttentionBlock, index: int, sums: _Sums) -> Hook:
+def _head_hook(block: AttentionBlock, index: int, sums: _Sums) -> Hook:
     weight = block.out.weight.detach().unflatten(1, (block.n_head, block.d_head))  # d_model, head, d_head
     gram = torch.einsum("mhd,mhe->hde", weight, weight).double().cpu()
 
@@ -173,7 +173,7 @@ def _heads(block: AttentionBlock, index: int, sums: _Sums) -> Hook:
     return hook
 
 
-def _inner(weight: Tensor, index: int, sums: _Sums) -> Hook:
+def _unit_hook(weight: Tensor, index: int, sums: _Sums) -> Hook:
     squares = weight.detach().square().sum(0).double().cpu()
 
     def hook(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:

@@ -1,4 +1,4 @@
-"""Studies the cuts of a trained model, and keeps what comes out beside its weights (`law_file`)."""
+"""Pruning studies: measures what pruning a trained model costs, and stores the result beside its weights."""
 
 from __future__ import annotations
 
@@ -24,35 +24,35 @@ from edgefront.core.quality.cut_law import CutLaw, cut_origin
 from edgefront.core.quality.cut_table import cannot_be_cut
 from edgefront.core.quality.shipped import family
 from edgefront.core.quality.stored import MAX_LOG_PERPLEXITY, to_text
-from edgefront.core.training.evaluation.cut import cut_between
 from edgefront.core.training.evaluation.model_card import forbids_derivatives
 from edgefront.core.training.evaluation.package import CUTS, WEIGHTS, Package, read_package, write_new_package
-from edgefront.core.training.pruning.cuts import Cutter, HeldOut, Progress, inherited
 from edgefront.core.training.pruning.importance import Importance, importance_of
-from edgefront.core.training.pruning.law_file import FORMAT, law_in, wrong
+from edgefront.core.training.pruning.prune import EvaluationText, Progress, PruningEvaluator, prune_weights
+from edgefront.core.training.pruning.study_file import FORMAT, damaged_study, read_study_file
+from edgefront.core.training.pruning.submodel import pruning_summary
 
 MIN_ROWS = 2
-"""Least number of rows that a text is read in."""
+"""Least number of rows of a text."""
 
 
 @dataclass(frozen=True)
-class StudySettings:
-    """How much text and how many models a study looks at."""
+class PruningStudySettings:
+    """Amount of text and number of submodels."""
 
     calibration_tokens: int = 16_384
-    """Tokens of the training split, on which importance is taken."""
+    """Tokens of the training split, for importance."""
     tokens: int = 2_048
-    """Tokens of the validation split, on which losses are taken."""
+    """Tokens of the validation split, for losses."""
     segment: int = 128
     """Tokens of a row."""
     combinations: int = 24
-    """Random parts that are evaluated."""
+    """Random submodels that are evaluated."""
     seed: int = 0
 
 
 @dataclass(frozen=True, eq=False)
-class CutStudy:
-    """Importance, and the law of the parts, of one model."""
+class PruningStudy:
+    """Importance of one model's units, and the scaling law of its submodels."""
 
     importance: Importance
     law: CutLaw
@@ -60,22 +60,22 @@ class CutStudy:
     """SHA-256 of the model's weights file."""
 
 
-def study_cuts(
+def study_pruning(
     package: Package,
     data: Prepared,
     name: str,
-    settings: StudySettings = StudySettings(),
+    settings: PruningStudySettings = PruningStudySettings(),
     *,
     device: torch.device | str = "cpu",
     progress: Progress = lambda *_: None,
-) -> CutStudy:
-    """Studies the cuts of a trained model, called `name`, on data of its own tokens.
+) -> PruningStudy:
+    """Studies the pruning of a trained model, called `name`, on data with its tokenizer.
 
-    Takes minutes for 100 M parameters on two cores. Raises `InvalidInput` for a model that cannot be cut, data of other
-    tokens, a text that is too short or that the model has not learnt.
+    Takes minutes for 100 M parameters on two cores. Raises `InvalidInput` for a model that cannot be pruned, data of
+    another tokenizer, and a text that is too short or that the model has not learnt.
     """
-    architecture, where = package.architecture, torch.device(device)
-    check_can_be_cut(architecture)
+    architecture, torch_device = package.architecture, torch.device(device)
+    check_prunable(architecture)
     if not same_tokens(package.folder, data.folder):
         raise InvalidInput(
             f"data: {data.name} has other tokens than the model: its text would mean something else",
@@ -84,9 +84,9 @@ def study_cuts(
             allowed=f"data prepared with {package.folder / 'tokenizer.json'} (edgefront data prepare --vocabulary)",
         )
     segment = min(settings.segment, architecture.max_length or settings.segment)
-    model = package.model(where)
+    model = package.model(torch_device)
     calibration = rows_of(data, "train", settings.calibration_tokens, segment)
-    text = HeldOut(rows_of(data, "valid", settings.tokens, segment), where)
+    text = EvaluationText(rows_of(data, "valid", settings.tokens, segment), torch_device)
     batches = calibration[:, :-1].split(text.batch)
 
     def counted() -> Iterator[Tensor]:
@@ -102,10 +102,10 @@ def study_cuts(
             value=architecture.digest,
             allowed=f"a trained model, with a loss of at most {MAX_LOG_PERPLEXITY:g}",
         )
-    cutter = Cutter(model, importance_of(model, counted(), where), text, parent_loss, progress)
-    table = cutter.table()
-    parts, losses = cutter.combinations(table, settings.combinations, settings.seed)
-    if not parts:
+    evaluator = PruningEvaluator(model, importance_of(model, counted(), torch_device), text, parent_loss, progress)
+    table = evaluator.table()
+    children, losses = evaluator.combinations(table, settings.combinations, settings.seed)
+    if not children:
         raise InvalidInput(
             "the model is so small that it has no parts",
             field="model",
@@ -124,14 +124,14 @@ def study_cuts(
         ),
         table=table,
         parent_log_perplexity=parent_loss,
-        architectures=parts,
+        architectures=children,
         log_perplexity=losses,
     )
-    return CutStudy(cutter.importance, law, weights)
+    return PruningStudy(evaluator.importance, law, weights)
 
 
-def check_can_be_cut(architecture: Architecture) -> None:
-    """`InvalidInput` for a model of other parts than can be cut."""
+def check_prunable(architecture: Architecture) -> None:
+    """`InvalidInput` for a model that cannot be pruned."""
     what = cannot_be_cut(architecture)
     if what is not None:
         raise InvalidInput(
@@ -144,71 +144,68 @@ def check_can_be_cut(architecture: Architecture) -> None:
 
 def rows_of(data: Prepared, split: str, tokens: int, segment: int) -> Tensor:
     """int64 [n, segment + 1]: rows spread evenly over the split."""
-    held = data.split(split).tokens
-    possible = (len(held) - 1) // segment
+    text = data.split(split).tokens
+    possible = (len(text) - 1) // segment
     count = min(max(MIN_ROWS, -(-tokens // segment)), possible)
     if count < MIN_ROWS:
         raise InvalidInput(
-            f"data: the {split} split of {data.name} has {len(held)} tokens, too few for {MIN_ROWS} rows of {segment}",
+            f"data: the {split} split of {data.name} has {len(text)} tokens, too few for {MIN_ROWS} rows of {segment}",
             field="data",
             value=data.name,
             allowed=f"at least {MIN_ROWS * segment + 1} tokens",
         )
     starts = np.linspace(0, possible - 1, count).astype(np.int64) * segment
-    return torch.from_numpy(np.stack([held[start : start + segment + 1].astype(np.int64) for start in starts]))
+    return torch.from_numpy(np.stack([text[start : start + segment + 1].astype(np.int64) for start in starts]))
 
 
 # The file -------------------------------------------------------------------------------------------------------------
 
 
-def write_study(study: CutStudy, folder: Path) -> Path:
-    """Writes the study beside the model's weights; the file appears when it is whole."""
-    about = {"format": FORMAT, "weights": study.weights, "law": to_text(study.law)}
+def write_pruning_study(study: PruningStudy, folder: Path) -> Path:
+    """Writes the study beside the model's weights; the file appears only when it is complete."""
+    metadata = {"format": FORMAT, "weights": study.weights, "law": to_text(study.law)}
     path = folder / CUTS
     with whole_file(path) as file:
-        file.write(save(study.importance.tensors(), about))
+        file.write(save(study.importance.tensors(), metadata))
     return path
 
 
-def read_study(folder: Path) -> CutStudy:
-    """The study beside a model's weights.
-
-    Raises `NotFound` where there is none, and `InvalidInput` where it is damaged or about other weights.
-    """
+def read_pruning_study(folder: Path) -> PruningStudy:
+    """The study beside a model's weights. `NotFound` without one, `InvalidInput` for a damaged one or other weights."""
     path = folder / CUTS
     if not path.is_file():
         raise NotFound(
             f"{folder} has no {CUTS}: which of its units matter is not known",
             allowed="edgefront inherit study FOLDER --data DATA",
         )
-    law, of_weights = law_in(path)
-    own = sha256(folder / WEIGHTS)
-    if of_weights != own:
-        raise wrong(path, f"is about weights {of_weights[:12]}, and {WEIGHTS} beside it is {own[:12]}")
+    law, studied = read_study_file(path)
+    stored = sha256(folder / WEIGHTS)
+    if studied != stored:
+        raise damaged_study(path, f"is about weights {studied[:12]}, and {WEIGHTS} beside it is {stored[:12]}")
     with safe_open(path, framework="pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
     importance = Importance.of_tensors(tensors, [cuts.influence for cuts in law.table.blocks])
-    return CutStudy(importance, law, own)
+    return PruningStudy(importance, law, stored)
 
 
-def inherited_from(weights: Path, child: Architecture) -> dict[str, Tensor]:
-    """The tensors that a part of a model begins with, of the model's weights file, beside which its study lies.
+def load_pruned(weights: Path, child: Architecture) -> dict[str, Tensor]:
+    """The initial tensors of a submodel, from the parent's weights file and the study beside it.
 
-    Raises `InvalidInput` that names the tensor or field in which the child is no part, `NotFound` without a study.
+    `InvalidInput` names the tensor or field in which the child is not a submodel; `NotFound` without a study.
     """
-    study = read_study(weights.parent)
+    study = read_pruning_study(weights.parent)
     model = load_safetensors(weights)
     if model.architecture != study.law.parent:
-        raise wrong(weights.parent / CUTS, f"is about architecture {study.law.parent.digest[:12]}")
-    held = {spec.name: model.get_parameter(spec.name).detach() for spec in parameters(model.architecture)}
-    return inherited(held, child, study.law.table, study.importance)
+        raise damaged_study(weights.parent / CUTS, f"is about architecture {study.law.parent.digest[:12]}")
+    weights_by_name = {spec.name: model.get_parameter(spec.name).detach() for spec in parameters(model.architecture)}
+    return prune_weights(weights_by_name, child, study.law.table, study.importance)
 
 
-def write_part(parent: Package, child: Architecture, output: Path) -> Package:
-    """Writes the part of the parent that `child` describes, with the tokenizer and the licence of the parent.
+def write_submodel(parent: Package, child: Architecture, output: Path) -> Package:
+    """Writes the submodel that `child` describes, with the parent's tokenizer and licence.
 
-    `output` must not exist; it is in place only when whole. Raises `InvalidInput` where the child is no part of the
-    parent or its licence forbids derivatives, `NotFound` without a study of the parent's cuts.
+    `output` must not exist; it appears only when complete. Raises `InvalidInput` where the child is not a submodel or
+    the licence forbids derivatives, `NotFound` without a pruning study of the parent.
     """
     licence = parent.facts.get("licence")
     if isinstance(licence, str) and forbids_derivatives(licence):
@@ -228,8 +225,8 @@ def write_part(parent: Package, child: Architecture, output: Path) -> Package:
         )
     if output.exists():
         raise Conflict(f"{output} exists: name a folder that does not")
-    tensors = inherited_from(parent.folder / WEIGHTS, child)
-    cut = cut_between(parent.architecture, child)
+    tensors = load_pruned(parent.folder / WEIGHTS, child)
+    cut = pruning_summary(parent.architecture, child)
     name = str(parent.facts.get("name") or parent.folder.resolve().name)
     facts = {
         "name": f"part of {name}"[:100],

@@ -1,4 +1,4 @@
-"""What a recipe is: everything that a training needs besides an architecture and a data set, as data."""
+"""Recipes: everything that a training needs besides an architecture and a data set, as data."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from edgefront.core.common.validation import checked
 from edgefront.core.nn.dropout import NO_DROPOUT, Dropout
 
 Task = Literal["streams", "sentences", "masked", "pairs"]
-"""What a batch is: contiguous text a row with memory, shuffled sentences, BERT's masked sequences, translations."""
+"""Kind of batch: contiguous text in each row, shuffled sentences, BERT's masked sequences, translations."""
 Precision = Literal["float32", "bfloat16", "float16"]
 Order = Literal["contiguous", "shuffled"]
 Scheme = Literal["gpt2", "opt", "transformer_xl", "transformer_xl_large", "srupp", "bert", "translation", "completep"]
 """Schemes of initialisation (`core.training.parametrisation`)."""
-NOT_LEARNT = {"title", "source", "compile", "micro_rows", "checkpoint_every", "checkpoints", "evaluation"}
+WITHOUT_EFFECT = {"title", "source", "compile", "micro_rows", "checkpoint_every", "checkpoints", "evaluation"}
 """Fields that do not change the weights."""
 
 Count = Annotated[StrictInt, Field(ge=1, le=1 << 40)]
@@ -32,11 +32,11 @@ Length = Annotated[StrictInt, Field(ge=0, le=1 << 20)]
 Rate = Annotated[StrictFloat, Field(ge=0, le=1e6, allow_inf_nan=False)]
 
 
-class _Part(BaseModel):
+class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Optimizer(_Part):
+class Optimizer(_Section):
     """The update rule.
 
     `adam`, `adamw` and `radam` are torch's (RAdam with decoupled decay). `lamb` is the one of Transformer-XL's PyTorch
@@ -49,24 +49,24 @@ class Optimizer(_Part):
     eps: Rate = 1e-8
     weight_decay: Rate = 0.0
     decays: Literal["all", "matrices"] = "matrices"
-    """What weight decay applies to: every parameter, or all but biases, norms and other vectors."""
+    """Parameters with weight decay: all, or all but biases, norms and other vectors."""
 
 
-class Parametrisation(_Part):
-    """The shape for which `optimizer.lr` is stated, so that one rate serves other widths and depths (µP, CompleteP).
+class Parametrisation(_Section):
+    """Reference shape of `optimizer.lr`, which transfers to other widths and depths (µP, CompleteP).
 
-    Initial values and learning rates of another shape follow from it: `core.training.parametrisation`.
+    `core.training.parametrisation` derives initial values and learning rates of other shapes.
     """
 
     base_width: Count = 64
-    """d_model of that shape."""
+    """d_model of the reference shape."""
     base_blocks: Count = 4
-    """Its residual blocks: two layers of attention and feed-forward."""
+    """Residual blocks of the reference shape: two layers of attention and feed-forward."""
     embedding_lr: Annotated[StrictFloat, Field(gt=0, le=1e6, allow_inf_nan=False)] = 2.0
-    """Rate of the embedding tables over `optimizer.lr`."""
+    """Learning rate of the embedding tables over `optimizer.lr`."""
 
 
-class Schedule(_Part):
+class Schedule(_Section):
     """Linear warm-up from 0 to `lr` over `warmup` steps, then a decay to `min_lr` at the end of the last step.
 
     `cosine` over the steps that remain after the warm-up; `cosine_whole` as if it had begun at step 0 (SRU++); `power`
@@ -80,59 +80,59 @@ class Schedule(_Part):
     power: Rate = 1.0
 
 
-class Evaluation(_Part):
-    """How perplexity is taken: `segment` tokens at a time after `memory` tokens of the past (Transformer-XL §4.1)."""
+class Evaluation(_Section):
+    """Settings of perplexity: `segment` tokens at a time after `memory` tokens of the past (Transformer-XL §4.1)."""
 
     segment: Count = 64
     memory: Length = 0
     clamp: Count | None = None
-    """Relative distances beyond it count as it."""
+    """Largest relative distance; larger ones are clamped."""
     same_length: StrictBool = False
-    """Every token sees the same number of keys (attention window of `memory` + 1)."""
+    """Every token attends to the same number of keys, a window of `memory` + 1."""
     rows: Count = 16
     tokens: Count | None = None
-    """Of the validation split at most so many during the training, from its beginning; the final one takes all."""
+    """Largest number of tokens of the validation split during training; the final evaluation reads all."""
     every: Count = 1000
-    """Steps between evaluations on the validation split; the last step has one in any case."""
+    """Steps between evaluations on the validation split; the last step always has one."""
 
 
-class Distil(_Part):
-    """Training by another model's scores over the vocabulary, the teacher's: `core.training.distillation`.
+class Distil(_Section):
+    """Distillation from a teacher's logits: `core.training.distillation`.
 
-    Hinton et al. 2015 (arXiv 1503.02531) §2. With scores alone a pruned model recovers best (Muralidharan et al. 2024,
-    arXiv 2407.14679 §4.3, Sreenivas et al. 2024, arXiv 2408.11796 §3), which the defaults are.
+    Hinton et al. 2015 (arXiv 1503.02531) §2. A pruned model recovers best from logits alone (Muralidharan et al. 2024,
+    arXiv 2407.14679 §4.3, Sreenivas et al. 2024, arXiv 2408.11796 §3): the defaults.
     """
 
     temperature: Annotated[StrictFloat, Field(gt=0, le=1000, allow_inf_nan=False)] = 1.0
-    """Both models' scores are divided by it, and the divergence is multiplied by its square."""
+    """Divides both models' logits; its square multiplies the divergence."""
     share: Annotated[StrictFloat, Field(gt=0, le=1)] = 1.0
-    """Of the loss that is the divergence KL(teacher || student); the rest is the cross-entropy."""
+    """Weight of the divergence KL(teacher || student) in the loss; the rest is the cross-entropy."""
 
 
-class Recipe(_Part):
+class Recipe(_Section):
     """A training of `steps` optimiser steps, each on `rows` sequences of `segment` tokens over all GPUs together."""
 
     name: Annotated[str, Field(min_length=1, max_length=64)]
     title: Annotated[str, Field(max_length=200)] = ""
     source: Annotated[str, Field(max_length=300)] = ""
-    """Paper, table or script that it was taken from."""
+    """Paper, table or script of origin."""
     architecture: Annotated[str, Field(max_length=64)] | None = None
     """The named model that it was published for."""
     dataset: Annotated[str, Field(max_length=64)] | None = None
-    """The data set that it was published for; the one taken where none is named."""
+    """The data set that it was published for, and the default."""
     level: Literal["bytes", "characters", "words", "bpe"] | None = None
-    """What a token of that data set is to be, where one prepared otherwise may lie under its name."""
+    """Kind of tokens of that data set, of which several preparations may exist."""
     task: Task = "streams"
     order: Order = "contiguous"
-    """Of the task streams: each row reads on where it stopped, or segments of the text in an order that is reshuffled
-    for each pass over it, which needs a model without memory."""
+    """For the task streams. contiguous: each row continues where it stopped. shuffled: segments in an order that is
+    reshuffled each epoch, for models without memory."""
     steps: Count = 1000
     rows: Count = 16
     segment: Count = 128
     memory: Length = 0
-    """Tokens of the past that training attends to, for models with memory; the recurrence's cell is always carried."""
+    """Past tokens that training attends to, for models with memory; the recurrence's cell is always carried."""
     epoch_resets: StrictBool = False
-    """Memory and cell are cleared with each pass over the data (SRU++)."""
+    """Clears memory and cell each epoch (SRU++)."""
     masked_fraction: Annotated[StrictFloat, Field(gt=0, lt=1)] = 0.15
     label_smoothing: Annotated[StrictFloat, Field(ge=0, lt=1)] = 0.0
     optimizer: Optimizer = Optimizer()
@@ -142,17 +142,17 @@ class Recipe(_Part):
     dropout: Dropout = NO_DROPOUT
     initialisation: Scheme = "gpt2"
     parametrisation: Parametrisation | None = None
-    """With initialisation completep, and only then: which shape the learning rate is stated for."""
+    """Required by initialisation completep, and only for it."""
     distil: Distil | None = None
-    """With a teacher, whose scores the model learns. Of rows that follow nothing: task streams and memory 0."""
+    """Distillation from a teacher; needs task streams and memory 0."""
     precision: Precision = "float32"
     """Precision of the passes; weights and optimiser state stay float32."""
     compile: StrictBool = False
     micro_rows: Count | None = None
-    """Rows of one forward pass on one GPU; more are accumulated. None: all at once, halved when memory runs out."""
+    """Rows of one forward pass on one GPU; gradients are accumulated. None: all rows, halved when memory runs out."""
     checkpoint_every: Count = 1000
     checkpoints: Annotated[StrictInt, Field(ge=1, le=100)] = 2
-    """How many of the last are kept; the best on the validation split is kept besides."""
+    """Number of last checkpoints that are kept, besides the best on the validation split."""
     evaluation: Evaluation = Evaluation()
 
     @model_validator(mode="after")
@@ -171,16 +171,16 @@ class Recipe(_Part):
                 value=self.micro_rows,
                 allowed=f"at most {self.rows}",
             )
-        reads_on = self.task != "streams" or self.memory > 0
+        carries_past = self.task != "streams" or self.memory > 0
         what = f"task {self.task}" if self.task != "streams" else f"a memory of {self.memory} tokens"
-        if self.order == "shuffled" and reads_on:
+        if self.order == "shuffled" and carries_past:
             raise InvalidInput(
                 f"order shuffled does not go with {what}",
                 field="order",
                 value=self.order,
                 allowed="contiguous; or shuffled with task streams and memory 0",
             )
-        if self.distil is not None and reads_on:
+        if self.distil is not None and carries_past:
             raise InvalidInput(
                 f"distil does not go with {what}: a teacher reads each row by itself, and predicts its next tokens",
                 field="distil",
@@ -213,28 +213,26 @@ class Recipe(_Part):
         with within("recipe"):
             return checked(cls, value)
 
-    def learnt(self) -> dict[str, Any]:
-        """What of it decides what is learnt: not its names, how often it is looked at, or how many rows fit at once.
-
-        Fields at their default are left out, so that a field that a later release adds changes nothing.
-        """
-        left_out = NOT_LEARNT | {"name", "architecture", "dataset", "level"}
-        return self.model_dump(mode="json", exclude=left_out, exclude_defaults=True)
+    def effective(self) -> dict[str, Any]:
+        """The fields that decide the weights, without defaults: a field of a later release changes nothing."""
+        excluded = WITHOUT_EFFECT | {"name", "architecture", "dataset", "level"}
+        return self.model_dump(mode="json", exclude=excluded, exclude_defaults=True)
 
     def tokens_within(self, steps: int | None, tokens: int | None) -> int:
-        """Tokens that a training reads at most, whose budget ends it after so many steps or tokens; None: no bound."""
-        reads = min(self.steps, steps or self.steps) * self.rows * self.segment
-        return min(reads, tokens or reads)
+        """Largest number of tokens that a training reads within a budget of steps and tokens; None: no budget."""
+        most = min(self.steps, steps or self.steps) * self.rows * self.segment
+        return min(most, tokens or most)
 
     def overridden(self, overrides: Mapping[str, Any]) -> Recipe:
-        """The recipe with some fields replaced; a part (`optimizer`) may be given by the fields that differ.
+        """The recipe with some fields replaced; a section (`optimizer`) may have only the fields that differ.
 
-        Raises `InvalidInput` for a field that is unknown or wrong, by its path in the overrides.
+        `InvalidInput` names an unknown or wrong field by its path in the overrides.
         """
         stored = self.model_dump(mode="json")
         for name, value in overrides.items():
-            part = stored.get(name)
-            stored[name] = {**part, **value} if isinstance(part, dict) and isinstance(value, Mapping) else value
+            section = stored.get(name)
+            merges = isinstance(section, dict) and isinstance(value, Mapping)
+            stored[name] = {**section, **value} if merges else value
         return checked(Recipe, stored)
 
 
@@ -242,10 +240,10 @@ _RELATIVE = "the attention of Transformer-XL", "transformer-xl"
 _RECURRENCE = "the recurrence of SRU", "srupp"
 
 
-def reads_on(architecture: Architecture) -> bool:
-    """Whether the model can read a text of any length by segments, its past being kept as state.
+def can_carry_past(architecture: Architecture) -> bool:
+    """Whether the model can read a text of any length by segments, with the past as state.
 
-    Models with absolute positions cannot: the keys and values of their past have other positions.
+    Absolute positions prevent it: cached keys and values keep the positions of their own segment.
     """
     return (
         architecture.causal
@@ -255,13 +253,13 @@ def reads_on(architecture: Architecture) -> bool:
 
 
 def has_memory(architecture: Architecture) -> bool:
-    """Whether it is a model that is trained on contiguous text: Transformer-XL's attention, or SRU's recurrence."""
+    """Whether the model is trained on contiguous text: Transformer-XL's attention, or SRU's recurrence."""
     return isinstance(architecture.positions, RelativePositions) or _is_recurrent(architecture)
 
 
 def carries_state(architecture: Architecture, memory: int) -> bool:
-    """Whether a training hands something from one segment to the next: a memory, or a recurrence's cell."""
-    return reads_on(architecture) and (memory > 0 or _is_recurrent(architecture))
+    """Whether a training carries a memory or a recurrence's cell from segment to segment."""
+    return can_carry_past(architecture) and (memory > 0 or _is_recurrent(architecture))
 
 
 def _is_recurrent(architecture: Architecture) -> bool:
@@ -318,13 +316,10 @@ def check_task(architecture: Architecture, recipe: Recipe) -> None:
 
 MODERN, CONTIGUOUS = "modern", "quick"
 DEFAULTS = (MODERN, CONTIGUOUS)
-HEALING = "distil"
-"""Of a model that begins with a part of another's weights."""
+RECOVERY = "distil"
+"""Default recipe of a pruned model."""
 
 
 def default_recipe(architectures: Iterable[Architecture]) -> str:
-    """`modern`; `quick`, whose text is contiguous, where one of the models has memory.
-
-    Models that are trained together are to be compared, so they have one recipe.
-    """
+    """The one recipe of models that are trained together: `quick` if one of them has memory, else `modern`."""
     return CONTIGUOUS if any(has_memory(architecture) for architecture in architectures) else MODERN

@@ -260,5 +260,5 @@ class _Run:
 
     def _digest(self) -> str:
         """Digest of what makes two runs the same."""
-        what = [self._settings.model_dump(mode="json"), self._data.digest, self._recipe.learnt(), self._spec.seed]
+        what = [self._settings.model_dump(mode="json"), self._data.digest, self._recipe.effective(), self._spec.seed]
         return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()

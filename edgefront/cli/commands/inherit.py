@@ -51,7 +51,7 @@ def study(
     from edgefront.core.data.prepared.prepared import find_prepared
     from edgefront.core.services.settings import Settings
     from edgefront.core.training.evaluation.package import CUTS, read_package
-    from edgefront.core.training.pruning.study import StudySettings, study_cuts, write_study
+    from edgefront.core.training.pruning.study import PruningStudySettings, study_pruning, write_pruning_study
 
     need("inherit study", "torch")
     _check_trained(folder)
@@ -59,9 +59,9 @@ def study(
     machine.use_threads()
     package = read_package(folder)
     prepared = find_prepared(Settings().data_folder, data)
-    settings = StudySettings(calibration_tokens=calibration, tokens=tokens, combinations=combinations, seed=seed)
+    settings = PruningStudySettings(calibration_tokens=calibration, tokens=tokens, combinations=combinations, seed=seed)
     with session.progress() as progress:
-        made = study_cuts(
+        made = study_pruning(
             package,
             prepared,
             str(package.facts.get("name") or folder.resolve().name),
@@ -69,7 +69,7 @@ def study(
             device=machine.device,
             progress=progress,
         )
-    path = write_study(made, folder)
+    path = write_pruning_study(made, folder)
     session.put({"path": str(path), **facts(made.law)}, lambda: _show(session, made.law, path))
 
 
@@ -78,10 +78,10 @@ def show(session: Session, folder: ParentFolder) -> None:
     """Show what a study says: the loss of leaving out and of narrowing each block. Needs no server."""
     from edgefront.core.common.errors import NotFound
     from edgefront.core.training.evaluation.package import CUTS
-    from edgefront.core.training.pruning.law_file import read_law
+    from edgefront.core.training.pruning.study_file import read_cut_law
 
     _check_trained(folder)
-    law = read_law(folder)
+    law = read_cut_law(folder)
     if law is None:
         raise NotFound(f"{folder} has no {CUTS}", allowed="edgefront inherit study FOLDER --data DATA")
     session.put({"path": str(folder / CUTS), **facts(law)}, lambda: _show(session, law, folder / CUTS))
@@ -100,11 +100,11 @@ def cut(
     from edgefront.cli.extras import need
     from edgefront.core.training.evaluation.given_model import architecture_of
     from edgefront.core.training.evaluation.package import read_package
-    from edgefront.core.training.pruning.study import write_part
+    from edgefront.core.training.pruning.study import write_submodel
 
     need("inherit cut", "torch")
     _check_trained(folder)
-    written = write_part(read_package(folder), architecture_of(to), output)
+    written = write_submodel(read_package(folder), architecture_of(to), output)
     said = written.facts["cut"]["sentence"]
     result = {"path": str(output), "digest": written.architecture.digest, "cut": written.facts["cut"]}
     session.put(result, lambda: session.say(f"{said}\n{output}"))
@@ -196,13 +196,13 @@ def _show(session: Session, law: CutLaw, path: Path) -> None:
     import numpy as np
 
     from edgefront.cli.show.output import table
-    from edgefront.core.training.pruning.parts import narrowed
+    from edgefront.core.training.pruning.submodel import narrow_block
 
     shown = table(
         "block", "kind", "left out", "half of it", "block influence", right=("block", "left out", "half of it")
     )
     for number, (block, cuts) in enumerate(zip(law.parent.blocks, law.table.blocks, strict=True)):
-        half = float(cuts.narrowed(np.array(0.5))) if narrowed(block, 0.5) != block else None
+        half = float(cuts.narrowed(np.array(0.5))) if narrow_block(block, 0.5) != block else None
         shown.add_row(
             str(number),
             block.kind,

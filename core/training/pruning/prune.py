@@ -1,0 +1,359 @@
+"""Prunes a model: copies the weights of a submodel, and measures what pruning costs.
+
+A submodel keeps rows and columns of the parent's tensors by index. `CutTable.align` says which blocks of the parent the
+child's blocks come from; importance says which heads, inner units and channels are kept. A child without a difference
+equals the parent. A norm over fewer channels divides by the root mean square of those: its gain compensates, so
+channels that were 0 can go without effect.
+
+The cost of single cuts is a table of sub-blocks as in Puzzle (Bercovich et al. 2024, arXiv 2411.19146, §4): each block
+is dropped, or loses some of its heads or inner units, in an otherwise whole model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.block import Attention, Block, FeedForward, ShortConv
+from edgefront.core.architectures.cost.shapes import Shapes
+from edgefront.core.architectures.parameters import parameters
+from edgefront.core.nn.blocks.attention import AttentionBlock
+from edgefront.core.nn.blocks.feed_forward import FeedForwardBlock
+from edgefront.core.nn.model import LanguageModel
+from edgefront.core.nn.weights import load
+from edgefront.core.quality.cut_table import WHOLE, BlockCuts, Cut, CutTable, no_part
+from edgefront.core.training.evaluation.perplexity import evaluating
+from edgefront.core.training.pruning.importance import Importance
+from edgefront.core.training.pruning.submodel import (
+    explicit_blocks,
+    narrow_block,
+    random_submodel,
+    rounded_width,
+    submodel,
+)
+
+Indices = tuple[Tensor | None, ...]
+"""For each axis of a tensor, int64 indices that are kept; None keeps all."""
+
+
+def prune_weights(
+    weights: Mapping[str, Tensor], child: Architecture, table: CutTable, importance: Importance
+) -> dict[str, Tensor]:
+    """The child's tensors by name, copied from the parent's.
+
+    `InvalidInput` names the first field or tensor in which the child is not a submodel.
+    """
+    parent = table.parent
+    block_indices = [int(index) for index in table.align_part(child).blocks[0]]
+    channels = _most_important(importance.channels, child.d_model)
+    sources = dict(_outer_indices(parent, child, channels))
+    for index, parent_index in enumerate(block_indices):
+        block, whole = child.blocks[index], parent.blocks[parent_index]
+        units = kept_units(block, whole, importance.units[parent_index], child.d_model)
+        for name, indices in _block_indices(parent, block, whole, units, channels):
+            sources[f"blocks.{index}.{name}"] = (f"blocks.{parent_index}.{name}", indices)
+    tensors = {}
+    for spec in parameters(child):
+        if spec.name not in sources:
+            raise no_part(f"{spec.name} is inherited from no tensor", spec.name, list(spec.shape))
+        name, indices = sources[spec.name]
+        if name not in weights:
+            raise no_part(f"{spec.name} is of no tensor of the parent", spec.name, name)
+        tensor = weights[name]
+        for axis, kept in enumerate(indices):
+            if kept is not None:
+                tensor = tensor.index_select(axis, kept)
+        tensor = tensor.clone()
+        energy = importance.energies.get(name.removesuffix(".weight"))
+        if energy is not None and energy.any():
+            # Root mean square of the norm's input over the kept channels, by that over all channels.
+            ratio = energy[channels].double().mean() / energy.double().mean()
+            tensor = tensor * float(ratio.sqrt())
+        if tuple(tensor.shape) != spec.shape:
+            what = f"{spec.name} of {list(spec.shape)} is no part of the parent's {list(weights[name].shape)}"
+            raise no_part(what, spec.name, list(spec.shape))
+        tensors[spec.name] = tensor
+    return tensors
+
+
+def _most_important(importance: Tensor, count: int) -> Tensor:
+    """The indices of the `count` most important units, rising; of equal ones the first."""
+    order = torch.argsort(importance, descending=True, stable=True)
+    return order[:count].sort().values
+
+
+def kept_units(block: Block, whole: Block, importance: Tensor, d_model: int) -> Tensor:
+    """The heads, inner units or features of `whole` that the pruned `block` keeps, int64, rising; empty without any."""
+    if isinstance(block, ShortConv):
+        return _most_important(importance, d_model)
+    if isinstance(block, FeedForward):
+        return _most_important(importance, block.d_inner)
+    if not isinstance(block, Attention) or not isinstance(whole, Attention):
+        return torch.empty(0, dtype=torch.int64)
+    # The best query heads of each key/value group, then the groups with the best such heads.
+    kept_of_group, group_size = block.n_head // block.kv_heads, whole.n_head // whole.kv_heads
+    grouped = importance.view(whole.kv_heads, group_size)
+    heads = torch.stack([_most_important(group, kept_of_group) for group in grouped])  # within their groups
+    groups = _most_important(grouped.gather(1, heads).square().sum(1), block.kv_heads)
+    return (groups[:, None] * group_size + heads[groups]).flatten()
+
+
+# Indices of each tensor -------------------------------------------------------------------------------------------
+
+
+def _outer_indices(
+    parent: Architecture, child: Architecture, channels: Tensor
+) -> Iterator[tuple[str, tuple[str, Indices]]]:
+    """Tensors outside the blocks: the child's name, the parent's name and the indices."""
+    tokens = torch.arange(child.embedding.vocab_size)
+    columns = None if parent.d_embed != parent.d_model else channels
+    positions = torch.arange(next((spec.shape[0] for spec in parameters(child) if spec.name == "positions.weight"), 0))
+    by_name: dict[str, Indices] = {
+        "embedding.tables.0": (tokens, columns),
+        "embedding.projections.0": (channels, None),
+        "embedding.segments": (None, channels),
+        "positions.weight": (positions, channels),
+        "output.tables.0": (tokens, columns),
+        "output.projections.0": (None, channels),
+        "output.bias": (tokens,),
+        **{f"{norm}.{what}": (channels,) for norm in ("embedding.norm", "final_norm") for what in ("weight", "bias")},
+    }
+    for name, indices in by_name.items():
+        # The untied output of a child of a tied parent begins as the embedding.
+        source = name.replace("output.tables", "embedding.tables") if parent.output.tied else name
+        yield name, (source, indices)
+
+
+def _block_indices(
+    parent: Architecture, block: Block, whole: Block, units: Tensor, channels: Tensor
+) -> Iterator[tuple[str, Indices]]:
+    for norm in ("norm", "after_norm"):
+        yield f"{norm}.weight", (channels,)
+        yield f"{norm}.bias", (channels,)
+    if isinstance(block, Attention) and isinstance(whole, Attention):
+        # `qkv` has the rows of queries, then of keys, then of values.
+        d_head = parent.d_head(whole)
+        groups = torch.unique(units // (whole.n_head // whole.kv_heads))
+        queries, keys = _head_rows(units, d_head), _head_rows(groups, d_head)
+        first_key, width = whole.n_head * d_head, whole.kv_heads * d_head
+        rows = torch.cat([queries, first_key + keys, first_key + width + keys])
+        yield "qkv.weight", (rows, channels)
+        yield "qkv.bias", (rows,)
+        yield "out.weight", (channels, queries)
+        yield "out.bias", (channels,)
+        is_whole = whole.qk_norm == "whole"
+        yield "q_norm.weight", (queries if is_whole else None,)
+        yield "k_norm.weight", (keys if is_whole else None,)
+    elif isinstance(whole, FeedForward):
+        # With a gate, `up` has the rows of the gate, then those that it multiplies.
+        rows = torch.cat([units, whole.d_inner + units]) if whole.gated else units
+        yield "up.weight", (rows, channels)
+        yield "up.bias", (rows,)
+        yield "down.weight", (channels, units)
+        yield "down.bias", (channels,)
+    elif isinstance(whole, ShortConv):
+        rows = torch.cat([start * parent.d_model + units for start in range(3)])
+        yield "up.weight", (rows, channels)
+        yield "up.bias", (rows,)
+        yield "conv.weight", (None, units)
+        yield "conv.bias", (units,)
+        yield "out.weight", (channels, units)
+        yield "out.bias", (channels,)
+
+
+def _head_rows(heads: Tensor, d_head: int) -> Tensor:
+    return (heads[:, None] * d_head + torch.arange(d_head)).flatten()
+
+
+# Evaluation -------------------------------------------------------------------------------------------------------
+
+SHARES = (0.25, 0.5, 0.75)
+"""Kept shares of heads or inner units, as nearly as their number permits."""
+WIDTHS = (0.625, 0.75, 0.875)
+"""Kept shares of the channels."""
+BEST_OF = 40
+"""Random submodels of which the one with the least expected loss is evaluated."""
+MIN_SIZE = 0.3
+"""Least share of the blocks' parameters at which the best submodels are looked for."""
+Progress = Callable[[str, int, int], None]
+"""Called with the phase, the steps done and the steps in all; an error that it raises ends the study."""
+
+
+class EvaluationText:
+    """Text for losses: rows of tokens, each read from its own beginning.
+
+    Args:
+        rows: int64 [n, length + 1].
+        batch: rows of one pass.
+    """
+
+    def __init__(self, rows: Tensor, device: torch.device, batch: int = 4) -> None:
+        self.rows, self.device, self.batch = rows, device, batch
+
+    @property
+    def count(self) -> int:
+        """Number of predictions."""
+        return int(self.rows[:, 1:].numel())
+
+    def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Inputs and targets, int64 [batch, length] each."""
+        for rows in self.rows.split(self.batch):
+            on_device = rows.to(self.device)
+            yield on_device[:, :-1], on_device[:, 1:]
+
+    def loss(self, model: LanguageModel) -> float:
+        """Mean loss of a model, in nats a token."""
+        with evaluating(model, self.device, "float32"):
+            total = sum(_loss_sum(model, model(inputs, "none"), targets) for inputs, targets in self.batches())
+        return total / self.count
+
+
+def _loss_sum(model: LanguageModel, hidden: Tensor, targets: Tensor) -> float:
+    return float(model.token_losses(hidden, targets).sum(dtype=torch.float64))
+
+
+class PruningEvaluator:
+    """Prunes one model and evaluates the submodels on one text, where the model's own loss is `parent_loss`."""
+
+    def __init__(
+        self, model: LanguageModel, importance: Importance, text: EvaluationText, parent_loss: float, progress: Progress
+    ) -> None:
+        self.model, self.importance, self.text, self.progress = model, importance, text, progress
+        self.parent_loss = parent_loss
+        self.architecture = model.architecture
+        self._weights = {name: tensor.detach() for name, tensor in model.named_parameters()}
+
+    def table(self) -> CutTable:
+        """The losses that single cuts add to the model's, in nats a token."""
+        blocks = self._single_cuts()
+        return CutTable(self.architecture, blocks, self._widths(CutTable(self.architecture, blocks, WHOLE)))
+
+    def combinations(
+        self, table: CutTable, count: int, seed: int
+    ) -> tuple[tuple[Architecture, ...], NDArray[np.float64]]:
+        """Random submodels, and the ln perplexity of each.
+
+        Every other one is the best of several of its size by the table. A search finds such submodels, whose single
+        cuts only look cheap; the scaling law learns the difference from them.
+        """
+        rng, children = np.random.default_rng(seed), dict[str, Architecture]()
+        for number in range(50 * count):
+            drawn = [random_submodel(self.architecture, rng) for _ in range(1 if number % 2 else BEST_OF)]
+            child = drawn[0] if len(drawn) == 1 else _cheapest(drawn, table, rng.uniform(MIN_SIZE, 1.0))
+            if child != self.architecture and len(children) < count:
+                children.setdefault(child.digest, child)
+            if len(children) == count:
+                break
+        losses = []
+        for child in children.values():
+            losses.append(self.loss(child, table))
+            self.progress("combinations", len(losses), len(children))
+        return tuple(children.values()), np.array(losses)
+
+    def loss(self, child: Architecture, table: CutTable) -> float:
+        """Mean loss of a submodel without further training, in nats a token."""
+        pruned = load(LanguageModel(child), prune_weights(self._weights, child, table, self.importance))
+        return self.text.loss(pruned.to(self.text.device))
+
+    def _widths(self, table: CutTable) -> Cut:
+        """The losses that fewer channels add, by the kept share."""
+        parent = self.architecture
+        widths = sorted({rounded_width(parent.d_model, share) for share in WIDTHS} - {parent.d_model})
+        if parent.scaled_embedding or not widths:  # a narrower model would scale it by another factor
+            return WHOLE
+        added = list[float]()
+        for width in widths:
+            added.append(self.loss(submodel(parent, explicit_blocks(parent), width), table) - self.parent_loss)
+            self.progress("channels", len(added), len(widths))
+        return _monotone([width / parent.d_model for width in widths], added)
+
+    def _single_cuts(self) -> tuple[BlockCuts, ...]:
+        """The losses of dropping and of narrowing each block. What precedes a block is computed once for its cuts."""
+        model, text, blocks = self.model, self.text, explicit_blocks(self.architecture)
+        cuts = [
+            _narrower(block, units, self.architecture.d_model)
+            for block, units in zip(blocks, self.importance.units, strict=True)
+        ]
+        totals = [np.zeros(1 + len(of_block)) for of_block in cuts]
+        done, count = 0, len(blocks) * len(list(text.batches()))
+        with evaluating(model, text.device, "float32"):
+            for inputs, targets in text.batches():
+                streams = _block_inputs(model, inputs)
+                for index, of_block in enumerate(cuts):
+                    totals[index][0] += _loss_sum(model, model.run_from(index + 1, streams[index]), targets)
+                    for number, (_, units) in enumerate(of_block, 1):
+                        with _masked(model.blocks[index], units):
+                            totals[index][number] += _loss_sum(model, model.run_from(index, streams[index]), targets)
+                    done += 1
+                    self.progress("single cuts", done, count)
+        added = [np.maximum(total / text.count - self.parent_loss, 0.0) for total in totals]
+        return tuple(
+            BlockCuts(float(of_block[0]), _monotone([share for share, _ in shares], of_block[1:].tolist()), influence)
+            for of_block, shares, influence in zip(added, cuts, self.importance.influence, strict=True)
+        )
+
+
+def _cheapest(children: list[Architecture], table: CutTable, size: float) -> Architecture:
+    """The least expected loss among the quarter of the submodels whose share of the parameters is nearest to `size`."""
+    shapes = Shapes.of(children)
+    shares = shapes.decoder_parameters / Shapes.of([table.parent]).decoder_parameters[0]
+    distance = np.abs(shares - size)
+    is_near = distance <= np.sort(distance)[len(children) // 4]
+    return children[int(np.argmin(np.where(is_near, table.align(shapes).loss, np.inf)))]
+
+
+def _narrower(block: Block, importance: Tensor, d_model: int) -> list[tuple[float, Tensor]]:
+    """The kept shares of a block's heads or inner units to evaluate, rising, each with the kept units."""
+    by_share = {}
+    for share in SHARES:
+        units = kept_units(narrow_block(block, share), block, importance, d_model)
+        if 0 < len(units) < len(importance):
+            by_share[len(units) / len(importance)] = units
+    return sorted(by_share.items())
+
+
+def _monotone(shares: list[float], losses: list[float]) -> Cut:
+    """The losses by kept share, made monotone: keeping less never costs less."""
+    if not shares:
+        return WHOLE
+    rising = np.maximum.accumulate(np.maximum(np.array(losses), 0.0)[::-1])[::-1]
+    return Cut((*shares, 1.0), (*rising.tolist(), 0.0))
+
+
+def _block_inputs(model: LanguageModel, inputs: Tensor) -> list[Tensor]:
+    """The residual stream before each block."""
+    streams = list[Tensor]()
+    handles = [block.register_forward_pre_hook(lambda _, given: streams.append(given[0])) for block in model.blocks]
+    try:
+        model(inputs, "none")
+        return streams
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
+def _masked(block: nn.Module, units: Tensor) -> Iterator[None]:
+    """Within it, the output of all other heads or inner units of the block is 0."""
+    assert isinstance(block, AttentionBlock | FeedForwardBlock)
+    layer = block.out if isinstance(block, AttentionBlock) else block.down
+    unit_size = block.d_head if isinstance(block, AttentionBlock) else 1
+    mask = torch.zeros(layer.in_features // unit_size)
+    mask[units] = 1
+    mask = mask.repeat_interleave(unit_size).to(layer.weight.device)
+
+    def hook(_: nn.Module, given: tuple[Any, ...]) -> tuple[Tensor]:
+        return (given[0] * mask,)
+
+    handle = layer.register_forward_pre_hook(hook)
+    try:
+        yield
+    finally:
+        handle.remove()
