@@ -231,8 +231,7 @@ class Recipe(_Section):
         stored = self.model_dump(mode="json")
         for name, value in overrides.items():
             section = stored.get(name)
-            merges = isinstance(section, dict) and isinstance(value, Mapping)
-            stored[name] = {**section, **value} if merges else value
+            stored[name] = {**section, **value} if isinstance(section, dict) and isinstance(value, Mapping) else value
         return checked(Recipe, stored)
 
 
