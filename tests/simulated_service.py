@@ -15,7 +15,14 @@ from edgefront.core.services.settings import Settings
 from edgefront.core.services.tasks import ADVANCE, PROCESS_RESULTS, WORK
 from edgefront.core.services.work import SCORES
 from edgefront.core.store.database import Database
-from edgefront.workers.work import compute_and_store, fail, in_words, next_compute_step, process_some
+from edgefront.workers.work import (
+    compute_and_store,
+    fail,
+    fail_unprocessable,
+    in_words,
+    next_compute_step,
+    process_some,
+)
 
 SMALL = {"n_layer": {"max": 3}, "d_model": [128, 192], "d_inner": {"max": 640}}
 
@@ -46,8 +53,13 @@ def advance_target(database: Database, target_id: str, settings: Settings | None
 
 def process_results(database: Database, target_id: str | None) -> None:
     """Processes all reports of a target, as a worker does at its last attempt."""
-    while process_some(database, target_id, is_last=True):
-        pass
+    try:
+        while process_some(database, target_id):
+            pass
+    except Unavailable:
+        raise
+    except Exception:
+        fail_unprocessable(database, target_id)
 
 
 class Inbox:

@@ -1,7 +1,9 @@
 """Does the work that waits: what Celery's tasks run.
 
 A task claims one item after the other, for a few seconds; a thread beside it extends the claim of what takes long. Of a
-worker that dies, others get the items when its claims have expired.
+worker that dies, others get the items when its claims have expired. One rule holds for every kind of work: an exception
+uses up an attempt, and so does the death of a worker; a stop or a database that is away does not; after
+`MAX_ATTEMPTS` the work is given up.
 
 A target advances by short transactions. Calling its algorithm may take many seconds: `take_short_steps` leaves that to
 `compute_step`, for which there is a queue of its own, and which holds no transaction or connection meanwhile.
@@ -16,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from sqlalchemy.orm import Session
 
@@ -125,11 +127,10 @@ def in_words(error: Exception) -> str:
     return f"internal error ({type(error).__name__}); see the worker's log."
 
 
-def process_some(database: Database, target_id: str | None, *, is_last: bool) -> bool:
+def process_some(database: Database, target_id: str | None) -> bool:
     """Processes some reports of a target (None: of deleted ones); whether there may be more.
 
-    Raises what prevents the processing of a report, after all others were processed. At the last attempt it raises
-    nothing, and the launches of such reports fail.
+    Raises what prevents the processing of a report, after all others were processed.
     """
     try:
         return committed(database, lambda session: reports.process(session, target_id, database.now(session)))
@@ -137,16 +138,24 @@ def process_some(database: Database, target_id: str | None, *, is_last: bool) ->
         raise
     except Exception:
         _log.exception("reports of target %s cannot be processed together; each is processed alone", target_id)
-    with database.read() as session:
-        reported = reports.waiting(session, target_id)
-    faults = {row: fault for row in reported.items() if (fault := _fault(database, *row)) is not None}
-    if faults and not is_last:
-        raise next(iter(faults.values()))
-    for (launch_id, measurement_id), fault in faults.items():
+    for fault in _faults(database, target_id).values():
+        raise fault
+    return False  # the sweep requests the rest
+
+
+def fail_unprocessable(database: Database, target_id: str | None) -> None:
+    """Processes some reports of a target, each alone; the launches of those that cannot be processed fail."""
+    for (launch_id, measurement_id), fault in _faults(database, target_id).items():
         reason = f"its report cannot be processed: {in_words(fault)}"
         given_up = partial(reports.give_up, launch_id=launch_id, measurement_id=measurement_id, reason=reason)
         committed(database, lambda session: given_up(session, now=database.now(session)))  # noqa: B023
-    return False  # the sweep requests the rest
+
+
+def _faults(database: Database, target_id: str | None) -> dict[tuple[str, str], Exception]:
+    """Launch and measurement → what prevents the processing of the report alone; the others are processed."""
+    with database.read() as session:
+        reported = reports.waiting(session, target_id)
+    return {row: fault for row in reported.items() if (fault := _fault(database, *row)) is not None}
 
 
 def _fault(database: Database, launch_id: str, measurement_id: str) -> Exception | None:
@@ -166,6 +175,13 @@ def _fault(database: Database, launch_id: str, measurement_id: str) -> Exception
         else:
             return None
     return fault
+
+
+class _Kind(NamedTuple):
+    """How work of a kind is done (whether more waits for the subject), and how a subject is given up for a reason."""
+
+    do: Callable[[Claim], bool | None]
+    give_up: Callable[[str, str], None]
 
 
 TASK_S = 5.0
@@ -188,17 +204,24 @@ class Worker:
         self.queues = queues
         self.scoring = Scoring(database, settings)
         self._stopping = threading.Event()
-        self._do: Mapping[WorkKind, Callable[[Claim], bool | None]] = {
-            WorkKind.RESULTS: lambda held: process_some(database, held.subject or None, is_last=held.is_last),
-            WorkKind.ADVANCE: lambda held: take_short_steps(database, held.subject, settings),
-            WorkKind.SEARCH: lambda held: compute_step(database, held.subject, settings),
-            WorkKind.SCORE: lambda held: self.scoring.compute(held.subject),
-            WorkKind.LEARN: lambda held: learning.learn(database, held.subject),
-        }
-        self._give_up: Mapping[WorkKind, Callable[[str, str], None]] = {
-            WorkKind.ADVANCE: lambda subject, why: fail(database, subject, why),
-            WorkKind.SEARCH: lambda subject, why: fail(database, subject, why),
-            WorkKind.SCORE: lambda score_id, why: self.scoring.give_up(score_id, why),
+        self._kinds: Mapping[WorkKind, _Kind] = {
+            WorkKind.RESULTS: _Kind(
+                lambda held: process_some(database, held.subject or None),
+                lambda target, _why: fail_unprocessable(database, target or None),
+            ),
+            WorkKind.ADVANCE: _Kind(
+                lambda held: take_short_steps(database, held.subject, settings),
+                lambda target, why: fail(database, target, why),
+            ),
+            WorkKind.SEARCH: _Kind(
+                lambda held: compute_step(database, held.subject, settings),
+                lambda target, why: fail(database, target, why),
+            ),
+            WorkKind.SCORE: _Kind(lambda held: self.scoring.compute(held.subject), self.scoring.give_up),
+            WorkKind.LEARN: _Kind(
+                lambda held: learning.learn(database, held.subject),
+                lambda subject, why: _log.error("the law of %s stays as it is: %s", subject, why),
+            ),
         }
 
     def stop(self) -> None:
@@ -249,13 +272,13 @@ class Worker:
 
     def _process(self, held: Claim) -> Callable[[Session, datetime], None]:
         """Does what was claimed; returns what ends the claim."""
-        outcome, fault = Outcome.DONE, ""
-        if held.is_lost and held.kind in self._give_up:
+        kind, outcome, fault = self._kinds[held.kind], Outcome.DONE, ""
+        if held.is_lost:
             fault = f"{held.attempts - 1} workers died of it"
         else:
             try:
                 with self._extended(held):
-                    outcome = Outcome.MORE if self._do[held.kind](held) else Outcome.DONE
+                    outcome = Outcome.MORE if kind.do(held) else Outcome.DONE
             except Unavailable:
                 with suppress(Unavailable), self.database.write() as session:
                     work.release(session, held)
@@ -266,9 +289,9 @@ class Worker:
                 if held.is_last:
                     fault = f"{held.attempts} attempts; the last: {in_words(error)}"
         if fault and self._is_held(held):
+            with self._extended(held):
+                kind.give_up(held.subject, fault)
             outcome = Outcome.DONE
-            if held.kind in self._give_up:
-                self._give_up[held.kind](held.subject, fault)
         return lambda session, now: work.finish(session, held, now, outcome)
 
     def _is_held(self, held: Claim) -> bool:

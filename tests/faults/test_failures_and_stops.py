@@ -87,7 +87,7 @@ def test_a_report_that_can_never_be_processed_fails_at_the_third_attempt(
     monkeypatch.setattr(result_processing, "process_launches", broken(times))
     monkeypatch.setattr(result_processing, "process", broken([]))
     worker.requested(WorkKind.RESULTS, job.targets[0].id)
-    assert len(times) == 3 * 2, "with and without the targets that wait for it"
+    assert len(times) == 4 * 2, "at each attempt and when it is given up, with and without the targets that wait for it"
     with service.database.read() as session:
         (launch,) = session.scalars(select(Launch).where(Launch.state == "failed"))
         assert "its report cannot be processed: internal error (ZeroDivisionError)" in (launch.reason or "")
@@ -103,7 +103,7 @@ def test_what_fails_once_is_done_at_its_second_attempt(service: Service) -> None
         if left:
             raise RuntimeError(left.pop())
 
-    worker._do = dict.fromkeys(WorkKind, once)
+    worker.do(once)
     worker.request(WorkKind.RESULTS, "tgt_1", "eve")
     worker.work(work.SHORT)
     assert worker.order == ["tgt_1 1", "tgt_1 2"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
@@ -59,7 +60,10 @@ class Recorder(Worker):
         self.blocked: dict[str, threading.Event] = {}
         """Owner → event that lets what is done for the owner end."""
         self.begun = threading.Semaphore(0)
-        self._do = dict.fromkeys(WorkKind, self._record)
+        self.do(self._record)
+
+    def do(self, what: Callable[[Claim], bool | None]) -> None:
+        self._kinds = {kind: known._replace(do=what) for kind, known in self._kinds.items()}
 
     def _record(self, held: Claim) -> bool:
         self.order.append(held.subject)
