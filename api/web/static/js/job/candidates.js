@@ -1,6 +1,8 @@
 // What the page knows of a job's candidates: the points of the target that is shown, which every chart reads, thinned by the
 // service, and the whole records of those that are listed, recommended or selected.
 
+import { patiently, Refused } from "../shared/api.js";
+import { throttled } from "../shared/dom.js";
 import { latency, megabytes, millions } from "../shared/format.js";
 import { familyOf, shapeOf } from "../shared/shape.js";
 
@@ -153,3 +155,37 @@ function writesInPlace({ positions, source, blocks = [] }) {
 }
 
 const isPooled = (architecture) => ["pooled", "classes"].includes(architecture?.output?.kind);
+
+const PAUSE_MS = 400;
+const READ = 100; // candidates that are read at once
+
+/** Candidates that events named, read where they are: an event says what changed, not the figures. */
+export class ChangedCandidates {
+  /** `onRead(views)` gets the CandidateViews below `path` of the ids that are added, `onLost(error)` hears of breaks. */
+  constructor(path, onRead, onLost) {
+    Object.assign(this, { path, onRead, onLost, ids: new Set() });
+    this.readSoon = throttled(() => this.#read(), () => PAUSE_MS);
+  }
+
+  add(id) {
+    this.ids.add(id);
+    this.readSoon();
+  }
+
+  clear() {
+    this.ids.clear();
+  }
+
+  async #read() {
+    const ids = [...this.ids].slice(0, READ);
+    if (!ids.length) return;
+    ids.forEach((id) => this.ids.delete(id));
+    const query = new URLSearchParams([["limit", READ], ...ids.map((id) => ["ids", id])]);
+    try {
+      this.onRead((await patiently(`${this.path}/candidates?${query}`, this.onLost)).items);
+    } catch (error) {
+      if (!(error instanceof Refused)) throw error;
+    }
+    if (this.ids.size) this.readSoon();
+  }
+}

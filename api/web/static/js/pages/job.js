@@ -3,8 +3,7 @@
 import { patiently, pause, Refused, request, showAccount } from "../shared/api.js";
 import { Answer } from "../job/answer.js";
 import { TrainingBudget } from "../job/budget.js";
-import { Candidates, factsOf, isMeasured } from "../job/candidates.js";
-import { ChangedCandidates } from "../job/changed.js";
+import { Candidates, ChangedCandidates, factsOf, isMeasured } from "../job/candidates.js";
 import { FrontierChart } from "../job/chart.js";
 import { showChoices } from "../job/choices.js";
 import { JobControl } from "../job/control.js";

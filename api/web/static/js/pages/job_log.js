@@ -1,6 +1,6 @@
 // The log of a job: its events in words, the last ones first loaded, and new ones as they come.
 
-import { ChangedCandidates } from "../job/changed.js";
+import { ChangedCandidates } from "../job/candidates.js";
 import { inWords, isBad } from "../job/events.js";
 import { isEnded } from "../job/target.js";
 import { Away, patiently, Refused, showAccount } from "../shared/api.js";
