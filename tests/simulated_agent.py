@@ -39,6 +39,8 @@ from edgefront.core.schemas.service import EnrolmentTokenRequest
 from edgefront.core.services.access.keys import Principal, create_key
 from edgefront.core.services.fleet import devices
 from edgefront.core.services.measuring import leases, reports
+from edgefront.core.services.measuring.leases import GrantedLease
+from edgefront.core.services.measuring.queries.launches import LaunchRow
 from edgefront.core.store.database import Database
 
 Measure = Callable[[Architecture, MeasurementProtocol, int], LaunchResult]
@@ -193,18 +195,18 @@ class SimulatedAgent:
             request = EnrolRequest(name=self.name, device_class=device_class, facts=device_facts or facts())
             self.device_id = leases.enrol(session, secret, request, now).device_id
 
-    def lease(self, max_items: int = 8) -> LeaseResponse:
+    def lease(self, max_items: int = 8) -> GrantedLease:
         with self.database.write() as session:
             return leases.claim(session, self.device_id, max_items, self.database.now(session), 60.0)
 
-    def result(self, item: LeaseItem) -> LaunchResult:
+    def result(self, item: LaunchRow) -> LaunchResult:
         before = self.launches[item.digest]
         self.launches[item.digest] += 1
         return self.measure(Architecture.parse(item.architecture), item.protocol, before)
 
-    def report(self, lease: LeaseResponse) -> ReportResponse:
+    def report(self, lease: GrantedLease) -> ReportResponse:
         made = tuple(
-            LaunchReport(launch_id=item.launch_id, fence=item.fence, result=self.result(item)) for item in lease.items
+            LaunchReport(launch_id=item.id, fence=item.fence, result=self.result(item)) for item in lease.items
         )
         with self.database.write() as session:
             request = ReportRequest(reports=made, busy_s=float(len(made)))

@@ -10,17 +10,17 @@ from operator import itemgetter
 
 from sqlalchemy.orm import Session
 
-from edgefront.core.common.states import LaunchState, Purpose
+from edgefront.core.common.states import LaunchState
 from edgefront.core.services import tasks, work
 from edgefront.core.services.access import keys
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as job_rows
 from edgefront.core.services.measuring import anchors, quarantine
-from edgefront.core.services.measuring.queries import launches, leases, reported
+from edgefront.core.services.measuring.decision import MAX_ATTEMPTS, charged
+from edgefront.core.services.measuring.queries import launches, leases
 from edgefront.core.services.measuring.queries import measurements as measurement_rows
-from edgefront.core.services.measuring.queries.launches import LeasedLaunch
-from edgefront.core.services.measuring.reports import MAX_ATTEMPTS
-from edgefront.core.services.measuring.result_processing import apply_results, mark_unsuccessful
+from edgefront.core.services.measuring.queries.launches import LaunchRow
+from edgefront.core.services.measuring.result_processing import apply_results, fail_measurements
 from edgefront.core.services.quality import scoring
 from edgefront.core.services.search import advance
 from edgefront.core.services.trainings import claims as training_claims
@@ -54,17 +54,13 @@ def return_stranded(session: Session, now: datetime) -> None:
     stranded = launches.stranded(session)
     if not stranded:
         return
-    last_attempts = [
-        row.measurement_id
-        for row in _running(stranded)
-        if row.attempts + 1 >= MAX_ATTEMPTS and row.purpose != Purpose.ANCHOR
-    ]
+    last_attempts = [row.measurement_id for row in _running(stranded) if not row.is_anchor and _fails(row)]
     targets = [target for target, _ in measurement_rows.lock_live_targets(session, last_attempts)]
     measurements = demand.lock(session, last_attempts) if last_attempts else {}
     locked = launches.lock_leased(session, [launch.id for launch in stranded], skip_locked=True)
     running = {row.id: row for row in _running(locked)}
-    of_anchors = [row for row in running.values() if row.purpose == Purpose.ANCHOR]
-    spent = [row for row in running.values() if row.attempts + 1 >= MAX_ATTEMPTS and row.measurement_id in measurements]
+    of_anchors = [row for row in running.values() if row.is_anchor]
+    spent = [row for row in running.values() if _fails(row) and row.measurement_id in measurements]
     launches.add_attempts(session, running)
     lost = {row.id for row in [*spent, *of_anchors]}
     failed = {"state": LaunchState.FAILED, "reason": LOST, "lease_id": None, "finished_at": now}
@@ -72,23 +68,27 @@ def return_stranded(session: Session, now: datetime) -> None:
     launches.release(session, [row.id for row in locked if row.id not in lost], now)
     if spent:
         reason = f"{MAX_ATTEMPTS} attempts; the last: {LOST}"
-        ended = mark_unsuccessful(session, [], [(measurements[row.measurement_id], reason) for row in spent], now)
+        ended = fail_measurements(session, [(measurements[row.measurement_id], reason) for row in spent], now)
         apply_results(session, targets, measurement_rows.candidates_of(session, ended), ended, now)
-    by_lease: dict[tuple[str, str], list[LeasedLaunch]] = {}
+    by_lease: dict[tuple[str, str | None], list[LaunchRow]] = {}
     for launch in (*running.values(), *locked):  # running ones first
-        by_lease.setdefault((launch.device_id, launch.lease_id), []).append(launch)
+        by_lease.setdefault((launch.holder, launch.lease_id), []).append(launch)
     quarantine.lock(session, {device_id for device_id, _ in by_lease})
     for (device_id, _), of_lease in sorted(by_lease.items()):
-        if of_lease[0].purpose != Purpose.ANCHOR:
+        if not of_lease[0].is_anchor:
             quarantine.add_failing(session, device_id, [launch.measurement_id for launch in of_lease])
-    subjects = reported.subjects(session, {row.measurement_id for row in of_anchors}) if of_anchors else {}
-    for anchor in sorted(of_anchors, key=lambda launch: launch.device_id):
-        anchors.count_failed(session, anchor.device_id, subjects[anchor.measurement_id].provider, LOST, now)
+    for anchor in sorted(of_anchors, key=lambda launch: launch.holder):
+        anchors.count_failed(session, anchor, LOST, now)
 
 
-def _running(leased: Iterable[LeasedLaunch]) -> list[LeasedLaunch]:
+def _fails(row: LaunchRow) -> bool:
+    """Whether a launch fails by one more attempt."""
+    return charged(row) == "failed"
+
+
+def _running(leased: Iterable[LaunchRow]) -> list[LaunchRow]:
     """The launch of each lease that was started last."""
-    last: dict[str, LeasedLaunch] = {}
+    last: dict[str | None, LaunchRow] = {}
     for row in leased:
         if row.started_at is not None:
             best = last.get(row.lease_id)
@@ -98,7 +98,7 @@ def _running(leased: Iterable[LeasedLaunch]) -> list[LeasedLaunch]:
 
 
 def _reports(session: Session, now: datetime) -> None:
-    for target_id in reported.unprocessed_targets(session, now - PROCESSED_WITHIN):
+    for target_id in launches.unprocessed_targets(session, now - PROCESSED_WITHIN):
         outbox.enqueue(session, tasks.PROCESS_RESULTS, target_id=target_id)
 
 

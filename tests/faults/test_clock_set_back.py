@@ -21,7 +21,7 @@ from edgefront.core.services.access import keys
 from edgefront.core.services.fleet import devices
 from edgefront.core.services.fleet.overview import overview
 from edgefront.core.services.measuring import anchors
-from edgefront.core.services.measuring.queries import reported
+from edgefront.core.services.measuring.queries import launches
 from edgefront.core.services.measuring.result_processing import process
 from edgefront.core.services.search.advance import advance
 from edgefront.core.services.trainings import claims
@@ -73,7 +73,7 @@ def test_reports_whose_message_was_lost_are_found(world: World) -> None:
     world.launches(1)
     world.append(device, *((item, done()) for item in world.claim(device).items))
     with world.database.read() as session:
-        assert len(reported.unprocessed_targets(session, world.now - DAY)) == 1
+        assert len(launches.unprocessed_targets(session, world.now - DAY)) == 1
 
 
 @ON_SQLITE
@@ -107,7 +107,7 @@ def test_a_launch_under_way_counts_and_the_next_lease_holds(world: World) -> Non
     world.tick(5)
     world.now -= DAY
     world.report(device, (first.items[0], done()))
-    assert world.launch(first.items[0].launch_id).state == "done"
+    assert world.launch(first.items[0].id).state == "done"
     world.now -= DAY
     lease = world.claim(device, 1)
     for _ in range(3):

@@ -66,7 +66,7 @@ def served(world: World, device: str, made: dict[str, str], launches: int, at_on
         items = world.claim(device, at_once).items
         if not items:
             break
-        order += [made[world.launch(item.launch_id).measurement_id] for item in items]
+        order += [made[world.launch(item.id).measurement_id] for item in items]
         world.append(device, *((item, done()) for item in items))
     return order
 

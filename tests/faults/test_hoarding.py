@@ -37,7 +37,7 @@ def test_a_device_holds_a_bounded_number_of_launches(world: World) -> None:
     assert len(world.claim(other, MAX_BATCH).items) == MAX_BATCH
 
     world.append(hoarder, *((item, done()) for item in first.items[:3]))
-    world.release(hoarder, first, first.items[3].launch_id)
+    world.release(hoarder, first, first.items[3].id)
     assert len(world.claim(hoarder, MAX_BATCH).items) == 4, "a report, or one that is given back, makes room"
     assert held(world, hoarder) == MAX_HELD
 
@@ -79,7 +79,7 @@ def test_heartbeats_without_results_do_not_keep_a_launch_for_ever(world: World, 
     assert [world.launch(id_).state for id_ in made] == ["wanted"] * 3
     assert [world.launch(id_).attempts for id_ in made] == [0, 1, 0]
     assert len(world.row(Device, hoarder).failing) == 2, "one of each lease"
-    assert {item.launch_id for item in world.claim(other).items} == set(made)
+    assert {item.id for item in world.claim(other).items} == set(made)
     assert world.outcomes(hoarder, (second.items[1], done())) == ["accepted"], "a late report of its holder counts"
     assert len(world.row(Device, hoarder).failing) == 1, "what is measured makes up for a failure"
 
@@ -117,7 +117,7 @@ def test_what_is_lost_again_and_again_is_quarantined_and_others_get_the_work(wor
         world.sweep()
     assert "held without a result" in world.row(Device, broken).quarantine
     assert (world.claim(broken).items, world.claim(broken).state) == ((), "draining")
-    assert {item.launch_id for item in world.claim(other).items} == set(made)
+    assert {item.id for item in world.claim(other).items} == set(made)
     assert {world.launch(id_).attempts for id_ in made} == {0}
 
 

@@ -16,7 +16,7 @@ from edgefront.core.common.errors import MeasurementError
 from edgefront.core.measurement.plausible import ACCELERATOR_BYTES, ceiling
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.provider import Provider
-from edgefront.core.services.measuring.plausibility import _memory_bytes
+from edgefront.core.services.measuring.decision import _memory_bytes
 from edgefront.core.services.search.proposing import _memory
 
 # name → what it runs on, whether models are in the host's memory

@@ -20,8 +20,9 @@ from edgefront.core.schemas.agent import (
 )
 from edgefront.core.schemas.jobs import AlgorithmRequest, JobRequest, TargetRequest
 from edgefront.core.services.measuring import leases, reports
-from edgefront.core.services.measuring.leases import GrantedLease, LeasedItem
-from edgefront.core.services.measuring.queries import reported
+from edgefront.core.services.measuring.leases import GrantedLease
+from edgefront.core.services.measuring.queries import launches
+from edgefront.core.services.measuring.queries.launches import LaunchRow
 from edgefront.core.services.measuring.result_processing import process
 from edgefront.core.services.sweep import PARTS
 from edgefront.core.store.database import Database
@@ -224,9 +225,9 @@ class World:
         with self.write() as session:
             return leases.claim(session, device_id, max_items, self.now, self.ttl_s)
 
-    def start(self, device_id: str, item: LeasedItem) -> None:
+    def start(self, device_id: str, item: LaunchRow) -> None:
         with self.write() as session:
-            leases.start(session, device_id, item.launch_id, item.fence, self.now)
+            leases.start(session, device_id, item.id, item.fence, self.now)
 
     def heartbeat(self, device_id: str, lease: GrantedLease) -> tuple[str, ...]:
         with self.write() as session:
@@ -236,33 +237,33 @@ class World:
         with self.write() as session:
             leases.release(session, device_id, lease.lease_id or "", launch_ids, self.now)
 
-    def append(self, device_id: str, *told: tuple[LeasedItem, LaunchResult], busy_s: float = 0.0) -> list[str]:
+    def append(self, device_id: str, *told: tuple[LaunchRow, LaunchResult], busy_s: float = 0.0) -> list[str]:
         """Reports that are not settled yet; returns the outcomes."""
         return [receipt.outcome for receipt in self._append(device_id, told, busy_s)]
 
     def report(
-        self, device_id: str, *told: tuple[LeasedItem, LaunchResult], busy_s: float = 0.0
+        self, device_id: str, *told: tuple[LaunchRow, LaunchResult], busy_s: float = 0.0
     ) -> tuple[ReportReceipt, ...]:
         receipts = self._append(device_id, told, busy_s)
         self.process()
         return receipts
 
     def _append(
-        self, device_id: str, told: tuple[tuple[LeasedItem, LaunchResult], ...], busy_s: float
+        self, device_id: str, told: tuple[tuple[LaunchRow, LaunchResult], ...], busy_s: float
     ) -> tuple[ReportReceipt, ...]:
-        sent = tuple(LaunchReport(launch_id=item.launch_id, fence=item.fence, result=result) for item, result in told)
+        sent = tuple(LaunchReport(launch_id=item.id, fence=item.fence, result=result) for item, result in told)
         with self.write() as session:
             return reports.accept(session, device_id, ReportRequest(reports=sent, busy_s=busy_s), self.now).receipts
 
     def process(self) -> None:
         """What the worker does after reports."""
         with self.write() as session:
-            targets = reported.unprocessed_targets(session, self.now + timedelta(seconds=1))
+            targets = launches.unprocessed_targets(session, self.now + timedelta(seconds=1))
         for target_id in targets:
             with self.write() as session:
                 process(session, target_id, self.now)
 
-    def outcomes(self, device_id: str, *told: tuple[LeasedItem, LaunchResult]) -> list[str]:
+    def outcomes(self, device_id: str, *told: tuple[LaunchRow, LaunchResult]) -> list[str]:
         return [receipt.outcome for receipt in self.report(device_id, *told)]
 
     def sweep(self) -> None:

@@ -124,7 +124,7 @@ def test_a_cancelled_job_keeps_its_results(service: Service, agent: SimulatedAge
     with service.database.write() as session:
         now = service.database.now(session)
         heard = leases.heartbeat(session, agent.device_id, str(lease.lease_id), now, 60.0)
-    assert set(heard.cancelled) == {item.launch_id for item in lease.items}
+    assert set(heard.cancelled) == {item.id for item in lease.items}
     receipts = agent.report(lease).receipts
     assert {receipt.outcome for receipt in receipts} == {"cancelled"}
     assert count(service, Measurement, state="measured") == measured + 2

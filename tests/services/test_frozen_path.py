@@ -254,7 +254,7 @@ def test_what_a_launch_leaves_behind(seeded: Service, monkeypatch: pytest.Monkey
     held = honest.lease(2)
     clock.tick(1.0)
     with seeded.database.write() as session:
-        assert leases.start(session, honest.device_id, held.items[0].launch_id, held.items[0].fence, clock.now)
+        assert leases.start(session, honest.device_id, held.items[0].id, held.items[0].fence, clock.now)
     seeded.act("cancel", cancelled.id)
     clock.tick(1.0)
     honest.report(held)
@@ -262,7 +262,7 @@ def test_what_a_launch_leaves_behind(seeded: Service, monkeypatch: pytest.Monkey
     lost = seeded.submit(request(algorithm=small, seed=9))
     held = speaker.lease(2)
     with seeded.database.write() as session:
-        assert leases.start(session, speaker.device_id, held.items[0].launch_id, held.items[0].fence, clock.now)
+        assert leases.start(session, speaker.device_id, held.items[0].id, held.items[0].fence, clock.now)
     clock.tick(100.0)
     with seeded.database.write() as session:
         leases.end_expired(session, clock.now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +24,7 @@ from edgefront.core.schemas.jobs import JobRequest, Limits
 from edgefront.core.services.fleet import devices
 from edgefront.core.services.jobs.candidates import CandidateFilter, export_rows, list_candidates
 from edgefront.core.services.jobs.frontier import frontier_view
-from edgefront.core.services.measuring.plausibility import refusals
+from edgefront.core.services.measuring.decision import refusals
 from edgefront.core.store.tables import Candidate, Measurement
 
 GENERATE = {"mode": "generate", "sequence_length": 64, "new_tokens": 16}
@@ -176,10 +177,9 @@ def test_only_the_part_that_is_the_latency_is_held_against_the_device(latency: s
     costs = protocol_costs(architecture, protocol)
     prompt, whole = (protocol_costs(architecture, PROTOCOL.model_copy(update=part)).flops for part in PARTS)
     work = {"total": whole, "first_token": prompt, "token": (whole - prompt) / 15}[latency]
-    subject = SimpleNamespace(
-        protocol=protocol, architecture=architecture.canonical, translates=False, flops=costs.flops,
-        weight_bytes=costs.weight_bytes, decoder_parameters=costs.decoder_parameters,
-        total_parameters=costs.total_parameters,
+    counted = SimpleNamespace(
+        translates=False, flops=costs.flops, weight_bytes=costs.weight_bytes,
+        decoder_parameters=costs.decoder_parameters, total_parameters=costs.total_parameters,
     )  # fmt: skip
     begun = datetime(2026, 1, 1, tzinfo=timezone.utc)
     device = SimpleNamespace(facts={"cores": 1, "extra": {"core_gflops": 40.0}})  # 160 at most
@@ -187,10 +187,11 @@ def test_only_the_part_that_is_the_latency_is_held_against_the_device(latency: s
     def refused(speed: float) -> bool:
         result = done(work / speed * 1e3, 2 * costs.weight_bytes)
         launch = SimpleNamespace(
-            id="lau_1", measurement_id="mea_1", device_id="dev_1", result=result, started_at=None,
-            created_at=begun, finished_at=begun + timedelta(minutes=1),
+            id="lau_1", measurement_id="mea_1", holder="dev_1", result=result, started_at=None,
+            created_at=begun, reported_at=begun + timedelta(minutes=1), protocol=protocol,
+            architecture=json.dumps(architecture.canonical),
         )  # fmt: skip
-        return bool(refusals([launch], {"mea_1": subject}, {"dev_1": device}))
+        return bool(refusals([launch], {"mea_1": counted}, {"dev_1": device}))
 
     assert not refused(40e9)
     assert refused(400e9)

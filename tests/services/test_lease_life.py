@@ -24,7 +24,8 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.common.errors import Conflict, EdgefrontError, Gone
 from edgefront.core.measurement.record import LaunchResult
-from edgefront.core.services.measuring.leases import GrantedLease, LeasedItem
+from edgefront.core.services.measuring.leases import GrantedLease
+from edgefront.core.services.measuring.queries.launches import LaunchRow
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Base, Candidate, Event, Job, Launch, Lease, Measurement
 
@@ -80,7 +81,7 @@ class LeaseLife(RuleBasedStateMachine):
         target = self.world.target(refinement=0.0, planned=LAUNCHES)
         self.launches = {id_: ModelLaunch() for id_ in self.world.launches(LAUNCHES, target)}
         self.leases: list[ModelLease] = []
-        self.held: list[tuple[str, LeasedItem]] = []  # every item that was ever handed out
+        self.held: list[tuple[str, LaunchRow]] = []  # every item that was ever handed out
 
     def alive(self, lease: ModelLease) -> bool:
         return not lease.ended and lease.expires > self.time
@@ -89,13 +90,13 @@ class LeaseLife(RuleBasedStateMachine):
     def claim(self, device: int, count: int) -> None:
         wanted = sorted(id_ for id_, launch in self.launches.items() if launch.state == "wanted")
         response = self.world.claim(self.devices[device], count)
-        claimed = [item.launch_id for item in response.items]
+        claimed = [item.id for item in response.items]
         assert claimed == wanted[:count]
         if response.items:
             lease = ModelLease(self.devices[device], response, self.time + self.world.ttl_s)
             self.leases.append(lease)
             for item in response.items:
-                launch = self.launches[item.launch_id]
+                launch = self.launches[item.id]
                 assert item.fence > launch.fence
                 launch.state, launch.lease, launch.fence = "leased", lease, item.fence
                 launch.hold(self.devices[device])
@@ -105,13 +106,13 @@ class LeaseLife(RuleBasedStateMachine):
     @rule(data=st.data())
     def start(self, data: st.DataObject) -> None:
         device, item = data.draw(st.sampled_from(self.held))
-        launch = self.launches[item.launch_id]
+        launch = self.launches[item.id]
         mine = launch.state == "leased" and launch.fence == item.fence and launch.lease is not None
         if mine and launch.lease is not None and self.alive(launch.lease):
             self.tick(0.001)  # no two starts at one instant
             self.world.start(device, item)
-            if item.launch_id not in launch.lease.started:
-                launch.lease.started.append(item.launch_id)
+            if item.id not in launch.lease.started:
+                launch.lease.started.append(item.id)
         else:
             with pytest.raises(Conflict):
                 self.world.start(device, item)
@@ -164,22 +165,22 @@ class LeaseLife(RuleBasedStateMachine):
         lease, item = data.draw(st.sampled_from(list(self.measurable())))
         self.tick(0.001)
         self.world.start(lease.device, item)
-        if item.launch_id not in lease.started:
-            lease.started.append(item.launch_id)
+        if item.id not in lease.started:
+            lease.started.append(item.id)
         self.tick(2 * self.world.ttl_s)
         self.sweep()
 
-    def measurable(self) -> Iterator[tuple[ModelLease, LeasedItem]]:
+    def measurable(self) -> Iterator[tuple[ModelLease, LaunchRow]]:
         for lease in self.leases:
             for item in lease.response.items if self.alive(lease) else ():
-                if self.launches[item.launch_id].lease is lease:
+                if self.launches[item.id].lease is lease:
                     yield lease, item
 
     @precondition(lambda self: self.held)
     @rule(data=st.data(), kind=st.sampled_from(sorted(RESULTS)))
     def report(self, data: st.DataObject, kind: str) -> None:
         device, item = data.draw(st.sampled_from(self.held))
-        expected = self._expected(self.launches[item.launch_id], device, item.fence, kind)
+        expected = self._expected(self.launches[item.id], device, item.fence, kind)
         assert self.world.outcomes(device, (item, RESULTS[kind])) == [expected]
 
     @precondition(lambda self: self.held)
@@ -191,7 +192,7 @@ class LeaseLife(RuleBasedStateMachine):
         with pytest.raises(EdgefrontError, match="power cut"):
             self._report_and_die(device, told)
 
-    def _report_and_die(self, device: str, told: list[tuple[LeasedItem, LaunchResult]]) -> None:
+    def _report_and_die(self, device: str, told: list[tuple[LaunchRow, LaunchResult]]) -> None:
         class Dying:
             def __init__(self, database: Database) -> None:
                 self.database = database

@@ -35,7 +35,7 @@ def test_claimers_never_share_a_launch(world: World) -> None:
                     items = leases.claim(session, device, 3, world.now, 60.0).items
                 if not items:
                     return
-                claimed.extend(item.launch_id for item in items)
+                claimed.extend(item.id for item in items)
 
         return work
 
@@ -43,7 +43,7 @@ def test_claimers_never_share_a_launch(world: World) -> None:
     at_once(*(agent(device) for device in machines))
     # A claim passes over what another is claiming, so an agent may stop early, but never all of them.
     while items := world.claim(machines[0]).items:
-        claimed.extend(item.launch_id for item in items)
+        claimed.extend(item.id for item in items)
     assert Counter(claimed) == Counter({row.id: 1 for row in world.rows(Launch)})
     assert {row.fence for row in world.rows(Launch)} == {1}
 
@@ -67,10 +67,10 @@ def test_agents_sweepers_and_users_at_once_lose_nothing(world: World) -> None:
                 with world.database.write() as session:
                     lease = leases.claim(session, device, 4, world.now, 60.0)
                 for item in lease.items:
-                    _start(world, device, item.launch_id, item.fence)
+                    _start(world, device, item.id, item.fence)
                 told = [
                     LaunchReport(
-                        launch_id=item.launch_id,
+                        launch_id=item.id,
                         fence=item.fence,
                         result=crashed()
                         if draw.random() < 0.2
@@ -188,7 +188,7 @@ def test_two_reports_at_once_note_both_protocols_that_a_device_cannot_run(world:
     first, second = world.claim(device).items
     late = threading.Thread(target=world.append, args=(device, (second, unsupported())))
     with world.write() as session:
-        told = LaunchReport(launch_id=first.launch_id, fence=first.fence, result=unsupported())
+        told = LaunchReport(launch_id=first.id, fence=first.fence, result=unsupported())
         reports.accept(session, device, ReportRequest(reports=(told,), busy_s=0.0), world.now)
         late.start()
         while not waiting_for_locks(world):

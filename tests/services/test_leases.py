@@ -18,7 +18,7 @@ def test_launches_for_the_device_and_of_its_class_come_by_their_turns(world: Wor
     device = world.device()
     shared = world.launches(2)
     own = world.launches(2, world.target(device_key=f"device:{device}"))
-    assert [item.launch_id for item in world.claim(device, 3).items] == [*shared, own[0]]
+    assert [item.id for item in world.claim(device, 3).items] == [*shared, own[0]]
 
 
 def test_a_device_takes_only_what_it_can_run(world: World) -> None:
@@ -34,7 +34,7 @@ def test_a_device_takes_only_what_it_can_run(world: World) -> None:
     for protocol in unfit:
         world.launches(9, world.target(protocol=protocol))
     fit = world.launches(2, world.target(protocol=MeasurementProtocol(threads=4)))
-    assert [item.launch_id for item in world.claim(device, 8).items] == fit
+    assert [item.id for item in world.claim(device, 8).items] == fit
     torch = {"runtime": "pytorch", "version": "2", "providers": ["cpu"], "memory_methods": ["anonymous"]}
     other = world.device("torch-box", runtimes=[torch])
     assert len(world.claim(other, 16).items) == 9
@@ -50,9 +50,9 @@ def test_a_device_takes_the_number_formats_that_it_reported(world: World) -> Non
     world.launches(2, world.target(protocol=MeasurementProtocol(dtype="float16")))
     assert not world.claim(silent).items
     assert not world.claim(elsewhere).items
-    assert [item.launch_id for item in world.claim(telling, 8).items] == int8
+    assert [item.id for item in world.claim(telling, 8).items] == int8
     full = world.launches(2, world.target(protocol=MeasurementProtocol(mode="decode")))
-    assert [item.launch_id for item in world.claim(silent, 8).items] == full
+    assert [item.id for item in world.claim(silent, 8).items] == full
 
 
 def test_a_draining_device_gets_no_work_and_a_revoked_one_is_refused(world: World) -> None:
@@ -77,17 +77,17 @@ def test_start_needs_the_lease_and_its_fence(world: World) -> None:
     world.launches(1)
     item = world.claim(device).items[0]
     world.start(device, item)
-    began = world.launch(item.launch_id).started_at
+    began = world.launch(item.id).started_at
     assert began == world.now
     world.tick(1)
     world.start(device, item)  # the answer to the first was lost
-    assert world.launch(item.launch_id).started_at == began
+    assert world.launch(item.id).started_at == began
     with pytest.raises(Conflict):
         world.start(other, item)
     with pytest.raises(Conflict):
         world.start(device, item._replace(fence=2))
     with pytest.raises(NotFound):
-        world.start(device, item._replace(launch_id="lau_none"))
+        world.start(device, item._replace(id="lau_none"))
     world.tick(world.ttl_s)
     with pytest.raises(Conflict, match="run out"):
         world.start(device, item)
@@ -100,7 +100,7 @@ def test_heartbeats_return_withdrawn_launches(world: World) -> None:
     world.start(device, lease.items[0])
     with world.write() as session:
         withdrawn = {launch.id for launch in demand.withdraw(session, [target], world.now)}
-    assert withdrawn == {item.launch_id for item in lease.items[1:]}
+    assert withdrawn == {item.id for item in lease.items[1:]}
     assert set(world.heartbeat(device, lease)) == withdrawn
     with pytest.raises(Conflict, match="no running job"):
         world.start(device, lease.items[1])
@@ -113,7 +113,7 @@ def test_returned_launches_are_wanted_again_without_an_attempt(world: World) -> 
     assert world.launch(made[1]).state == "wanted"
     assert world.launch(made[1]).attempts == 0
     again = world.claim(device)
-    assert [(item.launch_id, item.fence) for item in again.items] == [(made[1], 2)]
+    assert [(item.id, item.fence) for item in again.items] == [(made[1], 2)]
     world.release(device, lease)
     world.release(device, lease)
     assert {world.launch(made[0]).state, world.launch(made[2]).state} == {"wanted"}

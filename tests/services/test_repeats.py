@@ -11,8 +11,8 @@ from edgefront.core.common.states import Purpose
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.services.jobs.progress import has_next_step
 from edgefront.core.services.jobs.queries import demand
-from edgefront.core.services.measuring.reports import MAX_ATTEMPTS
-from edgefront.core.services.measuring.result_processing import MAX_INFEASIBLE, MAX_REPEATED
+from edgefront.core.services.measuring.decision import MAX_ATTEMPTS, MAX_INFEASIBLE
+from edgefront.core.services.measuring.result_processing import MAX_REPEATED
 from edgefront.core.services.search.proposing import missing_launches
 from edgefront.core.store.tables import Candidate, Launch, Measurement, Target
 

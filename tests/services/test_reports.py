@@ -80,7 +80,7 @@ def test_a_failed_launch_waits_for_its_sibling(world: World) -> None:
     measurement, (first, _) = world.candidate(target, launches=2)
     for _ in range(3):
         item = world.claim(device, 1).items[0]
-        assert item.launch_id == first
+        assert item.id == first
         world.report(device, (item, crashed()))
     assert world.row(Measurement, measurement).state == "wanted"
     assert candidate_of(world, measurement).state == "waiting"
@@ -148,12 +148,12 @@ def test_a_deleted_jobs_launch_and_a_strangers_are_unknown(world: World) -> None
     device, stranger = world.device(), world.device("stranger", device_class="elsewhere")
     world.launches(1)
     item = world.claim(device).items[0]
-    gone = item._replace(launch_id="lau_gone")
+    gone = item._replace(id="lau_gone")
     assert world.outcomes(device, (gone, done())) == ["unknown"]
     assert world.outcomes(stranger, (item, done())) == ["unknown"]
     (receipt,) = world.report(device, (item._replace(fence=9), done()))
     assert (receipt.outcome, "not under this fence" in receipt.detail) == ("conflict", True)
-    assert world.launch(item.launch_id).state == "leased"
+    assert world.launch(item.id).state == "leased"
 
 
 @ON_SQLITE
@@ -180,5 +180,5 @@ def test_another_memory_method_is_refused(world: World) -> None:
     with pytest.raises(InvalidInput, match="'anonymous', not 'resident'") as caught:
         world.report(device, (item, other))
     assert caught.value.field == "reports.0.result.memory.method"
-    assert world.launch(item.launch_id).state == "leased"
+    assert world.launch(item.id).state == "leased"
     assert world.outcomes(device, (item, result)) == ["accepted"]

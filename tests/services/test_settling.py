@@ -181,9 +181,9 @@ def test_an_earlier_measurement_survives_a_further_report_that_cannot_be_settled
     first, second = world.claim(device).items
     world.report(device, (first, done(8.0)))
     world.append(device, (second, done(9.0)))
-    spoil(world, second.launch_id)
+    spoil(world, second.id)
     process_results(world.database, target)
-    assert world.launch(second.launch_id).state == "failed"
+    assert world.launch(second.id).state == "failed"
     found = world.row(Measurement, measurement)
     assert (found.state, found.latency_ms, found.launches) == ("measured", 8.0, 1)
 

@@ -66,7 +66,7 @@ def test_ended_leases_are_forgotten_in_time(world: World) -> None:
     world.tick(world.ttl_s + 1)
     world.sweep()
     assert {row.id for row in world.rows(Lease)} == {first.lease_id, second.lease_id}
-    assert world.launch(second.items[0].launch_id).lease_id is None
+    assert world.launch(second.items[0].id).lease_id is None
     world.tick(KEEP_ENDED_LEASES.total_seconds() + 1)
     world.sweep()
     assert world.rows(Lease) == []

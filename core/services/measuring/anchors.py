@@ -14,12 +14,13 @@ from datetime import datetime, timedelta
 from itertools import pairwise, product
 from statistics import median
 
+import orjson
 from pydantic import BaseModel, ValidationError
 from sqlalchemy import ColumnElement, Select, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from edgefront.core.architectures.architecture import Architecture
-from edgefront.core.common.states import LIVE_LAUNCHES, DeviceState, LaunchOutcome, LaunchState, Purpose
+from edgefront.core.common.states import LIVE_LAUNCHES, DeviceState, LaunchState, Purpose
 from edgefront.core.common.statistics import robust_std
 from edgefront.core.measurement.protocol import Dtype, MeasurementProtocol, MemoryMethod
 from edgefront.core.measurement.provider import PROCESSOR, Provider
@@ -33,7 +34,8 @@ from edgefront.core.services.fleet.devices import get_device
 from edgefront.core.services.fleet.instances import ONLINE
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.measuring import quarantine
-from edgefront.core.services.measuring.queries.reported import RESULT, ReportedLaunch
+from edgefront.core.services.measuring.decision import Decision
+from edgefront.core.services.measuring.queries.launches import RESULT, LaunchRow
 from edgefront.core.services.stored import RowReader
 from edgefront.core.store.clock import between, is_ahead
 from edgefront.core.store.sql import Document, any_of
@@ -142,9 +144,9 @@ def request(session: Session, now: datetime) -> None:
                     demand.add_first(session, measurement.id, None, key, Purpose.ANCHOR, now)
 
 
-def count_failed(session: Session, device_id: str, provider: str, why: str | None, now: datetime) -> None:
-    """Quarantines a device whose anchor on this provider has just failed, if it did so once too often there."""
-    hardware = Provider(provider).hardware
+def count_failed(session: Session, launch: LaunchRow, why: str | None, now: datetime) -> None:
+    """Quarantines a device whose anchor has just failed, if it did so once too often on that hardware."""
+    device_id, hardware = launch.holder, _hardware(launch)
     there = [
         row.id for row in _measurements(session, device_id) if Provider(row.protocol["provider"]).hardware == hardware
     ]
@@ -188,26 +190,28 @@ def _protocol(facts: Document, runtime: Runtime, provider: str, methods: Collect
     return None
 
 
-def apply_result(session: Session, launch: ReportedLaunch, provider: str, refusal: str | None, now: datetime) -> None:
+def apply_result(session: Session, decision: Decision, now: datetime) -> None:
     """Quarantines the device if its anchor has failed, or moved, once too often. A launch under bad conditions
     is no evidence of a move.
-
-    Args:
-        launch: a processed one. provider: of its measurement. refusal: why its result cannot be true.
     """
-    if refusal is not None or launch.result.outcome != LaunchOutcome.DONE:
-        count_failed(session, launch.device_id, provider, refusal or launch.reason, now)
+    launch = decision.row
+    if decision.state != LaunchState.DONE:
+        count_failed(session, launch, decision.reason, now)
         return
     # It is held against the first and the latest `REFERENCE` done ones since the device is trusted, oldest first.
-    known = between(Launch.finished_at, _trusted_since(session, launch.device_id, now), launch.finished_at)
+    known = between(Launch.finished_at, _trusted_since(session, launch.holder, now), launch.reported_at)
     others = _done(launch.measurement_id).where(known, Launch.id != launch.id)
     first, latest = (session.execute(others.order_by(*order).limit(REFERENCE)).all() for order in (_OLDEST, _NEWEST))
     history = {row.id: row.result for row in (*first, *reversed(latest))}
     undisturbed = [result for result in (*history.values(), launch.result) if result.conditions is None]
     moved = None if launch.result.conditions is not None else drift([*map(_latency_ms, undisturbed)])
     if moved is not None:
-        hardware = Provider(provider).hardware
-        quarantine.put_in(session, launch.device_id, moved if hardware == PROCESSOR else f"on {hardware} {moved}")
+        hardware = _hardware(launch)
+        quarantine.put_in(session, launch.holder, moved if hardware == PROCESSOR else f"on {hardware} {moved}")
+
+
+def _hardware(launch: LaunchRow) -> str:
+    return Provider(orjson.loads(launch.protocol_json)["provider"]).hardware
 
 
 def anchor_view(session: Session, principal: Principal, id_or_name: str) -> AnchorView:

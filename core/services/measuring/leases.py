@@ -13,7 +13,6 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.common.errors import Conflict, Gone, NotFound
 from edgefront.core.common.states import DeviceState, LaunchState
-from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.schemas.agent import MAX_BATCH, EnrolRequest, EnrolResponse, HeartbeatResponse
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet import devices as fleet
@@ -22,7 +21,8 @@ from edgefront.core.services.fleet import queries as devices
 from edgefront.core.services.fleet.capability import device_keys, runnable
 from edgefront.core.services.measuring.queries import launches
 from edgefront.core.services.measuring.queries import leases as rows
-from edgefront.core.services.stored import read_protocol
+from edgefront.core.services.measuring.queries.launches import LaunchRow
+from edgefront.core.services.stored import PROTOCOL
 from edgefront.core.services.work import interval_s
 from edgefront.core.store.clock import elapsed_s, is_ahead
 from edgefront.core.store.tables import Device, Launch
@@ -42,25 +42,13 @@ conditions, for the weights, and for other agents on its host.
 """
 
 
-class LeasedItem(NamedTuple):
-    """One launch to make (`core.schemas.agent.LeaseItem`)."""
-
-    launch_id: str
-    fence: int
-    digest: str
-    architecture: str
-    """JSON, as it is stored: passed on as it is."""
-    protocol: MeasurementProtocol
-    seed: int
-
-
 class GrantedLease(NamedTuple):
     """The answer to a request for launches (`core.schemas.agent.LeaseResponse`)."""
 
     keys: frozenset[str]
     """Device keys of the launches that it may run: those under which it waits if there are none. Not sent."""
     lease_id: str | None = None
-    items: tuple[LeasedItem, ...] = ()
+    items: tuple[LaunchRow, ...] = ()
     expires_at: datetime | None = None
     ttl_s: float = 0.0
     heartbeat_s: float = 0.0
@@ -72,19 +60,22 @@ class GrantedLease(NamedTuple):
         """The answer as it is sent; architectures go in as the text that they are."""
         items = [
             {
-                **item._asdict(),
-                "architecture": orjson.Fragment(item.architecture),
-                "protocol": orjson.Fragment(_protocol_as_json(item.protocol)),
+                "launch_id": row.id,
+                "fence": row.fence,
+                "digest": row.digest,
+                "architecture": orjson.Fragment(row.architecture),
+                "protocol": orjson.Fragment(_protocol_as_json(row.protocol_json)),
+                "seed": row.seed,
             }
-            for item in self.items
+            for row in self.items
         ]
         sent = {name: value for name, value in self._asdict().items() if name not in ("keys", "blocked_reason")}
         return orjson.dumps({**sent, "items": items}, option=orjson.OPT_UTC_Z)
 
 
 @lru_cache(maxsize=1024)
-def _protocol_as_json(protocol: MeasurementProtocol) -> bytes:
-    return protocol.model_dump_json().encode()
+def _protocol_as_json(stored: str) -> bytes:
+    return PROTOCOL.read(orjson.loads(stored)).model_dump_json().encode()
 
 
 def claim(
@@ -117,7 +108,7 @@ def claim(
     if not taken:
         return GrantedLease(keys)
     expires_at = now + timedelta(seconds=ttl_s)
-    lease_id = rows.add(session, device_id, [item.launch_id for item in taken], now, expires_at)
+    lease_id = rows.add(session, device_id, [row.id for row in taken], now, expires_at)
     return GrantedLease(keys, lease_id, tuple(taken), expires_at, ttl_s, interval_s(ttl_s))
 
 
@@ -134,27 +125,18 @@ def _seen(session: Session, device_id: str, last: datetime | None, now: datetime
         devices.seen(session, device_id, now)
 
 
-def _take(session: Session, device: devices.OwnDevice, max_items: int) -> list[LeasedItem]:
+def _take(session: Session, device: devices.OwnDevice, max_items: int) -> list[LaunchRow]:
+    """Launches that the device can run, under the fence that it gets."""
     own, shared = device_keys(device)
     unfit: set[str] = set()
     while True:
         rows = launches.claimable(session, own, shared, unfit, max_items)
-        protocols = {row.protocol_digest: read_protocol(row.protocol) for row in rows}
+        protocols = {row.protocol_digest: row.protocol for row in rows}
         able = runnable(session, device, [protocol for protocol in protocols.values() if protocol is not None])
-        fit = {key: protocol for key, protocol in protocols.items() if protocol is not None and protocol.digest in able}
+        fit = {key for key, protocol in protocols.items() if protocol is not None and protocol.digest in able}
         refused = protocols.keys() - fit
         if not refused:
-            return [
-                LeasedItem(
-                    launch_id=row.id,
-                    fence=row.fence + 1,
-                    digest=row.digest,
-                    architecture=row.architecture,
-                    protocol=fit[row.protocol_digest],
-                    seed=row.seed,
-                )
-                for row in rows
-            ]
+            return [row._replace(fence=row.fence + 1) for row in rows]
         # What it cannot run may stand before what it can: look again without those protocols.
         unfit |= refused
 

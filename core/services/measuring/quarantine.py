@@ -11,9 +11,7 @@ from datetime import datetime
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from edgefront.core.common.states import LaunchOutcome
 from edgefront.core.services.measuring.leases import end_leases
-from edgefront.core.services.measuring.queries.reported import ReportedLaunch
 from edgefront.core.store.sql import any_of
 from edgefront.core.store.tables import Device, Lease
 
@@ -42,15 +40,6 @@ def lock(session: Session, device_ids: Collection[str]) -> None:
     if len(device_ids) > 1:
         query = select(Device.id).where(any_of(Device.id, device_ids)).order_by(Device.id)
         session.execute(query.with_for_update(key_share=True))
-
-
-def apply_result(session: Session, launch: ReportedLaunch, *, is_refused: bool) -> None:
-    """Notes whether a launch, not of an anchor, failed on its device, or had a result that cannot be true."""
-    outcome, reason = launch.result.outcome, launch.result.reason
-    if is_refused or (outcome == LaunchOutcome.FAILED and reason != "unsupported"):
-        add_failing(session, launch.device_id, [launch.measurement_id])
-    elif outcome == LaunchOutcome.DONE:
-        add_failing(session, launch.device_id, ())
 
 
 def add_failing(session: Session, device_id: str, failed: Sequence[str]) -> None:

@@ -8,39 +8,26 @@ from __future__ import annotations
 
 import hashlib
 from datetime import datetime
-from typing import Literal
 
 import orjson
 from sqlalchemy.orm import Session
 
 from edgefront.core.common.errors import InvalidInput, within
-from edgefront.core.common.states import FINISHED_LAUNCHES, LaunchOutcome, LaunchState, Purpose, ReportOutcome
+from edgefront.core.common.states import LaunchOutcome, LaunchState, ReportOutcome
 from edgefront.core.measurement.plausible import longest_s
 from edgefront.core.schemas.agent import LaunchReport, ReportReceipt, ReportRequest, ReportResponse
 from edgefront.core.services import tasks
 from edgefront.core.services.fleet import queries as devices
 from edgefront.core.services.fleet.capability import device_keys, mark_unsupported
 from edgefront.core.services.fleet.devices import own_device
-from edgefront.core.services.measuring.queries import launches, reported
-from edgefront.core.services.measuring.queries.reported import LaunchForReport
+from edgefront.core.services.measuring.decision import ReportDecision, charged, evaluate_report
+from edgefront.core.services.measuring.queries import launches
+from edgefront.core.services.measuring.queries.launches import LaunchRow
 from edgefront.core.services.stored import PROTOCOL
 from edgefront.core.store import outbox
 from edgefront.core.store.clock import elapsed_s
 from edgefront.core.store.sql import Document
 
-MAX_ATTEMPTS = 3
-"""Deaths of the child (or of the agent during it) after which the launch has failed."""
-
-ReportDecision = Literal[
-    "done",  # counts; the launch has its result
-    "infeasible",  # counts; the device cannot run it
-    "failed",  # counts; the last attempt is spent
-    "retry",  # an attempt is spent; another launch of it is to be made
-    "reassign",  # no attempt is spent; this device is not to be asked again
-    "duplicate",  # the same report came before
-    "conflict",  # another report settled the launch, or a later holder answers for it
-    "not_lease_holder",  # the launch was leased to others, or given back, or under another fence
-]
 _ACCEPTED: dict[ReportDecision, str] = {
     "retry": "an attempt is used up; it will be launched again",
     "reassign": "it goes to another device; skipped on this device until its agent restarts",
@@ -69,14 +56,14 @@ def accept(session: Session, device_id: str, request: ReportRequest, now: dateti
             samples than it asks for, or the times of generations are missing, or of a launch that does not generate.
     """
     device = own_device(session, device_id)
-    locked = reported.lock_for_report(session, {report.launch_id for report in request.reports})
+    locked = launches.lock_for_report(session, {report.launch_id for report in request.reports})
     by_id = {row.id: row for row in locked if row.device_key in device_keys(device)}
     for position, report in enumerate(request.reports):
         if report.launch_id in by_id:
             with within("reports", position):
                 _check(by_id[report.launch_id], report)
     receipts: list[ReportReceipt] = []
-    counted: list[tuple[LaunchForReport, LaunchReport, ReportDecision]] = []
+    counted: list[tuple[LaunchRow, LaunchReport, ReportDecision]] = []
     for report in request.reports:
         launch = by_id.get(report.launch_id)
         if launch is None:
@@ -86,14 +73,14 @@ def accept(session: Session, device_id: str, request: ReportRequest, now: dateti
         digest = hashlib.sha256(report.model_dump_json().encode()).hexdigest()
         decision = evaluate_report(launch, device.id, report, digest)
         if decision == "reassign":
-            protocol = PROTOCOL.read(orjson.loads(launch.protocol))
+            protocol = PROTOCOL.read(orjson.loads(launch.protocol_json))
             # The facts stay locked: another report of the device at the same time adds its note to this one's.
             facts = mark_unsupported(devices.lock_facts(session, device.id), protocol, report.result.message)
             if facts is not None:
                 devices.write_facts(session, device.id, facts)
             else:
                 # No room for the note: an attempt is spent instead, so that it does not come back for ever.
-                decision = _charged(launch.attempts)
+                decision = charged(launch)
         if decision not in _REFUSED:
             by_id[launch.id] = launch._replace(state=LaunchState.REPORTED, reports=[*launch.reports, digest])
             counted.append((by_id[launch.id], report, decision))
@@ -116,11 +103,11 @@ def accept(session: Session, device_id: str, request: ReportRequest, now: dateti
     return ReportResponse(receipts=tuple(receipts))
 
 
-def _check(launch: LaunchForReport, report: LaunchReport) -> None:
+def _check(launch: LaunchRow, report: LaunchReport) -> None:
     """Refuses figures that are not comparable with those of other launches: memory of another method, times of
     generations of a launch that does not generate (or none of one that does), and more samples than the others have.
     """
-    protocol, result = orjson.loads(launch.protocol), report.result
+    protocol, result = orjson.loads(launch.protocol_json), report.result
     asks = f"launch {launch.id} asks for"
     if result.memory is not None and result.memory.method != protocol["memory"]:
         raise InvalidInput(
@@ -147,44 +134,13 @@ def _check(launch: LaunchForReport, report: LaunchReport) -> None:
         )
 
 
-def evaluate_report(launch: LaunchForReport, device_id: str, report: LaunchReport, digest: str) -> ReportDecision:
-    """The decision on a report of this device, whose digest is given: a pure function.
-
-    A report counts only from the device that holds the launch, or held it last, or held it before the present holder,
-    and under a fence that this device had. A result (done, infeasible) of such a device is true though the launch may
-    have gone to another since. A death of the child is charged once: not if a later holder has the launch, or if the
-    expiry of the lease has charged it, for both raise the fence.
-    """
-    fence = report.fence
-    if device_id not in (launch.device_id, launch.former_device_id):
-        return "not_lease_holder"
-    if digest in launch.reports:
-        return "duplicate"
-    if launch.state in (*FINISHED_LAUNCHES, LaunchState.REPORTED):
-        return "conflict"
-    if not 1 <= fence <= launch.fence or (device_id != launch.device_id and fence == launch.fence):
-        return "not_lease_holder"
-    if report.result.outcome == LaunchOutcome.DONE:
-        return "done"
-    if report.result.outcome == LaunchOutcome.INFEASIBLE:
-        return "infeasible"
-    if fence != launch.fence:
-        return "conflict"
-    return "reassign" if report.result.reason == "unsupported" else _charged(launch.attempts)
-
-
-def _charged(attempts: int) -> ReportDecision:
-    """What becomes of a launch that has spent so many attempts and is charged one more."""
-    return "failed" if attempts + 1 >= MAX_ATTEMPTS else "retry"
-
-
-def _began(launch: LaunchForReport, fence: int) -> datetime | None:
+def _began(launch: LaunchRow, fence: int) -> datetime | None:
     """When the launch was started or leased under this fence; None (unknown by now) for an earlier lease."""
     return launch.started_at or launch.leased_at if fence == launch.fence else None
 
 
 def _row(
-    launch: LaunchForReport,
+    launch: LaunchRow,
     report: LaunchReport,
     decision: ReportDecision,
     device_id: str,
@@ -213,13 +169,13 @@ def _row(
     }
 
 
-def _receipt(launch: LaunchForReport, decision: ReportDecision) -> ReportReceipt:
+def _receipt(launch: LaunchRow, decision: ReportDecision) -> ReportReceipt:
     outcome, detail = ReportOutcome.ACCEPTED, _ACCEPTED.get(decision, "")
     if decision in _REFUSED:
         outcome = ReportOutcome.DUPLICATE if decision == "duplicate" else ReportOutcome.CONFLICT
         detail = _REFUSED[decision]
     elif not launch.is_wanted:
         outcome, detail = ReportOutcome.CANCELLED, "the job no longer wants it; the measurement is kept"
-    elif launch.purpose == Purpose.ANCHOR and decision in _ACCEPTED:
+    elif launch.is_anchor and decision in _ACCEPTED:
         detail = _ANCHOR_FAILED
     return ReportReceipt(launch_id=launch.id, outcome=outcome, detail=detail)

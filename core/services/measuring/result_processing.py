@@ -16,7 +16,6 @@ Locks are taken in one order by all services: targets, measurements, launches, j
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
@@ -25,6 +24,7 @@ from edgefront.core.common.states import (
     FINISHED_LAUNCHES,
     LIVE_LAUNCHES,
     JobEventKind,
+    LaunchOutcome,
     LaunchState,
     MeasurementState,
     Purpose,
@@ -39,53 +39,21 @@ from edgefront.core.services.event_log import Entry
 from edgefront.core.services.jobs import frontier
 from edgefront.core.services.jobs.progress import has_next_step
 from edgefront.core.services.jobs.queries import demand
-from edgefront.core.services.measuring import anchors, plausibility, quarantine
+from edgefront.core.services.measuring import anchors, quarantine
+from edgefront.core.services.measuring.decision import Decision, Evidence, decide, refusals
 from edgefront.core.services.measuring.queries import launches
 from edgefront.core.services.measuring.queries import measurements as rows
-from edgefront.core.services.measuring.queries import reported as reported_rows
-from edgefront.core.services.measuring.queries.reported import ReportedLaunch
-from edgefront.core.services.measuring.reports import MAX_ATTEMPTS
+from edgefront.core.services.measuring.queries.launches import LaunchRow
 from edgefront.core.services.stored import LIMITS
 from edgefront.core.store import outbox
 from edgefront.core.store.tables import Candidate, Measurement, Target
 
 BATCH = 200
 """Launches that one transaction processes at most."""
-MAX_IMPLAUSIBLE, MAX_INFEASIBLE = 3, 2
-"""Launches of one measurement that end so; then the measurement does."""
 MAX_REPEATED = 3
 """Launches of one measurement up to which it is repeated where they differ, or one alone decides on a depth."""
 MAX_MARK = 400
 """Characters of what an agent says of its conditions that a launch's mark keeps."""
-_MAX_ENDED = {
-    LaunchState.IMPLAUSIBLE: MAX_IMPLAUSIBLE,
-    LaunchState.INFEASIBLE: MAX_INFEASIBLE,
-    LaunchState.FAILED: 1,
-}
-
-
-@dataclass(frozen=True)
-class _Processed:
-    """A reported launch, and what becomes of it."""
-
-    launch: ReportedLaunch
-    end: LaunchState | None
-    """Done, implausible, infeasible or failed; None if the launch is wanted again."""
-    refusal: str | None
-    """Why its result cannot be true."""
-
-    @property
-    def is_anchor(self) -> bool:
-        return self.launch.purpose == Purpose.ANCHOR
-
-
-def _decide(launch: ReportedLaunch, refusal: str | None) -> _Processed:
-    end: LaunchState | None = LaunchState(launch.result.outcome)
-    if refusal is not None:
-        end = LaunchState.IMPLAUSIBLE
-    elif end == LaunchState.FAILED and launch.purpose != Purpose.ANCHOR and launch.attempts < MAX_ATTEMPTS:
-        end = None
-    return _Processed(launch, end, refusal)
 
 
 def process(session: Session, target_id: str | None, now: datetime) -> bool:
@@ -102,7 +70,7 @@ def process(session: Session, target_id: str | None, now: datetime) -> bool:
 
 def waiting(session: Session, target_id: str | None) -> dict[str, str]:
     """The next launches that `process` takes: launch id → measurement id."""
-    return reported_rows.waiting(session, target_id, BATCH)
+    return launches.unprocessed(session, target_id, BATCH)
 
 
 def process_launches(
@@ -115,26 +83,41 @@ def process_launches(
     live = rows.lock_live_targets(session, measurement_ids) if with_targets else []
     targets = [target for target, _ in live]
     measurements = demand.lock(session, measurement_ids)
-    locked = reported_rows.lock(session, list(reported))
-    subjects = reported_rows.subjects(session, measurement_ids)
-    devices = reported_rows.devices(session, {row.device_id for row in locked})
-    refusals = plausibility.refusals(locked, subjects, devices)
-    every = [_decide(row, refusals.get(row.id)) for row in locked]
-    processed = [report for report in every if not report.is_anchor]
+    locked = launches.lock_unprocessed(session, list(reported))
+    devices = rows.reporting_devices(session, {row.holder for row in locked})
+    every = decide(locked, _evidence(session, locked, measurements, devices))
+    decisions = [each for each in every if not each.row.is_anchor]
     with session.no_autoflush:
-        _finish(session, every, now)
-        answered = _aggregated(session, processed, measurements, now)
-        candidates = rows.candidates_of(session, {report.launch.measurement_id for report in processed})
+        answered = _aggregated(session, decisions, measurements, now)
+        _apply(session, every, now)
+        answered |= _end_measurements(session, decisions, measurements, now)
+        candidates = rows.candidates_of(session, {each.row.measurement_id for each in decisions})
         # All of these are written below: there is nothing for the session to note, and nothing for its own flush.
         for written in (*answered.values(), *candidates):
             session.expunge(written)
         rows.write(session, list(answered.values()))
-        _account(processed, targets, now)
-        apply_results(session, targets, candidates, answered, now, _entries(processed, targets, candidates))
+        _account(decisions, targets, now)
+        apply_results(session, targets, candidates, answered, now, _entries(decisions, targets, candidates))
         rows.write_targets(session, targets)
-        _watch_devices(session, every, subjects, devices, now)
+        _watch_devices(session, every, devices, now)
         for target in targets:
             session.expunge(target)
+
+
+def _evidence(
+    session: Session,
+    locked: Sequence[LaunchRow],
+    measurements: Mapping[str, Measurement],
+    devices: Mapping[str, rows.ReportingDevice],
+) -> Evidence:
+    refused = refusals(locked, rows.costs(session, measurements), devices)
+    bad = [row for row in locked if row.id in refused or row.result.outcome != LaunchOutcome.DONE]
+    return Evidence(
+        refusals=refused,
+        states=demand.launch_counts(session, {row.measurement_id for row in bad}) if bad else {},
+        measured={id_ for id_, measurement in measurements.items() if measurement.launches},
+        needed=launches.still_needed(session, [row.id for row in bad]) if bad else (),
+    )
 
 
 def give_up(session: Session, launch_id: str, measurement_id: str, reason: str, now: datetime) -> None:
@@ -144,8 +127,8 @@ def give_up(session: Session, launch_id: str, measurement_id: str, reason: str, 
     """
     targets = rows.lock_live_targets(session, {measurement_id})
     measurements = demand.lock(session, {measurement_id})
-    if reported_rows.fail(session, launch_id, reason):
-        mark_unsuccessful(session, [], [(measurement, reason) for measurement in measurements.values()], now)
+    if launches.fail(session, launch_id, reason):
+        fail_measurements(session, [(measurement, reason) for measurement in measurements.values()], now)
         for target, _ in targets:
             outbox.enqueue(session, tasks.ADVANCE, target_id=target.id)
 
@@ -216,122 +199,114 @@ def _repeat(
     demand.add_launches(session, target, chosen, purpose=Purpose.REPEAT, now=now)
 
 
-def mark_unsuccessful(
-    session: Session,
-    infeasible: Sequence[tuple[Measurement, str]],
-    failed: Sequence[tuple[Measurement, str]],
-    now: datetime,
+def fail_measurements(
+    session: Session, failed: Sequence[tuple[Measurement, str]], now: datetime
 ) -> dict[str, Measurement]:
-    """Marks measurements whose launches were infeasible or failed; returns by id those that have ended by that.
-
-    Infeasible ends one at once and cancels sibling launches. A failed launch ends one only if no sibling is still to
-    come. A measurement that an earlier launch has measured stays measured. The launches' own states are written.
-    """
-    ended: dict[str, Measurement] = {}
-
-    def end(measurement: Measurement, state: MeasurementState, reason: str) -> None:
-        if not measurement.launches:
-            measurement.state, measurement.reason, measurement.measured_at = state, reason, now
-            ended[measurement.id] = measurement
-
-    for measurement, reason in infeasible:
-        end(measurement, MeasurementState.INFEASIBLE, reason)
-    launches.cancel_siblings(session, ended, now)
-    hopeful = launches.with_open_launches(session, [m.id for m, _ in failed]) if failed else set()
-    for measurement, reason in failed:
-        if measurement.id not in hopeful:
-            end(measurement, MeasurementState.FAILED, reason)
-    return ended
+    """Ends measurements, each for its reason, that have no result and no launch to come; returns them by id."""
+    states = demand.launch_counts(session, [measurement.id for measurement, _ in failed])
+    return {
+        measurement.id: measurement
+        for measurement, reason in failed
+        if not any(states[measurement.id][state] for state in LIVE_LAUNCHES)
+        and _end(measurement, MeasurementState.FAILED, reason, now)
+    }
 
 
-def _finish(session: Session, processed: Sequence[_Processed], now: datetime) -> None:
+def _end(measurement: Measurement, state: MeasurementState, reason: str, now: datetime) -> bool:
+    """Ends a measurement without a result. One that an earlier launch has measured stays measured: False."""
+    if measurement.launches:
+        return False
+    measurement.state, measurement.reason, measurement.measured_at = state, reason, now
+    return True
+
+
+def _apply(session: Session, decisions: Sequence[Decision], now: datetime) -> None:
     """Writes the launches' own states: finished with their result, or wanted again without it."""
+    ended = [each for each in decisions if each.is_final]
     launches.write(
         session,
         [
             {
-                "id": report.launch.id,
-                "state": report.end,
+                "id": each.row.id,
+                "state": each.state,
                 "busy_s": 0.0,
-                "reason": report.refusal or report.launch.reason,
-                "mark": (report.launch.result.conditions or "")[:MAX_MARK] or None,
+                "reason": each.reason,
+                "mark": (each.row.result.conditions or "")[:MAX_MARK] or None,
             }
-            for report in processed
-            if report.end is not None
+            for each in ended
         ],
     )
-    again = [report.launch.id for report in processed if report.end is None]
+    again = {each.row.id: each.state for each in decisions if not each.is_final}
     launches.write(session, [{"id": id_, "result": None, "finished_at": None, "busy_s": 0.0} for id_ in again])
-    launches.release(session, again, now)
+    launches.give_back(session, again, {id_ for id_, state in again.items() if state == LaunchState.WANTED}, now)
 
 
 def _aggregated(
-    session: Session, processed: Sequence[_Processed], measurements: Mapping[str, Measurement], now: datetime
+    session: Session, decisions: Sequence[Decision], measurements: Mapping[str, Measurement], now: datetime
 ) -> dict[str, Measurement]:
-    """Id → measurement, of those that have an answer now, with it."""
-    reported = {report.launch.id: report.launch.result for report in processed}
-    done = {report.launch.measurement_id for report in processed if report.end == LaunchState.DONE}
-    for id_, results in reported_rows.done_results(session, done, reported).items():
-        aggregate(measurements[id_], results, now)
-    without = {report.launch.measurement_id for report in processed if report.end in _MAX_ENDED} - done
-    counts = demand.launch_counts(session, without) if without else {}
-    unsuccessful: dict[LaunchState, list[tuple[Measurement, str]]] = {end: [] for end in _MAX_ENDED}
-    for report in processed:
-        row, id_, end = report.launch, report.launch.measurement_id, report.end
-        if id_ not in without or end not in _MAX_ENDED or measurements[id_].launches:
-            continue
-        if counts[id_][end] >= _MAX_ENDED[end]:
-            reason = report.refusal or row.reason or end
-            said = f"{row.attempts} attempts; the last: {reason}" if end == LaunchState.FAILED else reason
-            unsuccessful[end].append((measurements[id_], said))
-        elif not any(counts[id_][state] for state in LIVE_LAUNCHES):
-            demand.add_first(session, id_, row.target_id, row.device_key, row.purpose, now)
-            counts[id_][LaunchState.WANTED] += 1
-    infeasible = unsuccessful.pop(LaunchState.INFEASIBLE)
-    failed = [each for of_end in unsuccessful.values() for each in of_end]
-    ended = mark_unsuccessful(session, infeasible, failed, now)
-    return {**{id_: measurements[id_] for id_ in done}, **ended}
+    """Id → measurement, of those that have one more result."""
+    done = [each.row for each in decisions if each.follow_up == "aggregate"]
+    results = rows.done_results(session, done)
+    for id_, of_measurement in results.items():
+        aggregate(measurements[id_], of_measurement, now)
+    return {id_: measurements[id_] for id_ in results}
+
+
+def _end_measurements(
+    session: Session, decisions: Sequence[Decision], measurements: Mapping[str, Measurement], now: datetime
+) -> dict[str, Measurement]:
+    """Ends measurements without a result, or requests another launch; returns by id those that have ended."""
+    ended: dict[str, Measurement] = {}
+    for each in decisions:
+        row = each.row
+        if each.follow_up == "launch":
+            demand.add_first(session, row.measurement_id, row.target_id, row.device_key, row.purpose, now)
+        elif each.follow_up == "end":
+            ended[row.measurement_id] = measurement = measurements[row.measurement_id]
+            infeasible = each.state == LaunchState.INFEASIBLE
+            _end(measurement, MeasurementState.INFEASIBLE if infeasible else MeasurementState.FAILED, each.why, now)
+    launches.cancel_siblings(session, ended, now)
+    return ended
 
 
 def _watch_devices(
     session: Session,
-    processed: Sequence[_Processed],
-    subjects: Mapping[str, reported_rows.Subject],
-    devices: Mapping[str, reported_rows.ReportingDevice],
+    decisions: Sequence[Decision],
+    devices: Mapping[str, rows.ReportingDevice],
     now: datetime,
 ) -> None:
-    """What the reports say of the devices themselves. Devices are the last rows to be locked, in the order of ids."""
+    """What the launches say of the devices themselves. Devices are the last rows to be locked, in the order of ids."""
     noted = [
-        report
-        for report in processed
-        if report.is_anchor or report.end != LaunchState.DONE or devices[report.launch.device_id].failing
+        each
+        for each in decisions
+        if each.row.is_anchor or each.charge or (each.charge is False and devices[each.row.holder].failing)
     ]
-    quarantine.lock(session, {report.launch.device_id for report in noted})
-    for report in sorted(noted, key=lambda report: (report.launch.device_id, report.launch.finished_at)):
-        if report.is_anchor:
-            provider = subjects[report.launch.measurement_id].provider
-            anchors.apply_result(session, report.launch, provider, report.refusal, now)
+    noted.sort(key=lambda each: (each.row.holder, each.row.reported_at))
+    quarantine.lock(session, {each.row.holder for each in noted})
+    for each in noted:
+        if each.row.is_anchor:
+            anchors.apply_result(session, each, now)
         else:
-            quarantine.apply_result(session, report.launch, is_refused=report.refusal is not None)
+            quarantine.add_failing(session, each.row.holder, [each.row.measurement_id] if each.charge else ())
 
 
-def _account(processed: Sequence[_Processed], targets: Sequence[Target], now: datetime) -> None:
+def _account(decisions: Sequence[Decision], targets: Sequence[Target], now: datetime) -> None:
     """Adds the device's time to the targets that asked for the launches; their clocks start with the first of them."""
     by_id = {target.id: target for target in targets}
-    for report in processed:
-        target = by_id.get(report.launch.target_id or "")
+    for each in decisions:
+        row, target = each.row, by_id.get(each.row.target_id or "")
         if target is not None:
             if target.started_at is None:
-                began = report.launch.started_at or report.launch.created_at
-                longest, wall = timedelta(seconds=STARTED_LATE_S), timedelta(seconds=report.launch.result.wall_s)
+                began = row.started_at or row.created_at
+                longest, wall = timedelta(seconds=STARTED_LATE_S), timedelta(seconds=row.result.wall_s)
                 target.started_at = min(now, max(began - longest, now - wall))
-            target.launches_done += report.end is not None
-            target.busy_s += report.launch.busy_s
-            target.measuring_s += report.launch.result.measuring_s
+            target.launches_done += each.is_final
+            target.busy_s += row.busy_s
+            target.measuring_s += row.result.measuring_s
 
 
 def _entries(
-    processed: Sequence[_Processed], targets: Sequence[Target], candidates: Sequence[Candidate]
+    decisions: Sequence[Decision], targets: Sequence[Target], candidates: Sequence[Candidate]
 ) -> dict[str, list[Entry]]:
     """Target id → a `launch` event for each report."""
     ids: dict[tuple[str, str], list[str]] = {}
@@ -339,16 +314,16 @@ def _entries(
         ids.setdefault((candidate.target_id, candidate.measurement_id or ""), []).append(candidate.id)
     entries: dict[str, list[Entry]] = {}
     for target in targets:
-        for report in processed:
-            having = ids.get((target.id, report.launch.measurement_id))
+        for each in decisions:
+            having = ids.get((target.id, each.row.measurement_id))
             if having:
                 data = {
-                    "launch_id": report.launch.id,
+                    "launch_id": each.row.id,
                     "candidate_ids": having,
-                    "outcome": LaunchState.IMPLAUSIBLE if report.refusal else report.launch.result.outcome,
-                    "reason": report.refusal or report.launch.reason,
-                    "attempts": report.launch.attempts,
-                    "final": report.end is not None,
+                    "outcome": each.state if each.is_final else each.row.result.outcome,
+                    "reason": each.reason,
+                    "attempts": each.row.attempts,
+                    "final": each.is_final,
                 }
                 entries.setdefault(target.id, []).append(Entry(JobEventKind.LAUNCH, data, target.id))
     return entries

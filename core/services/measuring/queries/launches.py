@@ -1,4 +1,4 @@
-"""Queries on launches from the devices' side: claims and returns. Those on reports are in `queries.reported`.
+"""Queries on launches from the devices' side: claims, reports and returns.
 
 The searches' side is in `jobs.queries.demand`. Lock order everywhere: targets, measurements, launches, jobs, each by
 id.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from sqlalchemy import (
     ColumnElement,
@@ -18,61 +18,119 @@ from sqlalchemy import (
     Table,
     bindparam,
     func,
+    null,
     or_,
     select,
+    type_coerce,
     update,
 )
 from sqlalchemy.orm import Session, aliased
 
 from edgefront.core.common.states import (
     ACTIVE_TARGETS,
-    LIVE_LAUNCHES,
+    LIVE_JOBS,
     JobState,
     LaunchState,
     Purpose,
+    TargetState,
 )
+from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.services.jobs.queries.demand import NOT_WANTED, needed
+from edgefront.core.services.stored import read_protocol
+from edgefront.core.store.clock import MAX_TTL, over
 from edgefront.core.store.sql import (
     Document,
+    Parsed,
     Prepared,
     any_of,
-    columns,
     fetch,
     json_text,
-    typed,
+    texts,
     update_rows,
 )
 from edgefront.core.store.tables import Job, Launch, Lease, Measurement, Target
-from edgefront.core.store.tables.measurement import WANTED
+from edgefront.core.store.tables.measurement import LEASED, REPORTED, WANTED
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+RESULT = type_coerce(Launch.result, Parsed(LaunchResult)).label("result")
+"""The result of a launch as a query reads it."""
 
 
-class WantedLaunch(NamedTuple):
-    """What an agent has to know of a launch."""
-
-    id: str
-    fence: int
-    device_key: str
-    turn: float
-    digest: str
-    architecture: str
-    """JSON, as it is stored: it is passed on, not read."""
-    protocol: str
-    """JSON (`stored.read_protocol`)."""
-    protocol_digest: str
-    seed: int
+Known = TypeVar("Known")
 
 
-class LeasedLaunch(NamedTuple):
-    """A launch that a device holds."""
+class LaunchRow(NamedTuple):
+    """A launch, what it measures, and who wants it."""
 
     id: str
     measurement_id: str
     target_id: str | None
-    lease_id: str
-    device_id: str
+    device_key: str
+    device_id: str | None
+    """The device that holds it, or held it last; None once that has given it back, or was made to."""
+    former_device_id: str | None
+    lease_id: str | None
     purpose: Purpose
+    state: LaunchState
+    turn: float
     attempts: int
+    fence: int
+    reports: list[str]
+    """Digests of the reports that counted."""
+    reason: str | None
+    busy_s: float
+    created_at: datetime
     started_at: datetime | None
+    finished_at: datetime | None
+    digest: str
+    architecture: str
+    """JSON, as it is stored."""
+    protocol_json: str
+    protocol_digest: str
+    seed: int
+    leased_at: datetime | None
+    target_state: TargetState | None
+    job_state: JobState | None
+    stored_result: LaunchResult | None
+    """Read of reported launches alone."""
+
+    @property
+    def protocol(self) -> MeasurementProtocol | None:
+        """None if this release cannot read it."""
+        return read_protocol(self.protocol_json)
+
+    @property
+    def result(self) -> LaunchResult:
+        """Of a reported launch."""
+        return _known(self.stored_result, "result")
+
+    @property
+    def holder(self) -> str:
+        """The device that holds it, or has reported it."""
+        return _known(self.device_id, "holder")
+
+    @property
+    def reported_at(self) -> datetime:
+        """When its report came."""
+        return _known(self.finished_at, "report")
+
+    @property
+    def is_anchor(self) -> bool:
+        return self.purpose == Purpose.ANCHOR
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether its target is active, or its job paused. The service itself needs anchors."""
+        return self.is_anchor or (self.target_state in ACTIVE_TARGETS and self.job_state in LIVE_JOBS)
+
+
+def _known(value: Known | None, name: str) -> Known:
+    if value is None:
+        raise ValueError(f"the launch has no {name}")
+    return value
 
 
 # Statements of the hot paths are built once: SQLAlchemy takes several times as long to build one as to run it.
@@ -86,28 +144,45 @@ def _set(session: Session, launch_ids: Collection[str], **values: Any) -> None:
         session.execute(update(Launch).where(any_of(Launch.id, launch_ids)).values(**values), execution_options=_QUIET)
 
 
-ClaimQuery = Select[str, int, str, float, str, str, str, str, int]
+Rows: TypeAlias = "Select[Unpack[tuple[Any, ...]]]"
 
 
-def _claimable(device_key: ColumnElement[str]) -> ClaimQuery:
+_NO_RESULT: ColumnElement[None] = null()
+
+
+def _rows(*conditions: ColumnElement[bool], result: Any = _NO_RESULT) -> Rows:
+    """Launches as `LaunchRow`, in the order of their ids."""
+    own = [getattr(Launch, name) for name in LaunchRow._fields[: LaunchRow._fields.index("digest")]]
     return (
         select(
-            Launch.id,
-            Launch.fence,
-            Launch.device_key,
-            Launch.turn,
+            *own,
             Measurement.digest,
             json_text(Measurement.architecture).label("architecture"),
-            json_text(Measurement.protocol).label("protocol"),
+            json_text(Measurement.protocol).label("protocol_json"),
             Measurement.protocol_digest,
             Measurement.seed,
+            Lease.created_at.label("leased_at"),
+            Target.state.label("target_state"),
+            Job.state.label("job_state"),
+            result.label("stored_result"),
         )
         .join(Measurement, Measurement.id == Launch.measurement_id)
-        .where(Launch.state == WANTED, Launch.device_key == device_key)
-        .order_by(Launch.turn, Launch.id)
-        .limit(bindparam("most", type_=Integer))
-        .with_for_update(of=Launch, key_share=True, skip_locked=True)
+        .outerjoin(Lease, Lease.id == Launch.lease_id)
+        .outerjoin(Target, Target.id == Launch.target_id)
+        .outerjoin(Job, Job.id == Target.job_id)
+        .where(*conditions)
+        .order_by(Launch.id)
     )
+
+
+def _locked(rows: Rows, *, skip_locked: bool = False) -> Rows:
+    return rows.with_for_update(of=Launch, key_share=True, skip_locked=skip_locked)
+
+
+def _claimable(device_key: ColumnElement[str]) -> Rows:
+    wanted = _rows(Launch.state == WANTED, Launch.device_key == device_key)
+    first = wanted.order_by(None).order_by(Launch.turn, Launch.id).limit(bindparam("most", type_=Integer))
+    return _locked(first, skip_locked=True)
 
 
 _other = aliased(Launch)
@@ -130,18 +205,15 @@ def claimable(
     shared_key: str,
     excluded_protocols: Collection[str],
     limit: int,
-) -> list[WantedLaunch]:
-    """The first wanted launches of both keys that no other claim has locked, locked, with the columns that an agent
-    needs.
-    """
+) -> list[LaunchRow]:
+    """The first wanted launches of both keys that no other claim has locked, locked."""
 
-    def claim(query: Prepared) -> list[WantedLaunch]:
+    def claim(query: Prepared) -> list[LaunchRow]:
         asked = {"own": own_key, "shared": shared_key, "most": limit}
         if not excluded_protocols:
-            return fetch(session, WantedLaunch, query, asked)
-        fit = cast(ClaimQuery, query.statement)
-        fit = fit.where(~any_of(Measurement.protocol_digest, excluded_protocols))
-        return fetch(session, WantedLaunch, fit, asked)
+            return fetch(session, LaunchRow, query, asked)
+        fit = cast(Rows, query.statement).where(~any_of(Measurement.protocol_digest, excluded_protocols))
+        return fetch(session, LaunchRow, fit, asked)
 
     own = claim(_CLAIMABLE)
     if all(row.device_key == shared_key for row in own):
@@ -159,25 +231,66 @@ def unfinished_of(session: Session, lease_id: str) -> list[str]:
     return list(session.scalars(select(Launch.id).where(*own)))
 
 
-_LEASED_ROW = columns(Launch, LeasedLaunch)
+_IDS = any_of(Launch.id, texts("ids"))
+_OF_ENDED_LEASES = Prepared(_rows(Launch.state == LEASED, Lease.ended_at.is_not(None)))
+_LEASED = _rows(_IDS, Launch.state == LEASED)
+_LEASED_ONES, _LEASED_AND_FREE = (Prepared(_locked(_LEASED, skip_locked=skip)) for skip in (False, True))
+_FOR_REPORT = Prepared(_locked(_rows(_IDS)))
+_UNPROCESSED = Prepared(_locked(_rows(_IDS, Launch.state == REPORTED, result=RESULT)))
 
 
-def stranded(session: Session) -> list[LeasedLaunch]:
-    """Leased launches whose lease has ended."""
-    query = select(*_LEASED_ROW).join(Lease, Lease.id == Launch.lease_id)
-    ended = query.where(Launch.state == LaunchState.LEASED, Lease.ended_at.is_not(None))
-    return typed(LeasedLaunch, session.execute(ended))
+def stranded(session: Session) -> list[LaunchRow]:
+    """Leased launches whose lease has ended; not locked."""
+    return fetch(session, LaunchRow, _OF_ENDED_LEASES, {})
 
 
-def lock_leased(session: Session, launch_ids: Collection[str], *, skip_locked: bool = False) -> list[LeasedLaunch]:
+def lock_leased(session: Session, launch_ids: Collection[str], *, skip_locked: bool = False) -> list[LaunchRow]:
     """Locks those of these launches that are leased."""
-    query = (
-        select(*_LEASED_ROW)
-        .where(any_of(Launch.id, launch_ids), Launch.state == LaunchState.LEASED)
-        .order_by(Launch.id)
-        .with_for_update(key_share=True, skip_locked=skip_locked)
+    query = _LEASED_AND_FREE if skip_locked else _LEASED_ONES
+    return fetch(session, LaunchRow, query, {"ids": list(launch_ids)})
+
+
+def lock_for_report(session: Session, launch_ids: Collection[str]) -> list[LaunchRow]:
+    """These launches, locked."""
+    return fetch(session, LaunchRow, _FOR_REPORT, {"ids": list(launch_ids)})
+
+
+def lock_unprocessed(session: Session, launch_ids: Collection[str]) -> list[LaunchRow]:
+    """Locks those of these launches whose reports are not processed yet; with their results."""
+    return fetch(session, LaunchRow, _UNPROCESSED, {"ids": list(launch_ids)})
+
+
+_WAITING = (
+    select(Launch.id, Launch.measurement_id)
+    .where(Launch.state == REPORTED)
+    .order_by(Launch.finished_at, Launch.id)
+    .limit(bindparam("most", type_=Integer))
+)
+_WAITING_OF_ONE = Prepared(_WAITING.where(Launch.target_id == bindparam("target")))
+_WAITING_OF_NONE = Prepared(_WAITING.where(Launch.target_id.is_(None)))
+
+
+def unprocessed(session: Session, target_id: str | None, limit: int) -> dict[str, str]:
+    """Launch id → measurement id of reported launches that the target requested (None: a deleted one), oldest first."""
+    query, asked = (_WAITING_OF_NONE, {}) if target_id is None else (_WAITING_OF_ONE, {"target": target_id})
+    return dict(query.run(session, {**asked, "most": limit}))
+
+
+def unprocessed_targets(session: Session, before: datetime) -> list[str | None]:
+    """Targets that requested launches whose reports, from before then, are not processed; None for deleted targets."""
+    is_late = over(Launch.finished_at, before, MAX_TTL)
+    return list(session.scalars(select(Launch.target_id).where(Launch.state == REPORTED, is_late).distinct()))
+
+
+def fail(session: Session, launch_id: str, reason: str) -> bool:
+    """Marks the launch as failed if its report is not processed yet; whether it did."""
+    statement = (
+        update(Launch)
+        .where(Launch.id == launch_id, Launch.state == REPORTED)
+        .values(state=LaunchState.FAILED, reason=reason, busy_s=0.0)
+        .returning(Launch.id)
     )
-    return typed(LeasedLaunch, session.execute(query))
+    return session.scalar(statement, execution_options=_QUIET) is not None
 
 
 def forget_holder(session: Session, launch_ids: Collection[str]) -> None:
@@ -190,17 +303,23 @@ def transfer(session: Session, launch_ids: Collection[str]) -> None:
     _set(session, launch_ids, device_id=None, former_device_id=Launch.device_id, fence=Launch.fence + 1)
 
 
+def still_needed(session: Session, launch_ids: Collection[str]) -> set[str]:
+    """Those of these launches that a running job needs, and anchors, which are the service's own."""
+    is_needed = or_(Launch.purpose == Purpose.ANCHOR, needed())
+    return set(session.scalars(select(Launch.id).where(any_of(Launch.id, launch_ids), is_needed)))
+
+
 def release(session: Session, launch_ids: Collection[str], now: datetime) -> None:
-    """Releases locked launches: they become wanted again, or cancelled if no running job needs them any more. Anchors
-    are the service's own.
-    """
-    if not launch_ids:
-        return
-    is_wanted = or_(Launch.purpose == Purpose.ANCHOR, needed())
-    still_wanted = set(session.scalars(select(Launch.id).where(any_of(Launch.id, launch_ids), is_wanted)))
+    """Releases locked launches: they become wanted again, or cancelled if no running job needs them any more."""
+    if launch_ids:
+        give_back(session, launch_ids, still_needed(session, launch_ids), now)
+
+
+def give_back(session: Session, launch_ids: Collection[str], wanted: Collection[str], now: datetime) -> None:
+    """Those of these locked launches that are `wanted` become so again, the others cancelled."""
     free = {"lease_id": None, "started_at": None}  # and the device stays the one that held it last
-    _set(session, still_wanted, **free, state=LaunchState.WANTED)
-    unwanted = set(launch_ids) - still_wanted
+    unwanted = set(launch_ids).difference(wanted)
+    _set(session, set(launch_ids).intersection(wanted), **free, state=LaunchState.WANTED)
     _set(session, unwanted, **free, state=LaunchState.CANCELLED, finished_at=now, reason=NOT_WANTED)
 
 
@@ -262,14 +381,3 @@ def cancel_siblings(session: Session, measurement_ids: Collection[str], now: dat
             .values(state=LaunchState.CANCELLED, finished_at=now, reason="the measurement has ended"),
             execution_options=_QUIET,
         )
-
-
-def with_open_launches(session: Session, measurement_ids: Collection[str]) -> set[str]:
-    """Finds the measurements that have a live launch."""
-    return set(
-        session.scalars(
-            select(Launch.measurement_id)
-            .where(any_of(Launch.measurement_id, measurement_ids), Launch.state.in_(LIVE_LAUNCHES))
-            .distinct()
-        )
-    )

@@ -1,8 +1,9 @@
-"""Queries on measurements: the targets that wait for them, and the launch variance of a device."""
+"""Queries on measurements: who waits for them, the launch variance of a device, and what decides on reports."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     ColumnElement,
@@ -10,17 +11,20 @@ from sqlalchemy import (
     func,
     select,
 )
-from sqlalchemy.orm import Session, defer
+from sqlalchemy.orm import Session, aliased, defer
 
 from edgefront.core.common.states import (
     ACTIVE_TARGETS,
     LIVE_JOBS,
     CandidateState,
+    LaunchState,
 )
+from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.measurement.statistics import LaunchVariance
 from edgefront.core.services.jobs.queries.candidates import COPIED
-from edgefront.core.store.sql import Prepared, any_of, texts, write_back
-from edgefront.core.store.tables import Candidate, Job, Measurement, Target
+from edgefront.core.services.measuring.queries.launches import RESULT, LaunchRow
+from edgefront.core.store.sql import Document, Prepared, any_of, fetch, texts, write_back
+from edgefront.core.store.tables import Candidate, Device, Job, Launch, Measurement, Target
 
 _FOUND = ("state", "reason", "log_mean", "log_m2", *COPIED)
 _PROGRESS = (
@@ -38,13 +42,13 @@ MAX_POOLED = 1000
 """Measurements that say how far launches scatter, the first by id: more would not say it better."""
 
 # Statements of the hot paths are built once: SQLAlchemy takes several times as long to build one as to run it.
-_PLACE = (Measurement.device_key, Measurement.protocol_digest)
+_KEY = (Measurement.device_key, Measurement.protocol_digest)
 _NUMBERED = (
     select(
-        *_PLACE,
+        *_KEY,
         Measurement.launches,
         Measurement.log_m2,
-        func.row_number().over(partition_by=_PLACE, order_by=Measurement.id).label("number"),
+        func.row_number().over(partition_by=_KEY, order_by=Measurement.id).label("number"),
     )
     .where(
         any_of(Measurement.device_key, texts("device_keys")),
@@ -55,25 +59,25 @@ _NUMBERED = (
 )
 _POOLED = Prepared(select(_NUMBERED).where(_NUMBERED.c.number <= MAX_POOLED))
 
-Place = tuple[str, str]
+MeasurementKey = tuple[str, str]
 """A device key and the digest of a protocol."""
 
 
 def launch_variance(session: Session, device_key: str, protocol_digest: str) -> LaunchVariance:
     """Variance pooled over the measurements there that have at least two launches (a partial index holds those)."""
-    place = (device_key, protocol_digest)
-    return launch_variances(session, [place])[place]
+    key = (device_key, protocol_digest)
+    return launch_variances(session, [key])[key]
 
 
-def launch_variances(session: Session, places: Collection[Place]) -> dict[Place, LaunchVariance]:
-    """Place → its variance, as `launch_variance` has it."""
-    device_keys, protocols = ({place[part] for place in places} for part in (0, 1))
-    pools: dict[Place, list[tuple[int, float]]] = {place: [] for place in places}
+def launch_variances(session: Session, keys: Collection[MeasurementKey]) -> dict[MeasurementKey, LaunchVariance]:
+    """Key → its variance, as `launch_variance` has it."""
+    device_keys, protocols = ({key[part] for key in keys} for part in (0, 1))
+    pools: dict[MeasurementKey, list[tuple[int, float]]] = {key: [] for key in keys}
     asked = {"device_keys": sorted(device_keys), "protocols": sorted(protocols)}
     for device_key, protocol, launches, log_m2, _ in _POOLED.run(session, asked):
         if (device_key, protocol) in pools:
             pools[device_key, protocol].append((launches, float(log_m2 or 0.0)))
-    return {place: LaunchVariance.pooled(each) for place, each in pools.items()}
+    return {key: LaunchVariance.pooled(each) for key, each in pools.items()}
 
 
 def _live_targets(condition: ColumnElement[bool]) -> Select[Target, Job]:
@@ -138,3 +142,69 @@ _CANDIDATES_OF = (
 def candidates_of(session: Session, measurement_ids: Collection[str]) -> Sequence[Candidate]:
     """Candidates of live targets with these measurements, in the order of their proposal."""
     return session.scalars(_CANDIDATES_OF, {"ids": list(measurement_ids)}).all()
+
+
+_other = aliased(Candidate)
+_OF_ONE = select(func.min(_other.id)).where(_other.measurement_id == Measurement.id).scalar_subquery()
+_COSTS = Prepared(
+    select(
+        Measurement.id,
+        Measurement.architecture["source"].as_string().is_not(None).label("translates"),
+        Candidate.flops,
+        Candidate.weight_bytes,
+        Candidate.decoder_parameters,
+        Candidate.total_parameters,
+    )
+    .outerjoin(Candidate, Candidate.id == _OF_ONE)
+    .where(any_of(Measurement.id, texts("ids")))
+)
+
+
+class MeasuredCosts(NamedTuple):
+    """Costs of what was measured: those of its first candidate, None without one."""
+
+    id: str
+    translates: bool
+    flops: int | None
+    weight_bytes: int | None
+    decoder_parameters: int | None
+    total_parameters: int | None
+
+
+def costs(session: Session, measurement_ids: Collection[str]) -> dict[str, MeasuredCosts]:
+    """Measurement id → costs."""
+    return {row.id: row for row in fetch(session, MeasuredCosts, _COSTS, {"ids": list(measurement_ids)})}
+
+
+class ReportingDevice(NamedTuple):
+    """A device that has reported."""
+
+    id: str
+    facts: Document
+    failing: list[str] | None
+
+
+_REPORTING = Prepared(select(Device.id, Device.facts, Device.failing).where(any_of(Device.id, texts("ids"))))
+
+
+def reporting_devices(session: Session, device_ids: Collection[str]) -> dict[str, ReportingDevice]:
+    """Device id → device."""
+    return {row.id: row for row in fetch(session, ReportingDevice, _REPORTING, {"ids": list(device_ids)})}
+
+
+_DONE = Prepared(
+    select(Launch.measurement_id, Launch.finished_at, Launch.id, RESULT)
+    .where(any_of(Launch.measurement_id, texts("ids")), Launch.state == LaunchState.DONE)
+    .order_by(Launch.finished_at, Launch.id)
+)
+
+
+def done_results(session: Session, rows: Sequence[LaunchRow]) -> dict[str, list[LaunchResult]]:
+    """Measurement id → results of its done launches and of these, which are to be done, oldest first."""
+    found: dict[str, list[tuple[Any, ...]]] = {row.measurement_id: [] for row in rows}
+    if found:
+        for measurement_id, *launch in _DONE.run(session, {"ids": list(found)}):
+            found[measurement_id].append(tuple(launch))
+    for row in rows:
+        found[row.measurement_id].append((row.reported_at, row.id, row.result))
+    return {id_: [result for *_, result in sorted(launches)] for id_, launches in found.items()}
