@@ -103,7 +103,7 @@ def ours(architecture: Architecture, shape: Shape, compiled: bool) -> Step:
     optimizer = make_optimizer(model, OPTIMIZER)
     tokens = _tokens(architecture.embedding.vocab_size, shape)
     rows = Rows(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous(), None, None, None, None)
-    state = model.start(shape.rows, "memory") if shape.memory else None
+    state = model.init_cache(shape.rows, "memory") if shape.memory else None
 
     def step() -> Tensor:
         nonlocal state

@@ -16,7 +16,7 @@ from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.common.errors import MeasurementError
 from edgefront.core.measurement.passes import source_length
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.model_files.state import Form, state_specs
+from edgefront.core.model_files.state import CacheType, state_specs
 
 _FLOATS = {"float": "float32", "double": "float64"}
 """Where ONNX's name of a type is not numpy's."""
@@ -56,8 +56,8 @@ def random_indices(
     return inputs
 
 
-def state_form(protocol: MeasurementProtocol) -> Form | None:
-    """The form of the initial state of a pass of this protocol; None if it has none."""
+def cache_type_of(protocol: MeasurementProtocol) -> CacheType | None:
+    """The type of the cache that a pass of this protocol starts from; None without one."""
     if protocol.mode in ("decode", "generate"):
         return "cache"
     return "memory" if protocol.mode == "forward" and protocol.memory_length else None
@@ -65,11 +65,11 @@ def state_form(protocol: MeasurementProtocol) -> Form | None:
 
 def state_sizes(architecture: Architecture, protocol: MeasurementProtocol) -> dict[str, tuple[int, ...]]:
     """Entry → shape of the initial state of a pass of this protocol; empty if it has none."""
-    form = state_form(protocol)
-    if form is None:
+    cache_type = cache_type_of(protocol)
+    if cache_type is None:
         return {}
     past, source = protocol.memory_length, source_length(protocol)
-    return {spec.name: spec.sizes(protocol.batch, past, source) for spec in state_specs(architecture, form)}
+    return {spec.name: spec.sizes(protocol.batch, past, source) for spec in state_specs(architecture, cache_type)}
 
 
 def random_state(

@@ -15,7 +15,7 @@ from edgefront.core.model_files.positions import rotary_frequencies, write_rotat
 from edgefront.core.model_files.state import (
     CAPACITY,
     Attends,
-    Form,
+    CacheType,
     GraphOptions,
     Mode,
     StateSpec,
@@ -31,9 +31,9 @@ Project = Callable[[str], tuple[str, str]]
 NEXT = "next."
 """Prefix of the names of outgoing state."""
 
-# Form of the state that a graph of each mode takes, and of the state that it returns.
-_INCOMING: dict[Mode, Form | None] = {"forward": None, "segment": "memory", "prefill": None, "decode": "cache"}
-_OUTGOING: dict[Mode, Form | None] = {"forward": None, "segment": "memory", "prefill": "cache", "decode": "cache"}
+# CacheType of the state that a graph of each mode takes, and of the state that it returns.
+_INCOMING: dict[Mode, CacheType | None] = {"forward": None, "segment": "memory", "prefill": None, "decode": "cache"}
+_OUTGOING: dict[Mode, CacheType | None] = {"forward": None, "segment": "memory", "prefill": "cache", "decode": "cache"}
 
 
 class GraphContext:
@@ -319,8 +319,8 @@ class GraphContext:
 
         return graph.memoized(f"zeros {shape}", make)
 
-    def _specs(self, form: Form | None) -> dict[str, StateSpec]:
-        return {} if form is None else {spec.name: spec for spec in state_specs(self.architecture, form)}
+    def _specs(self, cache_type: CacheType | None) -> dict[str, StateSpec]:
+        return {} if cache_type is None else {spec.name: spec for spec in state_specs(self.architecture, cache_type)}
 
     def _earlier(self, attends: Attends, window: int | None = None) -> str | None:
         """Number of keys before the segment's own, a vector of one; None where there are none."""

@@ -29,7 +29,7 @@ from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.number_formats import BLOCK_SIZE, Quantisation
 from edgefront.core.common.validation import one_of
 
-Form = Literal["memory", "cache"]
+CacheType = Literal["memory", "cache"]
 Attends = Literal["self", "source", "both", "none"]
 """What an attention sees, by the block's field of this name."""
 Logits = Literal["all", "last", "none"]
@@ -78,17 +78,17 @@ def axis_of(attends: Attends, window: int | None = None) -> str:
     return AXIS_OF[attends] + ("" if window is None else str(window - 1))
 
 
-def state_specs(architecture: Architecture, form: Form) -> tuple[StateSpec, ...]:
+def state_specs(architecture: Architecture, cache_type: CacheType) -> tuple[StateSpec, ...]:
     """Every entry of this architecture's state, in the order of the blocks."""
     specs = []
-    if counts_tokens(architecture, form):
+    if counts_tokens(architecture, cache_type):
         specs.append(StateSpec("position", (), integer=True))
     for index, block in enumerate(architecture.blocks):
         name = f"blocks.{index}"
         if isinstance(block, Attention | Srupp) and block.attends != "none":
             window = block.window if isinstance(block, Attention) else None
             axis, most = axis_of(block.attends, window), None if window is None else window - 1
-            if form == "memory":
+            if cache_type == "memory":
                 specs.append(StateSpec(f"{name}.memory", ("batch", axis, architecture.d_model), most=most))
             else:
                 heads = block.kv_heads if isinstance(block, Attention) else block.n_head
@@ -102,10 +102,10 @@ def state_specs(architecture: Architecture, form: Form) -> tuple[StateSpec, ...]
     return tuple(specs)
 
 
-def counts_tokens(architecture: Architecture, form: Form) -> bool:
+def counts_tokens(architecture: Architecture, cache_type: CacheType) -> bool:
     """Whether a state of this form has the number of tokens seen."""
     if isinstance(architecture.positions, RotaryPositions):
-        return form == "cache" and any(isinstance(block, Attention) for block in architecture.blocks)
+        return cache_type == "cache" and any(isinstance(block, Attention) for block in architecture.blocks)
     return isinstance(architecture.positions, LearnedPositions | SinusoidalPositions)
 
 

@@ -1,4 +1,4 @@
-"""What the blocks of one forward pass share: masks, distances, the source, and the state that they read and write."""
+"""What the blocks of one forward pass share: masks, distances, the encoder's states, and the cache."""
 
 from __future__ import annotations
 
@@ -11,33 +11,35 @@ from edgefront.core.architectures import embeddings_and_head
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.block import Parallel
 from edgefront.core.common.errors import InvalidInput
-from edgefront.core.model_files.state import Attends, Form, StateSpec, state_specs
+from edgefront.core.model_files.state import Attends, CacheType, StateSpec, state_specs
 from edgefront.core.nn.dropout import NO_DROPOUT, Dropout
 from edgefront.core.nn.embedding import RelativePositions, RotaryPositions
 from edgefront.core.nn.layers import drop
 
 
-class State(dict[str, Tensor]):
-    """Entries by name, for one architecture and form. Created empty by `State.empty`; every pass creates a new one."""
+class Cache(dict[str, Tensor]):
+    """Tensors by name (`core.model_files.state`): keys and values or layer inputs, and the cells of recurrences and
+    convolutions. A pass does not change its cache; it returns a new one.
+    """
 
-    def __init__(self, architecture: Architecture, form: Form) -> None:
+    def __init__(self, architecture: Architecture, cache_type: CacheType) -> None:
         super().__init__()
         self.architecture = architecture
-        self.form: Form = form
+        self.cache_type: CacheType = cache_type
 
     @classmethod
-    def empty(cls, architecture: Architecture, form: Form, batch: int, like: Tensor) -> State:
-        """The state before the first token: nothing seen, cells of zeros; type and device of `like`."""
-        state = cls(architecture, form)
-        for spec in state_specs(architecture, form):
+    def empty(cls, architecture: Architecture, cache_type: CacheType, batch: int, like: Tensor) -> Cache:
+        """The cache before the first token, with cells of zeros; type and device of `like`."""
+        cache = cls(architecture, cache_type)
+        for spec in state_specs(architecture, cache_type):
             sizes = spec.sizes(batch, 0)
             # A count stays on the CPU: reading it must not wait for a device.
-            state[spec.name] = (
+            cache[spec.name] = (
                 torch.zeros(sizes, dtype=torch.int64)
                 if spec.integer
                 else torch.zeros(sizes, dtype=like.dtype, device=like.device)
             )
-        return state
+        return cache
 
     @property
     def batch(self) -> int | None:
@@ -46,18 +48,18 @@ class State(dict[str, Tensor]):
 
     @property
     def holds_source(self) -> bool:
-        """Whether a pass with the source went before."""
-        for spec in state_specs(self.architecture, self.form):
+        """Whether it has the encoder's keys and values."""
+        for spec in state_specs(self.architecture, self.cache_type):
             if spec.growing is not None and spec.holds_source:
                 return bool(self[spec.name].shape[spec.growing])
         return False
 
-    def detach(self) -> State:
-        """The same numbers without their history: what training carries into the next segment."""
+    def detach(self) -> Cache:
+        """The same tensors without gradients: what training carries into the next segment."""
         return self._each(lambda _, tensor: tensor.detach())
 
-    def keep(self, length: int) -> State:
-        """Keeps at most the last `length` tokens of the past, from 0; entries that hold a source stay whole."""
+    def keep(self, length: int) -> Cache:
+        """Keeps at most the last `length` past tokens; entries of an encoder stay whole."""
         if length < 0:
             raise InvalidInput(f"length must be at least 0, not {length}", field="length", value=length, allowed=">= 0")
 
@@ -69,26 +71,26 @@ class State(dict[str, Tensor]):
 
         return self._each(last)
 
-    def rows(self, start: int, stop: int) -> State:
-        """State of some of the sequences."""
+    def rows(self, start: int, stop: int) -> Cache:
+        """The cache of the sequences `start` to `stop` - 1."""
         return self._each(lambda _, tensor: tensor[start:stop] if tensor.ndim else tensor)
 
-    def take(self, rows: Tensor) -> State:
-        """State of the sequences of these numbers, int64 [n], in this order and as often as they are named."""
+    def take(self, rows: Tensor) -> Cache:
+        """The cache of the sequences with these indices, int64 [n], in this order; an index may occur several times."""
         return self._each(lambda _, tensor: tensor.index_select(0, rows) if tensor.ndim else tensor)
 
     @classmethod
-    def joined(cls, states: Sequence[State]) -> State:
-        """State of all sequences of several states of one architecture and form, which have seen as many tokens."""
-        if len(states) == 1:
-            return states[0]
-        return states[0]._each(
-            lambda spec, tensor: torch.cat([state[spec.name] for state in states]) if tensor.ndim else tensor
+    def concatenate(cls, caches: Sequence[Cache]) -> Cache:
+        """The cache of all sequences of several caches of one architecture and type, after equally many tokens."""
+        if len(caches) == 1:
+            return caches[0]
+        return caches[0]._each(
+            lambda spec, tensor: torch.cat([cache[spec.name] for cache in caches]) if tensor.ndim else tensor
         )
 
-    def _each(self, change: Callable[[StateSpec, Tensor], Tensor]) -> State:
-        new = State(self.architecture, self.form)
-        for spec in state_specs(self.architecture, self.form):
+    def _each(self, change: Callable[[StateSpec, Tensor], Tensor]) -> Cache:
+        new = Cache(self.architecture, self.cache_type)
+        for spec in state_specs(self.architecture, self.cache_type):
             new[spec.name] = change(spec, self[spec.name])
         return new
 
@@ -101,13 +103,13 @@ class Context:
     """One pass over a segment of `sequence` tokens.
 
     Args:
-        device: where the pass runs; of masks that it makes itself.
-        state: what came before, or None for a pass that carries nothing. Blocks leave `next_state` behind.
-        source: the encoder's states [batch, source, d_model]; given on the first pass only when there is a state.
-        mask: bool [batch, sequence], False where the batch is padded; without state only.
-        source_mask: bool [batch, source], the same for the source; on every pass.
-        window: each token sees so many keys at most, itself included (Transformer-XL's same-length mask).
-        positions: the model's; attention shares those that are relative or rotary.
+        device: device of the pass, and of the masks that it makes.
+        cache: that of the tokens before, or None for a pass without one. Blocks fill `next_cache`.
+        encoder: the encoder's hidden states [batch, source, d_model]; given only on the first pass with a cache.
+        mask: bool [batch, sequence], False where the batch is padded; only without a cache.
+        source_mask: bool [batch, source], the same for the encoder; on every pass.
+        window: maximum number of keys that a token sees, itself included (Transformer-XL's same-length mask).
+        positions: the model's module; attention shares relative and rotary ones.
         dropout: the rates of this pass; none unless the model trains.
     """
 
@@ -117,8 +119,8 @@ class Context:
         sequence: int,
         *,
         device: torch.device | None = None,
-        state: State | None = None,
-        source: Tensor | None = None,
+        cache: Cache | None = None,
+        encoder: Tensor | None = None,
         mask: Tensor | None = None,
         source_mask: Tensor | None = None,
         window: int | None = None,
@@ -127,19 +129,19 @@ class Context:
     ) -> None:
         self.architecture = architecture
         self.sequence = sequence
-        self.state = state
-        self.next_state = None if state is None else State(architecture, state.form)
-        self.source = source
+        self.cache = cache
+        self.next_cache = None if cache is None else Cache(architecture, cache.cache_type)
+        self.encoder = encoder
         self.relative = positions if isinstance(positions, RelativePositions) else None
         self.start = 0
-        """Place of the segment's first token, as far as the state counts tokens."""
-        if state is not None and self.next_state is not None and "position" in state:
-            self.start = int(state["position"])
-            self.next_state["position"] = torch.tensor(self.start + sequence)
+        """Position of the segment's first token, if the cache counts tokens."""
+        if cache is not None and self.next_cache is not None and "position" in cache:
+            self.start = int(cache["position"])
+            self.next_cache["position"] = torch.tensor(self.start + sequence)
         self._rotary = positions if isinstance(positions, RotaryPositions) else None
         self._device = device
         self.padding = mask
-        """bool [batch, sequence], False where the batch is padded; None where it is not."""
+        """bool [batch, sequence], False where the batch is padded; None without padding."""
         self._source_mask, self._window = source_mask, window
         self._visible: dict[tuple[int, Attends, int | None], Tensor | None] = {}
         self._distances: dict[int, Tensor] = {}
@@ -158,12 +160,12 @@ class Context:
         return drop(x, self.dropout.hidden if self.dropout.inner is None else self.dropout.inner)
 
     def keep_for_parallel(self, x: Tensor, read: Tensor) -> None:
-        """Keeps an attention's input, and what its norm made of it, for a parallel feed_forward."""
+        """Keeps an attention's input `x`, and `read`, the same after its norm, for a parallel feed_forward."""
         if self.architecture.has_parallel_blocks:
             self._for_parallel = {"own_norm": x, "shared_norm": read}
 
     def parallel_input(self, parallel: Parallel) -> Tensor:
-        """What a feed_forward reads that is parallel to the attention before it; kept for it alone."""
+        """The input of a feed_forward that is parallel to the attention before it; released at once."""
         assert self._for_parallel is not None
         inputs, self._for_parallel = self._for_parallel, None
         return inputs[parallel]
@@ -187,108 +189,107 @@ class Context:
         project: Project,
         window: int | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Everything that the block `name` may see, as keys and values [batch, head, keys, d_head].
+        """All keys and values of the block `name`, [batch, head, keys, d_head]: encoder, past, segment.
 
-        `x` are its raw inputs and `own` the keys and values of them (none where it attends to the source alone);
-        earlier inputs are projected by `project`. The order is source, past, segment. What a block of this window
-        leaves to the next pass is no more than that will see.
+        `x` are the block's inputs and `own` their keys and values (None in pure cross-attention); past inputs and the
+        encoder's states are projected by `project`. The next cache keeps no more than the block's window will see.
         """
         earlier: list[tuple[Tensor, Tensor]] = []
-        first = self.source if attends in ("source", "both") else None
-        if self.state is not None and self.next_state is not None and self.state.form == "memory":
-            inputs = [part for part in (first, self.state[f"{name}.memory"]) if part is not None and part.shape[1]]
+        first = self.encoder if attends in ("source", "both") else None
+        if self.cache is not None and self.next_cache is not None and self.cache.cache_type == "memory":
+            inputs = [part for part in (first, self.cache[f"{name}.memory"]) if part is not None and part.shape[1]]
             if inputs:
                 earlier.append(project(torch.cat(inputs, 1) if len(inputs) > 1 else inputs[0]))
             if own is not None:
                 inputs.append(x)
-            self.next_state[f"{name}.memory"] = _seen_later(torch.cat(inputs, 1), window, 1)
+            self.next_cache[f"{name}.memory"] = _seen_later(torch.cat(inputs, 1), window, 1)
         else:
-            if self.state is not None and self.state[f"{name}.keys"].shape[2]:
-                earlier.append((self.state[f"{name}.keys"], self.state[f"{name}.values"]))
+            if self.cache is not None and self.cache[f"{name}.keys"].shape[2]:
+                earlier.append((self.cache[f"{name}.keys"], self.cache[f"{name}.values"]))
             if first is not None:
                 earlier.append(project(first))
         parts = earlier if own is None else [*earlier, own]
         keys, values = (torch.cat(pair, 2) if len(pair) > 1 else pair[0] for pair in zip(*parts, strict=True))
-        if self.next_state is not None and self.next_state.form == "cache":
+        if self.next_cache is not None and self.next_cache.cache_type == "cache":
             for part, value in (("keys", keys), ("values", values)):
-                self.next_state[f"{name}.{part}"] = _seen_later(value, window, 2)
+                self.next_cache[f"{name}.{part}"] = _seen_later(value, window, 2)
         return keys, values
 
     def visible(self, keys: int, attends: Attends, window: int | None = None) -> Tensor | None:
-        """Bool, broadcastable to [batch, head, sequence, keys]: what a query may see. None: all of it.
+        """Bool, broadcastable to [batch, head, sequence, keys]: whether a query sees a key. None: always.
 
-        `window` is the block's own, beside that of the pass.
+        `window` is the block's; the pass may have a smaller one.
         """
         window = self._least(window, keys)
         key = keys, attends, window
         if key not in self._visible:
-            masks = self._causal(keys, attends, window), self._real(keys, attends)
+            masks = self._causal(keys, attends, window), self._unpadded(keys, attends)
             parts = [part for part in masks if part is not None]
             self._visible[key] = parts[0] & parts[-1] if parts else None
         return self._visible[key]
 
     def is_plain_causal(self, keys: int, attends: Attends, window: int | None = None) -> bool:
-        """Whether the mask is the ordinary causal square, for which kernels have a path of their own."""
+        """Whether the mask is the plain causal square, which kernels compute faster."""
         square = keys == self.sequence and attends == "self" and self.architecture.causal
         return square and self.padding is None and self._least(window, keys) is None
 
     def past(self, name: str) -> int:
-        """Place of the segment's first token, as the block `name` counts: from the beginning of its memory, or of all.
+        """Position of the segment's first token for the block `name`: from the start of its memory, or of the sequence.
 
-        Rotary attention reads nothing of it but distances.
+        Rotary attention depends only on distances.
         """
-        if self.state is not None and self.state.form == "memory":
-            return int(self.state[f"{name}.memory"].shape[1])
+        if self.cache is not None and self.cache.cache_type == "memory":
+            return int(self.cache[f"{name}.memory"].shape[1])
         return self.start
 
-    def apply_rotary(self, x: Tensor, place: int, by: embeddings_and_head.RotaryPositions | None) -> Tensor:
-        """Queries or keys [batch, head, n, d_head], the first of them at this place, turned as `by` says."""
-        if by is None:
+    def apply_rotary(self, x: Tensor, start: int, rotary: embeddings_and_head.RotaryPositions | None) -> Tensor:
+        """Rotates queries or keys [batch, head, n, d_head], the first of which is at position `start`."""
+        if rotary is None:
             return x
         assert self._rotary is not None
-        return self._rotary.apply_rotary(x, place, by)
+        return self._rotary.apply_rotary(x, start, rotary)
 
     def distances(self, keys: int) -> Tensor:
-        """Rows of relative attention's sinusoids, the farthest distance first: int64 [keys + 1]."""
+        """Indices into `sinusoids`, the largest distance first: int64 [keys + 1]."""
         assert self.relative is not None
         if keys not in self._distances:
             self._distances[keys] = self.relative.distances(keys, self._device or torch.device("cpu"))
         return self._distances[keys]
 
     def sinusoids(self, keys: int, like: Tensor) -> Tensor:
-        """What `distances` count: [rows, d_model], type and device of `like`; dropped out once for all blocks."""
+        """Sinusoids of the distances: [rows, d_model], type and device of `like`; with one dropout for all blocks."""
         assert self.relative is not None
         if keys not in self._sinusoids:
             self._sinusoids[keys] = self.drop_hidden(self.relative.sinusoids(keys, like))
         return self._sinusoids[keys]
 
     def cell(self, name: str, like: Tensor) -> Tensor:
-        """The recurrence's state before the segment, [batch, d_model]; zeros at the beginning. `like`: the inputs."""
-        if self.state is not None:
-            return self.state[f"{name}.cell"]
+        """The recurrence's state before the segment, [batch, d_model]; zeros without a cache. `like`: the inputs."""
+        if self.cache is not None:
+            return self.cache[f"{name}.cell"]
         return like.new_zeros(like.shape[0], like.shape[-1])
 
     def inputs(self, name: str, count: int, like: Tensor) -> Tensor:
-        """The short convolution's last inputs before the segment, [batch, count, d_model]; zeros at the beginning.
+        """The short convolution's last inputs before the segment, [batch, count, d_model]; zeros without a cache.
 
-        `like`: those of the segment.
+        `like`: the inputs of the segment.
         """
-        if self.state is not None:
-            return self.state[f"{name}.inputs"]
+        if self.cache is not None:
+            return self.cache[f"{name}.inputs"]
         return like.new_zeros(like.shape[0], count, like.shape[-1])
 
     def carry(self, entry: str, value: Tensor) -> None:
-        """Leave what this entry of the state is to be to the next pass."""
-        if self.next_state is not None:
-            self.next_state[entry] = value
+        """Sets this entry of the next cache."""
+        if self.next_cache is not None:
+            self.next_cache[entry] = value
 
     def _least(self, window: int | None, keys: int) -> int | None:
-        """The smaller of this window and the pass's; None where it shows all of so many keys."""
+        """The smaller of this window and the pass's; None if neither hides any of the keys."""
         least = min(limit if limit is not None else keys for limit in (window, self._window))
         return least if least < keys else None
 
     def _causal(self, keys: int, attends: Attends, window: int | None) -> Tensor | None:
-        """[sequence, keys]; whatever comes before the segment (past, source) is seen, unless the window cuts it."""
+        """[sequence, keys]: the segment's causal mask; keys before the segment are visible within the window."""
         if attends == "source" or not self.architecture.causal:
             return None
         if self.sequence == 1 and window is None:
@@ -297,8 +298,8 @@ class Context:
         key = torch.arange(keys, device=self._device)
         return key <= last if window is None else (key <= last) & (key > last - window)
 
-    def _real(self, keys: int, attends: Attends) -> Tensor | None:
-        """[batch, 1, 1, keys]: False where the key is padding. Keys without a mask of their own are tokens."""
+    def _unpadded(self, keys: int, attends: Attends) -> Tensor | None:
+        """[batch, 1, 1, keys]: False where the key is padding. Keys without a mask are not padded."""
         source = self._source_mask if attends in ("source", "both") else None
         own = self.padding if attends != "source" else None
         if source is None and own is None:
@@ -312,7 +313,7 @@ class Context:
 
 
 def _seen_later(x: Tensor, window: int | None, axis: int) -> Tensor:
-    """What a later token sees of the tokens along this axis: the last of them with a window, else all."""
+    """The tokens along this axis that a later token sees: the last ones within the window, or all."""
     if window is None or x.shape[axis] < window:
         return x
     return x.narrow(axis, x.shape[axis] - window + 1, window - 1)

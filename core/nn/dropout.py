@@ -1,4 +1,4 @@
-"""Dropout of a training: how much, and where. No part of an architecture, and nothing when a model is measured."""
+"""Dropout rates of a training. They are not part of an architecture and play no role in measurements."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Dropout(BaseModel):
     embedding: Rate = 0.0
     """Applies to what enters the first block."""
     narrow: Rate = 0.0
-    """Applies to a projected embedding's vectors before their projection, and to those that a softmax reads after its
-    own (SRU++ on words)."""
+    """Applies to embeddings before their projection to d_model, and to hidden states after their projection to the
+    embedding's width (SRU++ on words)."""
     hidden: Rate = 0.0
     """Applies to the update of an attention and of a feed-forward block, to Transformer-XL's sinusoids, and to what
     SRU++'s W^o reads."""

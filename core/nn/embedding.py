@@ -75,9 +75,9 @@ class TokenEmbedding(nn.Module):
         return rows if self.norm is None else self.norm(rows)
 
     def _clustered(self, tokens: Tensor, dropout: float) -> Tensor:
-        """Every cluster looks all tokens up, those outside it as a row that is then set to zero, and adds its part.
+        """The sum over all clusters, each of which looks all tokens up and zeroes the rows of tokens outside it.
 
-        A few more multiplications than gathering each cluster's tokens, but no shape depends on the data.
+        This takes a few more multiplications than gathering each cluster's tokens, but no shape depends on the data.
         """
         total: Tensor | None = None
         last = len(self.clusters) - 1
@@ -94,7 +94,7 @@ class TokenEmbedding(nn.Module):
 
 
 class LearnedPositions(nn.Embedding):
-    """One row of d_model a place, the first place reading row `offset` (2 in OPT)."""
+    """One row of d_model for each position; the first position reads row `offset` (2 in OPT)."""
 
     def __init__(self, positions: embeddings_and_head.LearnedPositions, d_model: int) -> None:
         super().__init__(positions.length + positions.offset, d_model)
@@ -105,7 +105,7 @@ class LearnedPositions(nn.Embedding):
         pass
 
     def forward(self, start: int, sequence: int) -> Tensor:
-        """Rows of the places start … start + sequence - 1, [sequence, d_model]."""
+        """Rows of the positions start … start + sequence - 1, [sequence, d_model]."""
         if start + sequence > self.length:
             past = f" after {start} others" if start else ""
             raise InvalidInput(
@@ -118,23 +118,24 @@ class LearnedPositions(nn.Embedding):
 
 
 class SinusoidalPositions(nn.Module):
-    """Sines, then cosines, of each place (Vaswani et al. 2017, §3.5)."""
+    """Sines, then cosines, of each position (Vaswani et al. 2017, §3.5)."""
 
     def __init__(self, d_model: int) -> None:
         super().__init__()
         self.table = SinusoidTable(frequencies(d_model))
 
     def forward(self, start: int, sequence: int, like: Tensor) -> Tensor:
-        """Returns the rows of places start … start + sequence - 1: [sequence, d_model], type and device of `like`."""
+        """Rows of the positions start … start + sequence - 1: [sequence, d_model], type and device of `like`."""
         return self.table.rows(start + sequence, like)[start:]
 
 
 class RelativePositions(nn.Module):
-    """What Transformer-XL's attentions share (Dai et al. 2019, §3.3): sinusoids of distances and, if so, u and v."""
+    """Transformer-XL's relative positions (Dai et al. 2019, §3.3): sinusoids of distances, and shared u and v."""
 
     def __init__(self, architecture: Architecture, positions: embeddings_and_head.RelativePositions) -> None:
         super().__init__()
-        self.clamp = positions.clamp
+        self.max_relative_distance = positions.clamp
+        """Distances above it count as it; None: no limit."""
         self.table = SinusoidTable(frequencies(architecture.d_model))
         self.u = self.v = None
         first = next((block for block in architecture.blocks if isinstance(block, Attention)), None)
@@ -143,59 +144,62 @@ class RelativePositions(nn.Module):
             self.u, self.v = nn.Parameter(torch.empty(shape)), nn.Parameter(torch.empty(shape))
 
     def sinusoids(self, keys: int, like: Tensor) -> Tensor:
-        """Returns the rows of distances 0, 1, …, keys, or to the clamp: [rows, d_model], type and device of `like`."""
-        return self.table.rows(1 + (keys if self.clamp is None else min(keys, self.clamp)), like)
+        """Rows of the distances 0, 1, … up to `keys` or the maximum: [rows, d_model], type and device of `like`."""
+        return self.table.rows(1 + self._largest(keys), like)
 
     def distances(self, keys: int, device: torch.device) -> Tensor:
         """Row of `sinusoids` for each of the distances keys, keys - 1, …, 0: int64 [keys + 1]."""
-        return torch.arange(keys, -1, -1, device=device).clamp(max=keys if self.clamp is None else self.clamp)
+        return torch.arange(keys, -1, -1, device=device).clamp(max=self._largest(keys))
+
+    def _largest(self, keys: int) -> int:
+        return keys if self.max_relative_distance is None else min(keys, self.max_relative_distance)
 
 
 class RotaryPositions(nn.Module):
-    """Rotates queries and keys by their places (Su et al. 2021, §3.2)."""
+    """Rotates queries and keys by their positions (Su et al. 2021, §3.2)."""
 
     def __init__(self) -> None:
         super().__init__()
         self._tables: dict[tuple[embeddings_and_head.RotaryPositions, int], SinusoidTable] = {}
 
-    def apply_rotary(self, x: Tensor, place: int, by: embeddings_and_head.RotaryPositions) -> Tensor:
-        """[batch, head, n, d_head] at the places `place` … `place` + n - 1, rotated as `by` says.
+    def apply_rotary(self, x: Tensor, start: int, rotary: embeddings_and_head.RotaryPositions) -> Tensor:
+        """Rotates [batch, head, n, d_head] at the positions `start` … `start` + n - 1.
 
         Of the rotated features the first half are pairs with the second half (x₁, x₂), and become
         (x₁·cos - x₂·sin, x₂·cos + x₁·sin): "rotate_half" of Hugging Face's transformers.
         """
         count, d_head = x.shape[2:]
-        if (by, d_head) not in self._tables:
-            self._tables[by, d_head] = SinusoidTable(rotary_frequencies(by, d_head))
-        sines, cosines = self._tables[by, d_head].rows(place + count, x)[place:].chunk(2, -1)
-        width = by.width(d_head)
-        turned, *rest = (x,) if width == d_head else x.split((width, d_head - width), -1)
-        first, second = turned.chunk(2, -1)
+        if (rotary, d_head) not in self._tables:
+            self._tables[rotary, d_head] = SinusoidTable(rotary_frequencies(rotary, d_head))
+        sines, cosines = self._tables[rotary, d_head].rows(start + count, x)[start:].chunk(2, -1)
+        rotary_dim = rotary.width(d_head)
+        rotated, *rest = (x,) if rotary_dim == d_head else x.split((rotary_dim, d_head - rotary_dim), -1)
+        first, second = rotated.chunk(2, -1)
         return torch.cat((first * cosines - second * sines, second * cosines + first * sines, *rest), -1)
 
 
 class SinusoidTable:
-    """[sin(n·f), cos(n·f)] for n = 0, 1, … and all frequencies f; kept between passes, made longer as needed."""
+    """[sin(n·f), cos(n·f)] for n = 0, 1, … and all frequencies f; cached between passes, extended as needed."""
 
-    def __init__(self, per_place: Frequencies) -> None:
-        self.per_place = torch.from_numpy(per_place)
-        self._rows = torch.empty(0, 2 * len(per_place))
+    def __init__(self, frequencies: Frequencies) -> None:
+        self._frequencies = torch.from_numpy(frequencies)
+        self._rows = torch.empty(0, 2 * len(frequencies))
 
     def rows(self, count: int, like: Tensor) -> Tensor:
-        """The first `count`, [count, 2·frequencies], type and device of `like`."""
+        """The first `count` rows, [count, 2·frequencies], type and device of `like`."""
         table = self._rows
         if table.shape[0] < count or table.dtype != like.dtype or table.device != like.device:
-            # Computed in float64; and as an ordinary tensor, which training can use after an inference.
+            # Computed in float64, and outside inference mode, so that training can use it later.
             with torch.inference_mode(False), torch.no_grad():
-                places = torch.arange(max(count, 2 * table.shape[0]), dtype=torch.float64)
-                angles = places.unsqueeze(1) * self.per_place
+                positions = torch.arange(max(count, 2 * table.shape[0]), dtype=torch.float64)
+                angles = positions.unsqueeze(1) * self._frequencies
                 table = torch.cat((angles.sin(), angles.cos()), 1).to(like.device, like.dtype)
             self._rows = table
         return table[:count]
 
 
 def make_positions(architecture: Architecture) -> nn.Module:
-    """The module for the positions of this architecture, its parameters not yet filled."""
+    """The module for the positions of this architecture; its parameters are uninitialised."""
     positions = architecture.positions
     if isinstance(positions, embeddings_and_head.LearnedPositions):
         return LearnedPositions(positions, architecture.d_model)
@@ -205,4 +209,4 @@ def make_positions(architecture: Architecture) -> nn.Module:
         return RotaryPositions()
     if isinstance(positions, embeddings_and_head.RelativePositions):
         return RelativePositions(architecture, positions)
-    return nn.Module()  # nothing is added to the embedding
+    return nn.Module()

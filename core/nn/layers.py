@@ -1,15 +1,24 @@
-"""torch's layers without their default initialisation: a model is filled once, by seed or from a file.
+"""torch's layers without their default initialisation, which takes most of the time of building a model.
 
-The random draw of `torch.nn.Linear` and its kin is most of the time it takes to build a model. These leave memory
-untouched; `core.nn.weights.fill` and `core.nn.weights` give the parameters their values.
+`core.nn.weights` gives the parameters their values, by seed or from a file.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from edgefront.core.architectures.architecture import Architecture
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "silu": F.silu,
+}
 
 
 def drop(x: Tensor, rate: float) -> Tensor:
@@ -18,27 +27,27 @@ def drop(x: Tensor, rate: float) -> Tensor:
 
 
 class Linear(nn.Linear):
-    """y = x·Wᵀ + b; `weight` (out, in) and `bias` (out,) hold nothing yet."""
+    """y = x·Wᵀ + b; `weight` (out, in) and `bias` (out,) are uninitialised."""
 
     def reset_parameters(self) -> None:
         pass
 
     def rows(self, x: Tensor, start: int, stop: int) -> Tensor:
-        """The outputs `start` to `stop` - 1 alone: [..., in] → [..., stop - start]."""
+        """Only the outputs `start` to `stop` - 1: [..., in] → [..., stop - start]."""
         if stop - start == self.out_features:  # the gradient of a slice is a copy of the whole
             return self(x)
         return F.linear(x, self.weight[start:stop], None if self.bias is None else self.bias[start:stop])
 
 
 class LayerNorm(nn.LayerNorm):
-    """Layer norm over the last axis, epsilon 1e-5; `weight` and `bias` hold nothing yet."""
+    """Layer norm over the last axis, epsilon 1e-5; `weight` and `bias` are uninitialised."""
 
     def reset_parameters(self) -> None:
         pass
 
 
 class RmsNorm(nn.RMSNorm):
-    """RMS norm over the last axis; `weight` holds nothing yet."""
+    """RMS norm over the last axis; `weight` is uninitialised."""
 
     def reset_parameters(self) -> None:
         pass
@@ -50,7 +59,7 @@ class RmsNorm(nn.RMSNorm):
 
 
 def make_norm(architecture: Architecture, width: int) -> nn.Module:
-    """The architecture's kind of norm over so many features, with its epsilon."""
+    """The architecture's kind of norm over `width` features, with its epsilon."""
     kind = RmsNorm if architecture.norm_kind == "rms" else LayerNorm
     norm: nn.Module = kind(width, float(architecture.norm_eps))
     return norm
@@ -58,9 +67,9 @@ def make_norm(architecture: Architecture, width: int) -> nn.Module:
 
 class Residual(nn.Module):
     """y = x + f(norm(x)) under norm pre, norm(x + f(x)) under post, x + norm(f(x)) under branch, and under both
-    x + after_norm(f(norm(x))); what is added is multiplied with the residual multiplier. Its subclasses are the f.
+    x + after_norm(f(norm(x))); the update is multiplied by the residual multiplier. Subclasses compute f.
 
-    `has_norm`: False where f reads what another block has normed.
+    `has_norm`: False where f reads another block's normed input.
     """
 
     def __init__(self, architecture: Architecture, has_norm: bool = True) -> None:
@@ -71,11 +80,11 @@ class Residual(nn.Module):
         self.after_norm = make_norm(architecture, architecture.d_model) if self.place == "both" else None
 
     def normed(self, x: Tensor) -> Tensor:
-        """What f reads."""
+        """The input of f."""
         return self.norm(x) if self.place in ("pre", "both") and self.norm is not None else x
 
     def added(self, x: Tensor, update: Tensor) -> Tensor:
-        """What the block leaves, `update` being f of what it read."""
+        """The output of the block, given `update`, the output of f."""
         norm = {"branch": self.norm, "both": self.after_norm}.get(self.place)
         if norm is not None:
             update = norm(update)

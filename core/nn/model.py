@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.validation import one_of
-from edgefront.core.model_files.state import Form, Logits, check_pass
+from edgefront.core.model_files.state import CacheType, Logits, check_pass
 from edgefront.core.nn.blocks import make_block
-from edgefront.core.nn.context import Context, State
+from edgefront.core.nn.context import Cache, Context
 from edgefront.core.nn.dropout import NO_DROPOUT, Dropout
 from edgefront.core.nn.embedding import (
     LearnedPositions,
@@ -25,9 +25,9 @@ from edgefront.core.nn.output import OutputLayer, select_positions
 
 
 class LanguageModel(nn.Module):
-    """A language model in evaluation and training alike; its parameters are those of `core.architectures.parameters`.
+    """A language model for evaluation and training; its parameters are those of `core.architectures.parameters`.
 
-    Built without values: fill it (`core.nn.weights.fill`) or load it (`core.nn.weights`).
+    It is built without values: fill it (`core.nn.weights.fill`) or load it (`core.nn.weights.load`).
     """
 
     def __init__(self, architecture: Architecture) -> None:
@@ -45,7 +45,7 @@ class LanguageModel(nn.Module):
 
     @property
     def dropout(self) -> Dropout:
-        """Rates of the dropout in train mode, the source's too; in eval mode there is none."""
+        """Dropout rates in train mode, the encoder's too; eval mode has none."""
         return self._dropout
 
     @dropout.setter
@@ -59,39 +59,54 @@ class LanguageModel(nn.Module):
         tokens: Tensor,
         logits: Logits = "all",
         *,
+        cache: Cache | None = None,
         segments: Tensor | None = None,
         mask: Tensor | None = None,
         source: Tensor | None = None,
         source_mask: Tensor | None = None,
         window: int | None = None,
-    ) -> Tensor:
-        """Tokens, int64 [batch, sequence], to what `logits` asks for.
+    ) -> Tensor | tuple[Tensor, Cache]:
+        """Tokens, int64 [batch, sequence], to what `logits` asks for; with a cache also to the next cache.
 
         "all": [batch, sequence, vocab_size]; "last": [batch, vocab_size], of the last position alone; "none": the
         hidden states after the final norm, [batch, sequence, d_model]. Logits are log-probabilities where the
         embedding is adaptive, and in any case numbers whose softmax is the distribution, in token order.
 
         Args:
-            segments: kind of each token's segment, int64 [batch, sequence]; all 0 if absent.
-            mask: bool [batch, sequence], False where the batch is padded.
-            source: tokens of the source, int64 [batch, source], for a model that has one.
-            source_mask: bool [batch, source], the mask of the source.
-            window: each token sees so many keys at most, itself included (Transformer-XL's same-length mask).
+            cache: that of the tokens before these, from `init_cache` or an earlier pass. It is not changed. Gradients
+                flow into it unless it is detached (`Cache.detach`); it grows unless it is cut (`Cache.keep`).
+            segments: segment type of each token, int64 [batch, sequence]; all 0 if absent. Only without a cache.
+            mask: bool [batch, sequence], False where the batch is padded. Only without a cache.
+            source: tokens of the encoder, int64 [batch, source]; with a cache only on the first pass.
+            source_mask: bool [batch, source], the mask of the source; on every pass.
+            window: maximum number of keys that a token sees, itself included (Transformer-XL's same-length mask).
 
         Raises `InvalidInput` for what this model does not take or lacks, and for more tokens than positions;
         IndexError for a token below 0 or outside the vocabulary.
         """
-        check_pass(self.architecture, "forward", logits=logits, window=window)
-        context = self._context(tokens, None, source, source_mask, window, mask)
-        return self._run(tokens, context, logits, segments)
+        check_pass(self.architecture, "forward" if cache is None else "decode", logits=logits, window=window)
+        for name, given in (("segments", segments), ("mask", mask)):
+            if cache is not None and given is not None:
+                raise InvalidInput(
+                    f"{name} cannot be combined with a cache", field=name, allowed="omit it, or the cache"
+                )
+        context = self._context(tokens, cache, source, source_mask, window, mask)
+        scores = self._run(tokens, context, logits, segments)
+        return scores if context.next_cache is None else (scores, context.next_cache)
+
+    def init_cache(self, batch: int, cache_type: CacheType = "cache") -> Cache:
+        """The cache of `batch` sequences before the first token."""
+        check_pass(self.architecture, "decode")
+        one_of("cache_type", cache_type, get_args(CacheType))
+        return Cache.empty(self.architecture, cache_type, batch, next(self.parameters()))
 
     def token_losses(self, hidden: Tensor, targets: Tensor, label_smoothing: float = 0.0) -> Tensor:
         """Negative log likelihood of each target, in nats: float32 (float64 in a float64 model), like `targets`.
 
         `hidden` [batch, sequence, d_model] is what "none" gives. `targets`, int64, are tokens [batch, sequence]; for a
-        model of classes one a row, [batch]; for spans first and last place, [batch, 2], whose mean is the row's loss
+        model of classes one a row, [batch]; for spans first and last position, [batch, 2], whose mean is the row's loss
         [batch]. Where the target is -100 the loss is 0 and has no gradient. With label smoothing ε it is (1 - ε) of
-        that and ε of the mean over all that could have been (Szegedy et al. 2016, §7).
+        that and ε of the mean over all possible targets (Szegedy et al. 2016, §7).
 
         Raises `InvalidInput` for targets of another shape or type, and for a model without such an output; IndexError
         for a target below 0 or too large.
@@ -102,42 +117,13 @@ class LanguageModel(nn.Module):
         return losses
 
     def token_scores(self, hidden: Tensor) -> Tensor:
-        """The scores of a model over tokens, from which `token_losses` are taken: […, d_model] → […, vocab_size].
+        """The scores from which `token_losses` are computed: […, d_model] → […, vocab_size].
 
-        `hidden` is what "none" gives, at as many positions as are wanted.
+        `hidden` is what "none" gives, at any number of positions.
         """
         rates = self.dropout if self.training else NO_DROPOUT
         scores: Tensor = self.output.scores(hidden, self.embedding, rates)
         return scores
-
-    def start(self, batch: int, form: Form = "cache") -> State:
-        """The state of `batch` sequences before the first token, for `step`: nothing seen."""
-        check_pass(self.architecture, "decode")
-        one_of("form", form, get_args(Form))
-        return State.empty(self.architecture, form, batch, next(self.parameters()))
-
-    def step(
-        self,
-        tokens: Tensor,
-        state: State,
-        logits: Logits = "all",
-        *,
-        source: Tensor | None = None,
-        source_mask: Tensor | None = None,
-        window: int | None = None,
-    ) -> tuple[Tensor, State]:
-        """Does what `forward` does for tokens that follow those in `state`. Returns the state after them, too; `state`
-        stays as it was.
-
-        `source` is given on the first step, when it is empty, and `source_mask` on every one. All tokens are of
-        segment 0. Gradients flow into the state unless it is detached (`State.detach`); it grows unless it is cut
-        (`State.keep`).
-        """
-        check_pass(self.architecture, "decode", logits=logits, window=window)
-        context = self._context(tokens, state, source, source_mask, window)
-        scores = self._run(tokens, context, logits)
-        assert context.next_state is not None
-        return scores, context.next_state
 
     def _run(self, tokens: Tensor, context: Context, logits: Logits, segments: Tensor | None = None) -> Tensor:
         rates = context.dropout
@@ -149,7 +135,7 @@ class LanguageModel(nn.Module):
             hidden = self.final_norm(hidden)
         if self.architecture.output.kind == "none":
             return hidden
-        if self.output.pooler is None:  # else the pooled vector is dropped, where classes read it
+        if self.output.pooler is None:  # else dropout applies to the pooled vector
             hidden = drop(hidden, rates.output)
         if logits == "none":
             return hidden
@@ -157,10 +143,9 @@ class LanguageModel(nn.Module):
         return scores
 
     def run_from(self, first: int, hidden: Tensor) -> Tensor:
-        """The stream before block `first`, [batch, sequence, d_model], to what `forward` gives for "none": for
-        questions about single blocks, where those before them are known.
+        """The input of block `first`, [batch, sequence, d_model], to what `forward` gives for "none".
 
-        Of models without positions that are added to the embedding again, without a source and parallel blocks.
+        For models without absolute positions, encoder and parallel blocks.
         """
         context = Context(
             self.architecture,
@@ -179,7 +164,7 @@ class LanguageModel(nn.Module):
         return hidden
 
     def _positions(self, tokens: Tensor, context: Context) -> Tensor | None:
-        """What is added to the embedding, [sequence, d_model]."""
+        """Absolute positions to add to the embedding, [sequence, d_model]."""
         if isinstance(self.positions, LearnedPositions):
             return self.positions(context.start, tokens.shape[1])
         if isinstance(self.positions, SinusoidalPositions):
@@ -189,29 +174,29 @@ class LanguageModel(nn.Module):
     def _context(
         self,
         tokens: Tensor,
-        state: State | None,
+        cache: Cache | None,
         source: Tensor | None,
         source_mask: Tensor | None,
         window: int | None,
         mask: Tensor | None = None,
     ) -> Context:
         _check_tokens("tokens", tokens)
-        if state is not None:
-            self._check_state(state, tokens)
-        self._check_source(state, source, source_mask)
+        if cache is not None:
+            self._check_cache(cache, tokens)
+        self._check_source(cache, source, source_mask)
         if source is not None:
             _check_tokens("source", source)
         _check_mask("mask", mask, tokens)
         _check_mask("source_mask", source_mask, source)
-        states = None
+        encoder = None
         if self.source is not None and source is not None:
-            states = self.source(source, "none", mask=source_mask)
+            encoder = self.source(source, "none", mask=source_mask)
         return Context(
             self.architecture,
             tokens.shape[1],
             device=tokens.device,
-            state=state,
-            source=states,
+            cache=cache,
+            encoder=encoder,
             mask=mask,
             source_mask=source_mask,
             window=window,
@@ -219,30 +204,30 @@ class LanguageModel(nn.Module):
             dropout=self.dropout if self.training else NO_DROPOUT,
         )
 
-    def _check_state(self, state: State, tokens: Tensor) -> None:
-        if state.architecture != self.architecture:
+    def _check_cache(self, cache: Cache, tokens: Tensor) -> None:
+        if cache.architecture != self.architecture:
             raise InvalidInput(
-                f"this state belongs to the architecture {state.architecture.digest[:12]}",
-                field="state",
-                value=state.architecture.digest,
-                allowed=f"one of {self.architecture.digest[:12]}, from start or step",
+                f"this cache belongs to the architecture {cache.architecture.digest[:12]}",
+                field="cache",
+                value=cache.architecture.digest,
+                allowed=f"one of {self.architecture.digest[:12]}, from init_cache or an earlier pass",
             )
-        batch = state.batch
+        batch = cache.batch
         if batch is not None and batch != tokens.shape[0]:
             raise InvalidInput(
-                f"this state has {batch} sequences, the tokens have {tokens.shape[0]}",
-                field="state",
+                f"this cache has {batch} sequences, the tokens have {tokens.shape[0]}",
+                field="cache",
                 value=batch,
                 allowed="the same number of sequences in both",
             )
 
-    def _check_source(self, state: State | None, source: Tensor | None, source_mask: Tensor | None) -> None:
+    def _check_source(self, cache: Cache | None, source: Tensor | None, source_mask: Tensor | None) -> None:
         if self.source is None:
             fault = "this model has no source" if source is not None or source_mask is not None else ""
-        elif state is None or not state.holds_source:
+        elif cache is None or not cache.holds_source:
             fault = "source is missing: the tokens that this model translates" if source is None else ""
         else:
-            fault = "this state already contains its source" if source is not None else ""
+            fault = "this cache already contains its source" if source is not None else ""
         if fault:
             allowed = "tokens [batch, source], once, for a model with a source"
             raise InvalidInput(

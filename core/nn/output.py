@@ -1,4 +1,4 @@
-"""What stands after the blocks: scores over the vocabulary, plain or adaptive, or BERT's heads.
+"""The output head: scores over the vocabulary, plain or adaptive, or BERT's heads.
 
 The adaptive softmax is Grave et al.'s (2017), laid out as in Transformer-XL (Dai et al. 2019). The head's entries for
 the clusters stand in the clusters' order, as in Hugging Face's TransfoXL; the paper's own code and NVIDIA's read those
@@ -21,13 +21,12 @@ from edgefront.core.architectures.parameters import (
 )
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.model_files.state import Logits
-from edgefront.core.nn.blocks.feed_forward import ACTIVATIONS
 from edgefront.core.nn.dropout import NO_DROPOUT, Dropout
 from edgefront.core.nn.embedding import TokenEmbedding
-from edgefront.core.nn.layers import Linear, drop, make_norm
+from edgefront.core.nn.layers import ACTIVATIONS, Linear, drop, make_norm
 
 IGNORED = -100
-"""A target that counts in no loss."""
+"""Target without a loss."""
 
 
 def select_positions(hidden: Tensor, architecture: Architecture, logits: Logits) -> Tensor:
@@ -59,8 +58,8 @@ class OutputLayer(nn.Module):
         self.architecture = architecture
         d_model, output = architecture.d_model, architecture.output
         self.clusters = architecture.clusters
-        self.tables = _filled_later(output_table_specs(architecture))
-        self.projections = _filled_later(output_projection_specs(architecture))
+        self.tables = _uninitialised(output_table_specs(architecture))
+        self.projections = _uninitialised(output_projection_specs(architecture))
         self.bias = self.cluster_weight = self.cluster_bias = None
         self.transform = self.transform_norm = self.pooler = self.classes = self.spans = None
         if architecture.output_bias:
@@ -82,7 +81,7 @@ class OutputLayer(nn.Module):
     def forward(self, hidden: Tensor, embedding: TokenEmbedding, dropout: Dropout = NO_DROPOUT) -> Tensor:
         """[…, d_model] → […, vocab_size], […, d_model] (pooled), […, classes] or […, 2] (spans).
 
-        Which positions `hidden` holds is the caller's choice (`wanted`). `dropout.output` is for the pooled vector that
+        `hidden` are the positions that `select_positions` chose. `dropout.output` applies to the pooled vector that
         classes read.
         """
         if self.pooler is not None:
@@ -93,7 +92,7 @@ class OutputLayer(nn.Module):
         return self._over_vocabulary(self._transformed(hidden), embedding)
 
     def scores(self, hidden: Tensor, embedding: TokenEmbedding, dropout: Dropout = NO_DROPOUT) -> Tensor:
-        """What `LanguageModel.token_scores` returns; `dropout.narrow` is for what is projected."""
+        """What `LanguageModel.token_scores` returns; `dropout.narrow` applies after the projection."""
         return self._over_vocabulary(self._transformed(hidden), embedding, dropout.narrow)
 
     def losses(
@@ -104,32 +103,30 @@ class OutputLayer(nn.Module):
         label_smoothing: float = 0.0,
         dropout: Dropout = NO_DROPOUT,
     ) -> Tensor:
-        """What `LanguageModel.token_losses` returns, of the states that `wanted` picks.
+        """What `LanguageModel.token_losses` returns, of the states that `select_positions` chose.
 
-        `dropout.narrow` is for what is projected, `dropout.output` as in `forward`.
-
-        Of an adaptive softmax the head is computed for all positions and each tail for those whose target it holds
-        (Grave et al. 2017, §4). A tail without targets is still computed, on zero rows, so that all parameters have
-        gradients in every step.
+        `dropout` as in `scores` and `forward`. The adaptive softmax computes the head for all positions and each tail
+        for the positions of its targets (Grave et al. 2017, §4). A tail without targets is computed on zero rows, so
+        that all parameters have gradients in every step.
         """
         kind = self.architecture.output.kind
         _check_targets(kind, hidden, targets)
         if kind == "classes":
             return _cross_entropy(self(hidden, embedding, dropout), targets, label_smoothing)
         if kind == "spans":
-            places = self(hidden, embedding).transpose(1, 2)
-            ends = _cross_entropy(places.flatten(0, 1), targets.flatten(), label_smoothing)
-            return ends.unflatten(0, (-1, 2)).mean(1)
-        flat, wanted_tokens = hidden.flatten(0, -2), targets.flatten()
+            scores = self(hidden, embedding).transpose(1, 2)
+            of_both = _cross_entropy(scores.flatten(0, 1), targets.flatten(), label_smoothing)
+            return of_both.unflatten(0, (-1, 2)).mean(1)
+        flat, flat_targets = hidden.flatten(0, -2), targets.flatten()
         if kind == "masked_tokens":
-            # Few positions count, and the vocabulary is most of the work.
-            places = (wanted_tokens != IGNORED).nonzero().squeeze(1)
-            at_places = self._losses(
-                self._transformed(flat[places]), embedding, wanted_tokens[places], label_smoothing, 0.0
+            # Few positions have a target, and the vocabulary is most of the work.
+            masked = (flat_targets != IGNORED).nonzero().squeeze(1)
+            at_masked = self._losses(
+                self._transformed(flat[masked]), embedding, flat_targets[masked], label_smoothing, 0.0
             )
-            losses = at_places.new_zeros(wanted_tokens.shape).index_copy(0, places, at_places)
+            losses = at_masked.new_zeros(flat_targets.shape).index_copy(0, masked, at_masked)
         else:
-            losses = self._losses(flat, embedding, wanted_tokens, label_smoothing, dropout.narrow)
+            losses = self._losses(flat, embedding, flat_targets, label_smoothing, dropout.narrow)
         return losses.view(targets.shape)
 
     def _losses(
@@ -142,27 +139,25 @@ class OutputLayer(nn.Module):
             return _cross_entropy(scores, targets, label_smoothing)
         tables = self._tables(embedding)
         features = self._feature(head, hidden, embedding, dropout)
-        rows, bias = _rows(head, tables), None if self.bias is None else self.bias[: head.stop]
-        scores = [F.linear(features, rows, bias), F.linear(features, self.cluster_weight, self.cluster_bias)]
+        matrix, bias = _rows(head, tables), None if self.bias is None else self.bias[: head.stop]
+        scores = [F.linear(features, matrix, bias), F.linear(features, self.cluster_weight, self.cluster_bias)]
         cluster_targets = targets
         for tail in tails:
             cluster_targets = torch.where(targets >= tail.start, head.stop + tail.index - 1, cluster_targets)
         losses = _cross_entropy(torch.cat(scores, -1), cluster_targets)
         for tail in tails:
             inside = targets >= tail.start
-            if (
-                tail is not tails[-1]
-            ):  # the last takes what lies outside the vocabulary too, which is then an IndexError
+            if tail is not tails[-1]:  # a target outside the vocabulary is an IndexError in the last tail
                 inside = inside & (targets < tail.stop)
-            places = inside.nonzero().squeeze(1)
-            features = self._feature(tail, hidden[places], embedding, dropout)
+            rows = inside.nonzero().squeeze(1)
+            features = self._feature(tail, hidden[rows], embedding, dropout)
             bias = None if self.bias is None else self.bias[tail.start : tail.stop]
             scores_inside = F.linear(features, _rows(tail, tables), bias)
-            losses = losses.index_add(0, places, _cross_entropy(scores_inside, targets[places] - tail.start))
+            losses = losses.index_add(0, rows, _cross_entropy(scores_inside, targets[rows] - tail.start))
         return losses
 
     def _transformed(self, hidden: Tensor) -> Tensor:
-        """What the softmax reads: BERT's transform of the states, or these."""
+        """BERT's transform of the states where there is one."""
         if self.transform is None or self.transform_norm is None:
             return hidden
         inner = ACTIVATIONS[self.architecture.activation](self.transform(hidden))
@@ -191,9 +186,9 @@ class OutputLayer(nn.Module):
         return features
 
     def _feature(self, cluster: Cluster, hidden: Tensor, embedding: TokenEmbedding, dropout: float) -> Tensor:
-        """What the cluster's table is multiplied with, […, cluster.width], divided as scores are to be.
+        """The input of the cluster's matrix, […, cluster.width], divided by the logits' scaling.
 
-        `dropout` is for what is projected.
+        `dropout` applies after the projection.
         """
         scaling = float(self.architecture.output.logits_scaling)
         if scaling != 1:
@@ -265,5 +260,5 @@ def _rows(cluster: Cluster, tables: list[Tensor]) -> Tensor:
     return tables[cluster.index] if len(tables) > 1 else tables[0][cluster.start : cluster.stop]
 
 
-def _filled_later(specs: tuple[ParameterSpec, ...]) -> nn.ParameterList:
+def _uninitialised(specs: tuple[ParameterSpec, ...]) -> nn.ParameterList:
     return nn.ParameterList(nn.Parameter(torch.empty(spec.shape)) for spec in specs)

@@ -1,4 +1,4 @@
-"""Gives a torch model the seed's random weights: the same numbers, under the same names, as its ONNX twin."""
+"""Parameters of a torch model: random by seed, the same numbers as in its ONNX twin, or from a safetensors file."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from edgefront.core.nn.model import LanguageModel
 
 # Linear layers with int8 weights on the CPU, as `core.model_files.formats` defines them.
 #
-# PyTorch's own kernels (`torch.ops.quantized`) behind `torch.ao.quantization.quantize_dynamic`, which is deprecated and
-# would compute its own weights; here they are those of the ONNX builder.
+# They use the kernels (`torch.ops.quantized`) of `torch.ao.quantization.quantize_dynamic`, which is deprecated and
+# would compute its own int8 weights instead of those of the ONNX builder.
 
 Quantised = Callable[[str], tuple[Tensor, float]]
 """Name of a weight → its int8 values (out, in) and their scale."""
 
 
 class Int8Linear(nn.Module):
-    """`Linear` with its weight packed for the CPU's int8 kernels; inputs are quantised as they come.
+    """`Linear` with its weight packed for the CPU's int8 kernels; inputs are quantised at run time.
 
-    `edges`: rows 0 to out, in parts that are packed apart: `rows` gives whole parts.
+    `edges`: bounds, from 0 to out, of the parts that are packed separately. `rows` takes bounds of whole parts.
     """
 
     def __init__(self, weight: Tensor, scale: float, bias: Tensor | None, edges: Sequence[int]) -> None:
@@ -55,7 +55,7 @@ class Int8Linear(nn.Module):
         return self.rows(x, 0, self.out_features)
 
     def rows(self, x: Tensor, start: int, stop: int) -> Tensor:
-        """The outputs `start` to `stop` - 1 alone, two of the `edges`: [..., in] → [..., stop - start]."""
+        """Only the outputs `start` to `stop` - 1, two of the `edges`: [..., in] → [..., stop - start]."""
         # Inputs keep all eight bits (`reduce_range` off), as in ONNX Runtime: the weights leave room for the sums.
         first, last = self.edges.index(start), self.edges.index(stop)
         outputs = [torch.ops.quantized.linear_dynamic(x, part, False) for part in self._parts[first:last]]
@@ -63,11 +63,10 @@ class Int8Linear(nn.Module):
 
 
 def use_int8(model: LanguageModel, quantised: Quantised, *, with_memory: bool = False) -> LanguageModel:
-    """Replaces the weights of the blocks' linear layers by int8 ones; returns the model, which is then for inference
-    only.
+    """Replaces the weights of the blocks' linear layers by int8 ones; returns the model, now for inference only.
 
-    The model's other parameters, biases included, are filled already. `with_memory`: it will run segments after a
-    memory, of which only keys and values are needed, so they are packed separately from queries.
+    The other parameters, biases included, must be filled. `with_memory`: the model will run segments after a memory,
+    for which only keys and values are computed, so they are packed separately from queries.
     """
     for name, module in list(model.named_modules()):
         if not (isinstance(module, Linear) and is_linear_map(f"{name}.weight")):
@@ -92,9 +91,9 @@ def fill(
 ) -> LanguageModel:
     """Sets every parameter of `model` from `seed`; returns the model.
 
-    With a cache the parameters become views on its files, mapped copy-on-write: nothing is read or copied until it is
-    used, and training such a model changes no file. The model is then on the CPU, in the `dtype` asked for. Without one
-    the values are computed and copied into the model's own memory, whatever its type and device.
+    With a cache the parameters become views on its files, memory-mapped copy-on-write: pages are read when used, and
+    training changes no file. The model is then on the CPU, in the requested `dtype`. Without a cache the values are
+    computed and copied into the model's memory, whatever its type and device.
 
     `quantisation` int8 needs a cache, and makes the model one for inference (`use_int8`, also for `with_memory`).
     """
@@ -119,7 +118,7 @@ def fill(
 
 
 def _tensor(cache: WeightCache, spec: ParameterSpec, seed: int, kind: Format) -> Tensor:
-    """The mapped parameter; bits of bfloat16 as that."""
+    """The mapped parameter; bfloat16 from its bits."""
     tensor = torch.from_numpy(cache.array(spec, seed, kind))
     return tensor.view(torch.bfloat16) if kind == "bf16" else tensor
 

@@ -25,7 +25,7 @@ from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.common.errors import Diverged, InvalidInput, Unavailable
 from edgefront.core.data.batches.batch import IGNORED, Batch
 from edgefront.core.data.prepared.prepared import open_prepared
-from edgefront.core.nn.context import State
+from edgefront.core.nn.context import Cache
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.schemas.trainings import MetricView
 from edgefront.core.training.batches import make_batches
@@ -125,7 +125,7 @@ class Trainer:
         self._meter = Meter(ranks)
         self.optimizer = make_optimizer(self.model, self.recipe.optimizer, self.recipe.parametrisation)
         self._scaler = torch.amp.GradScaler(ranks.device.type, enabled=self.recipe.precision == "float16")
-        self._state: State | None = None
+        self._state: Cache | None = None
         rows = self.recipe.rows // ranks.ranks
         what = [self.architecture.digest, self.data.digest, self.recipe.effective(), spec.seed]
         what += [] if self.teacher is None else [self.teacher.sha256]
@@ -233,14 +233,14 @@ class Trainer:
         self._state = state
         return loss, norm
 
-    def _gradients(self, batch: Batch, step: int, targets: int) -> tuple[Tensor, State | None]:
+    def _gradients(self, batch: Batch, step: int, targets: int) -> tuple[Tensor, Cache | None]:
         """Leaves the gradients of the mean loss over all ranks' targets, taken some rows at a time."""
         seed_device(self.ranks.device, seed_of(self.spec.seed, step, self.ranks.rank))
         self.optimizer.zero_grad(set_to_none=True)
         rows = batch.inputs.shape[0]
         before = self._state if self._carries else None
         if self._carries and (before is None or batch.starts):
-            before = self.model.start(rows, "memory")
+            before = self.model.init_cache(rows, "memory")
         size = self.progress.micro_rows or rows
         total = torch.zeros((), device=self.ranks.device)  # of each kind of loss, once they are known
         states = []
@@ -257,7 +257,7 @@ class Trainer:
             total = total + parts
             if state is not None:
                 states.append(state)
-        return total / targets, State.joined(states) if states else None
+        return total / targets, Cache.concatenate(states) if states else None
 
     def _halve(self, step: int) -> None:
         """Fewer rows at a time from now on; the batch, and so what is learnt, stays as it was."""
@@ -382,7 +382,7 @@ class Trainer:
         if (pending := memory.pop(_PENDING, None)) is not None:
             self._meter.resume(pending)
         if memory:
-            self._state = State(self.architecture, "memory")
+            self._state = Cache(self.architecture, "memory")
             # Counts stay on the CPU, as `core.nn.context` keeps them.
             device = self.ranks.device
             self._state.update(

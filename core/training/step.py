@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from edgefront.core.data.batches.batch import IGNORED, Batch
 from edgefront.core.data.prepared.prepared import Prepared
-from edgefront.core.nn.context import State
+from edgefront.core.nn.context import Cache
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.training.batches import make_batches
 from edgefront.core.training.distillation import Teacher, distilled
@@ -133,12 +133,12 @@ class Objective(nn.Module):
         self.label_smoothing = label_smoothing
         self._teacher = teacher
 
-    def forward(self, rows: Rows, state: State | None) -> tuple[Tensor, Tensor, State | None]:
-        """`state` as `LanguageModel.step` takes it, None for rows that follow nothing."""
+    def forward(self, rows: Rows, state: Cache | None) -> tuple[Tensor, Tensor, Cache | None]:
+        """`state` is the cache of the rows before, None for rows that follow nothing."""
         if state is None:
             hidden = hidden_of(self.model, rows)
         else:
-            hidden, state = self.model.step(rows.inputs, state, "none")
+            hidden, state = self.model(rows.inputs, "none", cache=state)
             state = state.keep(self.memory).detach()
         if self._teacher is not None:
             theirs = self._teacher.states(rows.inputs)

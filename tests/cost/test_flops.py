@@ -114,16 +114,16 @@ def test_torch_runs_the_same_products(case: tuple[Architecture, dict[str, Any]])
         source = {"source": torch.zeros(batch, memory or sequence, dtype=torch.int64)}
     state = None
     if mode != "forward" or memory:
-        state = model.start(batch, "memory" if mode == "forward" else "cache")
+        state = model.init_cache(batch, "memory" if mode == "forward" else "cache")
         if memory:
-            _, state = model.step(torch.zeros(batch, memory, dtype=torch.int64), state, "none", **source)
+            _, state = model(torch.zeros(batch, memory, dtype=torch.int64), "none", cache=state, **source)
             source = {}
     # The counter knows no fused attention of the CPU.
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         if state is None:
             model(tokens, "all", **source)
         else:
-            model.step(tokens, state, "all", **source)
+            model(tokens, "all", cache=state, **source)
     assert counter.get_total_flops() == costs(architecture, CostOptions(**options)).flops
 
 

@@ -14,7 +14,7 @@ from packages import DESCRIPTIONS
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.block import Attention, FeedForward
 from edgefront.core.common.errors import InvalidInput
-from edgefront.core.nn.blocks.short_conv import ShortConvBlock
+from edgefront.core.nn.blocks import ShortConvBlock
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load
 from edgefront.core.quality.cut_table import CutTable, cannot_be_cut

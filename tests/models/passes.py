@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tiny_models import as_tensors, lively_weights, random_tokens
 
 from edgefront.core.architectures.architecture import Architecture
-from edgefront.core.model_files.state import Form, state_specs
+from edgefront.core.model_files.state import CacheType, state_specs
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load
 
@@ -50,14 +50,16 @@ def in_onnx(session: ort.InferenceSession, given: Arrays) -> tuple[NDArray[Any],
     return np.asarray(first), {name.removeprefix("next."): value for name, value in zip(names[1:], state, strict=True)}
 
 
-def torch_pieces(twin: LanguageModel, given: Arrays, form: Form, cuts: Sequence[int], **settings: Any) -> NDArray[Any]:
+def torch_pieces(
+    twin: LanguageModel, given: Arrays, form: CacheType, cuts: Sequence[int], **settings: Any
+) -> NDArray[Any]:
     """The sequence in pieces that end at `cuts`, each with the state after the one before; [batch, sequence, …]."""
     tokens, source = torch.from_numpy(given["tokens"]), given.get("source_tokens")
-    state, parts, at = twin.start(tokens.shape[0], form), [], 0
+    state, parts, at = twin.init_cache(tokens.shape[0], form), [], 0
     with torch.inference_mode():
         for cut in (*cuts, tokens.shape[1]):
             extra = {} if source is None or at else {"source": torch.from_numpy(source)}
-            part, state = twin.step(tokens[:, at:cut], state, **extra, **settings)
+            part, state = twin(tokens[:, at:cut], cache=state, **extra, **settings)
             parts.append(part)
             at = cut
     return torch.cat(parts, 1).numpy()
@@ -75,7 +77,7 @@ def onnx_pieces(
     return np.concatenate(parts, 1)
 
 
-def empty_state(model: Architecture, form: Form, batch: int, dtype: str) -> Arrays:
+def empty_state(model: Architecture, form: CacheType, batch: int, dtype: str) -> Arrays:
     """The state before the first token, for ONNX."""
     return {
         spec.name: np.zeros(spec.sizes(batch, 0), "int64" if spec.integer else dtype)

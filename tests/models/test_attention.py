@@ -66,6 +66,6 @@ def test_a_padded_source_stays_masked_in_later_steps(model: Architecture, data: 
     for form in ("cache", "memory"):
         with torch.inference_mode():
             source = torch.from_numpy(given["source_tokens"])
-            first, state = twin.step(tokens[:, :4], twin.start(2, form), source=source, source_mask=mask)
-            second, _ = twin.step(tokens[:, 4:], state, source_mask=mask)
+            first, state = twin(tokens[:, :4], cache=twin.init_cache(2, form), source=source, source_mask=mask)
+            second, _ = twin(tokens[:, 4:], cache=state, source_mask=mask)
         np.testing.assert_allclose(torch.cat((first, second), 1).numpy(), expected, rtol=1e-9, atol=1e-9)

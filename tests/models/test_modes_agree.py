@@ -85,10 +85,10 @@ def test_sines_of_far_places_are_as_good_as_of_near_ones(dtype: str) -> None:
     model = hybrid(positions={"kind": "sinusoidal"}, blocks=[{"kind": "feed_forward", "d_inner": 12}])
     far, tokens = 1_000_000, np.array([[1, 2, 3]])
     twin = lively_model(model)
-    state = twin.start(1)
+    state = twin.init_cache(1)
     state["position"] = torch.tensor(far)
     with torch.inference_mode():
-        expected, _ = twin.step(torch.from_numpy(tokens), state)
+        expected, _ = twin(torch.from_numpy(tokens), cache=state)
     sines, left = in_onnx(session(model, dtype, "decode"), {"tokens": tokens, "position": np.array(far)})
     assert left["position"] == far + 3
     np.testing.assert_allclose(sines, expected.numpy(), rtol=0, atol={"float32": 3e-6, "float64": 1e-9}[dtype])

@@ -229,8 +229,8 @@ def test_int8_over_segments_packs_keys_and_values_apart(cache: WeightCache, grou
             outputs.append(twin(tokens))
     assert torch.equal(*outputs)
     with torch.inference_mode():
-        first, state = twin.step(tokens[:, :5], twin.start(2, "memory"))
-        second, _ = twin.step(tokens[:, 5:], state)
+        first, state = twin(tokens[:, :5], cache=twin.init_cache(2, "memory"))
+        second, _ = twin(tokens[:, 5:], cache=state)
     # Inputs are quantised piece by piece, each with its own extremes.
     assert apart(torch.cat((first, second), 1).numpy(), outputs[0].numpy()) < OF_FLOAT32
 

@@ -11,7 +11,7 @@ from passes import in_torch, inputs, lively_model
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.common.errors import InvalidInput
-from edgefront.core.nn.context import Context, State
+from edgefront.core.nn.context import Cache, Context
 
 SRUPP = {"kind": "srupp", "d_attn": 6}
 
@@ -58,12 +58,12 @@ def test_gradients_of_a_whole_block_with_memory_and_state() -> None:
     names, values = zip(*block.named_parameters(), strict=True)
 
     def run(x: torch.Tensor, memory: torch.Tensor, cell: torch.Tensor, *weights: torch.Tensor) -> Any:
-        state = State(architecture, "memory")
+        state = Cache(architecture, "memory")
         state |= {"blocks.0.memory": memory, "blocks.0.cell": cell}
-        context = Context(architecture, x.shape[1], state=state)
+        context = Context(architecture, x.shape[1], cache=state)
         h = torch.func.functional_call(block, dict(zip(names, weights, strict=True)), (x, "blocks.0", context))
-        assert context.next_state is not None
-        return h, context.next_state["blocks.0.cell"]
+        assert context.next_cache is not None
+        return h, context.next_cache["blocks.0.cell"]
 
     rng = torch.Generator().manual_seed(0)
     shapes = [(2, 3, 4), (2, 2, 4), (2, 4)]

@@ -20,7 +20,7 @@ from tiny_models import onnx_session
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.model_files.build import build
 from edgefront.core.model_files.state import GraphOptions
-from edgefront.core.nn.context import Context, State
+from edgefront.core.nn.context import Cache, Context
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load
 
@@ -93,12 +93,12 @@ class Golden:
         return self.about["segment_length"] + 1 if self.about.get("mask") == "banded" else None
 
 
-def set_cells(state: State, cells: torch.Tensor) -> None:
+def set_cells(state: Cache, cells: torch.Tensor) -> None:
     for layer, cell in enumerate(cells):
         state[f"blocks.{layer}.cell"] = cell
 
 
-def cells_of(state: State) -> torch.Tensor:
+def cells_of(state: Cache) -> torch.Tensor:
     return torch.stack([state[name] for name in state if name.endswith(".cell")])
 
 
@@ -117,11 +117,11 @@ def test_segments_with_carried_state_and_memory_and_their_gradients(name: str) -
     golden = Golden(name)
     model = load(LanguageModel(golden.architecture()), golden.weights(golden.architecture()))
     first = golden["state/before"].requires_grad_()
-    state = model.start(golden.about["batch"], form="memory")
+    state = model.init_cache(golden.about["batch"], cache_type="memory")
     set_cells(state, first)
     loss = torch.zeros((), dtype=torch.float64)
     for segment, tokens in enumerate(golden.segments()):
-        hidden, state = model.step(tokens, state, "none", window=golden.window)
+        hidden, state = model(tokens, "none", cache=state, window=golden.window)
         torch.testing.assert_close(hidden.transpose(0, 1), golden[f"outputs/{segment}"], **CLOSE)
         torch.testing.assert_close(cells_of(state), golden[f"state/{segment}"], **CLOSE)
         loss = loss + (hidden.transpose(0, 1) * golden["cotangents/outputs"][segment]).sum()
@@ -149,7 +149,7 @@ def test_the_same_segments_in_onnx(name: str) -> None:
             weights=weights,
         )
     )
-    state = State.empty(architecture, "memory", golden.about["batch"], torch.zeros((), dtype=torch.float64))
+    state = Cache.empty(architecture, "memory", golden.about["batch"], torch.zeros((), dtype=torch.float64))
     set_cells(state, golden["state/before"])
     feeds = {name: value.numpy() for name, value in state.items()}
     for segment, tokens in enumerate(golden.segments()):
@@ -186,9 +186,9 @@ def test_given_states_before_every_segment_are_a_source() -> None:
     first = cells = golden["state/before"].requires_grad_()
     loss = torch.zeros((), dtype=torch.float64)
     for segment, tokens in enumerate(golden.segments()):
-        state = model.start(2, form="memory")
+        state = model.init_cache(2, cache_type="memory")
         set_cells(state, cells)
-        hidden, state = model.step(tokens, state, "none", source=source_tokens)
+        hidden, state = model(tokens, "none", cache=state, source=source_tokens)
         torch.testing.assert_close(hidden.transpose(0, 1), golden[f"outputs/{segment}"], **CLOSE)
         loss = loss + (hidden.transpose(0, 1) * golden["cotangents/outputs"][segment]).sum()
         loss = loss + (cells_of(state) * golden["cotangents/state"]).sum()
@@ -205,16 +205,16 @@ def test_without_a_mask_every_query_sees_everything() -> None:
     architecture = golden.architecture(causal=False)
     model = load(LanguageModel(architecture), golden.weights(architecture))
     first = golden["state/before"].requires_grad_()
-    state = State.empty(architecture, "memory", 2, first)
+    state = Cache.empty(architecture, "memory", 2, first)
     set_cells(state, first)
-    context = Context(architecture, 7, state=state)
+    context = Context(architecture, 7, cache=state)
     hidden = model.embedding(golden.segments()[0])
     for layer, block in enumerate(model.blocks):
         hidden = block(hidden, f"blocks.{layer}", context)
     torch.testing.assert_close(hidden.transpose(0, 1), golden["outputs/0"], **CLOSE)
-    torch.testing.assert_close(cells_of(context.next_state), golden["state/0"], **CLOSE)
+    torch.testing.assert_close(cells_of(context.next_cache), golden["state/0"], **CLOSE)
     loss = (hidden.transpose(0, 1) * golden["cotangents/outputs"][0]).sum()
-    (loss + (cells_of(context.next_state) * golden["cotangents/state"]).sum()).backward()
+    (loss + (cells_of(context.next_cache) * golden["cotangents/state"]).sum()).backward()
     check_gradients(golden, model)
     torch.testing.assert_close(first.grad, golden["state_gradient"], **CLOSE)
 
@@ -232,10 +232,10 @@ def test_a_whole_language_model_its_loss_and_gradients() -> None:
         }
     )
     model = load(LanguageModel(architecture), from_sru(golden.under("weights/"), architecture))
-    state = model.start(2, form="memory")
+    state = model.init_cache(2, cache_type="memory")
     losses = []
     for segment, (tokens, targets) in enumerate(zip(golden["tokens"], golden["targets"], strict=True)):
-        logits, state = model.step(tokens.T, state)
+        logits, state = model(tokens.T, cache=state)
         torch.testing.assert_close(logits.transpose(0, 1), golden[f"logits/{segment}"], **CLOSE)
         losses.append(torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.T.flatten(), reduction="none"))
         state = state.keep(6).detach()

@@ -68,10 +68,10 @@ def test_any_pieces_are_the_full_pass(model: Architecture, places: list[int], fo
 def test_a_state_cut_to_the_window_is_the_window(form: Any, model: Architecture, window: int) -> None:
     twin, given = lively_model(model), inputs(model, 2, SEQUENCE, segments=False)
     expected = in_torch(twin, given, window=window)
-    state, tokens = twin.start(2, form), torch.from_numpy(given["tokens"])
+    state, tokens = twin.init_cache(2, form), torch.from_numpy(given["tokens"])
     for place in range(SEQUENCE):
         with torch.inference_mode():
-            scores, state = twin.step(tokens[:, place : place + 1], state)
+            scores, state = twin(tokens[:, place : place + 1], cache=state)
         state = state.keep(window - 1)
         np.testing.assert_allclose(scores[:, 0].numpy(), expected[:, place], rtol=1e-9, atol=1e-9)
 
@@ -81,10 +81,10 @@ def test_a_state_cut_to_the_window_is_the_window(form: Any, model: Architecture,
 def test_a_step_leaves_the_state_before_it_alone(positions: str, form: Any) -> None:
     model = hybrid(positions={"kind": positions})
     twin, tokens = lively_model(model), torch.arange(6).reshape(2, 3)
-    _, state = twin.step(tokens, twin.start(2, form))
+    _, state = twin(tokens, cache=twin.init_cache(2, form))
     before = {name: value.clone() for name, value in state.items()}
-    first, after = twin.step(tokens, state)
-    second, _ = twin.step(tokens, state)
+    first, after = twin(tokens, cache=state)
+    second, _ = twin(tokens, cache=state)
     torch.testing.assert_close(first, second, rtol=0, atol=0)
     assert all(torch.equal(state[name], value) for name, value in before.items())
     assert all(
@@ -98,9 +98,12 @@ def test_entries_are_those_that_are_declared(form: Any, source: bool) -> None:
     model = hybrid(blocks=READERS, source=ENCODER) if source else hybrid()
     twin = lively_model(model)
     given = {"source": torch.zeros((3, 7), dtype=torch.int64)} if source else {}
-    _, state = twin.step(torch.zeros((3, 5), dtype=torch.int64), twin.start(3, form), **given)
+    _, state = twin(torch.zeros((3, 5), dtype=torch.int64), cache=twin.init_cache(3, form), **given)
     sizes = {"batch": 3, "past": 5, "context": 12, "source": 7}
-    for held, lengths in ((twin.start(3, form), {"batch": 3, "past": 0, "context": 0, "source": 0}), (state, sizes)):
+    for held, lengths in (
+        (twin.init_cache(3, form), {"batch": 3, "past": 0, "context": 0, "source": 0}),
+        (state, sizes),
+    ):
         assert set(held) == {spec.name for spec in state_specs(model, form)}
         for spec in state_specs(model, form):
             assert held[spec.name].shape == tuple(lengths.get(axis, axis) for axis in spec.axes), spec.name
@@ -110,7 +113,7 @@ def test_entries_are_those_that_are_declared(form: Any, source: bool) -> None:
 def test_the_whole_source_is_kept() -> None:
     twin = lively_model(hybrid(blocks=READERS, source=ENCODER))
     zeros = torch.zeros((1, 7), dtype=torch.int64)
-    _, state = twin.step(zeros[:, :5], twin.start(1), source=zeros)
+    _, state = twin(zeros[:, :5], cache=twin.init_cache(1), source=zeros)
     kept = state.keep(2)
     assert {name: value.shape[2] for name, value in kept.items() if name.endswith("keys")} == {
         "blocks.0.keys": 7,
@@ -127,8 +130,8 @@ def test_gradients_stop_at_a_detached_state(positions: str, form: Any) -> None:
 
     def gradient(*, detached: bool) -> torch.Tensor:
         twin.zero_grad()
-        _, state = twin.step(earlier, twin.start(1, form))
-        hidden, _ = twin.step(later, state.detach() if detached else state)
+        _, state = twin(earlier, cache=twin.init_cache(1, form))
+        hidden, _ = twin(later, cache=state.detach() if detached else state)
         hidden.square().sum().backward()
         sums: torch.Tensor = twin.embedding.tables[0].grad.abs().sum(1)
         return sums
@@ -145,8 +148,8 @@ def test_memory_is_projected_with_gradients_though_it_is_detached() -> None:
     gradients = {}
     for form in ("memory", "cache"):
         twin.zero_grad()
-        _, state = twin.step(torch.tensor([[1, 2, 3]]), twin.start(1, form))
-        hidden, _ = twin.step(torch.tensor([[4]]), state.detach(), "none")
+        _, state = twin(torch.tensor([[1, 2, 3]]), cache=twin.init_cache(1, form))
+        hidden, _ = twin(torch.tensor([[4]]), "none", cache=state.detach())
         hidden.square().sum().backward()
         gradients[form] = twin.blocks[0].qkv.weight.grad.clone()
     keys = slice(8, 16)
@@ -170,46 +173,46 @@ def test_a_source_is_given_once_and_only_where_there_is_one(form: Any) -> None:
     with pytest.raises(InvalidInput, match="source is missing"):
         translation(tokens)
     with pytest.raises(InvalidInput, match="source is missing"):
-        translation.step(tokens, translation.start(1, form))
-    _, state = translation.step(tokens, translation.start(1, form), source=tokens)
+        translation(tokens, cache=translation.init_cache(1, form))
+    _, state = translation(tokens, cache=translation.init_cache(1, form), source=tokens)
     with pytest.raises(InvalidInput, match="already contains its source"):
-        translation.step(tokens, state, source=tokens)
+        translation(tokens, cache=state, source=tokens)
     with pytest.raises(InvalidInput, match="no source"):
         plain(tokens, source=tokens)
     with pytest.raises(InvalidInput, match="no source") as raised:
-        plain.step(tokens, plain.start(1, form), source=tokens)
+        plain(tokens, cache=plain.init_cache(1, form), source=tokens)
     assert raised.value.field == "source"
 
 
 def test_a_bidirectional_model_has_no_state() -> None:
     twin = lively_model(hybrid(causal=False))
-    state = lively_model(hybrid()).start(1)
-    for attempt in (lambda: twin.start(1), lambda: twin.step(torch.zeros((1, 1), dtype=torch.int64), state)):
+    state = lively_model(hybrid()).init_cache(1)
+    for attempt in (lambda: twin.init_cache(1), lambda: twin(torch.zeros((1, 1), dtype=torch.int64), cache=state)):
         with pytest.raises(InvalidInput, match="needs a causal model") as raised:
             attempt()
         assert raised.value.field == "mode"
 
 
 def test_a_state_of_another_model_is_refused() -> None:
-    state = lively_model(hybrid(norm="post")).start(1)
-    with pytest.raises(InvalidInput, match="this state belongs to the architecture") as raised:
-        lively_model(hybrid()).step(torch.zeros((1, 1), dtype=torch.int64), state)
-    assert raised.value.field == "state"
+    state = lively_model(hybrid(norm="post")).init_cache(1)
+    with pytest.raises(InvalidInput, match="this cache belongs to the architecture") as raised:
+        lively_model(hybrid())(torch.zeros((1, 1), dtype=torch.int64), cache=state)
+    assert raised.value.field == "cache"
 
 
 def test_a_state_of_another_batch_is_refused() -> None:
     twin = lively_model(hybrid())
-    with pytest.raises(InvalidInput, match="this state has 1 sequences, the tokens have 2") as raised:
-        twin.step(torch.zeros((2, 1), dtype=torch.int64), twin.start(1))
-    assert raised.value.field == "state"
+    with pytest.raises(InvalidInput, match="this cache has 1 sequences, the tokens have 2") as raised:
+        twin(torch.zeros((2, 1), dtype=torch.int64), cache=twin.init_cache(1))
+    assert raised.value.field == "cache"
 
 
 def test_unknown_words_and_lengths_are_named() -> None:
     twin, tokens, unknown = lively_model(hybrid()), torch.zeros((1, 1), dtype=torch.int64), cast("Any", "some")
-    state = twin.start(1)
+    state = twin.init_cache(1)
     for field, attempt in {
         "logits": lambda: twin(tokens, unknown),
-        "form": lambda: twin.start(1, unknown),
+        "cache_type": lambda: twin.init_cache(1, unknown),
         "mode": lambda: build(hybrid(), GraphOptions(mode=unknown)),
         "dtype": lambda: build(hybrid(), GraphOptions(dtype=unknown)),
         "quantisation": lambda: build(hybrid(), GraphOptions(quantisation=unknown)),
@@ -219,7 +222,7 @@ def test_unknown_words_and_lengths_are_named() -> None:
         with pytest.raises(InvalidInput, match=f"^{field} must be ") as raised:
             attempt()
         assert raised.value.field == field
-    for attempt in (lambda: twin.step(tokens, state, unknown), lambda: build(hybrid(), GraphOptions(logits=unknown))):
+    for attempt in (lambda: twin(tokens, unknown, cache=state), lambda: build(hybrid(), GraphOptions(logits=unknown))):
         with pytest.raises(InvalidInput, match="logits must be one of all, last, none, not 'some'"):
             attempt()
 
@@ -237,10 +240,10 @@ def test_the_past_counts_among_the_positions() -> None:
     twin = LanguageModel(hybrid()).requires_grad_(False)
     for parameter in twin.parameters():
         parameter.zero_()
-    _, state = twin.step(torch.zeros((1, LENGTH - 1), dtype=torch.int64), twin.start(1))
-    _, state = twin.step(torch.zeros((1, 1), dtype=torch.int64), state)
+    _, state = twin(torch.zeros((1, LENGTH - 1), dtype=torch.int64), cache=twin.init_cache(1))
+    _, state = twin(torch.zeros((1, 1), dtype=torch.int64), cache=state)
     with pytest.raises(InvalidInput, match=f"1 tokens after {LENGTH} others is longer than the model's {LENGTH}"):
-        twin.step(torch.zeros((1, 1), dtype=torch.int64), state)
+        twin(torch.zeros((1, 1), dtype=torch.int64), cache=state)
 
 
 def test_a_window_that_makes_no_sense_is_refused() -> None:

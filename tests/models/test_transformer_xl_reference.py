@@ -103,12 +103,12 @@ def _architecture(config: dict[str, Any]) -> Architecture:
 def test_values_and_memory_over_segments(name: str) -> None:
     case = Case(name)
     model = load(LanguageModel(case.architecture), case.renamed("weights"))
-    state = model.start(case.arrays["tokens"].shape[1], "memory")
+    state = model.init_cache(case.arrays["tokens"].shape[1], "memory")
     state.update({key: torch.from_numpy(value) for key, value in case.memory("before").items()})
     for number, tokens, _ in case.segments():
         with torch.inference_mode():
-            hidden, _ = model.step(torch.from_numpy(tokens), state, "none", window=case.window)
-            scores, state = model.step(torch.from_numpy(tokens), state, window=case.window)
+            hidden, _ = model(torch.from_numpy(tokens), "none", cache=state, window=case.window)
+            scores, state = model(torch.from_numpy(tokens), cache=state, window=case.window)
         state = state.keep(case.memory_length)
         assert difference(hidden.numpy(), case.arrays[f"hidden/{number}"]) < 1e-9
         assert difference(scores.log_softmax(-1).numpy(), case.arrays[f"log_probs/{number}"]) < 1e-9
@@ -120,11 +120,11 @@ def test_values_and_memory_over_segments(name: str) -> None:
 def test_loss_and_gradients(name: str) -> None:
     case = Case(name)
     model = load(LanguageModel(case.architecture), case.renamed("weights"))
-    state = model.start(case.arrays["tokens"].shape[1], "memory")
+    state = model.init_cache(case.arrays["tokens"].shape[1], "memory")
     state.update({key: torch.from_numpy(value) for key, value in case.memory("before").items()})
     losses = []
     for _, tokens, targets in case.segments():
-        scores, state = model.step(torch.from_numpy(tokens), state, window=case.window)
+        scores, state = model(torch.from_numpy(tokens), cache=state, window=case.window)
         state = state.detach().keep(case.memory_length)
         chosen = scores.log_softmax(-1).gather(2, torch.from_numpy(targets)[..., None])
         losses.append(-chosen.mean())

@@ -7,17 +7,17 @@ import torch
 from tiny_supernets import VOCABULARY, lively, one_hot, settings, tokens
 
 from edgefront.core.common.errors import InvalidInput
-from edgefront.core.nn.context import State
+from edgefront.core.nn.context import Cache
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.search.supernet_settings import LatencyTerm
 from edgefront.core.training.supernet.supernet import Mixture, Supernet
 
 
-def stack_state(stack: LanguageModel, letters: str, state: State) -> State:
+def stack_state(stack: LanguageModel, letters: str, state: Cache) -> Cache:
     """A state of the supernet as the state of its stack: the memories of its attention blocks."""
-    made = State(stack.architecture, state.form)
+    made = Cache(stack.architecture, state.cache_type)
     layers = [layer for layer, letter in enumerate(letters) if letter != "i"]
-    for name in stack.start(state.batch or 1, state.form):
+    for name in stack.init_cache(state.batch or 1, state.cache_type):
         _, index, rest = name.split(".", 2)
         made[name] = state[f"blocks.{2 * layers[int(index)]}.{rest}"]
     return made
@@ -33,12 +33,12 @@ def test_a_choice_of_blocks_is_the_standalone_model(letters: str, changes: dict[
         given = tokens(3, 7)
         torch.testing.assert_close(supernet(given), stack(given))
         # And segment after segment, with memory.
-        state, own = supernet.start(3, "memory"), None
+        state, own = supernet.init_cache(3, "memory"), None
         for seed in range(3):
             given = tokens(3, 5, seed)
             own = stack_state(stack, letters, state) if own is None else own
-            scores, state = supernet.step(given, state)
-            expected, own = stack.step(given, own)
+            scores, state = supernet(given, cache=state)
+            expected, own = stack(given, cache=own)
             torch.testing.assert_close(scores, expected)
             state, own = state.keep(8).detach(), own.keep(8).detach()
             for name, kept in stack_state(stack, letters, state).items():
@@ -48,7 +48,7 @@ def test_a_choice_of_blocks_is_the_standalone_model(letters: str, changes: dict[
 def test_every_layer_keeps_its_input_whatever_is_chosen() -> None:
     supernet = lively(Supernet(settings(), VOCABULARY)).eval()
     with torch.no_grad(), supernet.mixed(one_hot("ffii")):
-        _, state = supernet.step(tokens(2, 6), supernet.start(2, "memory"))
+        _, state = supernet(tokens(2, 6), cache=supernet.init_cache(2, "memory"))
     assert {name: tuple(kept.shape) for name, kept in state.items()} == {
         f"blocks.{2 * layer}.memory": (2, 6, 16) for layer in range(4)
     }

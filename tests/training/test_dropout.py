@@ -121,13 +121,13 @@ def test_transformer_xl_drops_where_its_code_does(monkeypatch: pytest.MonkeyPatc
     subject = model("transformer_xl")
     subject.dropout = Dropout(embedding=0.1, hidden=0.1, attention=0.2, output=0.1)
     whole, inner = (2, 7, 16), (2, 7, 24)
-    for memory, state in ((0, None), (7, subject.step(tokens(), subject.start(2, "memory"), "none")[1])):
+    for memory, state in ((0, None), (7, subject(tokens(), "none", cache=subject.init_cache(2, "memory"))[1])):
         with monkeypatch.context() as patch:
             spy = Spy(patch)
             if state is None:
                 subject(tokens(), "none")
             else:
-                subject.step(tokens(), state, "none")
+                subject(tokens(), "none", cache=state)
         sinusoids = (8 + memory, 16)
         assert spy.shapes == [whole, sinusoids, whole, inner, whole, whole, inner, whole, whole]
         assert spy.attentions == [0.2, 0.2]

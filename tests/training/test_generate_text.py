@@ -149,7 +149,7 @@ def test_a_package_writes_text(tmp_path: Path) -> None:
     assert made.text == ByteTokenizer().decode(made.tokens)
     # As it was evaluated: with seven tokens of memory and distances clamped.
     model = found.model()
-    model.positions.clamp = 3
+    model.positions.max_relative_distance = 3
     assert list(made.tokens) == generate(model, list(b"Once"), 30, GREEDY, memory=7)
     with pytest.raises(InvalidInput, match="prompt is empty"):
         generate_text(found, "", 3)

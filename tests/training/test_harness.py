@@ -95,11 +95,11 @@ def test_memory_and_clamp_are_those_of_the_evaluation(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     context, continuation = rng.integers(0, 256, 9).tolist(), rng.integers(0, 256, 12).tolist()
     model, total = found.model(), 0.0
-    model.positions.clamp = 3
-    state = model.start(1)
+    model.positions.max_relative_distance = 3
+    state = model.init_cache(1)
     with torch.no_grad():
         for place, token in enumerate([*context, *continuation][:-1]):
-            scores, state = model.step(torch.tensor([[token]]), state)
+            scores, state = model(torch.tensor([[token]]), cache=state)
             state = state.keep(5)
             if place >= 8:
                 total += float(torch.log_softmax(scores[0, 0].double(), -1)[continuation[place - 8]])

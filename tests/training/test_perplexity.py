@@ -72,11 +72,11 @@ def evaluate(model: LanguageModel, split: Parallel, **changes: Any) -> Perplexit
 @torch.no_grad()
 def token_by_token(model: LanguageModel, tokens: NDArray[Any], memory: int, first: int | None = None) -> float:
     """Every token after the last `memory` before it, through the key/value cache: the sum of losses in nats."""
-    state, total = model.start(1), 0.0
+    state, total = model.init_cache(1), 0.0
     inputs = tokens[:-1] if first is None else [first, *tokens[:-1]]
     targets = tokens[1:] if first is None else tokens
     for before, after in zip(inputs, targets, strict=True):
-        scores, state = model.step(torch.tensor([[int(before)]]), state)
+        scores, state = model(torch.tensor([[int(before)]]), cache=state)
         state = state.keep(memory)
         total -= float(torch.log_softmax(scores[0, 0].double(), -1)[int(after)])
     return total
@@ -105,11 +105,11 @@ def test_the_segment_does_not_matter_to_a_memory_without_end(name: str) -> None:
 def test_memory_is_of_the_segment_before_and_gives_later_tokens_more_to_see() -> None:
     """Transformer-XL's own evaluation without same_length: token i of a segment sees memory + i + 1 keys."""
     model, split = lively(MODELS["transformer-xl"]), text(30)
-    total, state = 0.0, model.start(1, "memory")
+    total, state = 0.0, model.init_cache(1, "memory")
     with torch.no_grad():
         for start in range(0, 29, 8):
             stop = min(start + 8, 29)
-            scores, state = model.step(torch.tensor(split.tokens[None, start:stop].astype(int)), state)
+            scores, state = model(torch.tensor(split.tokens[None, start:stop].astype(int)), cache=state)
             state = state.keep(4)
             targets = torch.tensor(split.tokens[start + 1 : stop + 1].astype(int))
             total += float(torch.nn.functional.cross_entropy(scores[0].double(), targets, reduction="sum"))
@@ -123,11 +123,11 @@ def test_clamped_distances_are_those_of_an_architecture_that_clamps() -> None:
     wanted = evaluate(clamping, split, segment=5, memory=10)
     assert evaluate(plain, split, segment=5, memory=10, clamp=3) == wanted
     assert evaluate(plain, split, segment=5, memory=10).loss != pytest.approx(wanted.loss, rel=1e-4)
-    assert plain.positions.clamp is None
+    assert plain.positions.max_relative_distance is None
     assert evaluate(clamping, split, segment=5, memory=10, clamp=6) == evaluate(
         plain, split, segment=5, memory=10, clamp=6
     )
-    assert clamping.positions.clamp == 3
+    assert clamping.positions.max_relative_distance == 3
 
 
 @pytest.mark.parametrize("positions", [GPT2["positions"], {"kind": "sinusoidal"}])

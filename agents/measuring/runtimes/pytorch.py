@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from edgefront.agents.measuring.inputs import random_indices, random_state, state_form
+from edgefront.agents.measuring.inputs import cache_type_of, random_indices, random_state
 from edgefront.agents.measuring.memory_probes import memory_methods
 from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.agents.measuring.runtimes import Generated
@@ -17,7 +17,7 @@ from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.common.errors import MeasurementError
 from edgefront.core.common.number_formats import NumberFormat
 from edgefront.core.model_files.formats import WeightCache
-from edgefront.core.nn.context import State
+from edgefront.core.nn.context import Cache
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import fill
 
@@ -73,7 +73,7 @@ class _Loaded:
             cache,
             dtype=protocol.dtype,
             quantisation=protocol.weights,
-            with_memory=state_form(protocol) == "memory",
+            with_memory=cache_type_of(protocol) == "memory",
         )
         self._module = module.to(self._device).eval()
         indices = random_indices(subject, protocol, request.seed)
@@ -87,16 +87,16 @@ class _Loaded:
             self.versions["tf32"] = str(int(torch.backends.cuda.matmul.allow_tf32))
             torch.cuda.synchronize(self._device)
 
-    def _state_before(self) -> State | None:
+    def _state_before(self) -> Cache | None:
         """The state before the tokens: random, or empty for prefill; None for a pass without state."""
         protocol = self._protocol
         if protocol.mode == "prefill":
-            nothing: State = self._module.start(protocol.batch, "cache")
+            nothing: Cache = self._module.init_cache(protocol.batch, "cache")
             return nothing
-        form = state_form(protocol)
-        if form is None:
+        cache_type = cache_type_of(protocol)
+        if cache_type is None:
             return None
-        state = State(self._architecture, form)
+        state = Cache(self._architecture, cache_type)
         for name, array in random_state(self._architecture, protocol, self._seed).items():
             tensor: Any = torch.from_numpy(array)
             # Counts stay on the CPU, as `core.nn.context` keeps them.
@@ -114,7 +114,7 @@ class TorchModel(_Loaded):
         self._state = self._state_before()
         self._logits = self._protocol.logits
         self._output: torch.Tensor | None = None
-        self._state_after: State | None = None
+        self._state_after: Cache | None = None
 
     def release(self) -> None:
         self._output = self._state_after = None
@@ -137,8 +137,8 @@ class TorchModel(_Loaded):
             if self._state is None:
                 self._output = self._module(self._tokens, self._logits, **self._others)
             else:
-                self._output, self._state_after = self._module.step(
-                    self._tokens, self._state, self._logits, **self._others
+                self._output, self._state_after = self._module(
+                    self._tokens, self._logits, cache=self._state, **self._others
                 )
 
     def _forward_on_cuda(self) -> float:
@@ -161,7 +161,7 @@ class TorchGenerator(_Loaded):
         super().__init__(request)
         protocol = self._protocol
         self.tokens = np.zeros((protocol.batch, protocol.new_tokens), np.int64)
-        self._state: State | None = None
+        self._state: Cache | None = None
         self._scores: torch.Tensor | None = None
 
     def prepare(self) -> None:
@@ -186,9 +186,9 @@ class TorchGenerator(_Loaded):
     def finite(self) -> bool:
         return self._scores is not None and bool(torch.isfinite(self._scores).all())
 
-    def _pass(self, tokens: torch.Tensor, state: State | None, index: int) -> tuple[torch.Tensor, State]:
+    def _pass(self, tokens: torch.Tensor, state: Cache | None, index: int) -> tuple[torch.Tensor, Cache]:
         assert state is not None
-        self._scores, after = self._module.step(tokens, state, "last")
+        self._scores, after = self._module(tokens, "last", cache=state)
         chosen = self._scores.reshape(len(tokens), -1).argmax(dim=1, keepdim=True)
         self.tokens[:, index] = chosen[:, 0].cpu().numpy()
         return chosen, after

@@ -20,8 +20,8 @@ from edgefront.core.nn.layers import Linear, Residual, RmsNorm
 class AttentionBlock(Residual):
     """f(x) = W·(softmax(scores + mask)·v) + b, the scores being q·kᵀ·scale (1/√d_head), or relative attention's.
 
-    `qkv` projects to queries, keys and values of all heads, in this order. Keys and values may also come from the past
-    and from a source (`Context.keys_values`). Heads of queries that share keys and values follow each other.
+    `qkv` projects to queries, keys and values of all heads, in this order. Keys and values may also come from the cache
+    and from an encoder (`Context.keys_values`). Query heads that share a key and value head are consecutive.
     """
 
     def __init__(self, block: Attention, architecture: Architecture) -> None:
@@ -57,7 +57,7 @@ class AttentionBlock(Residual):
             own = self._keys(k, past, context), v.transpose(1, 2)
 
         def project(inputs: Tensor) -> tuple[Tensor, Tensor]:
-            """Keys and values of the source, or of a memory: its places begin at 0, and the segment's follow."""
+            """Keys and values of the encoder's states or of a memory, whose positions start at 0."""
             kv = self.qkv.rows(self.normed(inputs), self.width, self.width + 2 * self.kv_width)
             k, v = self._heads(kv).chunk(2, 2)
             return self._keys(k, 0, context), v.transpose(1, 2)
@@ -72,16 +72,14 @@ class AttentionBlock(Residual):
         return x.unflatten(2, (-1, self.d_head))
 
     def _normed(self, x: Tensor, norm: RmsNorm | None) -> Tensor:
-        """Queries or keys with this norm of each head, or of all heads of a token together: [batch, n, head, d_head] →
-        [batch, head, n, d_head].
-        """
+        """Queries or keys, normed by head or over all heads: [batch, n, head, d_head] → [batch, head, n, d_head]."""
         if norm is not None:
             x = self._heads(norm(x.flatten(2))) if self.norms_whole else norm(x)
         return x.transpose(1, 2)
 
-    def _keys(self, k: Tensor, place: int, context: Context) -> Tensor:
-        """[batch, n, head, d_head], the first of them at this place → [batch, head, n, d_head]."""
-        return context.apply_rotary(self._normed(k, self.k_norm), place, self.rotary)
+    def _keys(self, k: Tensor, start: int, context: Context) -> Tensor:
+        """[batch, n, head, d_head], the first at position `start` → [batch, head, n, d_head]."""
+        return context.apply_rotary(self._normed(k, self.k_norm), start, self.rotary)
 
     def _plain(self, q: Tensor, keys: Tensor, values: Tensor, context: Context) -> Tensor:
         """[batch, head, sequence, d_head]."""
@@ -120,7 +118,7 @@ class AttentionBlock(Residual):
     def _position_scores(self, q: Tensor, keys: int, context: Context) -> Tensor:
         """q·r_n with r_n = W·sinusoid(n), for n = keys, …, 1, 0: [batch, head, sequence, keys + 1].
 
-        Few queries, such as those of one token, are less work to take through W than all distances: q·(W·s) = (q·W)·s.
+        For few queries, such as those of one token, projecting them is less work: q·(W·s) = (q·W)·s.
         """
         sinusoids, distances = context.sinusoids(keys, q), context.distances(keys)
         if q.shape[0] * q.shape[2] < self.d_head:
@@ -133,9 +131,9 @@ class AttentionBlock(Residual):
 def shifted(scores: Tensor) -> Tensor:
     """Scores by distance [batch, head, sequence, keys + 1], the farthest first, to scores by key, [..., keys]; no copy.
 
-    The place of query i and key j among the distances is j + sequence - i. In one flat row of all queries that is at
-    sequence + i·keys + j: leaving out the first `sequence` numbers, and folding the rest into rows of `keys`, aligns
-    them. What stands after the diagonal is of the query before, and masked.
+    Query i and key j have the index j + sequence - i among the distances. In one flat row of all queries that is
+    sequence + i·keys + j, so leaving out the first `sequence` numbers and reshaping the rest into rows of `keys` aligns
+    them. Entries above the diagonal belong to another query and are masked.
     """
     sequence, distances = scores.shape[2:]
     return scores.flatten(2)[..., sequence:].unflatten(2, (sequence, distances - 1))

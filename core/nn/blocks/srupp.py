@@ -25,8 +25,8 @@ class Recurrence(nn.Module):
         """u [batch, sequence, 3·d_model] and x [batch, sequence, d_model] → h like x; the cell is the context's."""
         u = u.unflatten(-1, (3, -1))
         if context.padding is not None:
-            # A padded place leaves the cell as it was, whatever weight and bias add: candidate 0, and 10,000 before the
-            # forget gate's sigmoid, which float16 holds.
+            # Padding leaves the cell unchanged, whatever weight and bias add: candidate 0, and 10,000 (which float16
+            # holds) before the forget gate's sigmoid.
             u = torch.where(context.padding[:, :, None, None], u, u.new_tensor([[0.0], [1e4], [0.0]]))
         mask = context.highway_mask(name, x)
         h, last = sru_recurrence(u, x, self.weight, self.bias, context.cell(name, x), mask)
@@ -35,7 +35,7 @@ class Recurrence(nn.Module):
 
 
 class SruBlock(nn.Module):
-    """h of the recurrence over U = W·x, with W of two factors where there is a d_proj."""
+    """h of the recurrence over U = W·x; with d_proj W is a product of two matrices."""
 
     def __init__(self, block: Sru, architecture: Architecture) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class SruBlock(nn.Module):
 class SruppBlock(nn.Module):
     """h of the recurrence over U = Wᵒ·LN(q + α·A), with q = W^q·x and A = softmax(q·kᵀ/√d_head)·v.
 
-    Keys and values are projections of the queries of the source, the memory and the segment. Without attention
+    Keys and values are projections of the queries of the encoder, the memory and the segment. Without attention
     U = Wᵒ·LN(q). The layer norm's epsilon is `SRUPP_NORM_EPS` whatever the architecture's.
     """
 

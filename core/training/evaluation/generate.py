@@ -93,11 +93,11 @@ def generate(
     excluded = torch.tensor(list(never), dtype=torch.int64, device=device)
     found: list[int] = []
     with torch.inference_mode():
-        state = model.start(1)
+        state = model.init_cache(1)
 
         def read(some: Sequence[int]) -> Tensor:
             nonlocal state
-            scores, after = model.step(torch.tensor([list(some)], device=device), state, "last")
+            scores, after = model(torch.tensor([list(some)], device=device), "last", cache=state)
             state = after if memory is None else after.keep(memory)
             return scores[0].index_fill(0, excluded, -math.inf) if never else scores[0]
 
@@ -232,7 +232,7 @@ def generate_text(
         if memory is None:
             memory = max(recipe.evaluation.memory, recipe.segment)
         if isinstance(model.positions, RelativePositions) and recipe.evaluation.clamp is not None:
-            model.positions.clamp = recipe.evaluation.clamp
+            model.positions.max_relative_distance = recipe.evaluation.clamp
     stream, pieces = TextStream(tokenizer, ids), list[str]()
 
     def put(text: str) -> None:

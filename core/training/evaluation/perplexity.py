@@ -256,10 +256,10 @@ class _Reader:
 
     def read_on(self, passage: Passage) -> None:
         """Segment after segment, with the past as the model's memory."""
-        state = self.model.start(passage.rows, "memory")
+        state = self.model.init_cache(passage.rows, "memory")
         for start in range(0, passage.length, self.evaluation.segment):
             inputs, targets = passage.cut(start, min(start + self.evaluation.segment, passage.length))
-            hidden, state = self.model.step(self._tensor(inputs), state, "none", window=self.window)
+            hidden, state = self.model(self._tensor(inputs), "none", cache=state, window=self.window)
             state = state.keep(self.evaluation.memory)
             self._add(hidden, targets)
 
@@ -306,17 +306,17 @@ def evaluating(
     """Evaluation mode, no gradients, passes in `precision`, distances clamped; afterwards all is as it was."""
     trained = model.training
     relative = model.positions if isinstance(model.positions, RelativePositions) and clamp is not None else None
-    before = None if relative is None else relative.clamp
+    before = None if relative is None else relative.max_relative_distance
     model.eval()
     if relative is not None:
-        relative.clamp = clamp
+        relative.max_relative_distance = clamp
     try:
         with torch.no_grad(), autocast(device, precision):
             yield
     finally:
         model.train(trained)
         if relative is not None:
-            relative.clamp = before
+            relative.max_relative_distance = before
 
 
 def _check(model: LanguageModel, evaluation: Evaluation, source: Split | None) -> None:

@@ -157,9 +157,9 @@ class TextScorer:
             return hidden
         segment, memory = self.evaluation.segment, self.evaluation.memory
         window = memory + 1 if self.evaluation.same_length else None
-        state, parts = self.model.start(len(tokens), "memory"), []
+        state, parts = self.model.init_cache(len(tokens), "memory"), []
         for part in tokens.split(segment, 1):
-            hidden, state = self.model.step(part, state, "none", window=window)
+            hidden, state = self.model(part, "none", cache=state, window=window)
             state = state.keep(memory)
             parts.append(hidden)
         return torch.cat(parts, 1)

@@ -75,9 +75,9 @@ def _searched(
     batch, device = source.shape[0], source.device
     finished: list[list[Hypothesis]] = [[] for _ in range(batch)]
     live = torch.arange(batch, device=device)  # sentences that are not done; each has `beam` rows of what follows
-    state = model.start(batch)
-    scores, state = model.step(
-        source.new_full((batch, 1), begin), state, "last", source=source, source_mask=source_mask
+    state = model.init_cache(batch)
+    scores, state = model(
+        source.new_full((batch, 1), begin), "last", cache=state, source=source, source_mask=source_mask
     )
     spread = live.repeat_interleave(beam)
     state, scores = state.take(spread), scores[spread]
@@ -101,7 +101,7 @@ def _searched(
         last = chosen.view(-1, beam)[kept].flatten()
         tokens, state = torch.cat((tokens[picked], last[:, None]), 1), state.take(picked)
         mask = None if source_mask is None else source_mask[live.repeat_interleave(beam)]
-        scores, state = model.step(last[:, None], state, "last", source_mask=mask)
+        scores, state = model(last[:, None], "last", cache=state, source_mask=mask)
     return finished
 
 

@@ -20,7 +20,7 @@ from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.block import Sru, Srupp
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.data.batches.batch import IGNORED, Batch
-from edgefront.core.nn.blocks.feed_forward import FeedForwardBlock
+from edgefront.core.nn.blocks import FeedForwardBlock
 from edgefront.core.nn.layers import Linear
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import fill

@@ -14,9 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from edgefront.core.nn.blocks import FeedForwardBlock, ShortConvBlock
 from edgefront.core.nn.blocks.attention import AttentionBlock
-from edgefront.core.nn.blocks.feed_forward import FeedForwardBlock
-from edgefront.core.nn.blocks.short_conv import ShortConvBlock
 from edgefront.core.nn.layers import LayerNorm
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.training.evaluation.perplexity import evaluating

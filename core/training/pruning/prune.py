@@ -24,8 +24,8 @@ from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.block import Attention, Block, FeedForward, ShortConv
 from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.architectures.parameters import parameters
+from edgefront.core.nn.blocks import FeedForwardBlock
 from edgefront.core.nn.blocks.attention import AttentionBlock
-from edgefront.core.nn.blocks.feed_forward import FeedForwardBlock
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load
 from edgefront.core.quality.cut_table import WHOLE, BlockCuts, Cut, CutTable, no_part

@@ -13,7 +13,7 @@ from torch import Tensor
 from edgefront.core.architectures.pattern import contract
 from edgefront.core.common.errors import Diverged, InvalidInput, Unavailable
 from edgefront.core.data.batches.batch import IGNORED, Batch, Batches
-from edgefront.core.nn.context import State
+from edgefront.core.nn.context import Cache
 from edgefront.core.search.supernet_settings import (
     Record,
     SearchOutcome,
@@ -166,7 +166,7 @@ class Search:
         )
         self._carries = carries_state(model.architecture, recipe.memory)
         self._objective = Objective(model, recipe.memory if self._carries else 0, recipe.label_smoothing)
-        self._states: dict[Kind, State | None] = {"weights": None, "architecture": None}
+        self._states: dict[Kind, Cache | None] = {"weights": None, "architecture": None}
         self.micro_rows = recipe.micro_rows or recipe.rows
         self.steps = 0
         """Number of steps done."""
@@ -289,7 +289,7 @@ class Search:
         rows, targets = batch.inputs.shape[0], max(1, int((batch.targets != IGNORED).sum()))
         before = self._states[kind]
         if self._carries and (before is None or batch.starts):
-            before = self.model.start(rows, "memory")
+            before = self.model.init_cache(rows, "memory")
         total, states = torch.zeros((), device=self._device), []
         for start in range(0, rows, self.micro_rows):
             stop = min(rows, start + self.micro_rows)
@@ -300,7 +300,7 @@ class Search:
             total += loss.detach()
             if state is not None:
                 states.append(state)
-        self._states[kind] = State.joined(states) if states else None
+        self._states[kind] = Cache.concatenate(states) if states else None
         mean: float = total.item() / targets
         return mean
 
@@ -331,7 +331,7 @@ class Search:
         return {"weights": self._optimizer.state_dict(), "architecture": self._architecture_optimizer.state_dict()}
 
     def memory(self) -> dict[str, Tensor]:
-        """State carried across segments, for both parts of the data, by part and name."""
+        """Cache carried across segments, for both parts of the data, by part and name."""
         return {f"{kind}/{name}": kept for kind, state in self._states.items() for name, kept in (state or {}).items()}
 
     def progress(self) -> dict[str, Any]:
@@ -364,7 +364,7 @@ class Search:
             kept = {name.split("/", 1)[1]: tensor for name, tensor in memory.items() if name.startswith(f"{kind}/")}
             self._states[kind] = None
             if kept:
-                state = State(self.model.architecture, "memory")
+                state = Cache(self.model.architecture, "memory")
                 state.update({name: tensor.to(self._device) for name, tensor in kept.items()})
                 self._states[kind] = state
         self.steps, self.micro_rows = progress["steps"], progress["micro_rows"]

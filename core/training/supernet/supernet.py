@@ -74,7 +74,7 @@ class Supernet(LanguageModel):
     between passes are that model's. Every attention runs in every pass, so every layer's input is kept for its memory,
     whatever was chosen.
 
-    A pass needs a mixture: `with supernet.mixed(m): supernet.step(…)`.
+    A pass needs a mixture: `with supernet.mixed(m): supernet(…)`.
     """
 
     def __init__(self, settings: SupernetSettings, vocab_size: int) -> None:
