@@ -41,7 +41,7 @@ from edgefront.core.services.dispatch import sender
 from edgefront.core.services.measuring.queries.leases import wanted_keys
 from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.settings import Settings
-from edgefront.core.services.trainings.files.drafts import remove_left
+from edgefront.core.services.trainings.files.drafts import remove_abandoned
 from edgefront.core.store.database import Database
 
 SPARE_THREADS = 8
@@ -125,7 +125,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     try:
         limiter = anyio.to_thread.current_default_thread_limiter()
         limiter.total_tokens = settings.database.pool_size + SPARE_THREADS
-        await anyio.to_thread.run_sync(remove_left, settings, database)
+        await anyio.to_thread.run_sync(remove_abandoned, settings, database)
         context = app.state.context = _context(settings, database)
         watching = asyncio.create_task(context.credentials.watch())
         try:

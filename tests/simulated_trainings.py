@@ -15,7 +15,7 @@ from edgefront.core.common.states import WorkKind
 from edgefront.core.quality.shipped import law_named
 from edgefront.core.services.quality import learning
 from edgefront.core.services.trainings import claims as training_claims
-from edgefront.core.services.trainings.claims import Outcome, Report, Score
+from edgefront.core.services.trainings.claims import FinishedRun, RunReport, Score
 from edgefront.core.store.tables import Candidate, OwnerLaw, WorkItem
 
 BASE = "own-data-gpt2"
@@ -67,8 +67,8 @@ class Trainings:
         )
         with self.database.write() as session:
             now = self.database.now(session)
-            outcome = Outcome(ending, reason="", result={}, scores=scores if ending == "done" else ())
-            training_claims.finish(session, claim.training_id, claim.fence, Report(metrics=metrics), outcome, now)
+            outcome = FinishedRun(ending, reason="", result={}, scores=scores if ending == "done" else ())
+            training_claims.finish(session, claim.training_id, claim.fence, RunReport(metrics=metrics), outcome, now)
         return made.id
 
     def end_all(self, models: Sequence[Candidate | Architecture]) -> None:

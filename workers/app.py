@@ -27,14 +27,14 @@ from edgefront.core.common.errors import EdgefrontError, Unavailable
 from edgefront.core.common.processes.limits import usable_cores
 from edgefront.core.common.processes.program import open_closed_streams
 from edgefront.core.common.processes.threads import collect_seldom, switch_often
-from edgefront.core.common.states import TrainingEnding
+from edgefront.core.common.states import RunOutcome
 from edgefront.core.services import tasks, work
 from edgefront.core.services.dispatch import broker_app, queue_name, queue_of, sender, training_queue, work_queue
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.sweep import PARTS
 from edgefront.core.services.tasks import TRAIN_QUEUES
 from edgefront.core.services.trainings import claims as training_claims
-from edgefront.core.services.trainings.claims import Outcome, Report, TrainingClaim
+from edgefront.core.services.trainings.claims import FinishedRun, RunReport, TrainingClaim
 from edgefront.core.services.trainings.files.folder import deleted_trainings, remove_folder, training_folder
 from edgefront.core.services.trainings.machine import cannot_train, machine_of, served_queues
 from edgefront.core.store.database import Database
@@ -111,11 +111,11 @@ def start_waiting(
 
 def _count(database: Database, claimed: TrainingClaim, reason: str) -> None:
     """Counts an attempt. Otherwise the released training would be claimed again at once, and forever."""
-    outcome = Outcome(TrainingEnding.FAILED, reason)
+    outcome = FinishedRun(RunOutcome.FAILED, reason)
     try:
         with database.write() as session:
             now = database.now(session)
-            training_claims.finish(session, claimed.training_id, claimed.fence, Report(), outcome, now)
+            training_claims.finish(session, claimed.training_id, claimed.fence, RunReport(), outcome, now)
     except EdgefrontError as error:  # its lease expires
         _log.warning("training %s could not be released: %s", claimed.training_id, error)
 

@@ -141,16 +141,16 @@ class TrainingCommand(State):
     CANCEL = "cancel"
 
 
-class TrainingEnding(State):
+class RunOutcome(State):
     """How a run of a training ended."""
 
     DONE = "done"
     STOPPED = "stopped"
-    """It can go on from its last checkpoint."""
+    """It resumes from its last checkpoint."""
     SMALLER = "smaller"
-    """It ran out of memory, and goes on with smaller batches."""
+    """It ran out of memory, and resumes with smaller batches."""
     INVALID = "invalid"
-    """What it was asked for is wrong: another attempt would end alike."""
+    """The request is wrong: another attempt would end the same way."""
     FAILED = "failed"
 
 

@@ -15,9 +15,9 @@ from edgefront.core.services.idempotency import add_once
 from edgefront.core.services.quality.laws import CUTS_LAW
 from edgefront.core.services.quality.learning import store_law_of_cuts
 from edgefront.core.services.settings import Settings
-from edgefront.core.services.trainings.files.drafts import Draft, remove_left
+from edgefront.core.services.trainings import queries as training_queries
+from edgefront.core.services.trainings.files.drafts import Draft, remove_abandoned
 from edgefront.core.services.trainings.files.folder import check_stored
-from edgefront.core.services.trainings.queries import trainings as training_queries
 from edgefront.core.services.trainings.transitions import log_state
 from edgefront.core.services.trainings.views import training_view
 from edgefront.core.store.database import Database
@@ -33,7 +33,7 @@ def begin_import(database: Database, principal: Principal, settings: Settings) -
     Raises `Forbidden` for viewers and agents, `BoundReached` if the owner's files have reached their limit.
     """
     principal.require(KeyRole.USER)
-    remove_left(settings, database)
+    remove_abandoned(settings, database)
     check_stored(database, principal.owner, settings)
     return Draft(settings, database)
 
@@ -64,7 +64,7 @@ def import_model(
             return training_view(session, former), False
     law = _law_of_cuts(draft.result, model)
     check_stored(database, principal.owner, settings, draft.size())
-    draft.place()
+    draft.move_to_training()
     training = _row(principal.owner, draft.training_id, model, name=name, licence=licence)
     with database.write() as session:
         now = database.now(session)

@@ -10,7 +10,7 @@ from running_api import Service, problem
 from edgefront.core.schemas.trainings import ProbabilitiesView
 from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.services.trainings import lifecycle as trainings
-from edgefront.core.services.trainings.claims import Machine, Report
+from edgefront.core.services.trainings.claims import Machine, RunReport
 from edgefront.core.services.trainings.lifecycle import SupernetRequest
 
 MACHINE = Machine("tester", slots=1, memory_bytes=1 << 40)
@@ -49,7 +49,7 @@ def report(service: Service, metrics: list[dict[str, Any]]) -> None:
         now = service.database.now(session)
         claim = training_claims.claim(session, MACHINE, "cpu", now, 60.0)
         assert claim is not None
-        said = Report("training", step=metrics[-1]["step"], steps=20, metrics=metrics)
+        said = RunReport("training", step=metrics[-1]["step"], steps=20, metrics=metrics)
         training_claims.report(session, claim.training_id, claim.fence, said, now, 60.0)
 
 

@@ -23,9 +23,9 @@ from edgefront.core.data.tokenizers.tokenizers import CharacterTokenizer
 from edgefront.core.schemas.trainings import TrainingRequest
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings import lifecycle as trainings
+from edgefront.core.services.trainings import queries as training_queries
 from edgefront.core.services.trainings.files.folder import training_folder
 from edgefront.core.services.trainings.lifecycle import SupernetRequest
-from edgefront.core.services.trainings.queries import log as training_log
 from edgefront.core.store.database import Database
 from edgefront.core.training.evaluation.package import write_package
 
@@ -159,7 +159,7 @@ def test_the_probabilities_of_a_supernets_layers(pool: Running) -> None:
         training = trainings.create_supernet(session, request, Settings(home=pool.home), now)
         training.state = "paused"  # nobody is to train it
         metric = {"step": 4, "tokens": 64, "seconds": 1.0, "extra": extra}
-        training_log.put_metrics(session, training.id, [metric])
+        training_queries.put_metrics(session, training.id, [metric])
         training_id = training.id
     database.dispose()
     further = edgefront("train submit", "--start", training_id, *RECIPE, home=pool.home)

@@ -22,7 +22,7 @@ from edgefront.core.services.search import advance
 from edgefront.core.services.search.computing import ComputeStep
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings import claims
-from edgefront.core.services.trainings.claims import Outcome, Report
+from edgefront.core.services.trainings.claims import FinishedRun, RunReport
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Launch, ProxyScore
 from edgefront.workers.scoring.scoring import Child
@@ -161,8 +161,8 @@ def test_stops_of_a_training_cost_no_attempt_and_failures_do(database: Database,
         claim = pool.claim()
         assert claim is not None
         with database.write() as session:
-            outcome = Outcome(ending, "as it said")  # type: ignore[arg-type]
-            claims.finish(session, claim.training_id, claim.fence, Report(), outcome, database.now(session))
+            outcome = FinishedRun(ending, "as it said")  # type: ignore[arg-type]
+            claims.finish(session, claim.training_id, claim.fence, RunReport(), outcome, database.now(session))
         view = pool.get(training)
         return view.state, view.attempts
 

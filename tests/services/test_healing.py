@@ -13,8 +13,8 @@ from sqlalchemy import select
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.services.trainings import claims as training_claims
-from edgefront.core.services.trainings.claims import Outcome, Report, Score
-from edgefront.core.services.trainings.views import about
+from edgefront.core.services.trainings.claims import FinishedRun, RunReport, Score
+from edgefront.core.services.trainings.views import card_facts
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Evaluation, Training
 from edgefront.core.training.evaluation.model_card import forbids_derivatives
@@ -37,9 +37,9 @@ def done(pool: Pool, **changes: Any) -> str:
     pool.change(training.id, trained=dict(trained.canonical))
     scores = [Score("test", "perplexity", 9.5)]
     with pool.database.write() as session:
-        outcome = Outcome("done", result={"steps": 3}, scores=scores)  # type: ignore[arg-type]
+        outcome = FinishedRun("done", result={"steps": 3}, scores=scores)  # type: ignore[arg-type]
         now = pool.database.now(session)
-        training_claims.finish(session, claim.training_id, claim.fence, Report(), outcome, now)
+        training_claims.finish(session, claim.training_id, claim.fence, RunReport(), outcome, now)
     return training.id
 
 
@@ -47,7 +47,7 @@ def facts(pool: Pool, training_id: str) -> dict[str, Any]:
     with pool.database.read() as session:
         training = session.get(Training, training_id)
         assert training is not None
-        return about(session, training, None)
+        return card_facts(session, training, None)
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from edgefront.core.services.prediction.predictions import predict
 from edgefront.core.services.quality import laws
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings import lifecycle as trainings
-from edgefront.core.services.trainings.plan import chosen_for
+from edgefront.core.services.trainings.plan import read_selection
 from edgefront.core.store.tables import Candidate, Job, OwnerLaw
 from edgefront.core.training.evaluation.given_model import model_files
 
@@ -184,10 +184,10 @@ def test_a_job_goes_on_without_its_parent_and_a_training_says_that_it_was_delete
         assert candidate.predicted["perplexity"] > 0
         request = TrainingRequest(candidate=candidate.id, inherit=True)
         with pytest.raises(InvalidInput, match=f"start is missing: {parent.id}, whose weights .* was deleted"):
-            chosen_for(session, sqlite_service.user, request)
+            read_selection(session, sqlite_service.user, request)
     again = imported(sqlite_service, settings, folder)
     with sqlite_service.database.read() as session:
-        start = chosen_for(session, sqlite_service.user, request.model_copy(update={"start": again.id})).start
+        start = read_selection(session, sqlite_service.user, request.model_copy(update={"start": again.id})).start
     assert start is not None
     assert start.id == again.id != parent.id
 

@@ -22,7 +22,7 @@ from edgefront.core.services.jobs.candidates import CandidateFilter, PageRequest
 from edgefront.core.services.jobs.points import Zoom
 from edgefront.core.services.jobs.queries import candidates as rows
 from edgefront.core.services.jobs.queries import frontier as frontier_rows
-from edgefront.core.services.trainings.queries import trainings
+from edgefront.core.services.trainings import queries as training_queries
 from edgefront.core.store.tables import Candidate, new_id
 
 MANY = 4000
@@ -166,7 +166,7 @@ def test_the_frontier_is_read_without_reading_all_candidates(service: Service) -
     asked: list[tuple[str, Any]] = []
     with service.database.read() as session:
         event.listen(session.get_bind(), "before_cursor_execute", lambda *call: asked.append((call[2], call[3])))
-        for read in (trainings.frontier, rows.measured_baselines):
+        for read in (training_queries.frontier, rows.measured_baselines):
             read(session, "tgt_0")
         frontier_rows.frontier_points(session, ["tgt_0"])
         frontier_rows.baseline_points(session, ["tgt_0"])

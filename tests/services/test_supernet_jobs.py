@@ -22,9 +22,9 @@ from edgefront.core.services.settings import Settings
 from edgefront.core.services.tasks import TRAIN
 from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.services.trainings import lifecycle as trainings
-from edgefront.core.services.trainings.claims import Machine, Outcome, Report, TrainingClaim
+from edgefront.core.services.trainings import queries as training_queries
+from edgefront.core.services.trainings.claims import FinishedRun, Machine, RunReport, TrainingClaim
 from edgefront.core.services.trainings.datasets import find_dataset
-from edgefront.core.services.trainings.queries import trainings as rows
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Training
 from edgefront.core.training.run_folder import EXIT_DONE, RESULT, RunSpec
@@ -53,17 +53,17 @@ class Pool(Service):
         with self.database.write() as session:
             return training_claims.claim(session, MACHINE, "cpu", self.database.now(session), 60.0)
 
-    def finish(self, claim: TrainingClaim, outcome: Outcome) -> None:
+    def finish(self, claim: TrainingClaim, outcome: FinishedRun) -> None:
         with self.database.write() as session:
             now = self.database.now(session)
-            training_claims.finish(session, claim.training_id, claim.fence, Report(), outcome, now)
+            training_claims.finish(session, claim.training_id, claim.fence, RunReport(), outcome, now)
 
     def train(self, folder: Path) -> Training:
         """Claims the training that waits and trains it to its end, as a worker does."""
         claim = self.claim()
         assert claim is not None
         with self.database.read() as session:
-            training = rows.find(session, claim.training_id)
+            training = training_queries.find(session, claim.training_id)
             assert training is not None
         spec = RunSpec(
             kind="supernet",
@@ -75,12 +75,12 @@ class Pool(Service):
         )
         folder.mkdir()
         assert run(spec, folder) == EXIT_DONE
-        self.finish(claim, Outcome("done", result=json.loads((folder / RESULT / SUMMARY).read_text())))
+        self.finish(claim, FinishedRun("done", result=json.loads((folder / RESULT / SUMMARY).read_text())))
         return training
 
     def supernet(self, job: JobView) -> Training | None:
         with self.database.read() as session:
-            return rows.supernet_of(session, job.targets[0].id)
+            return training_queries.supernet_of(session, job.targets[0].id)
 
     def proposed(self, job: JobView) -> list[Candidate]:
         with self.database.read() as session:
@@ -192,12 +192,12 @@ def test_one_supernet_is_trained_however_often_the_target_is_moved_on_and_not_de
 @pytest.mark.parametrize(
     ("outcome", "says"),
     [
-        (Outcome("invalid", "the data is damaged"), "failed: the data is damaged"),
-        (Outcome("done", result=None), "left no readable result"),
-        (Outcome("done", result={"searches": []}), "left no readable result"),
+        (FinishedRun("invalid", "the data is damaged"), "failed: the data is damaged"),
+        (FinishedRun("done", result=None), "left no readable result"),
+        (FinishedRun("done", result={"searches": []}), "left no readable result"),
     ],
 )
-def test_a_supernet_that_failed_ends_the_search_and_says_why(pool: Pool, outcome: Outcome, says: str) -> None:
+def test_a_supernet_that_failed_ends_the_search_and_says_why(pool: Pool, outcome: FinishedRun, says: str) -> None:
     job, _ = waiting(pool, asked())
     claim = pool.claim()
     assert claim is not None
@@ -247,7 +247,7 @@ def test_ending_a_job_ends_its_supernet(any_pool: Pool, act: str, claimed: bool)
         pool.claim()
     pool.act(act, job.id)
     with pool.database.read() as session:
-        found = rows.find(session, supernet.id)
+        found = training_queries.find(session, supernet.id)
         assert found is not None
         assert (found.state, found.wanted) == ("starting" if claimed else "cancelled", "cancel")
 

@@ -26,10 +26,10 @@ from edgefront.core.services.fleet.overview import overview
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.services.trainings import plan
-from edgefront.core.services.trainings.claims import Machine, Outcome, Report, Score, TrainingClaim
+from edgefront.core.services.trainings.claims import FinishedRun, Machine, RunReport, Score, TrainingClaim
 from edgefront.core.services.trainings.datasets import check_dataset, find_dataset
 from edgefront.core.services.trainings.plan import evenly
-from edgefront.core.services.trainings.views import about
+from edgefront.core.services.trainings.views import card_facts
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Evaluation, Training
 from edgefront.core.training.run_folder import with_vocabulary
@@ -45,16 +45,16 @@ def sqlite_pool(sqlite_url: str, tmp_path: Path, open_database: Callable[..., Da
     return Pool(open_database(sqlite_url), settings_for(sqlite_url, tmp_path, gpus=4))
 
 
-def say(pool: Pool, claim: TrainingClaim, said: Report) -> str:
+def say(pool: Pool, claim: TrainingClaim, said: RunReport) -> str:
     with pool.database.write() as session:
         now = pool.database.now(session)
         return training_claims.report(session, claim.training_id, claim.fence, said, now, 60)
 
 
-def finish(pool: Pool, claim: TrainingClaim, outcome: Outcome, said: Report | None = None) -> str:
+def finish(pool: Pool, claim: TrainingClaim, outcome: FinishedRun, said: RunReport | None = None) -> str:
     with pool.database.write() as session:
         now = pool.database.now(session)
-        return training_claims.finish(session, claim.training_id, claim.fence, said or Report(), outcome, now)
+        return training_claims.finish(session, claim.training_id, claim.fence, said or RunReport(), outcome, now)
 
 
 def expire(pool: Pool, seconds: float) -> None:
@@ -151,7 +151,7 @@ def test_data_is_found_by_name_digest_and_path_and_nowhere_else(tmp_path: Path) 
     home = tmp_path / "data"
     assert check_dataset("enwik8", home) is None  # on the workers' machines, perhaps
     with pytest.raises(InvalidInput, match="no data set 'enwik8' is prepared here"):
-        check_dataset("enwik8", home, elsewhere=False)
+        check_dataset("enwik8", home, allow_remote=False)
     folder = prepare(home, "mine")
     outside = prepare(tmp_path / "outside", "theirs")
     (home / "link").symlink_to(outside)
@@ -231,7 +231,7 @@ def test_slots_memory_and_gpus(sqlite_pool: Pool) -> None:
     assert (first.training_id, both.training_id) == (one, two)
     assert (pool.row(one).gpu_numbers, pool.row(two).gpu_numbers) == ([0], [1, 2])
     assert pool.claim(machine, "gpu") is None
-    assert finish(pool, first, Outcome("done")) == "done"
+    assert finish(pool, first, FinishedRun("done")) == "done"
     again = pool.claimed(machine, "gpu")
     assert again.training_id == last
     assert pool.get(four).state == "queued"
@@ -265,7 +265,7 @@ def test_what_runs_on_the_processor_takes_its_memory_from_the_next(sqlite_pool: 
     assert second is not None
     assert second.training_id == small
     assert pool.claim(machine) is None
-    finish(pool, first, Outcome("done"))
+    finish(pool, first, FinishedRun("done"))
     assert pool.claim(machine) is not None
 
 
@@ -277,14 +277,17 @@ def test_messages_with_an_older_fence_are_refused(pool: Pool) -> None:
     assert pool.get(training).attempts == 0  # its run had not started
     new = pool.claimed()
     assert new.fence == old.fence + 1
-    for late in (lambda: say(pool, old, Report(state="training", step=9)), lambda: finish(pool, old, Outcome("done"))):
+    for late in (
+        lambda: say(pool, old, RunReport(state="training", step=9)),
+        lambda: finish(pool, old, FinishedRun("done")),
+    ):
         with pytest.raises(Conflict):
             late()
-    assert say(pool, new, Report(state="training", step=1, steps=4)) == "run"
+    assert say(pool, new, RunReport(state="training", step=1, steps=4)) == "run"
     assert pool.get(training).step == 1
     pool.delete(training)
     with pytest.raises(NotFound):
-        say(pool, new, Report())
+        say(pool, new, RunReport())
 
 
 def test_a_lost_worker_costs_a_started_run_an_attempt(pool: Pool) -> None:
@@ -309,22 +312,28 @@ def test_a_lost_worker_costs_a_started_run_an_attempt(pool: Pool) -> None:
 def test_reports_that_were_withdrawn_are_shown_once(pool: Pool) -> None:
     training = pool.submit()
     claim = pool.claimed()
-    say(pool, claim, Report(state="training", step=3, steps=9, metrics=[metric(1), metric(2), metric(3)], whole=True))
     say(
-        pool, claim, Report(state="training", step=3, steps=9, metrics=[{**metric(3), "valid_loss": 2.0}], checkpoint=2)
+        pool, claim, RunReport(state="training", step=3, steps=9, metrics=[metric(1), metric(2), metric(3)], whole=True)
+    )
+    say(
+        pool,
+        claim,
+        RunReport(state="training", step=3, steps=9, metrics=[{**metric(3), "valid_loss": 2.0}], checkpoint=2),
     )
     assert pool.steps(training) == [1, 2, 3]
     last = pool.get(training).last_metric
     assert last is not None
     assert (last.loss, last.valid_loss) == (1.0, 2.0)
-    say(pool, claim, Report(state="training", step=4, steps=9, metrics=[metric(4, 0.9)], checkpoint=2))
+    say(pool, claim, RunReport(state="training", step=4, steps=9, metrics=[metric(4, 0.9)], checkpoint=2))
     last = pool.get(training).last_metric
     assert last is not None
     assert (last.step, last.loss, last.valid_loss) == (4, 0.9, 2.0)  # a figure stands until there is a newer one
     say(
-        pool, claim, Report(state="training", step=3, steps=9, metrics=[metric(1), metric(2)], whole=True, checkpoint=2)
+        pool,
+        claim,
+        RunReport(state="training", step=3, steps=9, metrics=[metric(1), metric(2)], whole=True, checkpoint=2),
     )
-    say(pool, claim, Report(state="evaluating", step=3, steps=9, metrics=[metric(3, float("nan"))], checkpoint=2))
+    say(pool, claim, RunReport(state="evaluating", step=3, steps=9, metrics=[metric(3, float("nan"))], checkpoint=2))
     events = [(event.kind, event.data.get("step")) for event in pool.events(training)]
     told = [
         ("metric", 1),
@@ -344,7 +353,7 @@ def test_reports_that_were_withdrawn_are_shown_once(pool: Pool) -> None:
 def test_scores_belong_to_the_digest_and_outlive_the_training(pool: Pool) -> None:
     training = pool.submit()
     claim = pool.claimed()
-    finish(pool, claim, Outcome("done", result={"steps": 3}, scores=[Score("test", "perplexity", 9.5)]))
+    finish(pool, claim, FinishedRun("done", result={"steps": 3}, scores=[Score("test", "perplexity", 9.5)]))
     digest = pool.get(training).digest
     assert pool.delete(training)
     with pool.database.read() as session:
@@ -368,9 +377,9 @@ def test_the_card_has_the_measurements_of_the_trained_model_itself(sqlite_pool: 
     with pool.database.read() as session:
         training = session.get(Training, made.id)
         assert training is not None
-        cards = [about(session, training, digest) for digest in ("0" * 64, exactly)]
+        cards = [card_facts(session, training, digest) for digest in ("0" * 64, exactly)]
         training.owner = "another"  # whose jobs measured nothing
-        cards.append(about(session, training, exactly))
+        cards.append(card_facts(session, training, exactly))
         session.rollback()
     assert [[item["latency_ms"] for item in card["measurements"]] for card in cards] == [[1.5], [2.5], [1.5]]
     assert cards[1]["measurements"][0]["digest"] == exactly
@@ -383,7 +392,7 @@ def test_trainings_are_counted_for_the_dashboard(sqlite_pool: Pool) -> None:
     pool.submit()
     pool.submit()
     claim = pool.claimed()
-    say(pool, claim, Report("training", step=1, steps=3, metrics=[metric(1) | {"tokens_per_s": 250.0}]))
+    say(pool, claim, RunReport("training", step=1, steps=3, metrics=[metric(1) | {"tokens_per_s": 250.0}]))
     with pool.database.read() as session:
         gauges = overview(session, pool.database.now(session) + timedelta(seconds=60))
     found = {gauge.name: gauge.values for gauge in gauges}
@@ -398,7 +407,7 @@ def test_scores_show_which_of_them_are_comparable(sqlite_pool: Pool) -> None:
     for changes in ({}, {"title": "looked at by others", "seed": 1}, {"steps": 5}, {"budget": {"steps": 2}}):
         pool.submit(**changes)
         claim = pool.claimed()
-        finish(pool, claim, Outcome("done", result={"steps": 3}, scores=[Score("test", "perplexity", 9.5)]))
+        finish(pool, claim, FinishedRun("done", result={"steps": 3}, scores=[Score("test", "perplexity", 9.5)]))
     with pool.database.read() as session:
         rows = session.scalars(select(Evaluation).order_by(Evaluation.created_at, Evaluation.id)).all()
     first, alike, longer, shorter = (row.details["comparability_key"] for row in rows)
@@ -412,7 +421,7 @@ def test_a_training_is_initialised_with_the_weights_of_one_that_is_done(sqlite_p
     claim = pool.claimed()
     trained = with_vocabulary(Architecture.parse(ARCHITECTURE), 28).canonical
     pool.change(first, trained=dict(trained))
-    finish(pool, claim, Outcome("done", result={"steps": 3}))
+    finish(pool, claim, FinishedRun("done", result={"steps": 3}))
     (second,) = pool.create(asked(start=first))
     assert (second.start, pool.get(first).start) == (first, None)
     wider = ARCHITECTURE | {"d_model": 32}
@@ -469,11 +478,11 @@ def test_any_order_of_messages_leaves_a_consistent_row(lasting_pool: Pool, steps
             if step == "claim":
                 claim = pool.claim(Machine(training, 1, 1 << 40)) or claim
             elif step == "report":
-                say(pool, claim, Report(state="training", step=1, steps=2))
+                say(pool, claim, RunReport(state="training", step=1, steps=2))
             elif step == "expire":
                 expire(pool, 61)
             elif step in ("done", "stopped", "invalid", "failed"):
-                finish(pool, claim, Outcome(step))  # type: ignore[arg-type]
+                finish(pool, claim, FinishedRun(step))  # type: ignore[arg-type]
             else:
                 pool.act(step, training)
         except EdgefrontError:

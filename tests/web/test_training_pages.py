@@ -18,7 +18,7 @@ from worked_trainings import ARCHITECTURE, Pool, metric
 from edgefront.client.client import Client
 from edgefront.core.data.tokenizers.tokenizers import ByteTokenizer, CharacterTokenizer
 from edgefront.core.services.trainings import claims as training_claims
-from edgefront.core.services.trainings.claims import Outcome, Report
+from edgefront.core.services.trainings.claims import FinishedRun, RunReport
 from edgefront.core.services.trainings.files.folder import training_folder
 from edgefront.core.store.tables import Training
 from edgefront.core.training.evaluation.package import write_package
@@ -134,7 +134,7 @@ def test_pause_resume_cancel_and_delete_ask_before_they_destroy(
     seen.until(STATE, "cancelling")
     with pool.database.write() as session:
         now = pool.database.now(session)
-        training_claims.finish(session, training, claim.fence, Report(), Outcome("stopped"), now)
+        training_claims.finish(session, training, claim.fence, RunReport(), FinishedRun("stopped"), now)
     seen.until(STATE, "cancelled")
     seen.page.get_by_role("button", name="Delete…").click()
     seen.page.get_by_role("button", name="Delete the training").click()

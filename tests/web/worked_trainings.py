@@ -10,7 +10,7 @@ import httpx
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.services.trainings import lifecycle as trainings
-from edgefront.core.services.trainings.claims import Machine, Outcome, Report, Score, TrainingClaim
+from edgefront.core.services.trainings.claims import FinishedRun, Machine, RunReport, Score, TrainingClaim
 from edgefront.core.services.trainings.lifecycle import SupernetRequest
 from edgefront.core.store.database import Database
 from edgefront.embedded.service import EmbeddedService
@@ -45,7 +45,7 @@ class Pool:
 
     def report(self, claim: TrainingClaim, **said: Any) -> None:
         with self.database.write() as session:
-            report = Report("training", steps=300, **said)
+            report = RunReport("training", steps=300, **said)
             now = self.database.now(session)
             training_claims.report(session, claim.training_id, claim.fence, report, now, 3600)
 
@@ -57,9 +57,9 @@ class Pool:
     def finish(self, claim: TrainingClaim, perplexity: float) -> None:
         scores = [Score("test", "perplexity", perplexity), Score("test", "loss", math.log(perplexity))]
         with self.database.write() as session:
-            outcome = Outcome("done", result={"best_step": 300}, scores=scores)
+            outcome = FinishedRun("done", result={"best_step": 300}, scores=scores)
             now = self.database.now(session)
-            training_claims.finish(session, claim.training_id, claim.fence, Report(), outcome, now)
+            training_claims.finish(session, claim.training_id, claim.fence, RunReport(), outcome, now)
 
     def supernet(self) -> str:
         with self.database.write() as session:

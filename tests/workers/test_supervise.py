@@ -184,7 +184,7 @@ def test_a_lost_lease_ends_the_run_and_nothing_more_is_written(pool: Pool, monke
     def taken(session: Session, *arguments: object) -> object:
         outcome = report(session, *arguments)  # type: ignore[arg-type]
         if pool.starts(training):
-            row = training_claims.held(session, training, claim.fence)
+            row = training_claims.lock_claimed(session, training, claim.fence)
             row.fence, row.note = row.fence + 1, "theirs"  # somebody else has it from now on
         return outcome
 
@@ -287,7 +287,7 @@ def test_only_what_extends_the_lease_counts_as_a_heartbeat(pool: Pool) -> None:
     claim = pool.claimed()
     supervisor = Supervisor(pool.database, pool.settings, claim.training_id, claim.fence)
     assert supervisor._is_heartbeat_due()  # starting it took a while
-    supervisor._write(lambda session, _: training_claims.held(session, claim.training_id, claim.fence))
+    supervisor._write(lambda session, _: training_claims.lock_claimed(session, claim.training_id, claim.fence))
     assert supervisor._is_heartbeat_due()
     supervisor._keep_lease("waits")
     assert not supervisor._is_heartbeat_due()

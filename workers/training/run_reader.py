@@ -11,9 +11,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from edgefront.core.common.states import LIVE_TRAININGS, TrainingEnding, TrainingState
+from edgefront.core.common.states import LIVE_TRAININGS, RunOutcome, TrainingState
 from edgefront.core.schemas.trainings import MetricView
-from edgefront.core.services.trainings.claims import Outcome, Report, Score
+from edgefront.core.services.trainings.claims import FinishedRun, RunReport, Score
 from edgefront.core.services.trainings.files.folder import checkpoints_in, tail
 from edgefront.core.training.run_folder import (
     EXIT_DONE,
@@ -30,17 +30,15 @@ from edgefront.core.training.run_folder import (
 RESULT_FILE = "result.json"
 _SPLITS = ("valid", "test")
 MAX_RESULT_BYTES = 1 << 20
-_ENDING_OF_CODE = {
-    EXIT_DONE: TrainingEnding.DONE,
-    EXIT_STOPPED: TrainingEnding.STOPPED,
-    -signal.SIGTERM: TrainingEnding.STOPPED,
-    -signal.SIGINT: TrainingEnding.STOPPED,
-    EXIT_SMALLER: TrainingEnding.SMALLER,
-    EXIT_INVALID: TrainingEnding.INVALID,
+_OUTCOME_OF_CODE = {
+    EXIT_DONE: RunOutcome.DONE,
+    EXIT_STOPPED: RunOutcome.STOPPED,
+    -signal.SIGTERM: RunOutcome.STOPPED,
+    -signal.SIGINT: RunOutcome.STOPPED,
+    EXIT_SMALLER: RunOutcome.SMALLER,
+    EXIT_INVALID: RunOutcome.INVALID,
 }
-_ENDING_OF_STATE = {
-    ending.value: ending for ending in (TrainingEnding.STOPPED, TrainingEnding.SMALLER, TrainingEnding.INVALID)
-}
+_OUTCOME_OF_STATE = {outcome.value: outcome for outcome in (RunOutcome.STOPPED, RunOutcome.SMALLER, RunOutcome.INVALID)}
 
 
 class RunReader:
@@ -55,14 +53,14 @@ class RunReader:
         self._read: list[bytes] | None = None  # the lines that the database has
         self._now: list[bytes] = []  # those of the last report
 
-    def report(self) -> Report:
+    def report(self) -> RunReport:
         """The news since the last report that was `accepted`; all metrics if lines were removed."""
         status = self.status()
         metrics, whole = self._metrics()
         checkpoint = max(checkpoints_in(self._folder), default=None)
         if status is None:
-            return Report(metrics=metrics, whole=whole, checkpoint=checkpoint)
-        return Report(
+            return RunReport(metrics=metrics, whole=whole, checkpoint=checkpoint)
+        return RunReport(
             state=TrainingState(status.state) if status.state in LIVE_TRAININGS else TrainingState.TRAINING,
             step=status.step,
             steps=status.steps,
@@ -87,28 +85,28 @@ class RunReader:
         except (OSError, ValidationError):
             return None
 
-    def outcome(self, code: int, *, asked: bool) -> Outcome:
+    def finished(self, code: int, *, asked: bool) -> FinishedRun:
         """How a run ended, from its exit code; `asked` if it was asked to stop.
 
         Under torchrun every failure has code 1, and the status distinguishes them.
         """
         status = self.status()
-        ending = _ENDING_OF_CODE.get(code)
-        if ending is None and code > 0 and status is not None:
-            ending = _ENDING_OF_STATE.get(status.state)
-        if ending == TrainingEnding.DONE:
+        outcome = _OUTCOME_OF_CODE.get(code)
+        if outcome is None and code > 0 and status is not None:
+            outcome = _OUTCOME_OF_STATE.get(status.state)
+        if outcome == RunOutcome.DONE:
             result = self._result()
-            return Outcome(TrainingEnding.DONE, result=result, scores=scores_of(result))
+            return FinishedRun(RunOutcome.DONE, result=result, scores=scores_of(result))
         reason = self._reason(code, status)
-        if ending == TrainingEnding.INVALID:
-            return Outcome(TrainingEnding.INVALID, reason)
+        if outcome == RunOutcome.INVALID:
+            return FinishedRun(RunOutcome.INVALID, reason)
         if asked:
             unsaved = "it was stopped before it had written a checkpoint of its last steps"
-            return Outcome(TrainingEnding.STOPPED, "" if ending is not None else unsaved)
-        if ending is not None:
-            note = "" if status is None or ending != TrainingEnding.SMALLER else (status.error or "")
-            return Outcome(ending, note or reason)
-        return Outcome(TrainingEnding.FAILED, reason)
+            return FinishedRun(RunOutcome.STOPPED, "" if outcome is not None else unsaved)
+        if outcome is not None:
+            note = "" if status is None or outcome != RunOutcome.SMALLER else (status.error or "")
+            return FinishedRun(outcome, note or reason)
+        return FinishedRun(RunOutcome.FAILED, reason)
 
     def _reason(self, code: int, status: RunStatus | None) -> str:
         if status is not None and status.error and code > 0:

@@ -24,17 +24,23 @@ from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.common.errors import Conflict, EdgefrontError, InvalidInput, NotFound, Unavailable
 from edgefront.core.common.files import whole_file
 from edgefront.core.common.processes.child import python
-from edgefront.core.common.states import TrainingCommand, TrainingEnding, TrainingKind
+from edgefront.core.common.states import RunOutcome, TrainingCommand, TrainingKind
 from edgefront.core.data.prepared.prepared import Manifest, read_manifest
 from edgefront.core.data.sources.data_set import data_sets
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings import claims as training_claims
-from edgefront.core.services.trainings.claims import Outcome, Report
+from edgefront.core.services.trainings import queries as training_queries
+from edgefront.core.services.trainings.claims import FinishedRun, RunReport
 from edgefront.core.services.trainings.datasets import find_dataset
 from edgefront.core.services.trainings.files.folder import WEIGHTS, checkpoints_in, remove_folder, tail, training_folder
 from edgefront.core.services.trainings.machine import default_threads
-from edgefront.core.services.trainings.queries import trainings as rows
-from edgefront.core.services.trainings.views import about, dataset_asked, inherits, start_of, vocabulary_of_start
+from edgefront.core.services.trainings.views import (
+    card_facts,
+    inherits,
+    requested_dataset,
+    start_of,
+    vocabulary_of_start,
+)
 from edgefront.core.services.work import interval_s
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Training
@@ -70,7 +76,7 @@ class Supervisor:
         self._folder = training_folder(settings, training_id)
         self._poll_s = min(_POLL_S, self._config.poll_s / 4)
         self._heartbeat_at = float("-inf")
-        self._last_report = Report()
+        self._last_report = RunReport()
         self._command = TrainingCommand.RUN
         self._stored_note = ""
         self.end_requested = False
@@ -96,7 +102,7 @@ class Supervisor:
             state = RunReader(self._folder)
             process = self._start(lock)
         except (InvalidInput, NotFound) as error:
-            self._finish(Report(), Outcome(TrainingEnding.INVALID, error.detail))
+            self._finish(RunReport(), FinishedRun(RunOutcome.INVALID, error.detail))
             return
         except FolderHeld as error:
             self._release(str(error))
@@ -108,16 +114,16 @@ class Supervisor:
             if not isinstance(error, (EdgefrontError, OSError)):
                 _log.exception("the run could not be started")
                 why = f"internal error ({type(error).__name__}); see the supervisor's log"
-            self._finish(Report(), Outcome(TrainingEnding.FAILED, f"the run could not be started: {why}"))
+            self._finish(RunReport(), FinishedRun(RunOutcome.FAILED, f"the run could not be started: {why}"))
             return
         try:
             with self._guarded(process):
-                outcome = self._watch(process, state)
+                finished = self._watch(process, state)
         finally:
             if process.poll() is None:
                 process.kill()
             process.end()
-        self._finish(state.report(), outcome)
+        self._finish(state.report(), finished)
 
     # The run ---------------------------------------------------------------------------------------------------------
 
@@ -127,12 +133,12 @@ class Supervisor:
         """
 
         def read(session: Session, _now: datetime) -> tuple[Training, int | None]:
-            training = training_claims.held(session, self._id, self._fence)
+            training = training_claims.lock_claimed(session, self._id, self._fence)
             return training, vocabulary_of_start(session, training)
 
         training, start_vocab_size = self._write(read)
         recipe, is_model = training.recipe or {}, training.kind == TrainingKind.TRAINING
-        level = recipe.get("level") if is_model and not dataset_asked(training) else None  # searched as in the plan
+        level = recipe.get("level") if is_model and not requested_dataset(training) else None  # searched as in the plan
         data, manifest = self._data(training.dataset or "", training.dataset_digest, level, lock)
         architecture, digest, vocab_size = training.architecture, None, None
         if is_model:
@@ -143,7 +149,7 @@ class Supervisor:
             )
             architecture, digest = trained.canonical, trained.digest
         facts = self._write(
-            lambda session, _: about(session, training_claims.held(session, self._id, self._fence), digest)
+            lambda session, _: card_facts(session, training_claims.lock_claimed(session, self._id, self._fence), digest)
         )
         # A teacher is read at every start, initial weights before the first checkpoint.
         has_teacher, start = recipe.get("distil") is not None, start_of(training)
@@ -184,7 +190,7 @@ class Supervisor:
         """
         if always or not checkpoints_in(self._folder):
             with self._database.read() as session:
-                if rows.find(session, training_id) is None:
+                if training_queries.find(session, training_id) is None:
                     raise NotFound(f"start: training {training_id}, whose weights it needs, was deleted")
         return training_folder(self._settings, training_id) / WEIGHTS
 
@@ -220,7 +226,7 @@ class Supervisor:
             last_line = tail(self._folder / LOG, 1).strip().removeprefix("error: ")
             raise EdgefrontError(f"the data set {name} could not be prepared: {last_line or f'exit code {code}'}")
 
-    def _watch(self, process: RunProcess, state: RunReader) -> Outcome:
+    def _watch(self, process: RunProcess, state: RunReader) -> FinishedRun:
         """Polls until the process has ended; returns how it ended."""
         polled_at = time.monotonic()
         while (code := process.poll()) is None:
@@ -231,7 +237,7 @@ class Supervisor:
                 self._copy(state)
             self._stop_if_requested(process, now)
         _log.info("the run ended with %d", code)
-        return state.outcome(code, asked=process.stopping_since is not None)
+        return state.finished(code, asked=process.stopping_since is not None)
 
     @contextmanager
     def _guarded(self, process: RunProcess) -> Iterator[None]:
@@ -264,7 +270,7 @@ class Supervisor:
             report = state.report()
             if report == self._last_report and not self._is_heartbeat_due():
                 with _lease_errors(), self._database.read() as session:
-                    self._command = training_claims.peek(session, self._id, self._fence)
+                    self._command = training_claims.read_command(session, self._id, self._fence)
                 return
             self._command = self._extend(
                 lambda session, now: training_claims.report(
@@ -293,13 +299,13 @@ class Supervisor:
 
     # The database ----------------------------------------------------------------------------------------------------
 
-    def _finish(self, report: Report, outcome: Outcome) -> None:
+    def _finish(self, report: RunReport, finished: FinishedRun) -> None:
         """Stores how the run ended, however long the database is unavailable."""
         pause_s = self._poll_s
         while True:
             try:
                 state_after = self._write(
-                    lambda session, now: training_claims.finish(session, self._id, self._fence, report, outcome, now)
+                    lambda session, now: training_claims.finish(session, self._id, self._fence, report, finished, now)
                 )
             except Unavailable as error:
                 if self.end_requested:
@@ -308,7 +314,7 @@ class Supervisor:
                 time.sleep(pause_s)
                 pause_s = min(pause_s * 2, _MAX_PAUSE_S)
             else:
-                _log.info("%s: the training is %s. %s", outcome.ending, state_after, outcome.reason)
+                _log.info("%s: the training is %s. %s", finished.outcome, state_after, finished.reason)
                 return
 
     def _release(self, note: str) -> None:
@@ -332,7 +338,7 @@ class Supervisor:
             self._stored_note = note
             return
         with _lease_errors(), self._database.read() as session:
-            self._command = training_claims.peek(session, self._id, self._fence)
+            self._command = training_claims.read_command(session, self._id, self._fence)
 
     def _is_heartbeat_due(self) -> bool:
         return time.monotonic() - self._heartbeat_at > interval_s(self._config.ttl_s)

@@ -36,7 +36,7 @@ from edgefront.core.services.quality.laws import known_law_of
 from edgefront.core.services.quality.queries import Trained
 from edgefront.core.services.quality.trust import trained_of, trust_of
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, REFERENCE, RowReader
-from edgefront.core.services.trainings.queries.trainings import frontier as frontier_of
+from edgefront.core.services.trainings.queries import frontier as frontier_of
 from edgefront.core.store.tables import Candidate, Job, Measurement, Target
 from edgefront.core.training.proxies.registry import proxies
 

@@ -14,10 +14,10 @@ from edgefront.core.search.interface import Snapshot
 from edgefront.core.search.par_supernet import ParSupernet, ParSupernetSettings
 from edgefront.core.services.jobs.resolved import ResolvedJob
 from edgefront.core.services.settings import Settings
+from edgefront.core.services.trainings import queries as training_queries
 from edgefront.core.services.trainings import transitions as training_transitions
 from edgefront.core.services.trainings.datasets import check_dataset
-from edgefront.core.services.trainings.plan import check_served, placed, resolved_recipe
-from edgefront.core.services.trainings.queries import trainings as rows
+from edgefront.core.services.trainings.plan import check_served, resolved_recipe, resources_for
 from edgefront.core.services.trainings.transitions import change_state, log_state
 from edgefront.core.training.recipes.recipe import Recipe
 
@@ -68,10 +68,10 @@ def check(job: ResolvedJob, settings: Settings | None) -> None:
     asked = search.settings
     recipe = recipe_of(asked)
     dataset = dataset_of(asked, recipe)
-    device, _, _, queue = placed(Requirements(device=asked.device), settings)
+    device, _, _, queue = resources_for(Requirements(device=asked.device), settings)
     check_served(device, queue, settings)
     with within(*_SETTINGS):
-        check_dataset(dataset, settings.data_folder, recipe.task, elsewhere=not settings.embedded)
+        check_dataset(dataset, settings.data_folder, recipe.task, allow_remote=not settings.embedded)
         steps = min(recipe.steps, asked.steps or recipe.steps)
         if asked.weight_steps is not None and steps - asked.weight_steps < 2:
             raise InvalidInput(
@@ -87,14 +87,14 @@ def check(job: ResolvedJob, settings: Settings | None) -> None:
 def follow(session: Session, target_ids: Collection[str], state: JobState, now: datetime) -> None:
     """Pauses or resumes the trainings of supernets as their job was."""
     change = training_transitions.pause if state == JobState.PAUSED else training_transitions.resume
-    for training in rows.open_supernets(session, target_ids):
+    for training in training_queries.open_supernets(session, target_ids):
         if training.wanted != TrainingCommand.CANCEL:
             change(session, training, now)
 
 
 def withdraw(session: Session, target_ids: Collection[str], now: datetime) -> None:
     """Cancels the trainings of supernets that their targets no longer need."""
-    for training in rows.open_supernets(session, target_ids):
+    for training in training_queries.open_supernets(session, target_ids):
         training.wanted = TrainingCommand.CANCEL
         if training.state in LIVE_TRAININGS:  # its worker ends it
             training.updated_at = now

@@ -35,7 +35,7 @@ from edgefront.core.services.prediction.fits import DeviceFit, Fits
 from edgefront.core.services.quality import laws
 from edgefront.core.services.quality.expected import label_of
 from edgefront.core.services.stored import JOB_REQUEST, PROTOCOL
-from edgefront.core.services.trainings.queries.trainings import frontier
+from edgefront.core.services.trainings.queries import frontier
 from edgefront.core.store.database import Database
 from edgefront.core.store.sql import any_of
 from edgefront.core.store.tables import Candidate, Job, Measurement, Target

@@ -52,8 +52,8 @@ from edgefront.core.services.search.proposing import (
 )
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
+from edgefront.core.services.trainings import queries as training_queries
 from edgefront.core.services.trainings.lifecycle import SupernetRequest
-from edgefront.core.services.trainings.queries import trainings as training_rows
 from edgefront.core.store.clock import is_ahead
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Generation, Job, Target
@@ -186,7 +186,7 @@ def _stands(session: Session, target: Target, step: ComputeStep) -> bool:
     if target.generation != step.number - 1 if unfinished is None else unfinished.number != step.number:
         return False
     if step.describes_supernet is not None:
-        return training_rows.supernet_of(session, target.id) is None
+        return training_queries.supernet_of(session, target.id) is None
     stored = job_rows.find_generation(session, target.id, step.number)
     return stored is not None and stored.id == step.generation_id
 
@@ -327,7 +327,7 @@ def _ask(
             return False
         step = replace(step, candidate_pool=pool)
     if Need.SUPERNET in needs and isinstance(search, ParSupernet):
-        training = training_rows.supernet_of(session, target.id)
+        training = training_queries.supernet_of(session, target.id)
         if training is None:
             snapshot = snapshots.take(session, target.id, number)[1]
             return replace(step, snapshot=snapshot, describes_supernet=search)

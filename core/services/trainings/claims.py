@@ -1,7 +1,7 @@
 """Workers claim trainings by leases, report on them, and release them.
 
-A claim raises the training's fence. A report under an older fence, or for a training that was released, gets
-`Conflict`; for a deleted training it gets `NotFound`. The run of the sender must end, and its report is ignored.
+A claim raises the training's fence. A report under an older fence, or for a released training, gets `Conflict`; for a
+deleted training it gets `NotFound`. The sender then ends its run, and the report is not stored.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from sqlalchemy.orm import Session
 from edgefront.core.common.errors import Conflict, NotFound
 from edgefront.core.common.states import (
     LIVE_TRAININGS,
+    RunOutcome,
     TrainingCommand,
-    TrainingEnding,
     TrainingEventKind,
     TrainingKind,
     TrainingState,
@@ -26,8 +26,7 @@ from edgefront.core.common.states import (
 )
 from edgefront.core.services import event_log, tasks, work
 from edgefront.core.services.event_log import Entry
-from edgefront.core.services.trainings.queries import log as training_log
-from edgefront.core.services.trainings.queries import trainings as rows
+from edgefront.core.services.trainings import queries as training_queries
 from edgefront.core.services.trainings.transitions import change_state
 from edgefront.core.services.trainings.views import inherits, start_of
 from edgefront.core.store.outbox import enqueue
@@ -57,11 +56,11 @@ class TrainingClaim:
 
 
 @dataclass(frozen=True)
-class Report:
+class RunReport:
     """What a run has written since the previous report.
 
-    `metrics` are new lines of its metrics by rising step; with `whole` they are complete, and stored metrics that are
-    not among them are removed.
+    `metrics` are new lines of its metrics by rising step. With `whole` they are all lines: other stored ones are
+    removed.
     """
 
     state: TrainingState | None = None
@@ -85,37 +84,37 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """How a run ended."""
+class FinishedRun:
+    """The end of a run, with its result and scores if it is done."""
 
-    ending: TrainingEnding
+    outcome: RunOutcome
     reason: str = ""
     result: Document | None = None
     scores: Sequence[Score] = ()
 
 
 def claim(session: Session, machine: Machine, queue: str, now: datetime, ttl_s: float) -> TrainingClaim | None:
-    """Claims the next waiting training of the queue that fits the worker's free resources, owners in turn; None if
-    there is none.
+    """Claims the queue's next training, by turns of the owners, that fits the worker's free resources. None if there
+    is none.
     """
-    lock_name(session, "worker", machine.worker)  # its claims count its slots one after another
-    held = rows.held_by(session, machine.worker)
+    lock_name(session, "worker", machine.worker)  # concurrent claims of one worker count its slots one after another
+    claimed = training_queries.claimed_by(session, machine.worker)
     free: dict[int, int] = {}
     if queue == "cpu":
-        on_cpu = [training.memory_bytes or 0 for training in held if training.device == "cpu"]
+        on_cpu = [training.memory_bytes or 0 for training in claimed if training.device == "cpu"]
         if len(on_cpu) >= machine.slots:
             return None
         memory = {0: machine.memory_bytes - sum(on_cpu)}
     else:
-        taken = {number for training in held for number in training.gpu_numbers}
+        taken = {number for training in claimed for number in training.gpu_numbers}
         free = {number: size for number, size in machine.gpus.items() if number not in taken}
-        # Number of GPUs → memory that each of them has at least, if they are the largest.
+        # Number of GPUs → memory of the smallest among that many of the largest.
         memory = dict(enumerate(sorted(free.values(), reverse=True), start=1))
-    training = rows.claimable(session, queue, memory)
+    training = training_queries.claimable(session, queue, memory)
     if training is None:
         return None
     training.fence += 1
-    training.worker, training.gpu_numbers = machine.worker, _chosen(free, training.gpus or 0, training.memory_bytes)
+    training.worker, training.gpu_numbers = machine.worker, _gpus_for(training, free)
     training.lease_expires_at = now + timedelta(seconds=ttl_s)
     training.running_since = None
     training.started_at = training.started_at or now
@@ -123,30 +122,30 @@ def claim(session: Session, machine: Machine, queue: str, now: datetime, ttl_s: 
     return TrainingClaim(training.id, training.fence)
 
 
-def _chosen(free: Mapping[int, int], count: int, memory_bytes: int | None) -> list[int]:
-    """The GPUs (number → bytes) of a training: the smallest that have what each needs, so that the larger are left to
-    those that need them; the first if it does not say.
+def _gpus_for(training: Training, free: Mapping[int, int]) -> list[int]:
+    """GPUs for a training among the free ones (number → bytes): the smallest with enough memory, which leaves the
+    larger ones to larger trainings; the first ones if the training states no memory.
     """
+    count, memory_bytes = training.gpus or 0, training.memory_bytes
     if memory_bytes is None:
         return sorted(free)[:count]
     fitting = [number for number, size in free.items() if size >= memory_bytes]
     return sorted(sorted(fitting, key=lambda number: (free[number], number))[:count])
 
 
-def held(session: Session, training_id: str, fence: int) -> Training:
-    """The training that was claimed under this fence, locked.
+def lock_claimed(session: Session, training_id: str, fence: int) -> Training:
+    """The training claimed under this fence, locked.
 
     Raises:
         NotFound: it was deleted.
-        Conflict: it was claimed by another worker or released in the meantime.
+        Conflict: it was released, or claimed by another worker.
     """
-    training = rows.lock(session, training_id)
+    return _checked(training_queries.lock(session, training_id), training_id, fence)
+
+
+def _checked(training: Training | None, training_id: str, fence: int) -> Training:
     if training is None:
         raise NotFound(f"no training {training_id!r}: it was deleted")
-    return _under(training, fence)
-
-
-def _under(training: Training, fence: int) -> Training:
     if training.fence != fence or training.state not in LIVE_TRAININGS:
         raise Conflict(f"training {training.id} is no longer leased under fence {fence}", state=training.state)
     return training
@@ -161,33 +160,26 @@ def start(
     now: datetime,
     ttl_s: float,
 ) -> None:
-    """Marks the run as started: if it is lost from here on, that counts as an attempt. `trained` is the
-    architecture.
-    """
-    training = held(session, training_id, fence)
+    """Marks the run as started: its loss now counts as an attempt. `trained` is the architecture."""
+    training = lock_claimed(session, training_id, fence)
     training.dataset_digest = dataset_digest
-    training.note = ""  # the note that said what it waited for
+    training.note = ""  # it said what the training waited for
     training.running_since = now
     training.lease_expires_at = now + timedelta(seconds=ttl_s)
     training.trained = None if trained is None else dict(trained)
     training.updated_at = now
 
 
-def peek(session: Session, training_id: str, fence: int) -> TrainingCommand:
-    """What the owner requests (run, pause or cancel); neither locks nor changes the row. Raises as `held` does."""
-    training = rows.find(session, training_id)
-    if training is None:
-        raise NotFound(f"no training {training_id!r}: it was deleted")
-    return _under(training, fence).wanted
+def read_command(session: Session, training_id: str, fence: int) -> TrainingCommand:
+    """The owner's command (run, pause or cancel), without a lock. Raises as `lock_claimed`."""
+    return _checked(training_queries.find(session, training_id), training_id, fence).wanted
 
 
 def heartbeat(
     session: Session, training_id: str, fence: int, note: str, now: datetime, ttl_s: float
 ) -> TrainingCommand:
-    """Extends the lease before the run starts and stores a note on what it waits for; returns what the owner
-    requests.
-    """
-    training = held(session, training_id, fence)
+    """Extends the lease before the run starts, and stores a note on what it waits for. Returns the owner's command."""
+    training = lock_claimed(session, training_id, fence)
     training.lease_expires_at = now + timedelta(seconds=ttl_s)
     if note != training.note:
         change_state(session, training, training.state, now, note=note)
@@ -195,58 +187,57 @@ def heartbeat(
 
 
 def report(
-    session: Session, training_id: str, fence: int, said: Report, now: datetime, ttl_s: float
+    session: Session, training_id: str, fence: int, report: RunReport, now: datetime, ttl_s: float
 ) -> TrainingCommand:
-    """Stores a report and extends the lease; returns what the owner requests."""
-    training = held(session, training_id, fence)
+    """Stores a report and extends the lease. Returns the owner's command."""
+    training = lock_claimed(session, training_id, fence)
     training.lease_expires_at = now + timedelta(seconds=ttl_s)
-    _take_in(session, training, said, now)
+    _store_report(session, training, report, now)
     return training.wanted
 
 
-def finish(session: Session, training_id: str, fence: int, said: Report, outcome: Outcome, now: datetime) -> str:
-    """The run has ended: stores its last report and determines the training's new state, which is returned.
+def finish(session: Session, training_id: str, fence: int, report: RunReport, run: FinishedRun, now: datetime) -> str:
+    """Stores the last report of a run that has ended, and returns the training's new state.
 
-    A training with a request to pause or cancel does so unless it is done. One that was stopped, by whomever, waits in
-    its queue at no cost. A failed one waits for another attempt, up
-    to `MAX_ATTEMPTS` in a row without a new checkpoint.
+    A done run ends the training. Otherwise the owner's command to pause or cancel takes effect. A stopped run waits in
+    its queue without a charge. A failed run waits for another attempt, up to `MAX_ATTEMPTS` in a row without a new
+    checkpoint.
     """
-    training = held(session, training_id, fence)
-    _take_in(session, training, said, now)
+    training = lock_claimed(session, training_id, fence)
+    _store_report(session, training, report, now)
     training.running_since = None
     training.seconds_left = None
-    if outcome.ending == TrainingEnding.DONE:
-        training.result = None if outcome.result is None else dict(outcome.result)
+    if run.outcome == RunOutcome.DONE:
+        training.result = None if run.result is None else dict(run.result)
         training.wanted, training.reason = TrainingCommand.RUN, None
         training.attempts, training.failed_at_checkpoint = 0, None
-        _score(session, training, outcome.scores, now)
+        _store_scores(session, training, run.scores, now)
         _end(session, training, TrainingState.DONE, now, note=training.note)
-    elif outcome.ending == TrainingEnding.INVALID:
-        training.reason = outcome.reason
+    elif run.outcome == RunOutcome.INVALID:
+        training.reason = run.reason
         _end(session, training, TrainingState.FAILED, now)
     elif training.wanted == TrainingCommand.CANCEL:
         _end(session, training, TrainingState.CANCELLED, now)
-    elif outcome.ending in (TrainingEnding.SMALLER, TrainingEnding.STOPPED):
-        _release(session, training, now, outcome.reason)
+    elif run.outcome in (RunOutcome.SMALLER, RunOutcome.STOPPED):
+        _release(session, training, now, run.reason)
     else:
-        _count_attempt(session, training, outcome.reason or "the run ended", now)
-    # Its slot is free.
-    enqueue(session, tasks.TRAIN, queue=training.queue)
+        _count_attempt(session, training, run.reason or "the run ended", now)
+    enqueue(session, tasks.TRAIN, queue=training.queue)  # for the free slot
     return training.state
 
 
 def release(session: Session, training_id: str, fence: int, note: str, now: datetime) -> None:
-    """Releases a training whose run has not started. No attempt is counted."""
-    training = held(session, training_id, fence)
+    """Releases a training whose run has not started, without charging an attempt."""
+    training = lock_claimed(session, training_id, fence)
     _release(session, training, now, note)
     enqueue(session, tasks.TRAIN, queue=training.queue)
 
 
 def return_expired(session: Session, now: datetime) -> None:
-    """Releases trainings whose lease has expired; an attempt is counted for those whose run had started. Rows that
-    others have locked are left for the next pass.
+    """Releases trainings whose lease has expired, and charges an attempt if the run had started. Locked rows are left
+    for the next sweep.
     """
-    for training in rows.expired(session, now):
+    for training in training_queries.expired(session, now):
         if training.wanted == TrainingCommand.CANCEL:
             _end(session, training, TrainingState.CANCELLED, now)
         elif training.running_since is None:
@@ -273,11 +264,11 @@ def _release(session: Session, training: Training, now: datetime, note: str) -> 
 
 
 def _count_attempt(session: Session, training: Training, reason: str, now: datetime) -> None:
-    """Counts a failure: the training fails if it is the third in a row without a new checkpoint."""
-    reached = -1 if training.checkpoint is None else training.checkpoint
-    further = training.failed_at_checkpoint is None or reached > training.failed_at_checkpoint
-    training.attempts = 1 if further else training.attempts + 1
-    training.failed_at_checkpoint = reached
+    """Charges an attempt. The training fails at the third one in a row without a new checkpoint."""
+    checkpoint = -1 if training.checkpoint is None else training.checkpoint
+    is_further = training.failed_at_checkpoint is None or checkpoint > training.failed_at_checkpoint
+    training.attempts = 1 if is_further else training.attempts + 1
+    training.failed_at_checkpoint = checkpoint
     if training.attempts >= MAX_ATTEMPTS:
         training.reason = f"{MAX_ATTEMPTS} attempts; the last: {reason}"
         _end(session, training, TrainingState.FAILED, now)
@@ -296,75 +287,75 @@ def _end(session: Session, training: Training, state: TrainingState, now: dateti
         enqueue(session, tasks.ADVANCE, target_id=training.target_id)
 
 
-def _take_in(session: Session, training: Training, said: Report, now: datetime) -> None:
+def _store_report(session: Session, training: Training, report: RunReport, now: datetime) -> None:
     entries: list[Entry] = []
-    put, rewound = _changed(session, training.id, said)
+    metrics, rewound = _changed_metrics(session, training.id, report)
     if rewound is not None:
         entries.append(Entry(TrainingEventKind.REWOUND, {"step": rewound}))
-    entries += [Entry(TrainingEventKind.METRIC, dict(metric)) for metric in put]
-    training_log.put_metrics(session, training.id, put)
-    if said.metrics:
-        last = said.metrics[-1]
-        training.last_metric = _figures({} if said.whole else training.last_metric or {}, said.metrics)
+    entries += [Entry(TrainingEventKind.METRIC, dict(metric)) for metric in metrics]
+    training_queries.put_metrics(session, training.id, metrics)
+    if report.metrics:
+        last = report.metrics[-1]
+        training.last_metric = _last_metric({} if report.whole else training.last_metric or {}, report.metrics)
         training.tokens, training.seconds = int(last["tokens"]), float(last["seconds"])
-    elif said.whole:
+    elif report.whole:
         training.last_metric, training.tokens, training.seconds = None, 0, 0.0
-    if said.state:
-        training.step, training.steps, training.seconds_left = said.step, said.steps, said.seconds_left
-    if said.checkpoint != training.checkpoint and (said.checkpoint is not None or said.whole):
-        training.checkpoint = said.checkpoint
-        if said.checkpoint is not None:
-            entries.append(Entry(TrainingEventKind.CHECKPOINT, {"step": said.checkpoint}))
-    if said.note and said.note != training.note:
-        training.note = said.note
-        entries.append(Entry(TrainingEventKind.NOTE, {"note": said.note}))
+    if report.state:
+        training.step, training.steps, training.seconds_left = report.step, report.steps, report.seconds_left
+    if report.checkpoint != training.checkpoint and (report.checkpoint is not None or report.whole):
+        training.checkpoint = report.checkpoint
+        if report.checkpoint is not None:
+            entries.append(Entry(TrainingEventKind.CHECKPOINT, {"step": report.checkpoint}))
+    if report.note and report.note != training.note:
+        training.note = report.note
+        entries.append(Entry(TrainingEventKind.NOTE, {"note": report.note}))
     training.updated_at = now
     event_log.append(session, training.id, entries, now)
-    if said.state in LIVE_TRAININGS and said.state != training.state:
-        change_state(session, training, said.state, now, note=training.note)
+    if report.state in LIVE_TRAININGS and report.state != training.state:
+        change_state(session, training, report.state, now, note=training.note)
 
 
-def _figures(before: Document, metrics: Sequence[Document]) -> Document:
-    """The last report, with missing figures filled in from earlier ones: few reports contain a validation."""
+def _last_metric(before: Document, metrics: Sequence[Document]) -> Document:
+    """The last metrics, with missing figures from earlier ones: few lines contain a validation."""
     figures = {name: value for name, value in before.items() if name != "extra"}
     for metric in metrics:
         figures.update({name: value for name, value in metric.items() if name != "extra"})
     return figures | {name: value for name, value in metrics[-1].items() if name == "extra"}
 
 
-def _changed(session: Session, training_id: str, said: Report) -> tuple[list[Document], int | None]:
-    """The new or changed reports, merged by step; and the step after which stored reports are removed."""
+def _changed_metrics(session: Session, training_id: str, report: RunReport) -> tuple[list[Document], int | None]:
+    """New or changed metrics, merged by step, and the step after which stored ones were removed."""
     merged: dict[int, Document] = {}
-    for metric in said.metrics:  # a step may have one line with its loss and another with its validation
+    for metric in report.metrics:  # a step may have one line with its loss and another with its validation
         merged[metric["step"]] = merged.get(metric["step"], {}) | dict(metric)
-    if not said.whole:
-        stored = training_log.metrics_at(session, training_id, merged)
+    if not report.whole:
+        stored = training_queries.metrics_at(session, training_id, merged)
         return [stored.get(step, {}) | metric for step, metric in sorted(merged.items())], None
-    stored = dict(training_log.metrics(session, training_id))
-    gone = sorted(set(stored) - set(merged))
-    training_log.remove_metrics(session, training_id, gone)
-    put = [metric for step, metric in sorted(merged.items()) if stored.get(step) != metric]
-    if not gone:
-        return put, None
-    return put, max((step for step in stored if step < gone[0]), default=0)
+    stored = dict(training_queries.metrics(session, training_id))
+    removed = sorted(set(stored) - set(merged))
+    training_queries.remove_metrics(session, training_id, removed)
+    changed = [metric for step, metric in sorted(merged.items()) if stored.get(step) != metric]
+    if not removed:
+        return changed, None
+    return changed, max((step for step in stored if step < removed[0]), default=0)
 
 
-def _key(recipe: Recipe, *what: object) -> str:
-    described = [recipe.effective(), recipe.evaluation.model_dump(mode="json"), *what]
+def _key(recipe: Recipe, *values: object) -> str:
+    described = [recipe.effective(), recipe.evaluation.model_dump(mode="json"), *values]
     return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _score(session: Session, training: Training, scores: Sequence[Score], now: datetime) -> None:
+def _store_scores(session: Session, training: Training, scores: Sequence[Score], now: datetime) -> None:
     if training.digest is None or training.recipe is None or training.budget is None or not scores:
         return
     recipe = Recipe.parse(training.recipe)
     start = start_of(training)
-    begins_with = f"{start}, a part" if inherits(training) else start
+    initial_weights = f"{start}, a part" if inherits(training) else start
     budget = {name: value for name, value in training.budget.items() if value is not None}
-    # Equal for trainings whose scores are comparable: same length, recipe, data and evaluation.
-    key = _key(recipe, budget, training.dataset_digest, begins_with)
-    # Laws are about models that were trained from their beginning.
-    recipe_key = None if inherits(training) else _key(recipe, training.dataset_digest, begins_with)
+    # Equal for comparable scores: same length, recipe, data and evaluation.
+    key = _key(recipe, budget, training.dataset_digest, initial_weights)
+    # Scaling laws are about models without inherited weights.
+    recipe_key = None if inherits(training) else _key(recipe, training.dataset_digest, initial_weights)
     evaluations = [
         {
             "owner": training.owner,
@@ -386,10 +377,10 @@ def _score(session: Session, training: Training, scores: Sequence[Score], now: d
         }
         for score in scores
     ]
-    training_log.save_evaluations(session, evaluations)
+    training_queries.save_evaluations(session, evaluations)
     if recipe_key is not None:
         work.request(session, WorkKind.LEARN, {f"{recipe_key} {training.owner}": training.owner}, now)
         work.wake(session, work.SEARCH)
-    fields = ("dataset", "split", "metric", "value")
-    entries = [Entry(TrainingEventKind.EVALUATION, {name: row[name] for name in fields}) for row in evaluations]
+    columns = ("dataset", "split", "metric", "value")
+    entries = [Entry(TrainingEventKind.EVALUATION, {name: row[name] for name in columns}) for row in evaluations]
     event_log.append(session, training.id, entries, now)

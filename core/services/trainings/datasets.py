@@ -1,4 +1,4 @@
-"""The data that trainings may use: data sets prepared in the service's data folder, and no other files."""
+"""Data sets that trainings may use: those prepared in the service's data folder, and no other files."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _SHORTEST_DIGEST = 6
 
 
 def list_datasets(data_folder: Path) -> list[DatasetView]:
-    """The prepared data sets of the folder, by name and newest first; then the built-in ones that are not prepared yet.
+    """The prepared data sets of the folder and the built-in ones, by name; several of one name newest first.
 
-    A damaged one is left out: `edgefront data list` shows what is wrong with it.
+    Damaged ones are left out: `edgefront data list` shows what is wrong with them.
     """
     sources = data_sets()
     views = []
     for _, manifest in prepared_in(data_folder):
         if isinstance(manifest, Manifest):
-            of_name = sources.get(manifest.name)
+            source = sources.get(manifest.name)
             views.append(
                 DatasetView(
                     name=manifest.name,
-                    title="" if of_name is None else of_name.title,
+                    title="" if source is None else source.title,
                     digest=manifest.digest,
                     level=manifest.level,
                     vocab_size=manifest.vocab_size,
@@ -50,18 +50,17 @@ def list_datasets(data_folder: Path) -> list[DatasetView]:
 
 
 def check_dataset(
-    name: str, data_folder: Path, task: str = "streams", level: str | None = None, *, elsewhere: bool = True
+    name: str, data_folder: Path, task: str = "streams", level: str | None = None, *, allow_remote: bool = True
 ) -> str | None:
-    """The digest of the data set that a training of this task would use; None if it is not prepared yet.
+    """The digest of the data set for a training of this task; None if it is not prepared yet.
 
-    `level`, if given, is the required kind of tokens, which selects one of several data sets with the name.
-
-    A built-in data set is prepared when it is first used. The data may be `elsewhere`, on the workers' machines only:
-    without a data folder, a name is accepted unchecked then.
+    `level`, if given, is the required kind of tokens, which selects one of several data sets of the name. Built-in data
+    sets are prepared at their first use. With `allow_remote` the data may be on the workers' machines only: without a
+    data folder here, any name is accepted.
 
     Raises `InvalidInput` if the data set is missing, unsuitable for the task, or outside the data folder.
     """
-    if elsewhere and not is_path(name) and not data_folder.is_dir():
+    if allow_remote and not is_path(name) and not data_folder.is_dir():
         return None
     try:
         folder = find_dataset(name, data_folder, level=level)
@@ -71,11 +70,11 @@ def check_dataset(
             return None
         at, how = ("", "") if level is None else (f" at level {level}", f" {name} --level {level}")
         raise InvalidInput(
-            f"dataset: no data set {name!r} is prepared here{at}; there are: {shown(data_folder)}. Prepare it on the "
-            f"server with `edgefront data prepare{how}`, or name another",
+            f"dataset: no data set {name!r} is prepared here{at}; there are: {_available(data_folder)}. Prepare it on "
+            f"the server with `edgefront data prepare{how}`, or name another",
             field="dataset",
             value=name,
-            allowed=shown(data_folder),
+            allowed=_available(data_folder),
         ) from None
     manifest = read_manifest(folder)
     if (task == "pairs") != (manifest.source_vocab_size is not None):
@@ -90,14 +89,14 @@ def check_dataset(
 
 
 def find_dataset(name: str, data_folder: Path, digest: str | None = None, level: str | None = None) -> Path:
-    """The folder of a prepared data set: by its name, the first digits of its digest, or as a path within the folder.
+    """The folder of a prepared data set, by its name, the first digits of its digest, or a path within the data folder.
 
-    `digest` and `level`, if known, select one of several data sets with the name. A name with a slash is a path; one
-    that leads outside the folder, also through links, is refused.
+    `digest` and `level`, if given, select one of several data sets of the name. A name with a slash is a path, and may
+    not lead outside the data folder, not even through links.
 
     Raises:
         NotFound: there is none.
-        InvalidInput: several have the name, it is damaged, or it is outside the data folder.
+        InvalidInput: several have the name, or it is damaged or outside the data folder.
     """
     if is_path(name):
         folder = _within(name, data_folder)
@@ -132,8 +131,8 @@ def find_dataset(name: str, data_folder: Path, digest: str | None = None, level:
     return matching[0]
 
 
-def shown(data_folder: Path) -> str:
-    """The names of the available data sets, for a message."""
+def _available(data_folder: Path) -> str:
+    """Names of the available data sets, for a message."""
     built_in = {source.name for source in data_sets().values() if source.built_in}
     prepared = {manifest.name for _, manifest in prepared_in(data_folder) if isinstance(manifest, Manifest)}
     names = sorted(built_in | prepared)
@@ -142,7 +141,7 @@ def shown(data_folder: Path) -> str:
 
 
 def is_path(name: str) -> bool:
-    """Whether a data set is named by a path."""
+    """Whether the name of a data set is a path."""
     return "/" in name or "\\" in name or name.startswith(".")
 
 
@@ -158,7 +157,7 @@ def _within(name: str, data_folder: Path) -> Path:
             f"dataset: {name!r} is outside the service's data folder",
             field="dataset",
             value=name,
-            allowed=f"the name of a data set, or a folder within the data folder; there are: {shown(data_folder)}",
+            allowed=f"the name of a data set, or a folder within the data folder; there are: {_available(data_folder)}",
         )
     return folder
 

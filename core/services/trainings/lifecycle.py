@@ -38,19 +38,25 @@ from edgefront.core.services.cursor import newest_page
 from edgefront.core.services.idempotency import add_once, check_key, check_same, request_digest
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.stored import RowReader
+from edgefront.core.services.trainings import queries as training_queries
 from edgefront.core.services.trainings.files.folder import check_stored
 from edgefront.core.services.trainings.plan import (
-    Placement,
-    check_chosen,
-    chosen_for,
+    Resources,
+    check_selection,
     evenly,
-    placed,
     plan_for,
+    read_selection,
     resolved_recipe,
+    resources_for,
 )
-from edgefront.core.services.trainings.queries import log as training_log
-from edgefront.core.services.trainings.queries import trainings as rows
-from edgefront.core.services.trainings.transitions import change_state, check_trains, log_state, pause, resume, want
+from edgefront.core.services.trainings.transitions import (
+    change_state,
+    check_trains,
+    log_state,
+    pause,
+    request_command,
+    resume,
+)
 from edgefront.core.services.trainings.views import licence_of, training_view, training_views
 from edgefront.core.store.database import Database
 from edgefront.core.store.outbox import enqueue
@@ -70,16 +76,15 @@ def submit_trainings(
     settings: Settings,
     idempotency_key: str | None = None,
 ) -> tuple[TrainingView, ...]:
-    """Stores a training for each architecture that the request names, and notifies the workers. They are planned
-    before, outside a transaction.
+    """Stores a training for each architecture of the request, and notifies the workers. Planning holds no transaction.
 
-    The same `idempotency_key` of the same owner with the same request returns the trainings of the first time.
+    A repeated request with the same `idempotency_key` returns the trainings of the first one.
 
     Raises:
-        InvalidInput: architecture, recipe, overrides, data set or bounds are invalid; names the field.
+        InvalidInput: architecture, recipe, overrides, data set or limits are invalid; names the field.
         NotFound: no such model, candidate, job or target.
         Conflict: the key was used with another request.
-        BoundReached: the owner's files take as many bytes as the settings allow.
+        BoundReached: the owner's files have reached their limit.
     """
     principal.require(KeyRole.USER)
     stored = request.model_dump(mode="json", exclude_defaults=True)
@@ -87,22 +92,22 @@ def submit_trainings(
     with database.read() as session:
         if idempotency_key is not None:
             check_key(idempotency_key)
-            if earlier := rows.find_by_key(session, principal.owner, idempotency_key):
+            if earlier := training_queries.find_by_key(session, principal.owner, idempotency_key):
                 return _same(session, earlier, digest)
-        chosen = chosen_for(session, principal, request)
-    plan = plan_for(request, chosen, settings)
+        selection = read_selection(session, principal, request)
+    plan = plan_for(request, selection, settings)
     check_stored(database, principal.owner, settings)
-    if chosen.start is not None:
-        stored["start"] = chosen.start.id
-        if request.licence is None and (licence := licence_of(chosen.start)) is not None:
+    if selection.start is not None:
+        stored["start"] = selection.start.id
+        if request.licence is None and (licence := licence_of(selection.start)) is not None:
             stored["licence"] = licence
     with database.write() as session:
-        check_chosen(session, chosen)
+        check_selection(session, selection)
         now = database.now(session)
-        made = [
+        trainings = [
             _queued(
                 plan.recipe,
-                plan.place,
+                plan.resources,
                 now,
                 owner=principal.owner,
                 name=subject.name,
@@ -122,29 +127,33 @@ def submit_trainings(
             )
             for position, subject in enumerate(plan.subjects)
         ]
-        former = add_once(session, made, lambda: rows.find_by_key(session, principal.owner, idempotency_key or ""))
+        former = add_once(
+            session,
+            trainings,
+            lambda: training_queries.find_by_key(session, principal.owner, idempotency_key or ""),
+        )
         if former is not None:
             return _same(session, former, digest)
-        for training in made:
+        for training in trainings:
             _begin(session, training, now)
-        return tuple(training_views(session, made))
+        return tuple(training_views(session, trainings))
 
 
 def estimate_trainings(
     database: Database, principal: Principal, request: TrainingRequest, settings: Settings
 ) -> TrainingEstimate:
-    """What a request for trainings would make. Raises as `submit_trainings`, but not for what the owner has already."""
+    """What a request for trainings would create. Raises as `submit_trainings`, but ignores the owner's limit."""
     principal.require(KeyRole.USER)
     with database.read() as session:
-        chosen = chosen_for(session, principal, request)
-    plan = plan_for(request, chosen, settings)
+        selection = read_selection(session, principal, request)
+    plan = plan_for(request, selection, settings)
     tokens = plan.recipe.tokens_within(request.budget.steps, request.budget.tokens)
     return TrainingEstimate(trainings=len(plan.subjects), recipe=plan.recipe.name, dataset=plan.dataset, tokens=tokens)
 
 
 @dataclass(frozen=True)
 class SupernetRequest:
-    """What a search asks of the training of its supernet."""
+    """A search's request for the training of its supernet."""
 
     owner: str
     name: str
@@ -154,22 +163,22 @@ class SupernetRequest:
     seed: int
     dataset_digest: str | None = None
     overrides: Document = field(default_factory=dict)
-    """Fields of the recipe that are other than it has them."""
+    """Replaced fields of the recipe."""
     supernet: Document = field(default_factory=dict)
     """Settings of the supernet: `core.search.supernet_settings`."""
     budget: Document = field(default_factory=dict)
     """Steps or hours: `core.schemas.trainings.TrainingBudget`."""
     job_id: str | None = None
     target_id: str | None = None
-    """The one that waits for it."""
+    """The target that waits for the supernet."""
     requires: Requirements = field(default_factory=Requirements)
 
 
 def create_supernet(session: Session, request: SupernetRequest, settings: Settings, now: datetime) -> Training:
-    """A supernet's training for a search. Its target is advanced when it has ended."""
+    """Queues the training of a search's supernet. Its end advances the target."""
     training = _queued(
         resolved_recipe(request.recipe, dict(request.overrides)),
-        placed(request.requires, settings),
+        resources_for(request.requires, settings),
         now,
         owner=request.owner,
         name=request.name[:100],
@@ -192,7 +201,7 @@ def create_supernet(session: Session, request: SupernetRequest, settings: Settin
 
 
 def get_training(session: Session, principal: Principal, training_id: str) -> TrainingView:
-    """The training. NotFound if there is none or it is another owner's."""
+    """The training. `NotFound` if there is none or it is another owner's."""
     return training_view(session, training_of(session, principal, training_id))
 
 
@@ -206,8 +215,8 @@ def list_trainings(
     cursor: str | None = None,
     limit: int = 50,
 ) -> TrainingPage:
-    """Trainings, the newest first: the caller's own, or all for an admin or a viewer; in one state, of one job or
-    digest, if given.
+    """Trainings, newest first: the caller's own, or all for an admin or a viewer. `state`, `job_id` and `digest` filter
+    them.
     """
     principal.require(KeyRole.USER, KeyRole.VIEWER)
     filters = {"owner": None if principal.reads_all else principal.owner, "state": state, "job_id": job_id}
@@ -220,10 +229,10 @@ def list_trainings(
 def list_metrics(
     session: Session, principal: Principal, training_id: str, *, after: int = -1, limit: int = 1000
 ) -> MetricPage:
-    """The reports of steps above `after`, by rising step."""
+    """The metrics of steps above `after`, by rising step."""
     training = training_of(session, principal, training_id)
     limit = max(1, min(limit, MAX_METRICS))
-    metrics = training_log.metrics(session, training.id, after=min(after, (1 << 63) - 1), limit=limit + 1)
+    metrics = training_queries.metrics(session, training.id, after=min(after, (1 << 63) - 1), limit=limit + 1)
     items = tuple(_metric_view(step, metric) for step, metric in metrics[:limit])
     return MetricPage(items=items, next_step=items[-1].step if len(metrics) > limit else None)
 
@@ -237,15 +246,15 @@ def _metric_view(step: int, stored: Document) -> MetricView:
 def read_probabilities(
     session: Session, principal: Principal, training_id: str, records: int = 100
 ) -> ProbabilitiesView:
-    """Reads at most this many records per seed, spread evenly over its steps.
+    """At most `records` records per seed, spread evenly over its steps.
 
-    NotFound if there is no such training, it is another owner's, or it is not a supernet's.
+    `NotFound` if there is no such training, it is another owner's, or it is not a supernet's.
     """
     training = training_of(session, principal, training_id)
     if training.kind != TrainingKind.SUPERNET:
         raise NotFound(f"training {training.id} trains one model: only a supernet has probabilities")
     by_seed: dict[int, list[Document]] = {}
-    for _, metric in training_log.metrics(session, training.id):
+    for _, metric in training_queries.metrics(session, training.id):
         if "probabilities" in metric.get("extra", {}):
             by_seed.setdefault(metric["extra"]["seed"], []).append(metric)
     searches = tuple(_progress(seed, metrics, records) for seed, metrics in by_seed.items())
@@ -271,25 +280,25 @@ def _progress(seed: int, metrics: Sequence[Document], records: int) -> SearchPro
 
 
 def pause_training(session: Session, principal: Principal, training_id: str, now: datetime) -> TrainingView:
-    """Pauses the training after its current step, with a checkpoint. Pausing a paused training changes nothing."""
+    """Pauses the training after its current step, with a checkpoint. Idempotent."""
     training = _locked(session, principal, training_id)
     pause(session, training, now)
     return training_view(session, training)
 
 
 def resume_training(session: Session, principal: Principal, training_id: str, now: datetime) -> TrainingView:
-    """Resumes a paused or failed training from its last checkpoint; its attempts are counted from 0 again."""
+    """Resumes a paused or failed training from its last checkpoint, with all its attempts."""
     training = _locked(session, principal, training_id)
     resume(session, training, now)
     return training_view(session, training)
 
 
 def cancel_training(session: Session, principal: Principal, training_id: str, now: datetime) -> TrainingView:
-    """Ends the training permanently; its checkpoints are kept. Cancelling a cancelled training changes nothing."""
+    """Ends the training permanently. Its checkpoints stay. Idempotent."""
     training = _locked(session, principal, training_id)
     check_trains(training, "cancelled")
     if training.state in LIVE_TRAININGS:
-        want(session, training, TrainingCommand.CANCEL, now)
+        request_command(session, training, TrainingCommand.CANCEL, now)
     elif training.state in (TrainingState.QUEUED, TrainingState.PAUSED):
         training.wanted, training.finished_at = TrainingCommand.CANCEL, now
         change_state(session, training, TrainingState.CANCELLED, now)
@@ -299,29 +308,26 @@ def cancel_training(session: Session, principal: Principal, training_id: str, no
 
 
 def delete_training(session: Session, principal: Principal, training_id: str) -> bool:
-    """Removes the training, its log and metrics; its scores stay with the digest.
+    """Deletes the training, its log and metrics. Its scores stay, under the architecture's digest.
 
     Returns whether its folder can be removed at once. Otherwise its worker notices the deletion, ends the run and
-    removes the folder. Conflict for the supernet of a running search, which would request another.
+    removes the folder. `Conflict` for the supernet of a running search, which would request another one.
     """
     training = _locked(session, principal, training_id)
-    is_asked_for = (
-        training.kind == TrainingKind.SUPERNET and training.target_id is not None
-    )  # by a job that still exists
-    target = session.get(Target, training.target_id) if is_asked_for else None
+    is_supernet = training.kind == TrainingKind.SUPERNET and training.target_id is not None
+    target = session.get(Target, training.target_id) if is_supernet else None
     if target is not None and target.state in ACTIVE_TARGETS:
         raise Conflict(f"training {training.id} is the supernet of job {training.job_id}: end that first")
-    free = training.state not in LIVE_TRAININGS
-    rows.remove(session, training.id)
-    return free
+    has_no_run = training.state not in LIVE_TRAININGS
+    training_queries.remove(session, training.id)
+    return has_no_run
 
 
-def _queued(recipe: Recipe, place: Placement, now: datetime, **values: Any) -> Training:
-    """A training that waits."""
+def _queued(recipe: Recipe, resources: Resources, now: datetime, **values: Any) -> Training:
     return Training(
         recipe_name=recipe.name,
         recipe=recipe.model_dump(mode="json"),
-        **place._asdict(),
+        **resources._asdict(),
         state=TrainingState.QUEUED,
         wanted=TrainingCommand.RUN,
         created_at=now,
@@ -337,17 +343,17 @@ def _origin(candidate: Candidate | None) -> dict[str, str]:
 
 
 def _begin(session: Session, training: Training, now: datetime) -> None:
-    rows.take_turn(session, training)
+    training_queries.take_turn(session, training)
     log_state(session, training, now)
     enqueue(session, tasks.TRAIN, queue=training.queue)
 
 
 def _locked(session: Session, principal: Principal, training_id: str) -> Training:
-    """The training, to change it."""
+    """The training, locked, for a change by its owner."""
     principal.require(KeyRole.USER)
     training = training_of(session, principal, training_id)
-    locked = rows.lock(session, training.id)
-    if locked is None:  # deleted while we waited
+    locked = training_queries.lock(session, training.id)
+    if locked is None:  # deleted meanwhile
         session.expire_all()
         return training_of(session, principal, training_id)
     return locked

@@ -1,4 +1,4 @@
-"""This machine's resources for trainings."""
+"""Resources of this machine for trainings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edgefront.core.services.trainings.claims import Machine
 
 
 def default_threads(device: str, slots: int) -> int | None:
-    """CPU threads of a training if the settings name none; None: torch's default."""
+    """Default number of CPU threads of a training; None: torch's default."""
     return None if device == "cuda" else max(1, usable_cores() // 2 // max(1, slots))
 
 
@@ -34,7 +34,7 @@ def machine_of(settings: Settings) -> Machine:
 
 
 def cannot_train(settings: Settings) -> str | None:
-    """The reason why no training can run here; None if one can."""
+    """Why no training can run on this machine; None if one can."""
     if settings.training.command is None and importlib.util.find_spec("torch") is None:
         return "a training needs torch, which is not installed: pip install 'edgefront-lm[train]'"
     return None
@@ -42,8 +42,8 @@ def cannot_train(settings: Settings) -> str | None:
 
 @lru_cache(maxsize=1)
 def system_gpus() -> dict[int, int]:
-    """Number → bytes of memory of the NVIDIA GPUs that this process may use. Numbers are those of
-    `CUDA_VISIBLE_DEVICES` in the order of the PCI bus.
+    """Number → bytes of memory of the NVIDIA GPUs that this process may use, numbered as in `CUDA_VISIBLE_DEVICES` in
+    the order of the PCI bus.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     allowed = None if visible is None else {part.strip() for part in visible.split(",")}
@@ -59,5 +59,5 @@ def served_queues(settings: Settings) -> tuple[str, ...]:
     if cannot_train(settings) is not None:
         return ()
     machine = machine_of(settings)
-    can = {"cpu": machine.slots > 0, "gpu": len(machine.gpus) > 0, "gpus": len(machine.gpus) > 1}
-    return tuple(queue for queue in TRAIN_QUEUES if can[queue])
+    is_served = {"cpu": machine.slots > 0, "gpu": len(machine.gpus) > 0, "gpus": len(machine.gpus) > 1}
+    return tuple(queue for queue in TRAIN_QUEUES if is_served[queue])

@@ -1,4 +1,4 @@
-"""How fast the pool trains: the paces of its workers, learnt from the trainings that have ended there."""
+"""Training speed of the pool's workers, fitted to the trainings that have ended there."""
 
 from __future__ import annotations
 
@@ -22,23 +22,24 @@ from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Training
 
 LATEST = 20
-"""Trainings, the latest, from which a pace is learnt."""
+"""Number of the latest trainings to which a pace is fitted."""
 
+Budget = TypeVar("Budget", bound=TrainingBudget)
 
 _ENDED = (
     Training.kind == TrainingKind.TRAINING,
     Training.state == TrainingState.DONE,
     Training.tokens > 0,
     Training.seconds > 0,
-    Training.recipe["distil"].as_string().is_(None),  # its teacher takes most of the time
+    Training.recipe["distil"].as_string().is_(None),  # a teacher takes most of the time
 )
 
 
 def ended_by(session: Session, owner: str, worker: str) -> list[Row[Any]]:
-    """What the owner's latest trainings on a worker took, and of what, the newest first."""
+    """Architecture, recipe, tokens and seconds of the owner's latest trainings on a worker, newest first."""
     columns = (
         Training.architecture,
-        Training.trained,  # with the vocabulary of its data; None of trainings that did not say
+        Training.trained,  # with the vocabulary of its data; may be None
         Training.recipe["segment"].as_integer().label("segment"),
         Training.tokens,
         Training.seconds,
@@ -52,23 +53,20 @@ def ended_by(session: Session, owner: str, worker: str) -> list[Row[Any]]:
 
 
 def trainers(session: Session, owner: str) -> list[str]:
-    """The workers that have trained a model of this owner to its end, by name."""
-    of = (*_ENDED, Training.owner == owner, Training.worker.is_not(None))
-    query = select(Training.worker).where(*of).distinct().order_by(Training.worker)
+    """The workers on which a training of this owner has ended, by name."""
+    own = (*_ENDED, Training.owner == owner, Training.worker.is_not(None))
+    query = select(Training.worker).where(*own).distinct().order_by(Training.worker)
     return [worker for worker in session.scalars(query) if worker is not None]
 
 
-Asked = TypeVar("Asked", bound=TrainingBudget)
+def with_pace(session: Session, owner: str, budget: Budget) -> Budget:
+    """The budget with the pace of its trainer, if it names a training time without a pace.
 
-
-def with_pace(session: Session, owner: str, asked: Asked) -> Asked:
-    """The request with the pace of its trainer, if it asks for a time of training and names no pace.
-
-    `InvalidInput` names the trainer where no training has ended there, with those whose pace is known.
+    `InvalidInput` if no training has ended on the trainer; it lists the trainers with a known pace.
     """
-    time = asked.train_time
+    time = budget.train_time
     if time is None or time.pace is not None:
-        return asked
+        return budget
     ended = ended_by(session, owner, time.trainer)
     if not ended:
         others = ", ".join(trainers(session, owner))
@@ -78,35 +76,35 @@ def with_pace(session: Session, owner: str, asked: Asked) -> Asked:
             value=time.trainer,
             allowed=others or "none yet: train a model in the pool first, or give train_tokens",
         )
-    return asked.model_copy(update={"train_time": time.model_copy(update={"pace": _view(ended)})})
+    return budget.model_copy(update={"train_time": time.model_copy(update={"pace": _view(ended)})})
 
 
 def list_trainers(database: Database, owner: str) -> list[TrainerView]:
-    """The workers that have trained a model of this owner to its end, with their paces, by name."""
+    """The workers on which a training of this owner has ended, with their paces, by name."""
     with database.read() as session:
         ended = {name: ended_by(session, owner, name) for name in trainers(session, owner)}
 
-    def can_be_read(each: Row[Any]) -> bool:
-        return RowReader().read(lambda: Architecture.model_validate(each.trained or each.architecture)) is not None
+    def is_readable(row: Row[Any]) -> bool:
+        return RowReader().read(lambda: Architecture.model_validate(row.trained or row.architecture)) is not None
 
-    known = {name: [each for each in trainings if can_be_read(each)] for name, trainings in ended.items()}
-    return [TrainerView(name=name, gpus=own[0].gpus, pace=_view(own)) for name, own in known.items() if own]
+    readable = {name: [row for row in rows if is_readable(row)] for name, rows in ended.items()}
+    return [TrainerView(name=name, gpus=rows[0].gpus, pace=_view(rows)) for name, rows in readable.items() if rows]
 
 
 def _view(ended: Sequence[Row[Any]]) -> TrainerPace:
-    """That of the trainings with as many GPUs, the precision and the compilation of the newest one."""
-    how = attrgetter("gpus", "precision", "compile")
-    alike = [training for training in ended if how(training) == how(ended[0])]
-    described = [Architecture.model_validate(training.trained or training.architecture) for training in alike]
+    """Pace of the trainings with the number of GPUs, the precision and the compilation of the newest one."""
+    setup = attrgetter("gpus", "precision", "compile")
+    rows = [row for row in ended if setup(row) == setup(ended[0])]
+    architectures = [Architecture.model_validate(row.trained or row.architecture) for row in rows]
     flops = [
-        float(flops_per_token(Shapes.of([architecture]), training.segment)[0])
-        for architecture, training in zip(described, alike, strict=True)
+        float(flops_per_token(Shapes.of([architecture]), row.segment)[0])
+        for architecture, row in zip(architectures, rows, strict=True)
     ]
-    seconds = [training.seconds / training.tokens for training in alike]
-    pace = Pace.fitted(flops, seconds, int(np.median([training.segment for training in alike])))
+    seconds = [row.seconds / row.tokens for row in rows]
+    pace = Pace.fitted(flops, seconds, int(np.median([row.segment for row in rows])))
     return TrainerPace(
         seconds_per_token=pace.seconds_per_token,
         seconds_per_flop=pace.seconds_per_flop,
         segment=pace.segment,
-        trainings=len(alike),
+        trainings=len(rows),
     )

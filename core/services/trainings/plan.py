@@ -20,10 +20,10 @@ from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import candidate_of, job_of, target_of, training_of
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.stored import JOB_REQUEST
+from edgefront.core.services.trainings import queries as training_queries
 from edgefront.core.services.trainings.datasets import check_dataset, find_dataset
 from edgefront.core.services.trainings.files.folder import training_folder
 from edgefront.core.services.trainings.machine import cannot_train, machine_of, served_queues
-from edgefront.core.services.trainings.queries import trainings as rows
 from edgefront.core.services.trainings.views import licence_of
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Candidate, Training
@@ -47,8 +47,8 @@ class Subject:
     candidate: Candidate | None = None
 
 
-class Placement(NamedTuple):
-    """What a training needs of its worker, and the queue of the workers that have it."""
+class Resources(NamedTuple):
+    """Resources that a training needs of its worker, and the queue of such workers."""
 
     device: str
     gpus: int
@@ -59,28 +59,30 @@ class Placement(NamedTuple):
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """A resolved request: each subject becomes one training."""
+    """A resolved request. Each subject becomes one training."""
 
     subjects: tuple[Subject, ...]
     recipe: Recipe
     dataset: str
     dataset_digest: str | None
-    place: Placement
+    resources: Resources
 
 
 @dataclass(frozen=True)
-class Chosen:
+class Selection:
     """The rows that a request for trainings refers to, detached from their session."""
 
     candidates: tuple[tuple[str, Candidate], ...] = ()
-    """Candidates with the name of their future training."""
+    """Candidates with the names of their trainings."""
     start: Training | None = None
-    """The training whose weights initialise the new one."""
+    """The training whose weights initialise the new ones."""
 
 
-def chosen_for(session: Session, principal: Principal, request: TrainingRequest) -> Chosen:
-    """Reads the rows that the request names. Raises `NotFound` for missing ones, `InvalidInput` for an empty choice, or
-    where the model that the job's models inherit from was deleted.
+def read_selection(session: Session, principal: Principal, request: TrainingRequest) -> Selection:
+    """Reads the rows that the request names.
+
+    Raises `NotFound` for missing rows; `InvalidInput` for an empty frontier, or if the parent of the job's models was
+    deleted.
     """
     if request.start is not None:
         start: Training | None = training_of(session, principal, request.start)
@@ -88,14 +90,14 @@ def chosen_for(session: Session, principal: Principal, request: TrainingRequest)
         start = _parent(session, principal, request)
     if request.candidate is not None:
         candidate, job = candidate_of(session, principal, request.candidate)
-        return Chosen(((request.name or f"{job.name} {candidate.number}", candidate),), start)
+        return Selection(((request.name or f"{job.name} {candidate.number}", candidate),), start)
     if request.frontier is not None:
-        return Chosen(tuple(_picked(session, principal, request.frontier, request.name)), start)
-    return Chosen(start=start)
+        return Selection(tuple(_from_frontier(session, principal, request.frontier, request.name)), start)
+    return Selection(start=start)
 
 
 def _parent(session: Session, principal: Principal, request: TrainingRequest) -> Training | None:
-    """The model whose weights the models of the request's job inherit, where the request asks for them."""
+    """The model whose weights the job's models inherit, if the request asks for them."""
     if not request.inherit:
         return None
     if request.candidate is not None:
@@ -104,24 +106,26 @@ def _parent(session: Session, principal: Principal, request: TrainingRequest) ->
         job = job_of(session, principal, request.frontier.job)
     else:
         return None
-    asked = JOB_REQUEST.read_or(job.request, None)
-    if asked is None or asked.space.inherit is None:
+    job_request = JOB_REQUEST.read_or(job.request, None)
+    parent = None if job_request is None else job_request.space.inherit
+    if parent is None:
         return None
     try:
-        return training_of(session, principal, asked.space.inherit)
+        return training_of(session, principal, parent)
     except NotFound:
         raise InvalidInput(
-            f"start is missing: {asked.space.inherit}, whose weights the models of job {job.id} inherit, was deleted",
+            f"start is missing: {parent}, whose weights the models of job {job.id} inherit, was deleted",
             field="start",
             allowed="the id of the same model, imported again",
         ) from None
 
 
-def plan_for(request: TrainingRequest, chosen: Chosen, settings: Settings) -> TrainingPlan:
-    """Reads the data's manifest and takes no session. Raises `InvalidInput` with the field's path within the request;
-    `NotFound` for an unknown model.
+def plan_for(request: TrainingRequest, selection: Selection, settings: Settings) -> TrainingPlan:
+    """Resolves the request. Reads the data's manifest, but no database.
+
+    Raises `InvalidInput` with the field's path within the request; `NotFound` for an unknown model.
     """
-    subjects = _subjects(request, chosen)
+    subjects = _subjects(request, selection)
     recovery = RECOVERY if request.inherit else None
     name = request.recipe or recovery or default_recipe(subject.architecture for subject in subjects)
     recipe = resolved_recipe(name, request.overrides)
@@ -133,39 +137,35 @@ def plan_for(request: TrainingRequest, chosen: Chosen, settings: Settings) -> Tr
             allowed="the name of a data set",
         )
     level = None if request.dataset else recipe.level
-    digest = check_dataset(dataset, settings.data_folder, recipe.task, level, elsewhere=not settings.embedded)
+    digest = check_dataset(dataset, settings.data_folder, recipe.task, level, allow_remote=not settings.embedded)
     for subject in subjects:
         try:
             check_task(subject.architecture, recipe)
         except InvalidInput as error:
             raise (error if error.field == "recipe" else error.under("overrides")) from None
-    _check_parent(request, recipe, chosen.start)
-    if chosen.start is not None:
-        pairs = [(subject.name, subject.architecture) for subject in subjects]
-        _check_weights(chosen.start, pairs, is_part=request.inherit)
+    _check_parent(request, recipe, selection.start)
+    if selection.start is not None:
+        _check_weights(selection.start, subjects, are_parts=request.inherit)
         if digest is not None:
-            _check_tokens(chosen.start, dataset, level, digest, settings)
-    place = placed(request.requires, settings)
-    check_served(place.device, place.queue, settings)
-    return TrainingPlan(tuple(subjects), recipe, dataset, digest, place)
+            _check_tokens(selection.start, dataset, level, digest, settings)
+    resources = resources_for(request.requires, settings)
+    check_served(resources.device, resources.queue, settings)
+    return TrainingPlan(tuple(subjects), recipe, dataset, digest, resources)
 
 
-def check_chosen(session: Session, chosen: Chosen) -> None:
-    """Raises `NotFound` if a candidate, or the training to start from, was deleted since it was read."""
-    if chosen.start is not None and rows.find(session, chosen.start.id) is None:
-        raise NotFound(f"no training {chosen.start.id!r}")
-    ids = [candidate.id for _, candidate in chosen.candidates]
-    gone = set(ids) - rows.candidates_there(session, ids)
-    if gone:
-        raise NotFound(f"no candidate {min(gone)!r}")
+def check_selection(session: Session, selection: Selection) -> None:
+    """Raises `NotFound` if a row of the selection was deleted after it was read."""
+    if selection.start is not None and training_queries.find(session, selection.start.id) is None:
+        raise NotFound(f"no training {selection.start.id!r}")
+    ids = [candidate.id for _, candidate in selection.candidates]
+    deleted = set(ids) - training_queries.existing_candidates(session, ids)
+    if deleted:
+        raise NotFound(f"no candidate {min(deleted)!r}")
 
 
-def _check_weights(
-    start: Training, architectures: Sequence[tuple[str, Architecture]], *, is_part: bool = False
-) -> None:
-    """Checks that there are weights, and of the architectures to train, which come with their names.
-
-    `is_part`: these are to be parts of that model, which the run checks.
+def _check_weights(start: Training, subjects: Sequence[Subject], *, are_parts: bool) -> None:
+    """Checks that `start` has weights, for the architectures of the subjects unless these are parts of its model (the
+    run checks parts).
     """
     if start.kind == TrainingKind.SUPERNET or start.state != TrainingState.DONE or start.trained is None:
         what = "of a supernet" if start.kind == TrainingKind.SUPERNET else start.state
@@ -175,15 +175,15 @@ def _check_weights(
             value=start.id,
             allowed="a training that is done, or an imported model",
         )
-    if is_part:
+    if are_parts:
         return
     trained = Architecture.parse(start.trained)
     source = None if trained.source is None else trained.source.embedding.vocab_size
-    for name, architecture in architectures:
-        own = with_vocabulary(architecture, trained.embedding.vocab_size, source)
+    for subject in subjects:
+        own = with_vocabulary(subject.architecture, trained.embedding.vocab_size, source)
         if own.digest != trained.digest:
             raise InvalidInput(
-                f"start: training {start.id} has a different architecture from {name}",
+                f"start: training {start.id} has a different architecture from {subject.name}",
                 field="start",
                 value=start.id,
                 allowed="a training of the same architecture, or inherit for a part of its model",
@@ -191,9 +191,9 @@ def _check_weights(
 
 
 def _check_tokens(start: Training, dataset: str, level: str | None, digest: str, settings: Settings) -> None:
-    """Checks that the weights were trained on the tokens of a data set that is prepared here, as the run will again.
+    """Checks that the weights were trained on the tokens of this prepared data set. The run checks it again.
 
-    Raises `InvalidInput` that says which command prepares the data with their tokenizer.
+    `InvalidInput` names the command that prepares the data with the weights' tokenizer.
     """
     data = find_dataset(dataset, settings.data_folder, digest, level)
     folder = training_folder(settings, start.id) / RESULT
@@ -212,7 +212,7 @@ def _check_tokens(start: Training, dataset: str, level: str | None, digest: str,
 
 
 def resolved_recipe(name: str, overrides: Document) -> Recipe:
-    """The named recipe with some fields replaced; errors name `recipe` or `overrides.<field>`."""
+    """The named recipe with replaced fields. Errors name `recipe` or `overrides.<field>`."""
     try:
         recipe = named_recipe(name)
     except NotFound as error:
@@ -228,7 +228,8 @@ def resolved_recipe(name: str, overrides: Document) -> Recipe:
         return recipe.overridden(overrides)
 
 
-def placed(requires: Requirements, settings: Settings) -> Placement:
+def resources_for(requires: Requirements, settings: Settings) -> Resources:
+    """Resources and queue of a training. Raises `InvalidInput` for requirements that no worker can meet."""
     device = requires.device or settings.training.device
     memory_bytes = None if requires.memory_gb is None else int(requires.memory_gb * GIB)
     if memory_bytes is not None and memory_bytes >= 1 << 62:
@@ -246,14 +247,14 @@ def placed(requires: Requirements, settings: Settings) -> Placement:
                 value=requires.gpus,
                 allowed="device cuda, or no gpus",
             )
-        return Placement(device, 0, memory_bytes, "cpu")
-    return Placement(device, requires.gpus, memory_bytes, "gpu" if requires.gpus == 1 else "gpus")
+        return Resources(device, 0, memory_bytes, "cpu")
+    return Resources(device, requires.gpus, memory_bytes, "gpu" if requires.gpus == 1 else "gpus")
 
 
 def check_served(device: str, queue: str, settings: Settings) -> None:
-    """Raises `InvalidInput` if the service's only worker, that of its own process, can never train on such a device.
+    """Raises `InvalidInput` if the only worker of an embedded service can never train on such a device.
 
-    Workers of their own may come later: for those a training waits.
+    Other services may get further workers later: their trainings wait.
     """
     if not settings.embedded or queue in served_queues(settings):
         return
@@ -261,7 +262,7 @@ def check_served(device: str, queue: str, settings: Settings) -> None:
     if reason is not None:
         raise InvalidInput(f"this service cannot train: {reason}", allowed="a service that can train")
     if device == "cpu":
-        return  # it has no slot now: the training waits until the settings give it one
+        return  # the training waits until the settings give the worker a slot
     gpus = len(machine_of(settings).gpus)
     needs, has = ("one", "several")[queue == "gpus"], "one" if gpus else "none"
     raise InvalidInput(
@@ -273,7 +274,7 @@ def check_served(device: str, queue: str, settings: Settings) -> None:
 
 
 def evenly(items: Sequence[Item], count: int) -> list[Item]:
-    """`count` of the items, spread evenly over their order, including both ends; for a count of 1 the last item."""
+    """`count` items, evenly spread over their order and with both ends; the last item for a count of 1."""
     if count >= len(items):
         return list(items)
     if count == 1:
@@ -281,7 +282,7 @@ def evenly(items: Sequence[Item], count: int) -> list[Item]:
     return [items[round(index * (len(items) - 1) / (count - 1))] for index in range(count)]
 
 
-def _subjects(request: TrainingRequest, chosen: Chosen) -> list[Subject]:
+def _subjects(request: TrainingRequest, selection: Selection) -> list[Subject]:
     if request.architecture is not None:
         with within("architecture"):
             architecture = Architecture.parse(request.architecture)
@@ -291,16 +292,17 @@ def _subjects(request: TrainingRequest, chosen: Chosen) -> list[Subject]:
         return [_subject(request.name or model.name, model.architecture)]
     return [
         Subject(name[:100], Architecture.parse(candidate.architecture), candidate.decoder_parameters, candidate)
-        for name, candidate in chosen.candidates
+        for name, candidate in selection.candidates
     ]
 
 
-def _picked(
+def _from_frontier(
     session: Session, principal: Principal, pick: FrontierPick, name: str | None
 ) -> list[tuple[str, Candidate]]:
+    """Candidates of a target's frontier within the request's bounds, with the names of their trainings."""
     job = job_of(session, principal, pick.job)
     target = target_of(session, job, pick.target)
-    members = rows.frontier(session, target.id)
+    members = training_queries.frontier(session, target.id)
     within = [member for member in members if _is_within(member, pick)]
     if not within:
         what = "its frontier is empty" if not members else f"none of the {len(members)} points is within the limits"
@@ -332,13 +334,12 @@ def _is_within(candidate: Candidate, pick: FrontierPick) -> bool:
 
 
 def _subject(name: str, architecture: Architecture) -> Subject:
-    # Parameter counts do not depend on the sequence length, and the position embedding may be shorter than the default
-    # length.
+    # The count does not depend on the sequence length, but the position embedding limits that.
     return Subject(name, architecture, costs(architecture, CostOptions(sequence_length=1)).decoder_parameters)
 
 
 def _check_parent(request: TrainingRequest, recipe: Recipe, start: Training | None) -> None:
-    """Checks that a part has its whole, a student its teacher, and that the licence of either allows it."""
+    """Checks that there is a parent or teacher where one is needed, and that its licence allows derivatives."""
     if not request.inherit and recipe.distil is None:
         return
     if start is None:

@@ -1,4 +1,4 @@
-"""How locked trainings change their state, and are paused and resumed; without checks of ownership."""
+"""Changes of state of locked trainings, without checks of ownership."""
 
 from __future__ import annotations
 
@@ -10,32 +10,25 @@ from edgefront.core.common.errors import Conflict
 from edgefront.core.common.states import LIVE_TRAININGS, TrainingCommand, TrainingEventKind, TrainingKind, TrainingState
 from edgefront.core.services import event_log, tasks
 from edgefront.core.services.event_log import Entry
-from edgefront.core.services.trainings.queries.trainings import take_turn
+from edgefront.core.services.trainings.queries import take_turn
 from edgefront.core.store.outbox import enqueue
 from edgefront.core.store.tables import Training
 
 
 def change_state(session: Session, training: Training, state: TrainingState, now: datetime, *, note: str = "") -> None:
-    """A training's new state, in its row and in the log."""
+    """Sets a training's state, in its row and in its log."""
     training.state, training.note, training.updated_at = state, note, now
     log_state(session, training, now)
 
 
 def log_state(session: Session, training: Training, now: datetime) -> None:
-    """Appends the training's state, and what its owner wants of it, to its log."""
-    data = {
-        "state": training.state,
-        "wanted": training.wanted,
-        "reason": training.reason,
-        "note": training.note,
-    }
+    """Appends the training's state and its owner's command to its log."""
+    data = {name: getattr(training, name) for name in ("state", "wanted", "reason", "note")}
     event_log.append(session, training.id, [Entry(TrainingEventKind.STATE, data)], now)
 
 
 def pause(session: Session, training: Training, now: datetime) -> None:
-    """Pauses the training after its current step, with a checkpoint. Conflict if it has ended, or is being
-    cancelled.
-    """
+    """Pauses the training after its current step, with a checkpoint. `Conflict` if it has ended or is to end."""
     check_trains(training, "paused")
     if training.state == TrainingState.QUEUED:
         training.wanted = TrainingCommand.PAUSE
@@ -43,13 +36,13 @@ def pause(session: Session, training: Training, now: datetime) -> None:
     elif training.state in LIVE_TRAININGS:
         if training.wanted == TrainingCommand.CANCEL:
             raise Conflict(f"training {training.id} is being cancelled and cannot be paused")
-        want(session, training, TrainingCommand.PAUSE, now)
+        request_command(session, training, TrainingCommand.PAUSE, now)
     elif training.state != TrainingState.PAUSED:
         raise Conflict(f"training {training.id} is {training.state} and cannot be paused")
 
 
 def resume(session: Session, training: Training, now: datetime) -> None:
-    """Resumes a paused or failed training from its last checkpoint; its attempts are counted from 0 again."""
+    """Resumes a paused or failed training from its last checkpoint, with all its attempts."""
     check_trains(training, "resumed")
     if training.state in (TrainingState.PAUSED, TrainingState.FAILED):
         training.wanted, training.reason, training.finished_at = TrainingCommand.RUN, None, None
@@ -60,19 +53,19 @@ def resume(session: Session, training: Training, now: datetime) -> None:
     elif training.state in LIVE_TRAININGS:
         if training.wanted == TrainingCommand.CANCEL:
             raise Conflict(f"training {training.id} is being cancelled and cannot be resumed")
-        want(session, training, TrainingCommand.RUN, now)
+        request_command(session, training, TrainingCommand.RUN, now)
     elif training.state != TrainingState.QUEUED:
         raise Conflict(f"training {training.id} is {training.state} and cannot be resumed")
 
 
 def check_trains(training: Training, verb: str) -> None:
-    """Conflict for an imported model, which is not trained: it cannot be paused, resumed or cancelled (`verb`)."""
+    """Raises `Conflict` for an imported model, which cannot be paused, resumed or cancelled (`verb`)."""
     if training.kind == TrainingKind.IMPORT:
         raise Conflict(f"training {training.id} is an imported model, which is not trained: it cannot be {verb}")
 
 
-def want(session: Session, training: Training, command: TrainingCommand, now: datetime) -> None:
-    """Stores the owner's request, which the worker reads."""
+def request_command(session: Session, training: Training, command: TrainingCommand, now: datetime) -> None:
+    """Stores the owner's command, which the worker reads."""
     if training.wanted != command:
         training.wanted, training.updated_at = command, now
         log_state(session, training, now)

@@ -22,9 +22,8 @@ from edgefront.core.schemas.trainings import (
     TrainingView,
 )
 from edgefront.core.services.stored import PROTOCOL, RowReader, described
+from edgefront.core.services.trainings import queries as training_queries
 from edgefront.core.services.trainings.files.downloads import formats_of_trained
-from edgefront.core.services.trainings.queries import log as training_log
-from edgefront.core.services.trainings.queries import trainings as rows
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Candidate, Evaluation, Target, Training
 
@@ -33,8 +32,10 @@ _DOCUMENT: TypeAdapter[Document | None] = TypeAdapter(Document | None)
 
 def training_views(session: Session, trainings: Sequence[Training]) -> list[TrainingView]:
     """Views of trainings with their scores and the measurements of their candidates."""
-    scores = training_log.evaluations_of(session, [training.id for training in trainings])
-    candidates = rows.measured(session, {training.candidate_id for training in trainings if training.candidate_id})
+    scores = training_queries.evaluations_of(session, [training.id for training in trainings])
+    candidates = training_queries.measured(
+        session, {training.candidate_id for training in trainings if training.candidate_id}
+    )
     return [
         _view(session, training, scores[training.id], candidates.get(training.candidate_id or ""))
         for training in trainings
@@ -51,34 +52,34 @@ def start_of(training: Training) -> str | None:
 
 
 def inherits(training: Training) -> bool:
-    """Whether its model is a part of that of `start_of`."""
+    """Whether the model is a part of the model of `start_of`."""
     return bool(training.request.get("inherit", False))
 
 
 def vocabulary_of_start(session: Session, training: Training) -> int | None:
-    """Tokens of the model whose weights a training begins with; None without one."""
+    """Vocabulary size of the model whose weights initialise the training; None without one."""
     start = start_of(training)
-    row = None if start is None else rows.find(session, start)
+    row = None if start is None else training_queries.find(session, start)
     if row is None or row.trained is None:
         return None
     return Architecture.parse(row.trained).embedding.vocab_size
 
 
 def licence_of(training: Training) -> str | None:
-    """Licence of the weights, as its request states it."""
+    """Licence of the weights, as the request states it."""
     return training.request.get("licence")
 
 
-def dataset_asked(training: Training) -> str | None:
-    """The data set that its request names; None if it is the recipe's default."""
+def requested_dataset(training: Training) -> str | None:
+    """The data set of the request; None for the recipe's default."""
     return training.request.get("dataset")
 
 
-def about(session: Session, training: Training, digest: str | None) -> Document:
-    """Facts for the model card besides the run's own: names, licence and measurements.
+def card_facts(session: Session, training: Training, digest: str | None) -> Document:
+    """Facts for the model card in addition to the run's own: names, licence and measurements.
 
-    `digest`: of what is trained, with the vocabulary of its data. Its measurements are those of any target of the
-    owner's jobs; where there are none, that of the candidate.
+    `digest`: of the trained architecture, with the vocabulary of its data. The measurements are those of all targets
+    of the owner's jobs, else the candidate's.
     """
     origin: Document = {"name": training.name, "training": training.id}
     if (start := start_of(training)) is not None:
@@ -88,13 +89,13 @@ def about(session: Session, training: Training, digest: str | None) -> Document:
         if (training.recipe or {}).get("distil") is not None:
             origin["teacher"] = named
         if inherits(training):
-            of_parent = None if parent is None else licence_of(parent)
-            origin["parent"] = named if of_parent is None else {**named, "licence": of_parent}
+            parent_licence = None if parent is None else licence_of(parent)
+            origin["parent"] = named if parent_licence is None else {**named, "licence": parent_licence}
     if (licence := licence_of(training)) is not None:
         origin["licence"] = licence
-    pairs = [] if digest is None else rows.measured_as(session, training.owner, digest)
+    pairs = [] if digest is None else training_queries.measured_as(session, training.owner, digest)
     if training.candidate_id is not None and not pairs:
-        pairs = list(rows.measured(session, [training.candidate_id]).values())
+        pairs = list(training_queries.measured(session, [training.candidate_id]).values())
     measured = [_measurement(candidate, target) for candidate, target in pairs]
     if views := [item for item in measured if item is not None]:
         origin["measurements"] = views
@@ -126,7 +127,11 @@ def _view(
 ) -> TrainingView:
     reader = RowReader()
     last, budget = training.last_metric, training.budget
-    asked = reader.read(lambda: (start_of(training), inherits(training), licence_of(training))) or (None, False, None)
+    start, inherit, licence = reader.read(lambda: (start_of(training), inherits(training), licence_of(training))) or (
+        None,
+        False,
+        None,
+    )
     view = TrainingView(
         id=training.id,
         name=training.name,
@@ -154,9 +159,9 @@ def _view(
         dataset=training.dataset,
         dataset_digest=training.dataset_digest,
         recipe=reader.read(lambda: _DOCUMENT.validate_python(training.recipe)),
-        start=asked[0],
-        inherit=asked[1],
-        licence=asked[2],
+        start=start,
+        inherit=inherit,
+        licence=licence,
         budget=None if budget is None else reader.read(lambda: TrainingBudget(**budget)),
         requires=_requirements(training),
         queue=None if training.queue is None else f"train-{training.queue}",
@@ -194,18 +199,18 @@ def _requirements(training: Training) -> Requirements | None:
 
 def _note(session: Session, training: Training) -> str:
     """The stored note, and what the training waits for."""
-    said = [training.note] if training.note else []
+    parts = [training.note] if training.note else []
     if training.state == TrainingState.QUEUED:
-        ahead = rows.ahead_of(session, training)
-        said.append(
+        ahead = training_queries.count_ahead(session, training)
+        parts.append(
             f"{ahead} before it in the queue train-{training.queue}"
             if ahead
             else f"waits for a worker that serves train-{training.queue} and has a free slot"
         )
         if training.memory_bytes is not None:  # the queue's name does not contain it
-            said.append(
+            parts.append(
                 f"needs a worker with {training.memory_bytes / GIB:g} GiB{' on each GPU' * bool(training.gpus)}"
             )
     elif training.state in LIVE_TRAININGS and training.wanted != TrainingCommand.RUN:
-        said.append("stops after the current step" if training.wanted == TrainingCommand.PAUSE else "ends")
-    return "; ".join(said)
+        parts.append("stops after the current step" if training.wanted == TrainingCommand.PAUSE else "ends")
+    return "; ".join(parts)

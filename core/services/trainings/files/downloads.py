@@ -1,4 +1,4 @@
-"""Downloads of a training's files, of its result as one archive, and of its model as one file."""
+"""Downloads of a training: single files, its result as a zip archive, its model as one file."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from edgefront.core.training.run_folder import LOG, RESULT, TENSORBOARD
 
 _CHUNK = 1 << 20
 _MODELS = "models"
-"""Folder of models as one file: each is built from the result when it is first asked for, and kept."""
+"""Folder of single-file models, each built from the result at its first request."""
 
 
 @dataclass(frozen=True)
 class Download:
-    """A file that is ready to be sent. `sha256` (of the bytes) is its ETag."""
+    """A file that is ready to be sent. `sha256`, of its bytes, is its ETag."""
 
     path: Path
     name: str
@@ -52,18 +52,18 @@ class Download:
 
 @dataclass(frozen=True)
 class TrainingFiles:
-    """A training's downloadable files. Reading them may take long."""
+    """A training's downloadable files. Reading them may take seconds."""
 
     training_id: str
     folder: Path
 
     def listed(self) -> list[TrainingFile]:
-        """The result's files, those of the newest checkpoint, and those that TensorBoard reads."""
+        """Files of the result, of the newest checkpoint, and for TensorBoard."""
         files: list[TrainingFile] = []
-        places = (self.folder / RESULT, *list(checkpoints_in(self.folder).values())[-1:], self.folder / TENSORBOARD)
-        for place in places:
-            for path in files_in(place):
-                with suppress(OSError):  # the checkpoint was just replaced by the next one
+        folders = (self.folder / RESULT, *list(checkpoints_in(self.folder).values())[-1:], self.folder / TENSORBOARD)
+        for folder in folders:
+            for path in files_in(folder):
+                with suppress(OSError):  # the next checkpoint has just replaced this one
                     state = path.stat()
                     modified_at = datetime.fromtimestamp(state.st_mtime, timezone.utc)
                     name = path.relative_to(self.folder).as_posix()
@@ -71,7 +71,7 @@ class TrainingFiles:
         return files
 
     def file(self, path: str) -> Download:
-        """A listed file; NotFound for any other path."""
+        """A listed file. `NotFound` for any other path."""
         if path not in {listed.path for listed in self.listed()}:
             raise NotFound(f"training {self.training_id} has no file {path!r}: its list names those that it has")
         name = f"{self.training_id}-{path.replace('/', '-')}"
@@ -85,20 +85,16 @@ class TrainingFiles:
             raise Unavailable(f"the server cannot read {path}: {error.strerror or error}") from error
 
     def archive(self) -> Iterator[bytes]:
-        """The files of the result under their own names, in a folder named by the training's id, as one zip.
+        """The files of the result as a zip archive, in a folder named by the training's id.
 
-        Conflict before there is a result. What is missing when its turn comes is raised by the iterator.
+        `Conflict` before there is a result. The iterator raises `NotFound` or `Unavailable` for a file that disappears
+        or changes.
         """
         listed = [file for file in self.listed() if file.path.startswith(f"{RESULT}/")]
         if not listed:
             raise Conflict(f"training {self.training_id} has no result yet: it has one once it is done")
         return zipped(
-            Member(
-                self.training_id + file.path.removeprefix(RESULT),
-                file.size,
-                file.modified_at,
-                self._chunks(file),
-            )
+            Member(self.training_id + file.path.removeprefix(RESULT), file.size, file.modified_at, self._chunks(file))
             for file in listed
         )
 
@@ -113,24 +109,24 @@ class TrainingFiles:
             raise Unavailable(f"the server cannot read {file.path}: {error.strerror or error}") from error
 
     def log(self, lines: int) -> str:
-        """The last lines of the run's log; empty before the first."""
+        """The last lines of the run's log; empty before the first line."""
         return tail(self.folder / LOG, lines)
 
 
 def files_of(database: Database, principal: Principal, training_id: str, settings: Settings) -> TrainingFiles:
-    """The downloadable files of a training. NotFound for another owner's."""
+    """The downloadable files of a training. `NotFound` for another owner's."""
     with database.read() as session:
         training_of(session, principal, training_id)
     return TrainingFiles(training_id, training_folder(settings, training_id))
 
 
-_EARLIEST = (1980, 1, 1, 0, 0, 0)  # a zip has no date before
+_EARLIEST = (1980, 1, 1, 0, 0, 0)  # the earliest date of the zip format
 _READABLE = 0o644 << 16
 
 
 @dataclass(frozen=True)
 class Member:
-    """A file of the archive; its chunks are read when its turn comes."""
+    """A file of the archive. Its chunks are read as they are written."""
 
     name: str
     size: int
@@ -139,7 +135,7 @@ class Member:
 
 
 class _Pipe(io.RawIOBase):
-    """What is written can be taken once; nobody can seek in it."""
+    """An unseekable file in memory: `take` returns and removes what was written."""
 
     def __init__(self) -> None:
         self._written: list[bytes] = []
@@ -157,16 +153,16 @@ class _Pipe(io.RawIOBase):
 
 
 def zipped(members: Iterable[Member]) -> Iterator[bytes]:
-    """The archive in chunks. What reading a file raises is raised here: the archive then has no end.
+    """The archive in chunks. An error while a file is read leaves the archive incomplete.
 
-    Unavailable: a file has another size than its member says.
+    Raises `Unavailable` for a file of another size than its member states.
     """
     pipe = _Pipe()
     with ZipFile(pipe, "w", ZIP_STORED) as archive:
         for member in members:
             info = ZipInfo(member.name, max(_EARLIEST, member.modified_at.timetuple()[:6]))
             info.external_attr = _READABLE
-            info.file_size = member.size  # from 2 GiB on its entry has the long form
+            info.file_size = member.size  # from 2 GiB on, the entry needs the ZIP64 form
             sent = 0
             with archive.open(info, "w") as entry:
                 for chunk in member.chunks:
@@ -185,26 +181,25 @@ def trained_model(
     settings: Settings,
     number_format: NumberFormat = "float32",
 ) -> Download:
-    """The model with its trained weights in this format.
-
-    Takes the database, not a session: building can take seconds and holds no transaction.
+    """The trained model in this format. Builds it outside of transactions, which may take seconds.
 
     Raises:
-        NotFound: no such training, not yours, or a supernet, which is no single model.
+        NotFound: no such training, another owner's, or a supernet, which is not one model.
         Conflict: it has no result yet.
-        InvalidInput: a format or number format that this model does not have, or a tokenizer that GGUF does not have.
+        InvalidInput: the model does not support the format or number format, or GGUF does not support its tokenizer.
         Unavailable: the disk is full.
     """
     with database.read() as session:
         training = training_of(session, principal, training_id)
-        state, kind, trained = training.state, training.kind, training.trained or training.architecture
+        training_state, kind, trained = training.state, training.kind, training.trained or training.architecture
     files = files_of(database, principal, training_id, settings)
     if kind == TrainingKind.SUPERNET:
         raise NotFound(f"training {training_id} is of a supernet, which is no single model: train what it found")
     try:
         sha256 = hashed(files.folder / WEIGHTS)[1]
     except FileNotFoundError:
-        raise Conflict(f"training {training_id} is {state} and has no result yet", state=state) from None
+        message = f"training {training_id} is {training_state} and has no result yet"
+        raise Conflict(message, state=training_state) from None
     architecture = Architecture.parse(trained)
     check_format(architecture, format_, number_format)
     folder = files.folder / _MODELS / sha256[:16]
@@ -212,18 +207,18 @@ def trained_model(
     path = folder / file_name(architecture.digest, None, format_, number_format)
     with locked(folder / ".lock"):
         if not path.is_file():
-            with tempfile.TemporaryDirectory(dir=folder, prefix=".") as place:
+            with tempfile.TemporaryDirectory(dir=folder, prefix=".") as temporary:
                 package = read_package(files.folder / RESULT)
-                beside = package.hugging_face_files() if format_ in ("gguf", "transformers") else None
-                draft = Path(place) / "model"
-                write_model(package.architecture, format_, package.weights, draft, number_format, beside)
+                tokenizer_files = package.hugging_face_files() if format_ in ("gguf", "transformers") else None
+                draft = Path(temporary) / "model"
+                write_model(package.architecture, format_, package.weights, draft, number_format, tokenizer_files)
                 draft.replace(path)
-    made, digest = hashed(path)
-    return Download(path, path.name, made.st_size, digest)
+    state, digest = hashed(path)
+    return Download(path, path.name, state.st_size, digest)
 
 
 def formats_of_trained(training: Training) -> tuple[ModelFormat, ...]:
-    """The formats in which `trained_model` has this training's model; none before it is done."""
+    """Formats in which this training's model can be downloaded; none before it is done."""
     if training.state != TrainingState.DONE or training.kind == TrainingKind.SUPERNET or training.trained is None:
         return ()
     formats = _formats(Architecture.parse(training.trained))

@@ -1,10 +1,10 @@
-"""Files of a model that is being imported: in a folder of their own until its training is stored.
+"""Files of a model during its import, in a folder of their own until its training is stored.
 
-    imports/ID.lock      held by the process that imports it; ID becomes the training's
-    imports/ID/          the archive as it arrives, then its files; `placed` once they are put among those of trainings
+    imports/ID.lock      locked by the importing process; ID becomes the training's
+    imports/ID/          the archive, then its files; the marker `placed` once they are in the training's folder
 
-Files are placed before the row is stored. Whatever fails, and however a process ends, the row decides what remains:
-files of an import without one are removed, by its own process or by the next that imports.
+The files move into the training's folder before its row is stored. After any failure the row decides: files of an
+import without a row are removed, by the same process or by the next import.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any
 from edgefront.core.common.errors import EdgefrontError, InvalidInput, TooLarge
 from edgefront.core.common.files import refusing_full_disk
 from edgefront.core.services.settings import Settings
+from edgefront.core.services.trainings import queries as training_queries
 from edgefront.core.services.trainings.files.folder import remove_folder, training_folder
-from edgefront.core.services.trainings.queries import trainings as rows
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables.base import new_id
 from edgefront.core.training.evaluation.given_model import FILES, model_files, most_bytes
@@ -32,13 +32,13 @@ IMPORTS = "imports"
 MAX_MEMBERS = 64
 _PLACED = "placed"
 _MAX_READ = 1 << 20
-"""Bytes that are read of an archive at once: the names and attributes of a file in it have less."""
+"""Maximum bytes of one read from an archive: a header with its names and attributes is smaller."""
 
 _log = logging.getLogger(__name__)
 
 
 class Draft:
-    """A model that is being imported by this process. `close` ends it, whether or not its training was stored."""
+    """A model during its import by this process. Callers close it, whether or not its training was stored."""
 
     def __init__(self, settings: Settings, database: Database) -> None:
         self._settings, self._database = settings, database
@@ -53,12 +53,12 @@ class Draft:
         self._file = self.archive.open("xb")
 
     def write(self, content: bytes) -> None:
-        """Adds to the archive. `Unavailable` where the disk is full."""
+        """Appends to the archive. `Unavailable` if the disk is full."""
         with refusing_full_disk(self.archive):
             self._file.write(content)
 
     def unpack(self) -> None:
-        """Unpacks the whole archive, and removes it. Raises as `unpack`."""
+        """Unpacks the complete archive, and removes it. Raises as the function `unpack`."""
         with refusing_full_disk(self.result):
             self._file.close()
             unpack(self.archive, self.result)
@@ -67,8 +67,8 @@ class Draft:
     def size(self) -> int:
         return sum(path.stat().st_size for path in (*model_files(self.result).values(), self.result / CARD))
 
-    def place(self) -> None:
-        """Puts the files where those of the training are."""
+    def move_to_training(self) -> None:
+        """Moves the files into the training's folder."""
         (self.folder / _PLACED).touch()
         folder = training_folder(self._settings, self.training_id)
         folder.mkdir(parents=True)
@@ -84,8 +84,8 @@ class Draft:
             self._lock.release()
 
 
-def remove_left(settings: Settings, database: Database) -> None:
-    """Removes what imports have left whose processes were killed, or could not remove it."""
+def remove_abandoned(settings: Settings, database: Database) -> None:
+    """Removes the files of imports whose process was killed, or could not remove them."""
     from filelock import Timeout
 
     for path in sorted((settings.artifact_folder / IMPORTS).glob("*.lock")):
@@ -103,10 +103,10 @@ def remove_left(settings: Settings, database: Database) -> None:
 
 
 def unpack(archive: Path, into: Path) -> None:
-    """Unpacks a model's files from an uncompressed tar archive, durably.
+    """Unpacks a model's files from an uncompressed tar archive, and syncs them to disk.
 
-    `InvalidInput` for what is no such archive, is cut short, or contains anything else than files of a model;
-    `TooLarge` for a file of text that is.
+    `InvalidInput` for another kind of file, a truncated archive, or members that are no files of a model; `TooLarge`
+    for a text file above its limit.
     """
     into.mkdir()
     try:
@@ -127,7 +127,7 @@ def unpack(archive: Path, into: Path) -> None:
 
 
 def _name(member: tarfile.TarInfo) -> str:
-    """The name of a file to unpack."""
+    """The file name of a permitted member."""
     name = PurePosixPath(member.name).as_posix()
     if name not in FILES:
         raise _refused(f"it has {name[:100]!r}, which is no file of a model")
@@ -145,7 +145,7 @@ def _refused(what: str) -> InvalidInput:
 
 
 class _Bounded(io.FileIO):
-    """An archive of which no large part is read at once, as a wrong length of a name would have it."""
+    """An archive that refuses large reads, which a forged length of a header would cause."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         if size is None or not 0 <= size <= _MAX_READ:
@@ -160,10 +160,10 @@ def _lock(path: Path) -> Any:
 
 
 def _remove(settings: Settings, database: Database, draft: Path) -> None:
-    """Removes an import's folder and lock, and the files that it has placed unless its training is stored."""
+    """Removes an import's folder and lock, and its training's folder unless the training is stored."""
     if (draft / _PLACED).exists():
         with database.read() as session:
-            is_stored = rows.find(session, draft.name) is not None
+            is_stored = training_queries.find(session, draft.name) is not None
         if not is_stored:
             remove_folder(settings, draft.name)
     shutil.rmtree(draft, ignore_errors=True)

@@ -1,6 +1,6 @@
-"""The folder of a training: its checkpoints, its log, the mark of a deleted one, and how much an owner's may take.
+"""The folder of a training: checkpoints, log, the marker of a deletion; and the limit on an owner's files.
 
-It is on a disk that the API and all workers share.
+API and workers share its disk.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from edgefront.core.training.run_folder import CHECKPOINTS, RESULT
 FOLDER = "trainings"
 WEIGHTS = f"{RESULT}/model.safetensors"
 MAX_LOG_BYTES = 1 << 20
-"""Maximum bytes of a log that are shown at once."""
+"""Maximum bytes of a log in one answer."""
 _STEP = "step-"
 _DELETED = ".deleted"
 
 
 def training_folder(settings: Settings, training_id: str) -> Path:
-    """Folder in which a training keeps its state; see `core.training.run_folder`."""
+    """The folder of a training's state; see `core.training.run_folder`."""
     return settings.artifact_folder / FOLDER / training_id
 
 
@@ -43,8 +43,8 @@ def remove_folder(settings: Settings, training_id: str) -> None:
 
 
 def mark_deleted(settings: Settings, training_id: str) -> None:
-    """Marks the folder for removal, in case the supervisor of the training is lost before it removes it."""
-    with suppress(OSError):  # there is none yet
+    """Marks the folder for removal, in case the training's supervisor dies before it removes the folder."""
+    with suppress(OSError):  # no folder yet
         (training_folder(settings, training_id) / _DELETED).touch()
 
 
@@ -61,13 +61,13 @@ def checkpoints_in(folder: Path) -> dict[int, Path]:
 
 
 def files_in(folder: Path) -> list[Path]:
-    """All files below a folder except hidden ones and links; links are not followed."""
+    """All files below a folder, without hidden ones and links."""
     paths = (Path(parent) / name for parent, _, names in os.walk(folder) for name in names)
     return sorted(path for path in paths if not path.name.startswith(".") and not path.is_symlink())
 
 
 def hashed(path: Path) -> tuple[os.stat_result, str]:
-    """A file's state (size, time …) and SHA-256, which is computed once per state."""
+    """A file's state (size, time …) and SHA-256. Computed once per state."""
     state = path.stat()
     return state, _sha256_of(path, state.st_ino, state.st_size, state.st_mtime_ns)
 
@@ -78,44 +78,35 @@ def _sha256_of(path: Path, *_state: int) -> str:
 
 
 def tail(path: Path, lines: int) -> str:
-    """The last lines of a text file, at most `MAX_LOG_BYTES` of them; empty if there is none."""
+    """The last lines of a text file within its last `MAX_LOG_BYTES`; empty without a file."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - MAX_LOG_BYTES - 1))
-            text = file.read(MAX_LOG_BYTES + 1)
+            file.seek(max(0, size - MAX_LOG_BYTES))
+            read = io.BytesIO(file.read(MAX_LOG_BYTES)).readlines()
     except FileNotFoundError:
         return ""
     except OSError as error:
         raise Unavailable(f"the server cannot read {path.name}: {error.strerror or error}") from error
-    return last_lines(text, lines)
-
-
-def last_lines(text: bytes, lines: int) -> str:
-    """The last lines of the end of a text, each up to its line feed; without its first line, which may be truncated, if
-    it has `MAX_LOG_BYTES`.
-    """
-    shown = io.BytesIO(text[-MAX_LOG_BYTES:]).readlines()
-    if len(text) > MAX_LOG_BYTES:
-        shown = shown[1:]
-    last = b"".join(shown[-lines:]).decode("utf-8", errors="replace")
-    return last.replace("\0", "\ufffd")  # databases do not accept it in text
+    whole = read[1:] if size > MAX_LOG_BYTES else read  # the first line may be truncated
+    last = b"".join(whole[-lines:]).decode("utf-8", errors="replace")
+    return last.replace("\0", "\ufffd")
 
 
 def stored_bytes(settings: Settings, training_ids: Iterable[str]) -> int:
-    """Bytes of these trainings together. It reads folders: call it outside transactions."""
+    """Total size of the files of these trainings. It reads folders: call it outside of transactions."""
     total = 0
     for id_ in training_ids:
         for path in files_in(training_folder(settings, id_)):
             try:
                 total += path.stat().st_size
-            except FileNotFoundError:  # a checkpoint that was replaced just now
+            except FileNotFoundError:  # a replaced checkpoint
                 continue
     return total
 
 
 def check_stored(database: Database, owner: str, settings: Settings, added: int = 0) -> None:
-    """Raises `BoundReached` where the files of the owner's trainings take all that they may, or would with `added`
+    """Raises `BoundReached` if the files of the owner's trainings reach their limit, or would exceed it with `added`
     bytes more.
     """
     most = settings.owners.stored_bytes

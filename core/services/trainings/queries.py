@@ -1,8 +1,8 @@
-"""Queries on trainings: by owner, by queue, by worker."""
+"""Queries on trainings, their metrics and their scores."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -11,12 +11,15 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.common.states import LIVE_TRAININGS, MEASURED_CANDIDATES, TrainingKind, TrainingState
 from edgefront.core.services.turns import TurnQueue, next_turns
+from edgefront.core.store import sql
 from edgefront.core.store.clock import MAX_TTL, over
-from edgefront.core.store.sql import any_of
-from edgefront.core.store.tables import Candidate, Job, Target, Training
+from edgefront.core.store.sql import Document, any_of
+from edgefront.core.store.tables import Candidate, Evaluation, Job, Target, Training, TrainingMetric, new_id
 
 _MEASURED = 16
-"""Measurements that a model card lists at most."""
+"""Maximum number of measurements on a model card."""
+_BATCH = 500
+"""Rows per statement."""
 
 
 def find(session: Session, training_id: str) -> Training | None:
@@ -24,13 +27,13 @@ def find(session: Session, training_id: str) -> Training | None:
 
 
 def find_by_key(session: Session, owner: str, idempotency_key: str) -> list[Training]:
-    """The trainings of one request, in order."""
+    """The trainings of one request, in the order of their architectures."""
     query = select(Training).where(Training.owner == owner, Training.idempotency_key == idempotency_key)
     return list(session.scalars(query.order_by(Training.position)))
 
 
 def find_import(session: Session, owner: str, import_digest: str) -> Training | None:
-    """The owner's import of these weights and this tokenizer."""
+    """The owner's import of the same weights and tokenizer."""
     query = select(Training).where(Training.owner == owner, Training.import_digest == import_digest)
     return session.scalar(query)
 
@@ -41,7 +44,7 @@ def lock(session: Session, training_id: str) -> Training | None:
 
 
 def supernet_of(session: Session, target_id: str) -> Training | None:
-    """The supernet of a target's search; the last one if there were several."""
+    """The latest supernet of a target's search."""
     query = select(Training).where(Training.target_id == target_id, Training.kind == TrainingKind.SUPERNET)
     return session.scalar(query.order_by(Training.id.desc()).limit(1))
 
@@ -62,23 +65,23 @@ def open_supernets(session: Session, target_ids: Collection[str]) -> list[Traini
 
 
 def remove(session: Session, training_id: str) -> None:
-    """Deletes the training with its log; its scores are kept with the digest."""
+    """Deletes the training with its log. Its scores stay, under the architecture's digest."""
     session.execute(
         delete(Training).where(Training.id == training_id), execution_options={"synchronize_session": False}
     )
     session.expire_all()
 
 
-def held_by(session: Session, worker: str) -> list[Row[Any]]:
-    """Device, numbers of GPUs, and bytes of memory (None: it does not say) of each training that the worker holds."""
+def claimed_by(session: Session, worker: str) -> list[Row[Any]]:
+    """`device`, `gpu_numbers` and `memory_bytes` (None: not stated) of the worker's claimed trainings."""
     query = select(Training.device, Training.gpu_numbers, Training.memory_bytes)
     query = query.where(Training.worker == worker, Training.state.in_(LIVE_TRAININGS))
     return [*session.execute(query)]
 
 
 def claimable(session: Session, queue: str, memory: Mapping[int, int]) -> Training | None:
-    """The next waiting training of the queue that fits, locked; rows that others have locked are skipped. `memory`:
-    number of GPUs (0 without any) → bytes that a training with so many may need, on each.
+    """The queue's next training that fits, locked; locked rows are skipped. `memory`: number of GPUs (0: none) → bytes
+    available to a training with that many, per GPU.
     """
     needed = func.coalesce(Training.memory_bytes, 0)
     query = (
@@ -96,12 +99,12 @@ def claimable(session: Session, queue: str, memory: Mapping[int, int]) -> Traini
 
 
 def take_turn(session: Session, training: Training) -> None:
-    """Gives the training its turn in its queue (`services.turns`)."""
-    there = Training.queue == training.queue
+    """Assigns the training its turn in its queue (`services.turns`)."""
+    in_queue = Training.queue == training.queue
     queue = TurnQueue(
         Training,
-        waiting=(Training.state == TrainingState.QUEUED, there),
-        served=(Training.state.in_(LIVE_TRAININGS), there),
+        waiting=(Training.state == TrainingState.QUEUED, in_queue),
+        served=(Training.state.in_(LIVE_TRAININGS), in_queue),
     )
     with session.no_autoflush:
         (training.turn,) = next_turns(session, queue, Training.owner == training.owner, 1)
@@ -119,19 +122,19 @@ def expired(session: Session, now: datetime) -> list[Training]:
     return list(session.scalars(query.execution_options(populate_existing=True)))
 
 
-def ahead_of(session: Session, training: Training) -> int:
-    """How many trainings of the queue come before this one, of those that wait now."""
-    place = tuple_(literal(training.turn), literal(training.id))
+def count_ahead(session: Session, training: Training) -> int:
+    """Number of waiting trainings ahead of this one in its queue."""
+    own = tuple_(literal(training.turn), literal(training.id))
     query = select(func.count()).where(
         Training.state == TrainingState.QUEUED,
         Training.queue == training.queue,
-        tuple_(Training.turn, Training.id) < place,
+        tuple_(Training.turn, Training.id) < own,
     )
     return session.scalar(query) or 0
 
 
 def measured(session: Session, candidate_ids: Collection[str]) -> dict[str, tuple[Candidate, Target]]:
-    """Candidate id → the candidate, with its target."""
+    """Candidate id → candidate and target."""
     if not candidate_ids:
         return {}
     query = select(Candidate, Target).join(Target, Target.id == Candidate.target_id)
@@ -140,7 +143,7 @@ def measured(session: Session, candidate_ids: Collection[str]) -> dict[str, tupl
 
 
 def measured_as(session: Session, owner: str, digest: str) -> list[tuple[Candidate, Target]]:
-    """An owner's measured candidates of exactly this architecture, one for each target, the newest first."""
+    """The owner's measured candidates with this architecture, one per target, newest first."""
     query = (
         select(Candidate, Target)
         .join(Target, Target.id == Candidate.target_id)
@@ -153,14 +156,79 @@ def measured_as(session: Session, owner: str, digest: str) -> list[tuple[Candida
     return list(by_candidate.values())
 
 
-def candidates_there(session: Session, candidate_ids: Collection[str]) -> set[str]:
+def existing_candidates(session: Session, candidate_ids: Collection[str]) -> set[str]:
     return set(session.scalars(select(Candidate.id).where(any_of(Candidate.id, candidate_ids))))
 
 
 def frontier(session: Session, target_id: str) -> list[Candidate]:
-    """The frontier of a target by rising decoder parameters, from which trainings can be chosen."""
+    """The frontier of a target, by rising decoder parameters."""
     members = session.scalars(
         select(Candidate).where(Candidate.target_id == target_id, Candidate.on_frontier == true())
     )
-    # SQLite would read all candidates in the order of an index, instead of sorting the few.
+    # Sorted here: SQLite would read all candidates in the order of an index.
     return sorted(members, key=lambda row: (row.decoder_parameters, row.number))
+
+
+def metrics(
+    session: Session, training_id: str, *, after: int = -1, limit: int | None = None
+) -> list[tuple[int, Document]]:
+    """Steps above `after` with their metrics, in order."""
+    query = select(TrainingMetric.step, TrainingMetric.data).where(
+        TrainingMetric.training_id == training_id, TrainingMetric.step > after
+    )
+    return [(row.step, row.data) for row in session.execute(query.order_by(TrainingMetric.step).limit(limit))]
+
+
+def metrics_at(session: Session, training_id: str, steps: Collection[int]) -> dict[int, Document]:
+    """Step → its stored metrics. The steps of one report lie close together."""
+    if not steps:
+        return {}
+    query = select(TrainingMetric.step, TrainingMetric.data).where(TrainingMetric.training_id == training_id)
+    rows = session.execute(query.where(TrainingMetric.step.between(min(steps), max(steps))))
+    return {row.step: row.data for row in rows if row.step in steps}
+
+
+def put_metrics(session: Session, training_id: str, metrics: Sequence[Document]) -> None:
+    """Inserts or replaces the metrics of steps."""
+    for start in range(0, len(metrics), _BATCH):
+        rows = [
+            {"training_id": training_id, "step": metric["step"], "data": dict(metric)}
+            for metric in metrics[start : start + _BATCH]
+        ]
+        statement = sql.upsert(session, TrainingMetric).values(rows)
+        session.execute(
+            statement.on_conflict_do_update(
+                index_elements=["training_id", "step"], set_={"data": statement.excluded.data}
+            )
+        )
+
+
+def remove_metrics(session: Session, training_id: str, steps: Sequence[int]) -> None:
+    for start in range(0, len(steps), _BATCH):
+        session.execute(
+            delete(TrainingMetric).where(
+                TrainingMetric.training_id == training_id, TrainingMetric.step.in_(steps[start : start + _BATCH])
+            ),
+            execution_options={"synchronize_session": False},
+        )
+
+
+def save_evaluations(session: Session, rows: Sequence[Document]) -> None:
+    """Inserts scores. A training's score of the same data set, split and metric is replaced."""
+    for row in rows:
+        statement = sql.upsert(session, Evaluation).values(id=new_id("evl"), **row)
+        session.execute(
+            statement.on_conflict_do_update(
+                index_elements=["training_id", "dataset", "split", "metric"],
+                set_={name: row[name] for name in ("value", "details", "created_at", "digest", "recipe_key")},
+            )
+        )
+
+
+def evaluations_of(session: Session, training_ids: Collection[str]) -> dict[str, list[Evaluation]]:
+    """Training id → its scores, sorted by data set, split and metric."""
+    by_training: dict[str, list[Evaluation]] = {training_id: [] for training_id in training_ids}
+    query = select(Evaluation).where(any_of(Evaluation.training_id, training_ids))
+    for row in session.scalars(query.order_by(Evaluation.dataset, Evaluation.split, Evaluation.metric)):
+        by_training[str(row.training_id)].append(row)
+    return by_training
