@@ -15,13 +15,13 @@ from torch.overrides import TorchFunctionMode
 
 from edgefront.core.data.batches.batch import IGNORED
 from edgefront.core.nn.context import Context
-from edgefront.core.training.proxies.batch import generator
 from edgefront.core.training.proxies.score import score
 from edgefront.core.training.proxies.zero_cost import (
     ScoreInput,
     add_patterns,
     flows,
     from_kernel,
+    generator,
     linear_weights,
 )
 

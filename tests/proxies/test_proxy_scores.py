@@ -19,9 +19,9 @@ from edgefront.core.data.batches.batch import IGNORED
 from edgefront.core.data.prepared.planning import Preparation
 from edgefront.core.data.prepared.preparation import prepare
 from edgefront.core.data.prepared.prepared import open_prepared
-from edgefront.core.training.proxies.batch import batch_of
 from edgefront.core.training.proxies.registry import ProxySettings, proxies, proxy_named
 from edgefront.core.training.proxies.score import score
+from edgefront.core.training.proxies.zero_cost import batch_of
 
 ROOT = Path(__file__).parents[2]
 UNTRAINED = [name for name in proxies() if name != "partial_training"]

@@ -17,7 +17,7 @@ from edgefront.core.common.errors import InvalidInput
 from edgefront.core.training.proxies.registry import ProxySettings, proxies
 from edgefront.core.training.proxies.score import score
 from edgefront.core.training.proxies.study import (
-    Study,
+    ProxyStudy,
     best,
     common_ratio,
     d_avg,
@@ -26,7 +26,7 @@ from edgefront.core.training.proxies.study import (
     ranks,
     slices_of,
     spearman,
-    study,
+    study_proxies,
 )
 from edgefront.core.training.proxies.table import (
     Quality,
@@ -49,8 +49,10 @@ def trained() -> list[Row]:
     return read_table(GOLDEN)
 
 
-def study_of(rows: list[Row], **options: Any) -> Study:
-    return study(rows, quality_of(rows), COUNTS, lambda model, proxy: score(model, proxy), ProxySettings(), **options)
+def study_of(rows: list[Row], **options: Any) -> ProxyStudy:
+    return study_proxies(
+        rows, quality_of(rows), COUNTS, lambda model, proxy: score(model, proxy), ProxySettings(), **options
+    )
 
 
 @pytest.mark.parametrize(
@@ -246,7 +248,7 @@ def test_torch_proxies_are_computed_and_turned(tmp_path: Path) -> None:
         calls.append(proxy.name)
         return score(model, proxy, 0, SMALL)
 
-    found = study(rows, quality_of(rows), chosen, scored, SMALL)
+    found = study_proxies(rows, quality_of(rows), chosen, scored, SMALL)
     snip, grasp, counted = found.proxies
     assert calls == ["snip"] * 3 + ["grasp"] * 3 + ["decoder_parameters"] * 3
     assert snip.flops is not None
@@ -258,7 +260,7 @@ def test_torch_proxies_are_computed_and_turned(tmp_path: Path) -> None:
 
 def test_models_that_a_proxy_cannot_score_are_left_out_of_it_alone() -> None:
     rows: list[Row] = [{"architecture": MODELS[name].canonical, "ppl": 1.0 + i} for i, name in enumerate(MODELS)]
-    found = study(
+    found = study_proxies(
         rows, quality_of(rows), [proxies()["relu_log_det"], COUNTS[0]], lambda m, p: score(m, p, 0, TINY), TINY
     )
     assert [proxy.models for proxy in found.proxies] == [len(MODELS) - 1, len(MODELS)]
@@ -322,10 +324,10 @@ def test_quality_must_be_known_or_given() -> None:
         quality_of(rows, "x")
     assert quality_of(rows, "x", higher_is_better=True) == Quality("x", True)
     with pytest.raises(InvalidInput, match="1 rows have a number in x: a ranking needs at least 3"):
-        study(rows, Quality("x", True), COUNTS, lambda *_: 0.0, SMALL)
+        study_proxies(rows, Quality("x", True), COUNTS, lambda *_: 0.0, SMALL)
     three: list[Row] = [{"x": 1.0}, {"x": 2.0}, {"x": 3.0}]
     with pytest.raises(InvalidInput, match=r"has a value for 0 of 3 models: the rows have neither .* \(row 1: arch"):
-        study(three, Quality("x", True), COUNTS, lambda *_: 0.0, SMALL)
+        study_proxies(three, Quality("x", True), COUNTS, lambda *_: 0.0, SMALL)
 
 
 def test_rows_that_tell_nothing_are_named(trained: list[Row]) -> None:
@@ -334,7 +336,7 @@ def test_rows_that_tell_nothing_are_named(trained: list[Row]) -> None:
 
     def refused(rows: list[Row]) -> InvalidInput:
         with pytest.raises(InvalidInput) as caught:
-            study(rows, Quality("valid_ppl", False), COUNTS, lambda *_: 0.0, SMALL)
+            study_proxies(rows, Quality("valid_ppl", False), COUNTS, lambda *_: 0.0, SMALL)
         return caught.value
 
     alike = refused([{**row, "valid_ppl": 30.0} for row in some])
@@ -350,7 +352,7 @@ def test_rows_that_tell_nothing_are_named(trained: list[Row]) -> None:
     assert "row 3: valid_ppl is nan" in short.detail
     wrong = refused([*some[:3], {**some[3], "n_layer": "five"}])
     assert (wrong.field, wrong.detail[:5]) == ("rows.4.n_layer", "row 4")
-    left = study(
+    left = study_proxies(
         [some[0], {**some[1], "valid_ppl": None}, *some[2:]], Quality("valid_ppl", False), COUNTS, lambda *_: 0.0, SMALL
     )
     assert (left.left_out, left.first_left_out) == (1, 2)

@@ -7,27 +7,27 @@ from pathlib import Path
 import pytest
 
 from edgefront.core.training.proxies.table import quality_of, read_table, where
-from edgefront.core.training.proxies.trained import Trained, trained_models
+from edgefront.core.training.proxies.trained import TrainedModels, trained_models
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
 
-def lts(backbone: str) -> Trained:
+def lts(backbone: str) -> TrainedModels:
     rows = where(read_table(GOLDEN / "lts_trained_wt103.jsonl"), {"backbone": backbone})
     return trained_models(rows, quality_of(rows))
 
 
 @pytest.fixture(scope="session")
-def gpt2() -> Trained:
+def gpt2() -> TrainedModels:
     return lts("gpt2")
 
 
 @pytest.fixture(scope="session")
-def txl() -> Trained:
+def txl() -> TrainedModels:
     return lts("txl")
 
 
 @pytest.fixture(scope="session")
-def hwgpt() -> Trained:
+def hwgpt() -> TrainedModels:
     rows = read_table(GOLDEN / "hwgpt_owt_perplexity_s.csv.gz")
     return trained_models(rows, quality_of(rows))

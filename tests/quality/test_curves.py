@@ -12,7 +12,7 @@ from test_quality_command import result_of as run
 
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.training.proxies.table import read_table
-from edgefront.core.training.proxies.trained import tokens_of
+from edgefront.core.training.proxies.trained import training_tokens
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 Row = dict[str, Any]
@@ -107,7 +107,7 @@ def test_rows_without_tokens_among_others_are_named(curves: list[Row], tmp_path:
     for command in ("fit", "study"):
         with pytest.raises(InvalidInput, match="row 4: tokens is missing, though other rows have it"):
             run("quality" if command == "fit" else "proxy", command, table(tmp_path, rows))
-    assert tokens_of([{"loss": 1.0}]) is None
+    assert training_tokens([{"loss": 1.0}]) is None
 
 
 def test_a_study_asks_the_law_of_own_data_about_a_table(curves: list[Row], tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from edgefront.core.quality.shipped import law_named
 from edgefront.core.quality.stored import to_text
 from edgefront.core.quality.table_fit import cross_validated, fit_table, folds
 from edgefront.core.training.proxies.study import best, spearman
-from edgefront.core.training.proxies.trained import Trained
+from edgefront.core.training.proxies.trained import TrainedModels
 
 ORIGIN = Origin("test", "test")
 
@@ -33,7 +33,7 @@ def held(wanted: np.ndarray, found: Prediction) -> float:
 
 @pytest.mark.parametrize(("name", "best_tenth"), [("gpt2", 0.92), ("txl", 0.94)])
 def test_ten_folds(name: str, best_tenth: float, request: pytest.FixtureRequest) -> None:
-    table: Trained = request.getfixturevalue(name)
+    table: TrainedModels = request.getfixturevalue(name)
     found = cross_validated(table.shapes, table.log_perplexity)
     assert rank(table.log_perplexity, found) >= best_tenth
     assert rank(table.log_perplexity, found, 1) >= 0.99
@@ -41,7 +41,7 @@ def test_ten_folds(name: str, best_tenth: float, request: pytest.FixtureRequest)
     assert np.sqrt(np.mean((found.log_perplexity - table.log_perplexity) ** 2)) < 0.014
 
 
-def test_a_table_given_twice_is_no_better_known(gpt2: Trained) -> None:
+def test_a_table_given_twice_is_no_better_known(gpt2: TrainedModels) -> None:
     part = np.arange(40)
     twice = np.concatenate([part, part])
     once = (gpt2.shapes.take(part), gpt2.log_perplexity[part])
@@ -53,7 +53,7 @@ def test_a_table_given_twice_is_no_better_known(gpt2: Trained) -> None:
     assert np.array_equal(found[0].half_width, found[1].half_width[40:])
 
 
-def test_models_of_one_shape_are_in_one_fold(gpt2: Trained) -> None:
+def test_models_of_one_shape_are_in_one_fold(gpt2: TrainedModels) -> None:
     """Seeds of one architecture differ a little; a fold that leaves out one leaves out all."""
     inputs = features(gpt2.shapes.take(np.repeat(np.arange(30), 3))).round(6)
     masks = folds(inputs)
@@ -63,7 +63,7 @@ def test_models_of_one_shape_are_in_one_fold(gpt2: Trained) -> None:
         assert {tuple(row) for row in inputs[mask]}.isdisjoint({tuple(row) for row in inputs[~mask]})
 
 
-def test_more_seeds_of_the_same_architectures_leave_the_intervals_as_wide(gpt2: Trained) -> None:
+def test_more_seeds_of_the_same_architectures_leave_the_intervals_as_wide(gpt2: TrainedModels) -> None:
     rng = np.random.default_rng(0)
     part, seeds = gpt2.shapes.take(np.arange(12)), gpt2.shapes.take(np.repeat(np.arange(12), 10))
     one = fit_table(part, gpt2.log_perplexity[:12], ORIGIN)
@@ -71,14 +71,16 @@ def test_more_seeds_of_the_same_architectures_leave_the_intervals_as_wide(gpt2: 
     assert ten.study.prior.quantile == one.study.prior.quantile
 
 
-def test_one_family_ranks_the_other(gpt2: Trained, txl: Trained) -> None:
+def test_one_family_ranks_the_other(gpt2: TrainedModels, txl: TrainedModels) -> None:
     found = law_named("lts-gpt2-wikitext103").predict(txl.shapes)
     assert rank(txl.log_perplexity, found) >= 0.93
     assert found.extrapolated.any()
 
 
 @pytest.mark.parametrize("number", [5, 20, 80])
-def test_intervals_hold_whatever_the_number(number: int, gpt2: Trained, txl: Trained, hwgpt: Trained) -> None:
+def test_intervals_hold_whatever_the_number(
+    number: int, gpt2: TrainedModels, txl: TrainedModels, hwgpt: TrainedModels
+) -> None:
     for table in (gpt2, txl, hwgpt):
         holds = []
         for seed in range(5):
@@ -89,7 +91,7 @@ def test_intervals_hold_whatever_the_number(number: int, gpt2: Trained, txl: Tra
         assert median(holds) >= 0.88
 
 
-def test_a_large_table_is_ranked_by_the_part_that_is_kept(hwgpt: Trained) -> None:
+def test_a_large_table_is_ranked_by_the_part_that_is_kept(hwgpt: TrainedModels) -> None:
     law = law_named("hwgpt-gpt2-openwebtext")
     found, known = law.out_of_sample(hwgpt.shapes, hwgpt.log_perplexity)
     assert law.models == 1500
@@ -101,7 +103,7 @@ def test_a_large_table_is_ranked_by_the_part_that_is_kept(hwgpt: Trained) -> Non
     assert 0.90 <= held(hwgpt.log_perplexity[others], unseen) <= 0.97
 
 
-def test_models_of_the_law_are_predicted_by_leaving_them_out(txl: Trained) -> None:
+def test_models_of_the_law_are_predicted_by_leaving_them_out(txl: TrainedModels) -> None:
     law = fit_table(txl.shapes, txl.log_perplexity, ORIGIN)
     inside, (outside, known) = law.predict(txl.shapes), law.out_of_sample(txl.shapes, txl.log_perplexity)
     assert known.all()
@@ -113,7 +115,7 @@ def test_models_of_the_law_are_predicted_by_leaving_them_out(txl: Trained) -> No
     assert outside.log_perplexity[one] == pytest.approx(without.log_perplexity[0], abs=0.003)
 
 
-def test_the_order_of_the_table_changes_nothing(txl: Trained) -> None:
+def test_the_order_of_the_table_changes_nothing(txl: TrainedModels) -> None:
     order = np.random.default_rng(0).permutation(60)
     one = fit_table(txl.shapes.take(slice(60)), txl.log_perplexity[:60], ORIGIN)
     two = fit_table(txl.shapes.take(order), txl.log_perplexity[order], ORIGIN)
@@ -160,7 +162,9 @@ def test_blocks_that_no_table_has_are_extrapolated() -> None:
         (range(6), [3.0] * 6, "perplexity"),
     ],
 )
-def test_tables_from_which_no_law_can_be_fitted(rows: list[int], values: list[float], field: str, txl: Trained) -> None:
+def test_tables_from_which_no_law_can_be_fitted(
+    rows: list[int], values: list[float], field: str, txl: TrainedModels
+) -> None:
     with pytest.raises(InvalidInput) as caught:
         fit_table(txl.shapes.take(list(rows)), values, ORIGIN)
     assert caught.value.field == field

@@ -176,7 +176,7 @@ def test_a_study_by_default_leaves_out_laws_that_are_about_nothing(tmp_path: Pat
 @pytest.mark.parametrize(
     ("change", "field", "said"),
     [
-        ({"d_inner": None}, "rows.3.d_inner", "row 3 does not say what the model is: d_inner is missing"),
+        ({"d_inner": None}, "rows.3.d_inner", "row 3 does not describe a model: d_inner is missing"),
         ({"valid_ppl": float("nan")}, "rows.3.valid_ppl", "row 3: valid_ppl is nan"),
         ({"valid_ppl": -1}, "rows.3.valid_ppl", "row 3: valid_ppl is -1"),
         ({"n_head": [3] * 5}, "rows.3.blocks.0.n_head", "row 3: blocks.0.n_head must divide"),

@@ -21,13 +21,13 @@ from edgefront.core.quality.stored import from_json, summary, to_json, to_text
 from edgefront.core.quality.table_fit import fit_table
 from edgefront.core.services.quality.expected import label_of, perplexities
 from edgefront.core.training.proxies.score import law_about
-from edgefront.core.training.proxies.trained import Trained
+from edgefront.core.training.proxies.trained import TrainedModels
 
 OF_TABLES = NAMES[-3:]
 """The laws of one table each: GPT-2 and Transformer-XL on WikiText-103, GPT-2 on OpenWebText."""
 
 
-def test_shipped_laws_predict_what_they_did_when_they_were_made(gpt2: Trained, txl: Trained) -> None:
+def test_shipped_laws_predict_what_they_did_when_they_were_made(gpt2: TrainedModels, txl: TrainedModels) -> None:
     """The numbers of another machine."""
     for name, table, expected in (
         ("lts-gpt2-wikitext103", gpt2, GPT2),
@@ -40,7 +40,7 @@ def test_shipped_laws_predict_what_they_did_when_they_were_made(gpt2: Trained, t
 
 @pytest.mark.parametrize("name", ["gpt2", "txl"])
 def test_shipped_laws_are_what_their_tables_teach(name: str, request: pytest.FixtureRequest) -> None:
-    table: Trained = request.getfixturevalue(name)
+    table: TrainedModels = request.getfixturevalue(name)
     shipped = law_named({"gpt2": OF_TABLES[0], "txl": OF_TABLES[1]}[name])
     again = fit_table(table.shapes, table.log_perplexity, shipped.origin)
     one, two = shipped.predict(table.shapes), again.predict(table.shapes)
@@ -107,7 +107,7 @@ def test_laws_by_family() -> None:
         law_about(granite)
 
 
-def test_a_table_gets_the_law_that_covers_it(gpt2: Trained, txl: Trained, hwgpt: Trained) -> None:
+def test_a_table_gets_the_law_that_covers_it(gpt2: TrainedModels, txl: TrainedModels, hwgpt: TrainedModels) -> None:
     mixed = laws_for_table([*gpt2.architectures[:3], *txl.architectures[:2], named_model("bert-base").architecture])
     assert [law and law.origin.name for law in mixed] == [OF_TABLES[0]] * 3 + [OF_TABLES[1]] * 2 + [None]
     assert {law.origin.name for law in laws_for_table(hwgpt.architectures[:50]) if law} == {OF_TABLES[2]}

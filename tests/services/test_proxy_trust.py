@@ -8,7 +8,7 @@ import pytest
 
 from edgefront.core.architectures.catalogue import spaces
 from edgefront.core.services.quality.trust import PUBLISHED, live_of, trust
-from edgefront.core.training.proxies.law_study import judge
+from edgefront.core.training.proxies.law_study import evaluate_laws
 from edgefront.core.training.proxies.registry import proxies
 from edgefront.core.training.proxies.study import slices_of
 from edgefront.core.training.proxies.table import architecture_of, number_in, quality_of, read_table, value_of, where
@@ -25,7 +25,7 @@ def test_stated_correlations_equal_those_of_the_logs() -> None:
             continue
         part = where(rows, {"set": TABLES[ranking.space]})
         if ranking.proxy == "quality_law":
-            scores, _ = judge(part, quality_of(part))
+            scores, _ = evaluate_laws(part, quality_of(part))
             values = [scores[model.digest] for row in part if (model := architecture_of(row))]
         else:
             values = [value_of(row, ranking.proxy) or 0.0 for row in part]

@@ -27,7 +27,7 @@ from edgefront.core.services.quality.queries import Trained
 from edgefront.core.services.stored import JOB_REQUEST
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Job, OwnerLaw
-from edgefront.core.training.proxies.law_study import agreement
+from edgefront.core.training.proxies.law_study import prediction_accuracy
 
 
 def law_view(database: Database, principal: Principal, job_id: str) -> JobLawView:
@@ -104,7 +104,7 @@ def _agreement(
     if not lines:
         return None
     logs, lows, highs, reached = np.log([(each.predicted, each.low, each.high, each.trained) for each in lines]).T
-    agreed, first = agreement(reached, Prediction(logs, (highs - lows) / 2, np.zeros(len(lines)))), alike[0]
+    agreed, first = prediction_accuracy(reached, Prediction(logs, (highs - lows) / 2, np.zeros(len(lines)))), alike[0]
     return LawAgreement(
         dataset=first.dataset,
         split=first.split,

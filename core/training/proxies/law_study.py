@@ -1,4 +1,4 @@
-"""Judges quality laws on tables of trained models: what they predict, and how far it holds."""
+"""Fits scaling laws to tables of trained models, and evaluates their predictions."""
 
 from __future__ import annotations
 
@@ -14,63 +14,61 @@ from edgefront.core.common.errors import InvalidInput
 from edgefront.core.quality.covariance import LengthScales
 from edgefront.core.quality.features import rounded_features
 from edgefront.core.quality.predictor import Origin, PerplexityPredictor, Prediction
-from edgefront.core.quality.scaling_law import OwnTrainings, ScalingLaw, own_trainings
+from edgefront.core.quality.scaling_law import ScalingLaw
 from edgefront.core.quality.shipped import family, laws_for_table, own_data_law
 from edgefront.core.quality.table_fit import cross_validated, fit_table, folds
 from edgefront.core.training.proxies.study import slices_of
 from edgefront.core.training.proxies.table import Quality, Row, number_in
-from edgefront.core.training.proxies.trained import Trained, described, identity
+from edgefront.core.training.proxies.trained import TrainedModels, described_model, training_identity
 from edgefront.core.training.proxies.trained import log_perplexity as log_of
 
 
 @dataclass(frozen=True)
-class Judged:
-    """One law on the models of a table that it is asked about. Shares are of these; None where quality is no
-    perplexity.
-    """
+class LawEvaluation:
+    """One scaling law on the models of a table that it covers. Shares are None where quality is not a perplexity."""
 
     law: str
     data: str
     models: int
     learnt_from: int
-    """Models that are in the law's own table: each is predicted without it (leave-one-out)."""
+    """Models of the law's own table, each predicted without itself (leave-one-out)."""
     extrapolated: int
     """Models beyond the ranges of the law."""
     held: float | None
-    """Share of the 95 % intervals that hold the perplexity."""
+    """Share of the 95 % intervals that contain the perplexity."""
     ratio: float | None
-    """Median of trained by predicted perplexity: other data, other tokens and other budgets shift all models."""
+    """Median of trained over predicted perplexity: other data, tokens and budgets shift all models."""
     held_after_shift: float | None
-    """Share of the intervals that hold it after that ratio is taken out."""
+    """Share of the intervals that contain it after division by that ratio."""
 
 
 @dataclass(frozen=True)
-class Agreement:
-    """How predictions of models that were left out agree with what they reached."""
+class PredictionAccuracy:
+    """Predictions of left-out models compared with their results."""
 
     models: int
     spearman: float | None
-    """Spearman's ρ over all models; None of too few."""
+    """Spearman's ρ over all models; None for too few."""
     best_half: float | None
     best_30: float | None
     best_tenth: float | None
     """Spearman's ρ over the best tenth by perplexity."""
     error: float
-    """Root mean square, in ln perplexity: about the relative error."""
+    """Root mean square error in ln perplexity, about the relative error."""
     held: float
-    """Share of the 95 % intervals that hold."""
+    """Share of the 95 % intervals that contain the result."""
     ratio: float
-    """Median of reached by predicted perplexity."""
+    """Median of reached over predicted perplexity."""
     held_after_shift: float
-    """Share of the intervals that hold after that ratio is taken out."""
+    """Share of the intervals that contain the result after division by that ratio."""
 
 
-def agreement(log_perplexity: NDArray[np.float64], prediction: Prediction) -> Agreement:
-    """Compares one prediction for each model with the perplexity that it reached."""
+def prediction_accuracy(log_perplexity: NDArray[np.float64], prediction: Prediction) -> PredictionAccuracy:
+    """Compares the prediction for each model with its perplexity."""
     apart = log_perplexity - prediction.log_perplexity
     held, ratio, held_after_shift = _held(apart, prediction.half_width)
     rho = {part.percent: part.spearman for part in slices_of(-log_perplexity, -prediction.log_perplexity)}
-    return Agreement(
+    return PredictionAccuracy(
         models=len(apart),
         spearman=rho[100],
         best_half=rho[50],
@@ -83,9 +81,9 @@ def agreement(log_perplexity: NDArray[np.float64], prediction: Prediction) -> Ag
     )
 
 
-def judge(
+def evaluate_laws(
     rows: Sequence[Row], quality: Quality, law: PerplexityPredictor | None = None, train_tokens: float | None = None
-) -> tuple[dict[str, float], tuple[Judged, ...]]:
+) -> tuple[dict[str, float], tuple[LawEvaluation, ...]]:
     """Digest → minus predicted ln perplexity of each model that a law is about, and how each law did.
 
     `law` judges all models of its kind of families; without it each model has, of the laws of its family, the one that
@@ -94,10 +92,10 @@ def judge(
     """
     models = list(
         {
-            identity(architecture, row, quality): (architecture, number)
+            training_identity(architecture, row, quality): (architecture, number)
             for place, row in enumerate(rows, 1)
             if (number := number_in(row, quality.column)) is not None
-            and (architecture := described(place, row)) is not None
+            and (architecture := described_model(place, row)) is not None
             and family(architecture) is not None
         }.values()
     )
@@ -119,7 +117,7 @@ def judge(
 
 def _judged(
     law: PerplexityPredictor, architectures: Sequence[Architecture], truth: NDArray[np.float64]
-) -> tuple[dict[str, float], Judged]:
+) -> tuple[dict[str, float], LawEvaluation]:
     prediction, is_of_table = law.out_of_sample(Shapes.of(architectures), truth)
     apart = truth - prediction.log_perplexity
     held = _held(apart, prediction.half_width) if np.isfinite(apart).all() else (None, None, None)
@@ -128,7 +126,7 @@ def _judged(
             architecture.digest: -value
             for architecture, value in zip(architectures, prediction.log_perplexity.tolist(), strict=True)
         },
-        Judged(
+        LawEvaluation(
             law=law.origin.name,
             data=law.origin.data,
             models=len(architectures),
@@ -142,7 +140,7 @@ def _judged(
 
 
 def _held(apart: Floats, half_width: Floats) -> tuple[float, float, float]:
-    """Share of the intervals that hold, the median ratio, and the share that holds after it is taken out."""
+    """Share of intervals that contain the result, the median ratio, and the share after division by it."""
     shift = float(np.median(apart))
     shares = (float(np.mean(np.abs(apart - moved) <= half_width)) for moved in (0.0, shift))
     return next(shares), float(np.exp(shift)), next(shares)
@@ -154,12 +152,12 @@ Floats = NDArray[np.float64]
 @dataclass(frozen=True)
 class Fitted:
     law: PerplexityPredictor
-    folds: Agreement | None
+    folds: PredictionAccuracy | None
     """Cross-validation, in which no fold knows a model that it predicts; None of one model."""
     notes: tuple[str, ...]
 
 
-def fit(models: Trained, origin: Origin, prior: PerplexityPredictor | None = None) -> Fitted:
+def fit(models: TrainedModels, origin: Origin, prior: PerplexityPredictor | None = None) -> Fitted:
     """The law of these models.
 
     Where the table states tokens, or the `prior` is of several tables, that law (by default the one about the family's
@@ -198,17 +196,17 @@ def fit(models: Trained, origin: Origin, prior: PerplexityPredictor | None = Non
             f"{prior.origin.name} was learnt from {seen} of these architectures: of others predictions are worse than "
             "the folds'"
         )
-    return Fitted(law, agreement(reached, cross_validated(shapes, reached, prior)), tuple(notes))
+    return Fitted(law, prediction_accuracy(reached, cross_validated(shapes, reached, prior)), tuple(notes))
 
 
-def _seen(models: Trained, law: ScalingLaw) -> int:
+def _seen(models: TrainedModels, law: ScalingLaw) -> int:
     """Number of the models whose features the law has learnt from."""
     learnt = set(map(tuple, law.study.inputs.tolist()))
     rows = zip(models.architectures, rounded_features(models.shapes).tolist(), strict=True)
     return len({architecture.digest for architecture, row in rows if tuple(row) in learnt})
 
 
-def _refined(models: Trained, origin: Origin, prior: ScalingLaw, budgets: bool) -> Fitted:
+def _refined(models: TrainedModels, origin: Origin, prior: ScalingLaw, budgets: bool) -> Fitted:
     name = prior.origin.name
     if prior.own is not None:
         raise InvalidInput(
@@ -235,21 +233,15 @@ def _refined(models: Trained, origin: Origin, prior: ScalingLaw, budgets: bool) 
     if not prior.study.budgets:
         models = replace(models, log_tokens=np.full(len(models.first), prior.log_train_tokens))
     assert models.log_tokens is not None
-    law = prior.refined(_own(models, prior), origin)
+    law = prior.refined(models.as_own_trainings(prior), origin)
     law = replace(law, log_train_tokens=float(models.log_tokens.max()))
     predicted = _cross_validated(models, prior)
     if predicted is None:
         return Fitted(law, None, ("one model alone: how well the law predicts others is unknown",))
-    return Fitted(law, agreement(models.log_perplexity, predicted), ())
+    return Fitted(law, prediction_accuracy(models.log_perplexity, predicted), ())
 
 
-def _own(models: Trained, law: ScalingLaw) -> OwnTrainings:
-    assert models.log_tokens is not None
-    names = [architecture.digest for architecture in models.architectures]
-    return own_trainings(law, models.shapes, models.log_tokens, models.log_perplexity, names)
-
-
-def _cross_validated(models: Trained, prior: ScalingLaw) -> Prediction | None:
+def _cross_validated(models: TrainedModels, prior: ScalingLaw) -> Prediction | None:
     """Each row predicted by a law that knows no model of its features; None where there is one model alone."""
     assert models.log_tokens is not None
     inputs = rounded_features(models.shapes)
@@ -262,7 +254,7 @@ def _cross_validated(models: Trained, prior: ScalingLaw) -> Prediction | None:
         seen = np.array([tuple(row) in mine for row in prior.study.inputs.tolist()])
         without = replace(prior, study=prior.study.without(seen)) if seen.any() else prior
         others = models.take(np.flatnonzero(~left))
-        law = without.refined(_own(others, prior), prior.origin)
+        law = without.refined(others.as_own_trainings(prior), prior.origin)
         predicted = law.at(models.shapes.take(left), models.log_tokens[left])
         logs[left], widths[left] = predicted.log_perplexity, predicted.half_width
         beyond[left] = predicted.beyond

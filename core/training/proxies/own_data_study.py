@@ -1,6 +1,6 @@
-"""How well a law about data that no table has foretells the models of a table: alone, and after some of its trainings.
+"""Evaluates the scaling law for new data on a table: alone, and after some of the table's trainings.
 
-Judged as a user meets it: of his own data he knows nothing, or the perplexities of a few trained models.
+This is the situation of a user, who knows nothing of his own data, or the perplexities of a few trained models.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from numpy.typing import NDArray
 from edgefront.core.common.gaussian_process import evenly_spaced
 from edgefront.core.common.statistics import Z_95
 from edgefront.core.quality.features import features
-from edgefront.core.quality.scaling_law import ScalingLaw, own_trainings
+from edgefront.core.quality.scaling_law import ScalingLaw
 from edgefront.core.quality.shipped import family, own_data_law
 from edgefront.core.training.proxies.study import MIN_PAIRS
 from edgefront.core.training.proxies.table import Quality, Row, number_in
-from edgefront.core.training.proxies.trained import Trained, described, log_perplexity, trained_models
+from edgefront.core.training.proxies.trained import TrainedModels, described_model, log_perplexity, trained_models
 
 Floats = NDArray[np.float64]
 
 TRAININGS = (1, 3, 5, 10)
-"""Models that are taken as known."""
+"""Numbers of known models."""
 DRAWS = 4
-"""Samples of known models over which the shares are averaged."""
+"""Random samples of known models, over which shares are averaged."""
 MAX_MODELS = 100
-"""Models that are judged at most; those of a larger table are drawn at random with a fixed seed."""
+"""Largest number of evaluated models; those of a larger table are drawn with a fixed seed."""
 MAX_BUDGETS = 3
-"""Points of learning curves that are judged at most, spread over the numbers of tokens that most models share."""
+"""Largest number of evaluated points of learning curves, spread over the most common numbers of tokens."""
 
 
 @dataclass(frozen=True)
 class After:
-    """Shares of the 95 % intervals that hold for the other models, after some of the table were taken as known."""
+    """Shares of the 95 % intervals that contain the results of the other models, given some known models."""
 
     trainings: int
     held: float
@@ -52,17 +52,17 @@ class OwnDataStudy:
     law: str
     models: int
     left_out: int
-    """Rows that were in the tables of the law: it was learnt anew without them."""
+    """Rows that were in the law's own tables: it was fitted again without them."""
     held: float
-    """Share of the 95 % intervals of one model's perplexity that hold, after one shift of all."""
+    """Share of the 95 % intervals that contain one model's perplexity, after one common shift."""
     held_ratios: float | None
-    """Share of the pairs after equal tokens, without any training of the table."""
+    """Share for pairs after equal tokens, without a known model."""
     half_width_ratios: float | None
     after: tuple[After, ...]
 
 
 def own_data_study(rows: Sequence[Row], quality: Quality) -> OwnDataStudy | None:
-    """Studies the family that most models are of; None where no law is about them, or quality is no perplexity."""
+    """Evaluates the most common family; None without a scaling law for it, or where quality is no perplexity."""
     if log_perplexity(quality.column, 1.0) is None:
         return None
     usable = [row for row in rows if number_in(row, quality.column) is not None]
@@ -78,29 +78,29 @@ def own_data_study(rows: Sequence[Row], quality: Quality) -> OwnDataStudy | None
     if models.log_tokens is None or not law.study.budgets:
         models = replace(models, log_tokens=np.full(len(models.first), law.log_train_tokens))
     law, left_out = _without(law, models)
-    models = _thinned(models, law.token_range)
+    models = _sampled(models, law.token_range)
     model = _model_of(models)
     count = int(model.max()) + 1
     if count < MIN_PAIRS:
         return None
-    held, held_ratios, _, half_width_ratios = _judged(law, models, shifted=True)
+    held, held_ratios, _, half_width_ratios = _coverage(law, models, shifted=True)
     after = tuple(_after(law, models, model, trainings) for trainings in TRAININGS if trainings + MIN_PAIRS <= count)
     return OwnDataStudy(law.origin.name, count, left_out, held, held_ratios, half_width_ratios, after)
 
 
 def _family(number: int, row: Row) -> str:
-    architecture = described(number, row)
+    architecture = described_model(number, row)
     return "" if architecture is None else family(architecture) or ""
 
 
-def _model_of(models: Trained) -> NDArray[np.int64]:
+def _model_of(models: TrainedModels) -> NDArray[np.int64]:
     """(n,) index of each row's architecture."""
     digests = [architecture.digest for architecture in models.architectures]
     return np.unique(np.array(digests), return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
-def _thinned(models: Trained, token_range: tuple[float, float] | None) -> Trained:
-    """Keeps at most `MAX_MODELS` models and `MAX_BUDGETS` numbers of tokens, if possible such as the law knows."""
+def _sampled(models: TrainedModels, token_range: tuple[float, float] | None) -> TrainedModels:
+    """At most `MAX_MODELS` models and `MAX_BUDGETS` numbers of tokens, if possible within the law's range."""
     if models.log_tokens is not None:
         low, high = token_range or (0.0, np.inf)
         in_range = (np.exp(models.log_tokens) >= low) & (np.exp(models.log_tokens) <= high)
@@ -115,8 +115,8 @@ def _thinned(models: Trained, token_range: tuple[float, float] | None) -> Traine
     return models.take(np.flatnonzero(np.isin(model, drawn)))
 
 
-def _without(law: ScalingLaw, models: Trained) -> tuple[ScalingLaw, int]:
-    """The law of the tables without rows that these are, and how many were among them."""
+def _without(law: ScalingLaw, models: TrainedModels) -> tuple[ScalingLaw, int]:
+    """The law without the rows of these models, and the number of such rows."""
     study = law.study
     given = {tuple(row) for row in np.column_stack([features(models.shapes), models.log_perplexity]).round(6).tolist()}
     rows = np.column_stack([study.inputs, study.log_perplexity]).round(6).tolist()
@@ -124,28 +124,23 @@ def _without(law: ScalingLaw, models: Trained) -> tuple[ScalingLaw, int]:
     return (replace(law, study=study.without(seen)), int(seen.sum())) if seen.any() else (law, 0)
 
 
-def _after(law: ScalingLaw, models: Trained, model: NDArray[np.int64], count: int) -> After:
-    """Means over samples of `count` models that are known."""
+def _after(law: ScalingLaw, models: TrainedModels, model: NDArray[np.int64], count: int) -> After:
+    """Means over samples of `count` known models."""
     draws = []
     for seed in range(DRAWS):
         drawn = np.random.Generator(np.random.PCG64(seed)).permutation(model.max() + 1)[:count]
         is_known = np.isin(model, drawn)
-        own = models.take(np.flatnonzero(is_known))
-        assert own.log_tokens is not None
-        names = [architecture.digest for architecture in own.architectures]
-        trainings = own_trainings(law, own.shapes, own.log_tokens, own.log_perplexity, names)
-        refined = law.refined(trainings, law.origin)
-        draws.append(_judged(refined, models.take(np.flatnonzero(~is_known)), shifted=False))
+        refined = law.refined(models.take(np.flatnonzero(is_known)).as_own_trainings(law), law.origin)
+        draws.append(_coverage(refined, models.take(np.flatnonzero(~is_known)), shifted=False))
     columns = ([value for value in column if value is not None] for column in zip(*draws, strict=True))
     means = (float(np.mean(column)) if column else None for column in columns)
     return After(count, *means)  # type: ignore[arg-type]
 
 
-def _judged(law: ScalingLaw, models: Trained, *, shifted: bool) -> tuple[float, float | None, float, float | None]:
-    """The fields of `After` but the first: of each model, and of all pairs after equal tokens.
-
-    With `shifted`, models are judged after the shift that fits all of them best.
-    """
+def _coverage(
+    law: ScalingLaw, models: TrainedModels, *, shifted: bool
+) -> tuple[float, float | None, float, float | None]:
+    """The fields of `After` but the first. With `shifted`, after the common shift that fits best."""
     assert models.log_tokens is not None
     mean, covariance = law.together(models.shapes, models.log_tokens)
     apart, variance = models.log_perplexity - mean, np.diag(covariance)

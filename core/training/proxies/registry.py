@@ -1,4 +1,4 @@
-"""Every proxy by name, and what one score costs. Importable without torch."""
+"""The proxies by name, and the FLOPs of one score. Importable without torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from edgefront.core.training.recipes.catalogue import recipe
 
 
 class ProxySettings(BaseModel):
-    """The batch that a model is scored on, and how long `partial_training` trains.
+    """The batch for scores, and the length of `partial_training`.
 
     One batch of 16 sequences of 192 tokens is LTS's (arXiv 2203.02094, WikiText-103; 32 tokens for LM1B).
     """
@@ -29,14 +29,14 @@ class ProxySettings(BaseModel):
     length: Annotated[StrictInt, Field(ge=2, le=4096)] = 192
     """Tokens of a sequence."""
     data: Annotated[str, Field(min_length=1, max_length=300)] | None = None
-    """Name of a prepared data set whose first batch is taken; None: tokens drawn at random by the seed."""
+    """Name of a prepared data set, whose first batch is used; None: random tokens by the seed."""
     steps: Annotated[StrictInt, Field(ge=1, le=1_000_000)] = 500
-    """Only `partial_training` uses it; 500 of 40,000 is LTS's shortest (Table 1)."""
+    """For `partial_training`; 500 of 40,000 is LTS's shortest (Table 1)."""
     recipe: Annotated[str, Field(min_length=1, max_length=64)] = "quick"
-    """Only `partial_training` uses it."""
+    """For `partial_training`."""
     law: Annotated[str, Field(min_length=1, max_length=64)] | None = None
-    """Only `quality_law` uses it. It names a shipped law, or in a job a law that the owner's trainings have
-    taught; None stands for the law of the model's family."""
+    """For `quality_law`: a shipped scaling law, or in a job one that the owner's trainings have refined; None: that of
+    the model's family."""
 
     @classmethod
     def parse(cls, value: Mapping[str, Any]) -> ProxySettings:
@@ -45,13 +45,13 @@ class ProxySettings(BaseModel):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all settings: scores under different settings are different scores."""
-        # `law` came later: settings without it keep the digest that stored scores have.
+        """SHA-256 of all settings, which distinguishes scores."""
+        # `law` is newer: settings without it keep the digest of stored scores.
         return digest(self.model_dump(mode="json", exclude={"law"} if self.law is None else None))
 
 
 Cost = Callable[[Architecture, ProxySettings], int]
-"""FLOPs (two for each multiply-accumulate) that one score takes."""
+"""FLOPs of one score, two for each multiply-accumulate."""
 
 
 def _nothing(*_: object) -> int:
@@ -62,7 +62,7 @@ def _nothing(*_: object) -> int:
 class Proxy:
     """A score of an architecture (`core.training.proxies.score`).
 
-    `uses` are the settings that its value depends on: others do not change it.
+    `uses` are the settings that affect its value.
     """
 
     name: str
@@ -73,24 +73,23 @@ class Proxy:
     uses: tuple[str, ...] = ("rows", "length", "data")
     cost: Cost = _nothing
     needs_data: bool = False
-    """It has no value without a prepared data set."""
+    """Whether it requires a prepared data set."""
     logarithmic: bool = False
-    """Its score is a logarithm: equal differences of it are equal ratios of quality."""
+    """Whether its score is a logarithm: equal differences are equal ratios of quality."""
 
     def oriented(self, value: float) -> float:
         """The score as an objective: higher is better."""
         return value if self.higher_is_better else -value
 
     def relevant(self, settings: ProxySettings) -> ProxySettings:
-        """The settings with everything that does not concern this proxy at its default."""
+        """The settings that affect this proxy, with the others at their defaults."""
         return ProxySettings(**{name: getattr(settings, name) for name in self.uses})
 
 
 def scorable(architecture: Architecture) -> Architecture:
-    """The architecture with an output over its vocabulary, which the losses of proxies need.
+    """The architecture with an output over its vocabulary, which proxies need for a loss.
 
-    An encoder that is measured with another output (BERT's pooler) is scored as the masked language model that it is
-    trained as, a decoder without one as a language model.
+    An encoder with another output (BERT's pooler) becomes a masked language model, a decoder a language model.
     """
     if architecture.output.kind in ("tokens", "masked_tokens"):
         return architecture
@@ -108,12 +107,12 @@ def _forward(architecture: Architecture, settings: ProxySettings, logits: str = 
 
 
 def _passes(count: int, logits: str = "all", rows: int | None = None) -> Cost:
-    """So many passes over the batch."""
+    """`count` passes over the batch."""
     return lambda architecture, settings: count * _forward(architecture, settings, logits, rows)
 
 
 _GRADIENT = _passes(3)
-"""A pass, and twice as much for its gradients."""
+"""A forward pass, and twice as much for the gradients."""
 
 
 def _patterns(architecture: Architecture, settings: ProxySettings) -> int:
@@ -124,11 +123,11 @@ def _patterns(architecture: Architecture, settings: ProxySettings) -> int:
 
 
 def _training(architecture: Architecture, settings: ProxySettings) -> int:
-    """The steps, each a pass over the recipe's batch and twice as much for its gradients; without the validation."""
-    chosen_recipe = recipe(settings.recipe)
+    """Forward pass and gradients of each step on the recipe's batch, without the validation."""
+    of_steps = recipe(settings.recipe)
     model = scorable(architecture)
-    forward = costs(model, CostOptions(batch=chosen_recipe.rows, sequence_length=chosen_recipe.segment)).flops
-    return 3 * forward * min(settings.steps, chosen_recipe.steps)
+    forward = costs(model, CostOptions(batch=of_steps.rows, sequence_length=of_steps.segment)).flops
+    return 3 * forward * min(settings.steps, of_steps.steps)
 
 
 _PROXIES = (
@@ -223,7 +222,7 @@ PUBLISHED_SCORE = Proxy(
     needs_torch=False,
     uses=(),
 )
-"""The proxy of a job among published models alone: weights have it, which an architecture does not say."""
+"""The proxy of a job among published models only: a property of weights, not of an architecture."""
 
 
 def proxies() -> dict[str, Proxy]:
@@ -232,7 +231,7 @@ def proxies() -> dict[str, Proxy]:
 
 
 def proxy_named(name: str) -> Proxy:
-    """The proxy of this name; `InvalidInput` lists those that there are."""
+    """The proxy of this name; `InvalidInput` lists the existing ones."""
     listed = proxies()
     if name not in listed:
         allowed = ", ".join(listed)

@@ -1,8 +1,9 @@
-"""The score of an architecture by any proxy."""
+"""Scores an architecture by any proxy. torch is imported only by the proxies that need it."""
 
 from __future__ import annotations
 
 import math
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, cast
@@ -11,10 +12,12 @@ from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.architectures.parameters import count
 from edgefront.core.architectures.space import SearchSpace
-from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.errors import Diverged, InvalidInput
 from edgefront.core.quality.predictor import PerplexityPredictor
 from edgefront.core.quality.shipped import family, law_for, law_named, unstudied
+from edgefront.core.schemas.trainings import TrainingBudget
 from edgefront.core.training.proxies.registry import Proxy, ProxySettings, proxy_named, scorable
+from edgefront.core.training.recipes.catalogue import recipe
 
 
 def score(
@@ -25,33 +28,38 @@ def score(
     device: str = "cpu",
     data: Path | None = None,
 ) -> float:
-    """The raw score, finite; `Proxy.higher_is_better` says what it means.
+    """The raw, finite score; `Proxy.higher_is_better` is its direction.
 
-    The same arguments give the same score on the same machine, and on others up to rounding: weights and random
-    batches are functions of the seed alone. `data` is the folder of the prepared data set that `settings.data` names;
-    the model then has its vocabulary.
+    Weights and random batches are functions of the seed, so the score is reproducible, on other machines up to
+    rounding. `data` is the folder of the prepared data set `settings.data`; the model then has its vocabulary.
 
-    Raises `InvalidInput` where the proxy has no value for this architecture (no unit whose activity could be seen, a
-    sequence longer than the positions, a score that is not a finite number) and for a seed below 0. Torch's own errors
-    (out of memory) pass through.
+    Raises `InvalidInput` for a seed below 0 and where the proxy has no value for this architecture (no unit with an
+    activity, a sequence longer than the positions, a score that is not finite). torch's own errors pass through.
     """
     entry = proxy_named(proxy) if isinstance(proxy, str) else proxy
     if seed < 0:
         raise InvalidInput(f"seed must be 0 or more, not {seed}", field="seed", value=seed, allowed="0 or more")
-    asked = settings or ProxySettings()
+    settings = settings or ProxySettings()
     if "data" not in entry.uses:
         data = None
-    elif data is None and (asked.data is not None or entry.needs_data):
+    elif data is None and (settings.data is not None or entry.needs_data):
         raise InvalidInput(
             f"{entry.name} needs a prepared data set"
-            if asked.data is None
-            else f"no folder is given for the data set {asked.data!r}",
+            if settings.data is None
+            else f"no folder is given for the data set {settings.data!r}",
             field="settings.data",
-            value=asked.data,
+            value=settings.data,
             allowed="the name of a prepared data set",
         )
-    scored = architecture if data is None else _over(architecture, data)
-    value = float(_value(entry.name, scored, seed, asked, device, data))
+    model = architecture
+    if data is not None:
+        # Imported here: numpy is not installed everywhere that parameters are counted.
+        from edgefront.core.data.prepared.prepared import open_prepared
+        from edgefront.core.training.run_folder import with_vocabulary
+
+        prepared = open_prepared(data)
+        model = with_vocabulary(scorable(architecture), prepared.vocab_size, prepared.source_vocab_size)
+    value = float(_value(entry.name, model, seed, settings, device, data))
     if not math.isfinite(value):
         raise InvalidInput(
             f"{entry.name} of this model is not a finite number ({value})",
@@ -65,41 +73,65 @@ def score(
 def _value(
     name: str, architecture: Architecture, seed: int, settings: ProxySettings, device: str, data: Path | None
 ) -> float:
-    """Torch is imported for those that need it alone."""
-    if name == "decoder_parameters":  # the source's in a translation model
+    if name == "decoder_parameters":  # the encoder's in a translation model
         return count(architecture).decoder
     if name == "total_parameters":
         return count(architecture).total
     if name == "quality_law":
         return score_by(law_about(architecture, settings.law), architecture)
     if name == "partial_training":
-        from edgefront.core.training.proxies import partial_training
-
-        return partial_training.score(architecture, seed, settings, cast(Literal["cpu", "cuda"], device), data)
+        return _partial_training(architecture, seed, settings, cast(Literal["cpu", "cuda"], device), data)
     from edgefront.core.training.proxies import zero_cost
 
     proxy: Callable[[zero_cost.ScoreInput], float] = getattr(zero_cost, name)
     return proxy(zero_cost.ScoreInput(architecture, seed, settings, device, data))
 
 
-def _over(architecture: Architecture, data: Path) -> Architecture:
-    """The model over the data's vocabulary. Imported here: numpy is not everywhere that counts parameters."""
-    from edgefront.core.data.prepared.prepared import open_prepared
-    from edgefront.core.training.run_folder import with_vocabulary
+def _partial_training(
+    architecture: Architecture, seed: int, settings: ProxySettings, device: Literal["cpu", "cuda"], data: Path | None
+) -> float:
+    """Validation loss after a few steps of training (LTS, arXiv 2203.02094, §4.2): nats a token, lower is better.
 
-    prepared = open_prepared(data)
-    return with_vocabulary(scorable(architecture), prepared.vocab_size, prepared.source_vocab_size)
+    A training like any other, with a schedule as long as its steps: the same loop, data order and initialisation.
+    """
+    from edgefront.core.training.distributed import joined
+    from edgefront.core.training.loop import Trainer
+    from edgefront.core.training.run_folder import Journal, RunSpec
+
+    assert data is not None
+    spec = RunSpec(
+        architecture=scorable(architecture).canonical,
+        data=str(data.absolute()),
+        recipe=recipe(settings.recipe).model_dump(mode="json"),
+        budget=TrainingBudget(steps=settings.steps),
+        seed=seed,
+        device=device,
+        threads=1 if device == "cpu" else None,
+    )
+    with tempfile.TemporaryDirectory(prefix="edgefront-score-") as folder, joined(device, spec.threads) as ranks:
+        journal = Journal(Path(folder), writes=True)
+        trainer = Trainer(spec, Path(folder), ranks, journal)
+        try:
+            trainer.train()
+        except Diverged as error:
+            raise InvalidInput(f"partial_training diverged: {error.detail}", field="architecture") from None
+    last = journal.status.last
+    if last is None or last.valid_loss is None:
+        raise InvalidInput(
+            f"the data set in {data.name} has no validation split to take the loss on", field="data", value=data.name
+        )
+    return last.valid_loss
 
 
 def score_by(law: PerplexityPredictor, architecture: Architecture) -> float:
-    """Minus the ln perplexity that this law predicts."""
+    """Minus the ln perplexity that this scaling law predicts."""
     return -float(law.expected(Shapes.of([architecture]))[0])
 
 
 def law_about(subject: Architecture | SearchSpace, name: str | None = None) -> PerplexityPredictor:
-    """The law that scores a model, or all models of a space: the one of this name, else the one of its family.
+    """The scaling law for a model, or for all models of a space: the one of this name, else that of the family.
 
-    `InvalidInput` names `law` where there is none of this name, and says where no law is about such models.
+    `InvalidInput` for an unknown name, and for models without a scaling law.
     """
     default = law_for(subject)
     if default is not None:
@@ -114,7 +146,7 @@ def law_about(subject: Architecture | SearchSpace, name: str | None = None) -> P
 
 
 def covers(architecture: Architecture) -> bool:
-    """Whether some law is about such models."""
+    """Whether a scaling law is about such models."""
     return family(architecture) is not None
 
 

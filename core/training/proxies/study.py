@@ -1,6 +1,6 @@
-"""How well proxies rank models that were trained: LTS's study (arXiv 2203.02094, §4.2, Appendices C and J) on a table.
+"""Rank correlation of proxies with the quality of trained models, as LTS (arXiv 2203.02094, §4.2, Appendices C and J).
 
-Correlations are those of a proxy, turned so that higher is better, with quality, likewise: 1 is the same order.
+Proxy and quality are oriented so that higher is better: a correlation of 1 is the same order.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from edgefront.core.training.proxies.table import (
     number_in,
     value_of,
 )
-from edgefront.core.training.proxies.trained import described, identity
+from edgefront.core.training.proxies.trained import described_model, training_identity
 
 Floats = NDArray[np.float64]
 
 MIN_PAIRS = 3
-"""Fewer things have no meaningful correlation: two are always in perfect order, one way or the other."""
+"""Least number of pairs with a meaningful correlation: two are always in perfect order."""
 MIN_FOR_INTERVAL = 10
-"""Fewer pairs give no interval: its variance is an approximation for many."""
+"""Least number of pairs with an interval, whose variance is an approximation for many."""
 
 
 def ranks(values: ArrayLike) -> Floats:
-    """Rank of each value among those of its row (the last axis), from 1; equal ones share the mean of their places."""
-    from scipy.stats import rankdata  # here: it takes a second to load, and a service that starts needs none of it
+    """Rank of each value in the last axis, from 1; ties share their mean rank."""
+    from scipy.stats import rankdata  # here: it takes a second to load, and a starting service does not need it
 
     ranked: Floats = rankdata(np.asarray(values, dtype=np.float64), axis=-1)
     return ranked
 
 
 def spearman(first: ArrayLike, second: ArrayLike) -> float:
-    """Pearson's correlation of the ranks; NaN below three values and where either side is constant."""
+    """Pearson's correlation of the ranks; NaN for fewer than three values or a constant side."""
     a, b = ranks(first), ranks(second)
     if len(a) < MIN_PAIRS:
         return float("nan")
@@ -55,7 +55,7 @@ def spearman(first: ArrayLike, second: ArrayLike) -> float:
 
 
 def kendall(first: ArrayLike, second: ArrayLike) -> float:
-    """Kendall's τ-b: agreeing less disagreeing pairs, with ties taken out; NaN as in `spearman`."""
+    """Kendall's τ-b: concordant less discordant pairs, corrected for ties; NaN as in `spearman`."""
     from scipy.stats import kendalltau
 
     a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
@@ -63,24 +63,24 @@ def kendall(first: ArrayLike, second: ArrayLike) -> float:
 
 
 def best(values: ArrayLike, share: float) -> NDArray[np.intp]:
-    """Indices of the best (highest) `share` of the values, the best first; equal ones in their order."""
+    """Indices of the highest `share` of the values, the highest first; ties in their order."""
     array = np.asarray(values, dtype=np.float64)
-    # A product such as 0.29 · 100 lies a little below the whole number that is meant.
+    # A product such as 0.29 · 100 lies slightly below the whole number.
     count = int(share * len(array) + 1e-9)
     return np.argsort(-array, kind="stable")[:count]
 
 
 def common_ratio(truth: ArrayLike, proxy: ArrayLike, share: float) -> float:
-    """Share of the best `share` by the truth that is among as many best by the proxy (LTS, arXiv 2203.02094, §4.1)."""
+    """Share of the truly best `share` that is also among as many best by the proxy (LTS, arXiv 2203.02094, §4.1)."""
     true, chosen = best(truth, share), best(proxy, share)
     return len(np.intersect1d(true, chosen)) / len(true) if len(true) else float("nan")
 
 
 def interval(first: ArrayLike, second: ArrayLike) -> tuple[float, float] | None:
-    """95 % interval of Spearman's ρ by Fisher's z with the variance of Bonett and Wright (2000, Psychometrika 65), or
-    None where ρ is undefined or of fewer than `MIN_FOR_INTERVAL` pairs.
+    """95 % interval of Spearman's ρ by Fisher's z with the variance of Bonett and Wright (2000, Psychometrika 65).
 
-    A perfect order, whose z is infinite, counts as one in which one neighbouring pair is swapped.
+    None where ρ is undefined or for fewer than `MIN_FOR_INTERVAL` pairs. A perfect order, of infinite z, counts as one
+    with a swapped neighbouring pair.
     """
     rho, number = spearman(first, second), len(np.asarray(first))
     if number < MIN_FOR_INTERVAL or math.isnan(rho):
@@ -92,14 +92,14 @@ def interval(first: ArrayLike, second: ArrayLike) -> tuple[float, float] | None:
 
 
 SHARES = (100, 50, 30, 10)
-"""Percent of the best models by quality, as in LTS's figures."""
+"""Percent of best models by quality, as in LTS's figures."""
 
 Score = Callable[[Architecture, Proxy], float]
 
 
 @dataclass(frozen=True)
 class Slice:
-    """The best `percent` of the models by quality. A number is None where so few models do not tell it."""
+    """The best `percent` of the models by quality; a number is None for too few models."""
 
     percent: int
     models: int
@@ -109,16 +109,16 @@ class Slice:
     """95 % interval of Spearman's ρ; None below `MIN_FOR_INTERVAL` models."""
     kendall: float | None
     common_ratio: float | None
-    """Share of these models that are also among as many best by the proxy; 1 for all models."""
+    """Share of these models that is also among as many best by the proxy; 1 for all models."""
 
 
 @dataclass(frozen=True)
-class ProxyStudy:
+class ProxyRanking:
     proxy: str
     from_column: bool
-    """Its values stood in the table; else they were computed."""
+    """The table has its values; else they were computed."""
     flops: float | None
-    """Mean FLOPs of one score; None where the table does not say what the models are."""
+    """Mean FLOPs of one score; None for a table without architectures."""
     models: int
     slices: tuple[Slice, ...]
     d_avg: float | None
@@ -126,22 +126,22 @@ class ProxyStudy:
 
 
 @dataclass(frozen=True)
-class Study:
+class ProxyStudy:
     quality: str
     higher_is_better: bool
     models: int
     trainings: int
-    """Trainings of these models; the figures of one that was trained several times are the means over them."""
+    """Trainings of these models; a model with several has their means."""
     left_out: int
     """Rows without a number in the column of quality."""
     first_left_out: int | None
     """The first of them, from 1."""
     repeated: int
-    """Rows that give the model and the quality of an earlier one again: such a training counts once."""
-    proxies: tuple[ProxyStudy, ...]
+    """Rows that repeat the model and the quality of an earlier one: such a training counts once."""
+    proxies: tuple[ProxyRanking, ...]
 
 
-def study(
+def study_proxies(
     rows: Sequence[Row],
     quality: Quality,
     proxies: Sequence[Proxy],
@@ -149,15 +149,15 @@ def study(
     settings: ProxySettings,
     *,
     latency: str | None = None,
-) -> Study:
-    """Ranks the table's models by each proxy, and compares with their quality.
+) -> ProxyStudy:
+    """Compares the ranking of the table's models by each proxy with their quality.
 
-    A proxy's values are the table's where it has them, and else come from `score`. `latency` names a column: with it
-    the frontiers are compared too. Models that a proxy cannot score count for the others only. A model is one point,
-    however often it was trained: seeds do not make a correlation more certain.
+    A proxy's values come from the table, else from `score`. `latency` names a column for a comparison of the
+    frontiers. A model that a proxy cannot score counts for the others only. A model is one point, however often it was
+    trained: seeds do not make a correlation more certain.
 
-    Raises `InvalidInput` if there are fewer than three models with a quality, all are alike or equally good, or a proxy
-    has no value for as many; it names a row (from 1) where one is at fault.
+    Raises `InvalidInput` for fewer than three models with a quality, equal models or qualities, or a proxy with fewer
+    than three values; it names a faulty row (from 1).
     """
     numbered = list(enumerate(rows, 1))
     with_quality = [(number, row) for number, row in numbered if number_in(row, quality.column) is not None]
@@ -173,7 +173,7 @@ def study(
     _check_differ(with_quality, quality)
     trainings: dict[str, dict[float | None, tuple[int, Row]]] = {}
     for number, row in with_quality:
-        model, value = identity(described(number, row), row, quality)
+        model, value = training_identity(described_model(number, row), row, quality)
         trainings.setdefault(model, {}).setdefault(value, (number, row))
     if len(trainings) < MIN_PAIRS:
         raise InvalidInput(
@@ -186,7 +186,7 @@ def study(
     columns += [column for proxy in proxies for column in columns_of(proxy.name)]
     models = [_mean(list(of_one.values()), columns) for of_one in trainings.values()]
     different = sum(len(of_one) for of_one in trainings.values())
-    return Study(
+    return ProxyStudy(
         quality=quality.column,
         higher_is_better=quality.higher_is_better,
         models=len(models),
@@ -199,7 +199,7 @@ def study(
 
 
 def slices_of(truth: ArrayLike, values: ArrayLike) -> tuple[Slice, ...]:
-    """How two columns agree, in both of which higher is better: over all models, and over the best by the truth."""
+    """Correlations of two columns, higher being better: over all models, and over the best by the truth."""
     true, proxy = np.asarray(truth, dtype=np.float64), np.asarray(values, dtype=np.float64)
     return tuple(_slice(true, proxy, percent) for percent in SHARES)
 
@@ -213,14 +213,14 @@ def d_avg(quality: ArrayLike, latency: ArrayLike, proxy: ArrayLike, *, higher_is
     """
     p, t = np.asarray(quality, dtype=np.float64), np.asarray(latency, dtype=np.float64)
     gain = p if higher_is_better else -p
-    mine = _frontier(np.asarray(proxy, dtype=np.float64), t)
+    by_proxy = _frontier(np.asarray(proxy, dtype=np.float64), t)
     true = _upper_hull(gain, t, _frontier(gain, t))
-    nearest = true[np.abs(t[mine][:, None] - t[true][None, :]).argmin(1)]
-    return float(np.mean(np.abs(p[mine] - p[nearest]) / np.abs(p[nearest])))
+    nearest = true[np.abs(t[by_proxy][:, None] - t[true][None, :]).argmin(1)]
+    return float(np.mean(np.abs(p[by_proxy] - p[nearest]) / np.abs(p[nearest])))
 
 
 def _mean(trainings: Sequence[tuple[int, Row]], columns: Sequence[str]) -> tuple[int, Row]:
-    """The first row of one model, with the means of the numbers that its trainings have in these columns."""
+    """The first row of one model, with its trainings' means in these columns."""
     number, first = trainings[0]
     numbers = {column: [number_in(row, column) for _, row in trainings] for column in columns}
     present = {column: [value for value in values if value is not None] for column, values in numbers.items()}
@@ -239,7 +239,7 @@ def _check_differ(numbered: Sequence[tuple[int, Row]], quality: Quality) -> None
         )
     digests = {
         None if architecture is None else architecture.digest
-        for architecture in (described(*each) for each in numbered)
+        for architecture in (described_model(*each) for each in numbered)
     }
     if len(digests) == 1 and None not in digests:
         raise InvalidInput(
@@ -256,7 +256,7 @@ def _of_one(
     score: Score,
     settings: ProxySettings,
     latency: str | None,
-) -> ProxyStudy:
+) -> ProxyRanking:
     values, costs, from_column = [], [], True
     used: list[Row] = []
     lacking: list[str] = []
@@ -285,7 +285,7 @@ def _of_one(
             allowed=f"a table with an architecture or a column {proxy.name} in each row",
         )
     truth = [quality.oriented(number_in(row, quality.column) or 0.0) for row in used]
-    return ProxyStudy(
+    return ProxyRanking(
         proxy=proxy.name,
         from_column=from_column,
         flops=float(np.mean(costs)) if costs else None,
@@ -331,7 +331,7 @@ def _finite(value: float) -> float | None:
 
 
 def _frontier(gain: NDArray[np.float64], latency: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Indices of those that none beats in both, by rising latency; of equal ones the first."""
+    """Indices of the non-dominated points by rising latency; of equal ones the first."""
     order = np.lexsort((-gain, latency))
     kept, highest = [], -np.inf
     for index in order:
@@ -344,7 +344,7 @@ def _frontier(gain: NDArray[np.float64], latency: NDArray[np.float64]) -> NDArra
 def _upper_hull(
     gain: NDArray[np.float64], latency: NDArray[np.float64], frontier: NDArray[np.intp]
 ) -> NDArray[np.intp]:
-    """Those of a frontier (by rising latency) that lie on the convex hull of the set below it."""
+    """The points of a frontier (by rising latency) on the convex hull of the set below it."""
     kept: list[Any] = []
     for index in frontier:
         while len(kept) > 1:

@@ -1,8 +1,8 @@
 """Tables of trained models: JSON lines or CSV (also compressed by gzip), one model a row.
 
-A row has the quality of a trained model, and either its description (`architecture`, the fields of LTS's logs, or
-those of HW-GPT-Bench or of the Gemstones) or a proxy's value in a column of its own. Nested objects become columns with
-dots: `params.total`.
+A row has the quality of a trained model, and either its description (`architecture`, or the fields of LTS's logs, of
+HW-GPT-Bench or of the Gemstones) or a proxy's value in a column. Nested objects become columns with dots:
+`params.total`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from edgefront.core.common.json_lines import lines_of, object_in
 Row = dict[str, Any]
 
 QUALITIES: dict[str, bool] = {
-    # Column → whether higher is better; the first that a table has is taken.
+    # Column → whether higher is better; the first existing one counts.
     "valid_ppl": False,
     "perplexity": False,
     "word_perplexity": False,
@@ -44,7 +44,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "decoder_parameters": ("params.nonembedding", "nonembedding_parameters", "encoder_parameters", "NonEmbParams"),
     "total_parameters": ("params.total", "TotalParams"),
 }
-"""Other names under which tables hold a proxy's values."""
+"""Other column names of a proxy's values."""
 
 _KINDS = "a .jsonl or .csv file, or one of these with .gz"
 
@@ -56,7 +56,7 @@ _SPACES = {
     "opt": "lts-opt",
     "bert": "bert",
 }
-"""LTS's backbones and the spaces whose frame they have."""
+"""LTS's backbones, and the spaces with the same frame."""
 
 LTS_FIELDS = ("backbone", "n_layer", "d_model", "d_inner", "n_head")
 HWGPT_FIELDS = ("embed_dim", "n_layer", "n_head", "mlp_ratio")
@@ -65,12 +65,12 @@ GEMSTONES_FIELDS = ("width", "depth")
 
 
 TOKENS = "tokens"
-"""Column of the training tokens; rows of one model at several are points of its learning curve."""
+"""Column of the training tokens; several of one model are points of its learning curve."""
 
 
 @dataclass(frozen=True)
 class Quality:
-    """The column that says how good a model came out."""
+    """The column with the quality of a model."""
 
     column: str
     higher_is_better: bool
@@ -80,7 +80,7 @@ class Quality:
 
 
 def read_table(path: Path) -> list[Row]:
-    """The rows with flat columns. `InvalidInput` for a file that cannot be read as a table, with the line."""
+    """The rows with flat columns. `InvalidInput` names the line that is not part of a table."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     compressed = suffixes[-1:] == [".gz"]
     kind = "".join(suffixes[:-1][-1:] if compressed else suffixes[-1:])
@@ -97,9 +97,9 @@ def read_table(path: Path) -> list[Row]:
 
 
 def quality_of(rows: Sequence[Row], name: str | None = None, higher_is_better: bool | None = None) -> Quality:
-    """The column named, or the first of `QUALITIES` that the table has.
+    """The named column, else the first existing one of `QUALITIES`.
 
-    Whether higher is better is known of those (any column that ends in ppl or loss: lower); of others it must be said.
+    Their direction is known, and that of columns that end in ppl or loss; other columns need `higher_is_better`.
     """
     columns = {name for row in rows for name in row}
     if name is None:
@@ -128,7 +128,7 @@ def quality_of(rows: Sequence[Row], name: str | None = None, higher_is_better: b
 
 
 def where(rows: Sequence[Row], conditions: Mapping[str, str]) -> list[Row]:
-    """The rows whose columns have these values, compared as text or as numbers."""
+    """The rows with these values, compared as text or as numbers."""
     return [
         row
         for row in rows
@@ -137,9 +137,9 @@ def where(rows: Sequence[Row], conditions: Mapping[str, str]) -> list[Row]:
 
 
 def best_of(rows: Sequence[Row], keys: Sequence[str], quality: Quality) -> list[Row]:
-    """Keeps the row of the best quality among those that agree in the columns `keys`.
+    """The row of the best quality for each combination of the columns `keys`.
 
-    As LTS took, for each architecture of a translation benchmark, its best learning rate (Appendix J).
+    LTS takes the best learning rate of each architecture of a translation benchmark (Appendix J).
     """
     kept: dict[tuple[str, ...], Row] = {}
     for row in rows:
@@ -154,7 +154,7 @@ def best_of(rows: Sequence[Row], keys: Sequence[str], quality: Quality) -> list[
 
 
 def number_in(row: Row, column: str) -> float | None:
-    """The number in a column; None where it is missing or no finite number."""
+    """The finite number in a column, else None."""
     value = row.get(column)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
@@ -166,26 +166,23 @@ def number_in(row: Row, column: str) -> float | None:
 
 
 def columns_of(proxy: str) -> tuple[str, ...]:
-    """Columns that may hold the proxy's values; the first that a row has counts."""
+    """Columns of the proxy's values; the first existing one counts."""
     return (proxy, *ALIASES.get(proxy, ()))
 
 
 def value_of(row: Row, proxy: str) -> float | None:
-    """The proxy's value, where the row has it in a column."""
-    for column in columns_of(proxy):
-        value = number_in(row, column)
-        if value is not None:
-            return value
-    return None
+    """The proxy's value in the row, if any."""
+    values = (number_in(row, column) for column in columns_of(proxy))
+    return next((value for value in values if value is not None), None)
 
 
 def has_scores(rows: Sequence[Row], proxy: str) -> bool:
-    """Whether some row has the proxy's value, or describes a model that can be scored."""
+    """Whether a row has the proxy's value, or describes a model to score."""
     return any(value_of(row, proxy) is not None or architecture_of(row) is not None for row in rows)
 
 
 def architecture_of(row: Row) -> Architecture | None:
-    """What the row says that the model is; None if it does not. `InvalidInput` for a wrong description."""
+    """The architecture that the row describes, if any. `InvalidInput` for a wrong description."""
     described = row.get("architecture")
     if described:
         return Architecture.parse(described)
@@ -198,7 +195,7 @@ def architecture_of(row: Row) -> Architecture | None:
 
 
 def missing_fields(row: Row) -> tuple[str, ...]:
-    """What the row lacks to describe a model, in the form that it has most of; `architecture` if it has none."""
+    """The missing fields of the form that the row has most of; `architecture` if it has none."""
     own = {
         LTS_FIELDS: ("backbone", "d_model", "d_inner"),
         HWGPT_FIELDS: ("embed_dim", "mlp_ratio"),
@@ -213,22 +210,22 @@ def _missing(row: Row, fields: Sequence[str]) -> tuple[str, ...]:
 
 
 def _lts(row: Row, frame: str) -> Architecture:
-    """A model of LTS's logs in the frame of our space over the same backbone."""
+    """A model of LTS's logs in the frame of our space with the same backbone."""
     described = dict(space(frame).baselines([1])[0].canonical)
     embedding = dict(described["embedding"])
     if row.get("n_token") is not None:
-        embedding["vocab_size"] = _whole(row, "n_token")
+        embedding["vocab_size"] = _integer_in(row, "n_token")
     if "cutoffs" in embedding:
-        # All vocabularies have the same cut-offs, without those beyond them.
+        # All vocabularies have the same cut-offs up to their size.
         embedding["cutoffs"] = [cut for cut in embedding["cutoffs"] if cut < embedding["vocab_size"]]
-        embedding["div"] = _whole(row, "div_val") if row.get("div_val") else 1
-    if row.get("d_embed") and _whole(row, "d_embed") > 0:  # -1 in LTS's logs: as wide as the model
-        embedding["d_embed"] = _whole(row, "d_embed")
+        embedding["div"] = _integer_in(row, "div_val") if row.get("div_val") else 1
+    if row.get("d_embed") and _integer_in(row, "d_embed") > 0:  # -1 in LTS's logs: as wide as the model
+        embedding["d_embed"] = _integer_in(row, "d_embed")
     else:
         embedding.pop("d_embed", None)
     blocks = _blocks(row, "d_inner", 1)
     return Architecture.parse(
-        {**described, "d_model": _whole(row, "d_model"), "embedding": embedding, "blocks": blocks}
+        {**described, "d_model": _integer_in(row, "d_model"), "embedding": embedding, "blocks": blocks}
     )
 
 
@@ -237,7 +234,7 @@ def _hwgpt(row: Row) -> Architecture:
 
     Its rotary positions and parallel residuals have no description here; blocks and widths are the model's.
     """
-    width = _whole(row, "embed_dim")
+    width = _integer_in(row, "embed_dim")
     return Architecture.parse(
         {
             "d_model": width,
@@ -252,7 +249,7 @@ def _gemstones(row: Row) -> Architecture:
     """A decoder of the Gemstones (arXiv 2502.06857): heads of 128 with half as many (rounded down) key/value heads, a
     gated inner width of 4 times the model's, RMSNorm, rotary positions, untied embeddings of 50,304 tokens.
     """
-    width, heads = _whole(row, "width"), _whole(row, "width") // 128
+    width, heads = _integer_in(row, "width"), _integer_in(row, "width") // 128
     if width % 128 or heads < 2:
         raise InvalidInput(
             f"width is {width}: the Gemstones have at least two heads of 128",
@@ -272,14 +269,14 @@ def _gemstones(row: Row) -> Architecture:
             "activation": "gelu_tanh",
             "embedding": {"vocab_size": 50304},
             "output": {"kind": "tokens", "tied": False},
-            "blocks": layer * _whole(row, "depth"),
+            "blocks": layer * _integer_in(row, "depth"),
         }
     )
 
 
 def _blocks(row: Row, inner: str, unit: int, **attention: int) -> list[dict[str, Any]]:
     """Attention and feed-forward of each layer; inner widths are the numbers in the column `inner` times `unit`."""
-    layers = _whole(row, "n_layer")
+    layers = _integer_in(row, "n_layer")
     if layers > MAX_BLOCKS:
         raise InvalidInput(
             f"n_layer is {row['n_layer']!r}", field="n_layer", value=row["n_layer"], allowed=f"at most {MAX_BLOCKS}"
@@ -295,7 +292,7 @@ def _blocks(row: Row, inner: str, unit: int, **attention: int) -> list[dict[str,
 
 
 def _per_layer(row: Row, name: str, layers: int) -> list[int]:
-    """A list, one number for all layers, or numbers with hyphens between; at least one for each layer."""
+    """A list, one number for all layers, or numbers joined by hyphens; at least one for each layer."""
     value = row[name]
     if isinstance(value, str):
         value = value.strip("[] ").replace(",", "-").split("-")
@@ -311,7 +308,7 @@ def _per_layer(row: Row, name: str, layers: int) -> list[int]:
     return [_integer(item, name) for item in value[:layers]]
 
 
-def _whole(row: Row, name: str) -> int:
+def _integer_in(row: Row, name: str) -> int:
     return _integer(row[name], name)
 
 

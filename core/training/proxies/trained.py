@@ -1,4 +1,4 @@
-"""Trained models of a table as a quality law reads them: shapes and ln perplexity."""
+"""The trained models of a table as a scaling law reads them: shapes and ln perplexity."""
 
 from __future__ import annotations
 
@@ -16,72 +16,81 @@ from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.token_counts import MAX_TRAIN_TOKENS, MIN_TRAIN_TOKENS
 from edgefront.core.common.validation import short
+from edgefront.core.quality.scaling_law import OwnTrainings, ScalingLaw, own_trainings
 from edgefront.core.training.proxies.table import TOKENS, Quality, Row, architecture_of, missing_fields, number_in
 
 
 @dataclass(frozen=True, eq=False)
-class Trained:
+class TrainedModels:
     architectures: tuple[Architecture, ...]
     shapes: Shapes
     log_perplexity: NDArray[np.float64]
     first: NDArray[np.intp]
-    """Places of those that do not give an earlier training again."""
+    """Indices of the rows that do not repeat an earlier training."""
     log_tokens: NDArray[np.float64] | None
-    """ln of the training tokens of each; None where the table does not state them."""
+    """ln of each model's training tokens; None for a table without tokens."""
+
+    def as_own_trainings(self, law: ScalingLaw) -> OwnTrainings:
+        """The rows that refine this scaling law."""
+        assert self.log_tokens is not None
+        names = [architecture.digest for architecture in self.architectures]
+        return own_trainings(law, self.shapes, self.log_tokens, self.log_perplexity, names)
 
     @property
     def once(self) -> tuple[Shapes, NDArray[np.float64]]:
-        """Shapes and ln perplexity with each training once."""
+        """Shapes and ln perplexity, without repeated trainings."""
         return self.shapes.take(self.first), self.log_perplexity[self.first]
 
     @property
     def note(self) -> str:
-        """What a person should know of rows about the same model; empty where there are none."""
+        """A note on rows about the same model; empty without any."""
         trainings, different = len(self.first), len({architecture.digest for architecture in self.architectures})
         if self.log_tokens is not None:
-            points = len({(self.architectures[place].digest, self.log_tokens[place]) for place in self.first})
-            said = f"{points} points of the learning curves of {different} architectures" if points > different else ""
-            again = repeats_in_words(len(self.architectures) - trainings, trainings, trainings)
-            return "; ".join(part for part in (again, said) if part)
+            points = len({(self.architectures[row].digest, self.log_tokens[row]) for row in self.first})
+            curves = (
+                f"{points} points of the learning curves of {different} architectures" if points > different else ""
+            )
+            repeats = repeats_in_words(len(self.architectures) - trainings, trainings, trainings)
+            return "; ".join(part for part in (repeats, curves) if part)
         return repeats_in_words(len(self.architectures) - trainings, trainings, different)
 
-    def take(self, places: Sequence[int] | NDArray[np.intp]) -> Trained:
-        """These rows, each as a training."""
-        chosen = np.asarray(places, dtype=np.intp)
-        return Trained(
-            tuple(self.architectures[place] for place in chosen.tolist()),
-            self.shapes.take(chosen),
-            self.log_perplexity[chosen],
-            np.arange(len(chosen)),
-            None if self.log_tokens is None else self.log_tokens[chosen],
+    def take(self, indices: Sequence[int] | NDArray[np.intp]) -> TrainedModels:
+        """These rows, each as one training."""
+        rows = np.asarray(indices, dtype=np.intp)
+        return TrainedModels(
+            tuple(self.architectures[row] for row in rows.tolist()),
+            self.shapes.take(rows),
+            self.log_perplexity[rows],
+            np.arange(len(rows)),
+            None if self.log_tokens is None else self.log_tokens[rows],
         )
 
 
-def trained_models(rows: Sequence[Row], quality: Quality) -> Trained:
-    """All rows. `InvalidInput` names the first row (from 1) and the field that is no model or no perplexity."""
+def trained_models(rows: Sequence[Row], quality: Quality) -> TrainedModels:
+    """All rows. `InvalidInput` names the first row (from 1) without a valid model or perplexity."""
     architectures, logs = [], []
     first: dict[tuple[str, float | None], int] = {}
-    tokens = tokens_of(rows)
+    tokens = training_tokens(rows)
     for number, row in enumerate(rows, 1):
-        architecture = described(number, row)
+        architecture = described_model(number, row)
         if architecture is None:
             missing = missing_fields(row)
             raise InvalidInput(
-                f"row {number} does not say what the model is: {', '.join(missing)} is missing",
+                f"row {number} does not describe a model: {', '.join(missing)} is missing",
                 field=_field(number, missing[0]),
                 allowed="an architecture, the columns of LTS's logs, or those of HW-GPT-Bench",
             )
         architectures.append(architecture)
         logs.append(_log_perplexity(number, row, quality))
-        first.setdefault(identity(architecture, row, quality), number - 1)
-    places = np.array(list(first.values()), dtype=np.intp)
+        first.setdefault(training_identity(architecture, row, quality), number - 1)
+    first_rows = np.array(list(first.values()), dtype=np.intp)
     log_tokens = None if tokens is None else np.log(tokens)
-    return Trained(tuple(architectures), Shapes.of(architectures), np.array(logs), places, log_tokens)
+    return TrainedModels(tuple(architectures), Shapes.of(architectures), np.array(logs), first_rows, log_tokens)
 
 
-def tokens_of(rows: Sequence[Row]) -> list[float] | None:
-    """Training tokens of each row; None where no row states them. `InvalidInput` names the row (from 1) that is wrong,
-    or does not state them where others do.
+def training_tokens(rows: Sequence[Row]) -> list[float] | None:
+    """Training tokens of each row; None for a table without tokens. `InvalidInput` names the row (from 1) with a
+    wrong number, or with none though other rows have one.
     """
     if all(row.get(TOKENS) is None for row in rows):
         return None
@@ -89,11 +98,11 @@ def tokens_of(rows: Sequence[Row]) -> list[float] | None:
     for number, row in enumerate(rows, 1):
         value, count = row.get(TOKENS), number_in(row, TOKENS)
         if count is None or not MIN_TRAIN_TOKENS <= count <= MAX_TRAIN_TOKENS:
-            said = (
+            fault = (
                 "missing, though other rows have it" if value is None else f"{short(value)}, no number from 1 to 1e18"
             )
             raise InvalidInput(
-                f"row {number}: {TOKENS} is {said}",
+                f"row {number}: {TOKENS} is {fault}",
                 field=f"rows.{number}.{TOKENS}",
                 value=str(value),
                 allowed="a number from 1 to 1e18 in each row, as 10000000000, or in none",
@@ -103,10 +112,11 @@ def tokens_of(rows: Sequence[Row]) -> list[float] | None:
 
 
 def after_equal_tokens(rows: Sequence[Row]) -> tuple[list[Row], float | None]:
-    """The rows after the tokens that most of them share (of equally many the most), and these; all rows, and None,
-    where the table states no tokens. Models after different tokens have no order by shape.
+    """The rows with the most common number of training tokens (the largest of several), and this number.
+
+    All rows, and None, for a table without tokens. Models after different tokens have no order by shape.
     """
-    tokens = tokens_of(rows)
+    tokens = training_tokens(rows)
     if tokens is None:
         return list(rows), None
     counts = Counter(tokens)
@@ -114,9 +124,9 @@ def after_equal_tokens(rows: Sequence[Row]) -> tuple[list[Row], float | None]:
     return [row for row, count in zip(rows, tokens, strict=True) if count == shared], shared
 
 
-def identity(architecture: Architecture | None, row: Row, quality: Quality) -> tuple[str, float | None]:
-    """Rows of equal identity give one training again: the same model (all columns where none is described) with the
-    same quality after the same tokens. Trainings of one model that came out differently are several.
+def training_identity(architecture: Architecture | None, row: Row, quality: Quality) -> tuple[str, float | None]:
+    """Equal for rows that repeat one training: the same model (or equal columns) with the same quality after the same
+    tokens. Trainings of one model with different results differ.
     """
     model = json.dumps(row, sort_keys=True) if architecture is None else architecture.digest
     tokens = number_in(row, TOKENS)
@@ -124,15 +134,15 @@ def identity(architecture: Architecture | None, row: Row, quality: Quality) -> t
 
 
 def repeats_in_words(repeated: int, trainings: int, models: int) -> str:
-    """What rows about the same model are: repeats of a training, and other trainings. Empty where there are none."""
+    """A note on repeated trainings, and on several trainings of one model; empty without any."""
     rows = "row repeats an earlier one" if repeated == 1 else "rows repeat earlier ones"
-    said = [f"{repeated} {rows} (the same model, the same quality): each counts once"] if repeated else []
-    said += [f"the {trainings} trainings are of {models} architectures"] if trainings != models else []
-    return "; ".join(said)
+    notes = [f"{repeated} {rows} (the same model, the same quality): each counts once"] if repeated else []
+    notes += [f"the {trainings} trainings are of {models} architectures"] if trainings != models else []
+    return "; ".join(notes)
 
 
-def described(number: int, row: Row) -> Architecture | None:
-    """What the row of this number says that the model is; `InvalidInput` names the row and the field that is wrong."""
+def described_model(number: int, row: Row) -> Architecture | None:
+    """The architecture that the row describes, if any; `InvalidInput` names the row and the wrong field."""
     try:
         return architecture_of(row)
     except InvalidInput as error:
@@ -142,7 +152,7 @@ def described(number: int, row: Row) -> Architecture | None:
 
 
 def log_perplexity(column: str, value: float) -> float | None:
-    """ln perplexity of a number in a column by this name; None where it is no measure of perplexity.
+    """ln perplexity of a number in a column of this name; None for other measures.
 
     A loss is ln perplexity (nats a token); bpc is bits a character.
     """

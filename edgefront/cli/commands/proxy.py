@@ -17,10 +17,10 @@ from edgefront.cli.commands.quality import conditions
 
 if TYPE_CHECKING:
     from edgefront.core.architectures.architecture import Architecture
-    from edgefront.core.training.proxies.law_study import Judged
+    from edgefront.core.training.proxies.law_study import LawEvaluation
     from edgefront.core.training.proxies.own_data_study import OwnDataStudy
     from edgefront.core.training.proxies.registry import Proxy, ProxySettings
-    from edgefront.core.training.proxies.study import Study
+    from edgefront.core.training.proxies.study import ProxyStudy
     from edgefront.core.training.proxies.table import Row
 
 QUALITY_LAW = "quality_law"
@@ -159,9 +159,9 @@ def study_table(
     """
     from edgefront.core.quality.predictor import in_words
     from edgefront.core.quality.shipped import find_law
-    from edgefront.core.training.proxies.law_study import judge
+    from edgefront.core.training.proxies.law_study import evaluate_laws
     from edgefront.core.training.proxies.own_data_study import own_data_study
-    from edgefront.core.training.proxies.study import study
+    from edgefront.core.training.proxies.study import study_proxies
     from edgefront.core.training.proxies.table import best_of, has_scores, quality_of, read_table
     from edgefront.core.training.proxies.table import where as rows_where
     from edgefront.core.training.proxies.trained import after_equal_tokens
@@ -177,8 +177,8 @@ def study_table(
     if best_per:
         table_rows = best_of(table_rows, best_per, measure)
     scores: dict[str, dict[str, float]] = {}
-    studies: dict[str, Study] = {}
-    laws: dict[str, tuple[Judged, ...]] = {}
+    studies: dict[str, ProxyStudy] = {}
+    laws: dict[str, tuple[LawEvaluation, ...]] = {}
     own_data: dict[str, OwnDataStudy | None] = {}
     budgets: dict[str, float | None] = {}
     with session.err.status("scoring") as status:
@@ -188,11 +188,13 @@ def study_table(
             own_data[name] = own_data_study(part, measure)
             part, budgets[name] = after_equal_tokens(part)
             if any(entry.name == QUALITY_LAW for entry in chosen):
-                values, laws[name] = judge(part, measure, None if how.law is None else find_law(how.law), budgets[name])
+                values, laws[name] = evaluate_laws(
+                    part, measure, None if how.law is None else find_law(how.law), budgets[name]
+                )
                 scores[QUALITY_LAW] = scores.get(QUALITY_LAW, {}) | values
                 if proxy is None and not values:
                     asked = [entry for entry in chosen if entry.name != QUALITY_LAW]
-            studies[name] = study(part, measure, asked, score, settings, latency=latency)
+            studies[name] = study_proxies(part, measure, asked, score, settings, latency=latency)
 
     def show() -> None:
         for name, result in studies.items():
@@ -216,7 +218,7 @@ def study_table(
     session.put(results if by else {"table": str(file), **results[""]}, show)
 
 
-def _show(session: Session, study: Study, name: str) -> None:
+def _show(session: Session, study: ProxyStudy, name: str) -> None:
     from edgefront.cli.show.output import NONE, table
     from edgefront.core.training.proxies.study import MIN_FOR_INTERVAL
     from edgefront.core.training.proxies.trained import repeats_in_words
@@ -270,7 +272,7 @@ def _chosen(names: Sequence[str] | None) -> list[Proxy]:
     return chosen
 
 
-def _judged(judged: Judged) -> str:
+def _judged(judged: LawEvaluation) -> str:
     text = f"quality_law {judged.law} (perplexity on {judged.data}): {judged.models} models"
     if judged.learnt_from:
         text += f", {judged.learnt_from} of its own table, each predicted without it"

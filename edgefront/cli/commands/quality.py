@@ -98,7 +98,7 @@ def show_law(
 def fit_law(
     session: Session,
     file: Annotated[
-        Path, typer.Argument(metavar="TABLE", help="Trained models: JSON lines, JSON or CSV, one model per row.")
+        Path, typer.Argument(metavar="TABLE", help="TrainedModels models: JSON lines, JSON or CSV, one model per row.")
     ],
     prior: Annotated[
         str | None,
