@@ -25,7 +25,7 @@ from sqlalchemy.orm import Session
 from edgefront.core.common.errors import EdgefrontError, Unavailable
 from edgefront.core.common.states import WorkKind
 from edgefront.core.services import work
-from edgefront.core.services.jobs.queries import jobs as job_rows
+from edgefront.core.services.jobs.queries import jobs as job_queries
 from edgefront.core.services.measuring import result_processing as reports
 from edgefront.core.services.quality import learning
 from edgefront.core.services.search import advance as advancing
@@ -324,4 +324,4 @@ class Worker:
 
 def _owners(session: Session, subject: str) -> dict[str, str]:
     """Subject → owner of what a message asks for."""
-    return {subject: job_rows.owners_of(session, [subject]).get(subject, "")}
+    return {subject: job_queries.owners_of(session, [subject]).get(subject, "")}

@@ -20,8 +20,8 @@ from edgefront.core.schemas.points import PointsHeader, decode, encode
 from edgefront.core.services.jobs import points
 from edgefront.core.services.jobs.candidates import CandidateFilter, PageRequest, list_candidates
 from edgefront.core.services.jobs.points import Zoom
-from edgefront.core.services.jobs.queries import candidates as rows
-from edgefront.core.services.jobs.queries import frontier as frontier_rows
+from edgefront.core.services.jobs.queries import candidates as candidate_queries
+from edgefront.core.services.jobs.queries import frontier as frontier_queries
 from edgefront.core.services.trainings import queries as training_queries
 from edgefront.core.store.tables import Candidate, new_id
 
@@ -62,7 +62,7 @@ def many(measured: tuple[Service, JobView]) -> tuple[Service, JobView]:
                 "state": "measured",
             }
             made.append({**columns, **figures, "id": new_id("cnd")})
-        rows.add(session, made)
+        candidate_queries.add(session, made)
     return service, job
 
 
@@ -166,10 +166,10 @@ def test_the_frontier_is_read_without_reading_all_candidates(service: Service) -
     asked: list[tuple[str, Any]] = []
     with service.database.read() as session:
         event.listen(session.get_bind(), "before_cursor_execute", lambda *call: asked.append((call[2], call[3])))
-        for read in (training_queries.frontier, rows.measured_baselines):
+        for read in (training_queries.frontier, candidate_queries.measured_baselines):
             read(session, "tgt_0")
-        frontier_rows.frontier_points(session, ["tgt_0"])
-        frontier_rows.baseline_points(session, ["tgt_0"])
+        frontier_queries.frontier_points(session, ["tgt_0"])
+        frontier_queries.baseline_points(session, ["tgt_0"])
         cursor = session.connection().connection.cursor()
         reads = [(sql, values) for sql, values in asked if sql.startswith("SELECT")]
         plans = [cursor.execute(f"EXPLAIN QUERY PLAN {sql}", values).fetchall()[0][3] for sql, values in reads]

@@ -19,7 +19,8 @@ from edgefront.core.common.states import Purpose, WorkKind
 from edgefront.core.schemas.jobs import JobView
 from edgefront.core.search.evolution import LightweightTransformerSearch
 from edgefront.core.search.interface import Answer, Context, Snapshot
-from edgefront.core.services.jobs.queries import demand, jobs
+from edgefront.core.services.jobs.queries import demand
+from edgefront.core.services.jobs.queries import jobs as job_queries
 from edgefront.core.services.search import advance as advancing
 from edgefront.core.services.search import snapshots
 from edgefront.core.services.settings import Settings
@@ -158,7 +159,7 @@ def test_results_that_come_meanwhile_do_not_change_what_decides(service: Service
     assert step.number == 2
     computed = step.compute()
     with service.database.write() as session:
-        locked, of_target = jobs.lock_target(session, target.id), Candidate.target_id == target.id
+        locked, of_target = job_queries.lock_target(session, target.id), Candidate.target_id == target.id
         assert locked is not None
         measured = set(session.scalars(select(Candidate.measurement_id).where(of_target, Candidate.on_frontier)))
         demand.add_launches(session, locked, measured, purpose=Purpose.REFINEMENT, now=service.database.now(session))

@@ -21,9 +21,9 @@ from edgefront.core.services import cursor as cursors
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import candidate_of, job_of, target_of
 from edgefront.core.services.jobs.comparison import baseline_of, baselines_of, versus_baseline
-from edgefront.core.services.jobs.queries import candidates as rows
+from edgefront.core.services.jobs.queries import candidates as candidate_queries
 from edgefront.core.services.jobs.queries import demand, lists
-from edgefront.core.services.jobs.queries import jobs as job_rows
+from edgefront.core.services.jobs.queries import jobs as job_queries
 from edgefront.core.services.jobs.queries.lists import Order
 from edgefront.core.services.jobs.views import candidate_view, predicted_of
 from edgefront.core.services.quality.expected import label_of
@@ -185,7 +185,7 @@ def list_candidates(
         value = candidates[limit - 1][1]
         following = cursors.encode([sort, value.isoformat() if isinstance(value, datetime) else value, shown[-1].id])
     if place is not None:
-        numbers = rows.numbers(session, {id_ for candidate in shown for id_ in candidate.parents})
+        numbers = candidate_queries.numbers(session, {id_ for candidate in shown for id_ in candidate.parents})
         place = place.model_copy(update={"numbers": numbers})
     items = tuple(candidate_view(candidate, baselines[candidate.target_id]) for candidate in shown)
     return CandidatePage(items=items, next_cursor=following, place=place)
@@ -243,7 +243,7 @@ def export_rows(
     job = job_of(session, principal, job_id)
     conditions = _conditions(session, job, filters or CandidateFilter())
     order = _order(session, job, (filters or CandidateFilter()).target, sort)
-    targets = {target.id: target.name for target in job_rows.targets(session, [job.id])}
+    targets = {target.id: target.name for target in job_queries.targets(session, [job.id])}
     baselines = baselines_of(session, list(targets))
 
     def generate() -> Iterator[Document]:
@@ -285,7 +285,7 @@ def _conditions(session: Session, job: Job, filters: CandidateFilter) -> list[Co
     if filters.generation is not None:
         # Numbers outside the column's range are replaced by its bound: no row has them.
         conditions.append(Candidate.generation == max(-2, min(filters.generation, (1 << 31) - 1)))
-    conditions += [column <= limit for column, limit in rows.bounds(filters.limits)]
+    conditions += [column <= limit for column, limit in candidate_queries.bounds(filters.limits)]
     if filters.min_decoder_parameters is not None:
         conditions.append(Candidate.decoder_parameters >= _bounded(filters.min_decoder_parameters))
     if filters.max_decoder_parameters is not None:

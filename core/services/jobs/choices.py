@@ -36,8 +36,8 @@ from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of
 from edgefront.core.services.jobs.incumbents import together
 from edgefront.core.services.jobs.measured_models import MAX_NEAR, near_in_words
-from edgefront.core.services.jobs.queries import candidates as rows
-from edgefront.core.services.jobs.queries import jobs as job_rows
+from edgefront.core.services.jobs.queries import candidates as candidate_queries
+from edgefront.core.services.jobs.queries import jobs as job_queries
 from edgefront.core.services.jobs.views import candidate_view
 from edgefront.core.services.spaces import filter_of, space_of
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
@@ -225,7 +225,7 @@ def _places_of(session: Session, job: Job, asked: Limits = NO_LIMITS) -> list[Me
             value=job.id,
             allowed="a job with space.published",
         )
-    groups = together(job_rows.targets(session, [job.id]))
+    groups = together(job_queries.targets(session, [job.id]))
     places = []
     for group in groups:
         first, of_first = group[0], request.targets[group[0].position]
@@ -248,13 +248,13 @@ def _place_of(
 ) -> MeasuredPlace:
     limits = LIMITS.read(targets[0].limits).model_copy(update=asked.model_dump(exclude_none=True))
     protocols = {target.id: PROTOCOL.read(target.protocol) for target in targets}
-    measured = [(target, row) for target in targets for row in rows.measured(session, target.id)]
+    measured = [(target, row) for target in targets for row in candidate_queries.measured(session, target.id)]
     known = [(target, row) for target, row in measured if row.genome[MODEL] in published_models()]
     choices = {row.id: _choice(row, target, protocols[target.id]) for target, row in known}
     near = [
         choices[row.id]
         for target in targets
-        for row in rows.just_beyond(session, target.id, limits, MAX_NEAR * len(targets), score=-math.inf)
+        for row in candidate_queries.just_beyond(session, target.id, limits, MAX_NEAR * len(targets), score=-math.inf)
         if row.id in choices
     ]
     asked_of = {target.id: request.targets[target.position] for target in targets}

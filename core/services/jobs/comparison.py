@@ -17,7 +17,7 @@ from edgefront.core.search.depths import Depth, predicted_within
 from edgefront.core.search.interface import times_of
 from edgefront.core.search.pareto.baseline import Baseline, summary, versus
 from edgefront.core.search.problem import Problem
-from edgefront.core.services.jobs.queries import frontier as frontier_rows
+from edgefront.core.services.jobs.queries import frontier as frontier_queries
 from edgefront.core.services.jobs.queries.frontier import Point
 from edgefront.core.services.spaces import space_of
 from edgefront.core.store.tables import Candidate, Target
@@ -34,12 +34,12 @@ def as_baseline(points: Sequence[Point]) -> Baseline | None:
 
 def baseline_of(session: Session, target_id: str) -> Baseline | None:
     """The target's measured baselines; None before the first."""
-    return as_baseline(frontier_rows.baseline_points(session, [target_id])[target_id])
+    return as_baseline(frontier_queries.baseline_points(session, [target_id])[target_id])
 
 
 def baselines_of(session: Session, target_ids: Sequence[str]) -> dict[str, Baseline | None]:
     """Target id → baseline of several targets, in one query."""
-    points_of = frontier_rows.baseline_points(session, target_ids)
+    points_of = frontier_queries.baseline_points(session, target_ids)
     return {target_id: as_baseline(points) for target_id, points in points_of.items()}
 
 

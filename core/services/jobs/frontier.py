@@ -26,9 +26,9 @@ from edgefront.core.services.access.ownership import job_of, target_of
 from edgefront.core.services.event_log import Entry
 from edgefront.core.services.jobs.comparison import as_baseline, rows_of, starts_from_model, summary_of
 from edgefront.core.services.jobs.progress import added_note
-from edgefront.core.services.jobs.queries import candidates as repository
+from edgefront.core.services.jobs.queries import candidates as candidate_queries
 from edgefront.core.services.jobs.queries import demand
-from edgefront.core.services.jobs.queries import frontier as frontier_rows
+from edgefront.core.services.jobs.queries import frontier as frontier_queries
 from edgefront.core.services.jobs.queries.frontier import Point
 from edgefront.core.services.jobs.views import candidate_entry, candidate_view, predicted_of, trained_views
 from edgefront.core.services.quality.expected import perplexity_of
@@ -85,7 +85,7 @@ def _apply_result(target: Target, finding: Finding, now: datetime, *, marked: bo
     candidate.state = CandidateState.OUT_OF_BOUNDS if beyond else CandidateState(measurement.state)
     candidate.reason = (beyond or None) if is_measured else measurement.reason
     candidate.latency_half_width_ms = finding.half_width_ms
-    for name in repository.COPIED:
+    for name in candidate_queries.COPIED:
         setattr(candidate, name, getattr(measurement, name))
     candidate.marked = marked
     if was_waiting:
@@ -138,7 +138,7 @@ def update_frontier(
     moved, a `frontier` event; `entries` go into the log before them. It reads the frontier's rows and the given
     candidates; all others only where a member got worse.
     """
-    members = {point.id: point for point in frontier_rows.frontier_points(session, [target.id])[target.id]}
+    members = {point.id: point for point in frontier_queries.frontier_points(session, [target.id])[target.id]}
     with session.no_autoflush:  # one UPDATE per row, at the end
         marked = demand.marked(session, {finding.measurement.id for finding in findings})
         changed = [
@@ -156,9 +156,9 @@ def update_frontier(
         target.hypervolume = hypervolume(rows_of(current.values()), target.reference)
     for candidate in changed:
         candidate.on_frontier = candidate.id in current
-    repository.write(session, changed)
+    candidate_queries.write(session, changed)
     touched = {candidate.id for candidate in changed}
-    frontier_rows.move_frontier(session, joined - touched, left - touched)
+    frontier_queries.move_frontier(session, joined - touched, left - touched)
 
     logged = [*entries, *map(candidate_entry, changed)]
     if members != current:
@@ -196,7 +196,7 @@ def _frontier_after(
         for id_, former in members.items()
         if id_ in touched
     )
-    others = frontier_rows.competing_points(session, target.id) if is_worse else members.values()
+    others = frontier_queries.competing_points(session, target.id) if is_worse else members.values()
     pool = [*(point for point in others if point.id not in touched), *moved.values()]
     dominance = dominance_of(session.get_one(Job, target.job_id))
     kept = dominance.frontier(rows_of(pool), [point.digest for point in pool])
@@ -247,7 +247,7 @@ def frontier_view(
     reader = RowReader()
     reference = reader.read(lambda: REFERENCE.validate_python(row.reference))
     points = _by_perplexity(session, trained, epsilon) if by == "perplexity" else members
-    beside = repository.baselines(session, row.id)
+    beside = candidate_queries.baselines(session, row.id)
     baseline = as_baseline(_points(beside))
     shown = [point for point in points if _is_within(point, limits)]
     return FrontierView(
@@ -275,7 +275,7 @@ def frontier_view(
 def _by_perplexity(session: Session, trained: Sequence[Trained], epsilon: float) -> list[Candidate]:
     """The non-dominated trained candidates within the limits, by rising decoder parameters."""
     scores = {score.candidate_id: score.value for score in trained if score.joins_frontiers}
-    candidates = [candidate for candidate in repository.by_ids(session, scores) if _point(candidate)]
+    candidates = [candidate for candidate in candidate_queries.by_ids(session, scores) if _point(candidate)]
     rows = [
         (-math.log(scores[candidate.id]), candidate.latency_ms or 0.0, float(candidate.memory_bytes or 0))
         for candidate in candidates
@@ -287,5 +287,5 @@ def _by_perplexity(session: Session, trained: Sequence[Trained], epsilon: float)
 
 def _is_within(candidate: Candidate, limits: Limits) -> bool:
     """Whether all limited figures are known and within the limits."""
-    values = [(getattr(candidate, column.key), limit) for column, limit in repository.bounds(limits)]
+    values = [(getattr(candidate, column.key), limit) for column, limit in candidate_queries.bounds(limits)]
     return all(value is not None and value <= limit for value, limit in values)

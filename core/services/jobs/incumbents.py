@@ -16,7 +16,8 @@ from edgefront.core.common.states import Goal
 from edgefront.core.measurement.variants import format_of
 from edgefront.core.schemas.jobs import JobRequest
 from edgefront.core.search.interface import Incumbent
-from edgefront.core.services.jobs.queries import candidates, jobs
+from edgefront.core.services.jobs.queries import candidates as candidate_queries
+from edgefront.core.services.jobs.queries import jobs as job_queries
 from edgefront.core.services.stored import LIMITS, PROTOCOL
 from edgefront.core.store.tables import Target
 
@@ -68,13 +69,13 @@ def _same_place(target: Target, other: Target) -> bool:
 
 
 def _others(session: Session, target: Target) -> list[tuple[Target, Incumbent]]:
-    siblings = jobs.targets(session, [target.job_id])
+    siblings = job_queries.targets(session, [target.job_id])
     others = [other for other in siblings if other.id != target.id and _same_place(other, target)]
     return [(other, incumbent) for other in others if (incumbent := _best(session, other)) is not None]
 
 
 def _best(session: Session, target: Target) -> Incumbent | None:
-    best = candidates.best_within_limits(session, target.id)
+    best = candidate_queries.best_within_limits(session, target.id)
     if best is None:
         return None
     return Incumbent(best.digest, best.proxy, bits_of(target), target.name)

@@ -17,12 +17,12 @@ from edgefront.core.services.jobs import choices, progress, recommendation
 from edgefront.core.services.jobs.comparison import as_baseline, summary_of
 from edgefront.core.services.jobs.frontier import dominance_of
 from edgefront.core.services.jobs.measured_models import MeasuredModels
-from edgefront.core.services.jobs.queries import candidates as candidate_rows
-from edgefront.core.services.jobs.queries import frontier as frontier_rows
-from edgefront.core.services.jobs.queries import jobs as job_rows
+from edgefront.core.services.jobs.queries import candidates as candidate_queries
+from edgefront.core.services.jobs.queries import frontier as frontier_queries
+from edgefront.core.services.jobs.queries import jobs as job_queries
 from edgefront.core.services.jobs.views import candidate_view
 from edgefront.core.services.quality import laws
-from edgefront.core.services.quality import queries as quality_rows
+from edgefront.core.services.quality import queries as score_queries
 from edgefront.core.services.quality.trust import trust_of
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL, REFERENCE, RowReader
 from edgefront.core.store.tables import Candidate, Job, Target
@@ -36,23 +36,23 @@ def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobV
 
     Where a stored document cannot be read, the view has an empty one, and the reason or the target's note says so.
     """
-    targets = job_rows.targets(session, [job.id for job in jobs])
+    targets = job_queries.targets(session, [job.id for job in jobs])
     ids = [target.id for target in targets]
-    frontiers = frontier_rows.frontier_points(session, ids)
-    baselines = frontier_rows.baseline_points(session, ids)
-    online = job_rows.devices_seen(session, [target.device_key for target in targets], now - ONLINE)
+    frontiers = frontier_queries.frontier_points(session, ids)
+    baselines = frontier_queries.baseline_points(session, ids)
+    online = job_queries.devices_seen(session, [target.device_key for target in targets], now - ONLINE)
     looked_at = {
         target.device_key
         for target in targets
         if target.state in ACTIVE_TARGETS and 0 < online[target.device_key] <= LOOKED_AT
     }
-    facts = job_rows.facts_seen(session, sorted(looked_at), now - ONLINE) if looked_at else {}
+    facts = job_queries.facts_seen(session, sorted(looked_at), now - ONLINE) if looked_at else {}
     deserted = [
         target.device_key for target in targets if target.state in ACTIVE_TARGETS and not online[target.device_key]
     ]
-    held_back = job_rows.held_back(session, deserted) if deserted else {}
-    marked = candidate_rows.marked_counts(session, ids)
-    scoring = quality_rows.waiting(session, [target.id for target in targets if target.state in ACTIVE_TARGETS])
+    held_back = job_queries.held_back(session, deserted) if deserted else {}
+    marked = candidate_queries.marked_counts(session, ids)
+    scoring = score_queries.waiting(session, [target.id for target in targets if target.state in ACTIVE_TARGETS])
     answers = answers_of(session, jobs, targets)
     views = []
     for job in jobs:
@@ -137,7 +137,7 @@ def answers_of(session: Session, jobs: Sequence[Job], targets: Sequence[Target])
     """
     of_job = {job.id: job for job in jobs}
     ended = [target for target in targets if target.state not in ACTIVE_TARGETS]
-    scores = quality_rows.scores_of(session, [target.id for target in ended])
+    scores = score_queries.scores_of(session, [target.id for target in ended])
     taught = laws.last_taught(session, {job.owner for job in jobs})
     facts: dict[str, object] = {}
     for target in ended:
@@ -156,7 +156,7 @@ def answers_of(session: Session, jobs: Sequence[Job], targets: Sequence[Target])
 
 
 def _computed(
-    session: Session, jobs: Mapping[str, Job], targets: Sequence[Target], scores: Mapping[str, quality_rows.Scores]
+    session: Session, jobs: Mapping[str, Job], targets: Sequence[Target], scores: Mapping[str, score_queries.Scores]
 ) -> dict[str, str]:
     requests = {target.job_id: JOB_REQUEST.read_or(jobs[target.job_id].request, None) for target in targets}
     published = {id_ for id_, request in requests.items() if request is not None and request.space.published}
@@ -172,7 +172,7 @@ def _computed(
         if not scores[target.id].number and not laws.names_owners_law(requests[target.job_id])
     ]
     members: dict[str, list[Candidate]] = defaultdict(list)
-    for candidate in candidate_rows.frontiers_and_baselines(session, [target.id for target in untrained]):
+    for candidate in candidate_queries.frontiers_and_baselines(session, [target.id for target in untrained]):
         members[candidate.target_id].append(candidate)
     for target in searched:
         job, reader = jobs[target.job_id], RowReader()

@@ -30,7 +30,7 @@ from edgefront.core.services.jobs import supernet_plan
 from edgefront.core.services.jobs.job_views import job_views
 from edgefront.core.services.jobs.placement import Place, place, place_target
 from edgefront.core.services.jobs.queries import demand
-from edgefront.core.services.jobs.queries import jobs as rows
+from edgefront.core.services.jobs.queries import jobs as job_queries
 from edgefront.core.services.jobs.resolve import resolve
 from edgefront.core.services.jobs.resolved import ResolvedJob, check_target, resolved
 from edgefront.core.services.jobs.transitions import change_job, end_job, end_targets
@@ -68,7 +68,7 @@ def submit_job(
     if idempotency_key is not None:
         check_key(idempotency_key)
         with database.read() as session:
-            former = rows.find_by_key(session, principal.owner, idempotency_key)
+            former = job_queries.find_by_key(session, principal.owner, idempotency_key)
             if former is not None:
                 return _same(session, former, digest, database.now(session))
     resolution = resolve(database, principal, request, settings)
@@ -104,7 +104,7 @@ def _create(
         created_at=now,
         updated_at=now,
     )
-    former = add_once(session, [job], lambda: rows.find_by_key(session, principal.owner, idempotency_key or ""))
+    former = add_once(session, [job], lambda: job_queries.find_by_key(session, principal.owner, idempotency_key or ""))
     if former is not None:
         return _same(session, former, digest, now)
     for position, asked in enumerate(request.targets):
@@ -251,7 +251,7 @@ def resume_job(session: Session, principal: Principal, job_id: str, now: datetim
     if job.state == JobState.RUNNING:
         return _view(session, job, now)
     _must_be(job, LIVE_JOBS, "resumed")
-    paused = rows.last_event_of_kind(session, job.id, JobEventKind.JOB_STATE)
+    paused = job_queries.last_event_of_kind(session, job.id, JobEventKind.JOB_STATE)
     for target in targets:
         if target.state not in ACTIVE_TARGETS:
             continue
@@ -284,7 +284,7 @@ def delete_job(session: Session, principal: Principal, job_id: str, now: datetim
     demand.remove_launches(session, [launch.id for launch in withdrawn])
     supernet_plan.withdraw(session, [target.id for target in targets], now)
     unmeasured = demand.unmeasured(session, job.id)
-    rows.remove(session, job.id)
+    job_queries.remove(session, job.id)
     demand.forget_unmeasured(session, unmeasured)
 
 
@@ -292,8 +292,8 @@ def _locked(session: Session, principal: Principal, job_id: str) -> tuple[Job, l
     """The job with its targets, all locked: to change it."""
     principal.require(KeyRole.USER)
     job = job_of(session, principal, job_id)
-    targets = rows.lock_targets(session, job.id)
-    locked = rows.lock_job(session, job.id)
+    targets = job_queries.lock_targets(session, job.id)
+    locked = job_queries.lock_job(session, job.id)
     if locked is None:  # deleted while we waited
         return job_of(session, principal, job_id), []
     return locked, targets

@@ -13,10 +13,10 @@ from edgefront.core.common.states import DeviceState
 from edgefront.core.common.validation import existing
 from edgefront.core.measurement.runtimes import INSTALLATIONS
 from edgefront.core.schemas.jobs import JobRequest, TargetRequest
-from edgefront.core.services.fleet import queries as device_rows
+from edgefront.core.services.fleet import queries as device_queries
 from edgefront.core.services.fleet.capability import can_run, first_unsupported, numbers_of, unsupported_reason
 from edgefront.core.services.fleet.device_keys import key_of_class, key_of_device
-from edgefront.core.services.jobs.queries import jobs as rows
+from edgefront.core.services.jobs.queries import jobs as job_queries
 from edgefront.core.store.tables import Device
 
 
@@ -61,16 +61,16 @@ def place_target(session: Session, target: TargetRequest, taken: Collection[str]
 def find_devices(session: Session, target: TargetRequest) -> tuple[str, str, Sequence[Device]]:
     """Device key, its name for people, and the devices behind it. Errors as in `place_target`."""
     if target.device is not None:
-        device = device_rows.find(session, target.device)
+        device = device_queries.find(session, target.device)
         if device is None:
-            names = existing(target.device, device_rows.names(session), "edgefront device list")
+            names = existing(target.device, device_queries.names(session), "edgefront device list")
             wrong = _mistaken_runtime(session, target.device)
             wrong = wrong or f"no device {target.device!r} is enrolled; {names}"
             raise NotFound(wrong, field="device", value=target.device)
         if device.state == DeviceState.REVOKED:
             raise Conflict(f"device {device.name!r} was revoked; enrol it again to use it")
         return key_of_device(device.id), device.name, [device]
-    classes = rows.device_classes(session)
+    classes = job_queries.device_classes(session)
     name = target.device_class
     if name is None:
         if len(classes) != 1:
@@ -87,16 +87,16 @@ def find_devices(session: Session, target: TargetRequest) -> tuple[str, str, Seq
             value=name,
         )
     device_key = key_of_class(name)
-    return device_key, name, rows.devices_of(session, device_key)
+    return device_key, name, job_queries.devices_of(session, device_key)
 
 
 def _mistaken_runtime(session: Session, name: str) -> str:
     """What to say of `local:tensorrt`, where `local` is a device: it is the runtime that is unknown."""
     parts = name.split(":")
-    split = next((at for at in range(1, len(parts)) if device_rows.find(session, ":".join(parts[:at]))), None)
+    split = next((at for at in range(1, len(parts)) if device_queries.find(session, ":".join(parts[:at]))), None)
     if split is None:
         return ""
-    device = device_rows.find(session, ":".join(parts[:split]))
+    device = device_queries.find(session, ":".join(parts[:split]))
     has = [] if device is None else [str(runtime["runtime"]) for runtime in device.facts["runtimes"]]
     if parts[split] in has:
         here = ":".join(parts[:split])

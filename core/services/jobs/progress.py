@@ -13,7 +13,9 @@ from edgefront.core.schemas.jobs import JobRequest
 from edgefront.core.search.interface import PREDICTED, SPREAD
 from edgefront.core.services.fleet.capability import can_run, unsupported_reason
 from edgefront.core.services.fleet.device_keys import parsed
-from edgefront.core.services.jobs.queries import candidates, demand, jobs
+from edgefront.core.services.jobs.queries import candidates as candidate_queries
+from edgefront.core.services.jobs.queries import demand
+from edgefront.core.services.jobs.queries import jobs as job_queries
 from edgefront.core.services.jobs.resolved import sizes_of
 from edgefront.core.services.stored import JOB_REQUEST, PROTOCOL
 from edgefront.core.store.sql import Document
@@ -68,7 +70,7 @@ def launches_in_time(session: Session, request: JobRequest, target: Target, now:
     where it is slower: a search comes to ever larger models. None without a budget of time, or before a launch of its
     own.
     """
-    began = jobs.clock_of(session, target)
+    began = job_queries.clock_of(session, target)
     if request.budget.minutes is None or began is None or target.started_at is None or not target.launches_done:
         return None
     left = request.budget.minutes * 60 - (now - began).total_seconds()
@@ -82,7 +84,7 @@ def launches_in_time(session: Session, request: JobRequest, target: Target, now:
 def out_of_time(session: Session, request: JobRequest, target: Target, now: datetime) -> bool:
     """Whether the job's minutes have passed since its first launch on the target's device began, whichever of its
     targets asked for that; time in which the job is paused does not count."""
-    return request.budget.minutes is not None and is_spent(request, jobs.clock_of(session, target), now)
+    return request.budget.minutes is not None and is_spent(request, job_queries.clock_of(session, target), now)
 
 
 def is_spent(request: JobRequest, began: datetime | None, now: datetime) -> bool:
@@ -93,7 +95,7 @@ def is_spent(request: JobRequest, began: datetime | None, now: datetime) -> bool
 
 def has_next_step(session: Session, target: Target, now: datetime) -> bool:
     """Whether `search.advance` has a step to do for this target. Cheap: it is called in each transaction."""
-    job = jobs.find(session, target.job_id)
+    job = job_queries.find(session, target.job_id)
     if job is None or job.state != JobState.RUNNING or target.state not in ACTIVE_TARGETS:
         return False
     try:
@@ -106,7 +108,7 @@ def has_next_step(session: Session, target: Target, now: datetime) -> bool:
         return not demand.has_live_launch(session, target)
     if target.settled < target.candidates:
         return False
-    if candidates.any_waiting(session, target.id) or demand.has_live_launch(session, target, Purpose.REPEAT):
+    if candidate_queries.any_waiting(session, target.id) or demand.has_live_launch(session, target, Purpose.REPEAT):
         return False
     return target.state != TargetState.BASELINES or baselines_complete(session, request, target)
 
@@ -115,7 +117,7 @@ def baselines_complete(session: Session, request: JobRequest, target: Target) ->
     """Whether every baseline has its result, from as many launches as the job wants unless one failed, and none is
     launched again.
     """
-    baselines = candidates.baselines(session, target.id)
+    baselines = candidate_queries.baselines(session, target.id)
     if not baselines or any(baseline.state == CandidateState.WAITING for baseline in baselines):
         return False
     if demand.has_live_launch(session, target, Purpose.REPEAT):
@@ -142,7 +144,7 @@ def note(
 
     `facts` are those of the devices online; empty if they were not queried. `scoring` is the number of models whose
     scores the target waits for. `held_back` is a device of the target that gets no launches
-    (`jobs.held_back`).
+    (`job_queries.held_back`).
     """
     said = [target.note] if target.note else []
     if target.state in ACTIVE_TARGETS:
@@ -170,11 +172,13 @@ def added_note(session: Session, request: JobRequest, target: Target) -> str:
     if not request.targets[target.position].added:
         return ""
     own = [
-        sibling.id for sibling in jobs.targets(session, [target.job_id]) if not request.targets[sibling.position].added
+        sibling.id
+        for sibling in job_queries.targets(session, [target.job_id])
+        if not request.targets[sibling.position].added
     ]
     every, measured = (
-        candidates.architectures_scored(session, own),
-        candidates.measured_by_operator(session, target.id),
+        candidate_queries.architectures_scored(session, own),
+        candidate_queries.measured_by_operator(session, target.id),
     )
     return (
         f"Added to the job later: {sum(measured.values())} of its {every} candidates were measured here "

@@ -39,7 +39,7 @@ from edgefront.core.services.jobs.comparison import baseline_of, starts_from_mod
 from edgefront.core.services.jobs.frontier import dominance_of
 from edgefront.core.services.jobs.measured_models import MAX_NEAR, MeasuredModels, near_in_words
 from edgefront.core.services.jobs.progress import added_note
-from edgefront.core.services.jobs.queries import candidates as rows
+from edgefront.core.services.jobs.queries import candidates as candidate_queries
 from edgefront.core.services.jobs.views import candidate_view, trained_views
 from edgefront.core.services.quality import laws
 from edgefront.core.services.quality.expected import law_note, perplexities, perplexity_of
@@ -213,9 +213,9 @@ def answer(
     """
     with database.read() as session:
         state = read(session, principal, job_id, target, asked, budget)
-        rivals = rows.genomes_within(session, state.target_id, state.limits) if state.predicts_anew else {}
+        rivals = candidate_queries.genomes_within(session, state.target_id, state.limits) if state.predicts_anew else {}
         unbuilt = [id_ for id_, genome in rivals.items() if not genome]
-        described = rows.architectures(session, unbuilt) if unbuilt else {}
+        described = candidate_queries.architectures(session, unbuilt) if unbuilt else {}
     if len(rivals) <= MAX_CANDIDATES:
         return state.recommendation()
     best = _best_by_law(state, {id_: genome for id_, genome in rivals.items() if genome}, described)
@@ -280,15 +280,19 @@ def known_of(
 ) -> Known:
     """What is known of a target within these limits; else as `read`."""
     trained = trained_of(session, row.id)
-    searched = rows.by_ids(session, best) if best else rows.best_within(session, row.id, limits, MAX_CANDIDATES)
+    searched = (
+        candidate_queries.by_ids(session, best)
+        if best
+        else candidate_queries.best_within(session, row.id, limits, MAX_CANDIDATES)
+    )
     highest = max((candidate.proxy for candidate in searched), default=math.inf)
-    near = rows.just_beyond(session, row.id, limits, MAX_NEAR, score=highest)
+    near = candidate_queries.just_beyond(session, row.id, limits, MAX_NEAR, score=highest)
     left = {score.candidate_id for score in trained} - {candidate.id for candidate in searched}
-    searched += rows.some_within(session, row.id, limits, left) if left else []
-    searched = searched or rows.nearest_to(session, row.id, limits, MAX_NEAREST)
+    searched += candidate_queries.some_within(session, row.id, limits, left) if left else []
+    searched = searched or candidate_queries.nearest_to(session, row.id, limits, MAX_NEAREST)
     baseline = baseline_of(session, row.id)
     request = JOB_REQUEST.read_or(job.request, None)
-    candidates = [*rows.baselines(session, row.id), *searched]
+    candidates = [*candidate_queries.baselines(session, row.id), *searched]
     own_law = laws.known_law_of(session, job, request)
     law, _ = laws.law_of_answers(session, job, request, {score.digest for score in trained})
     if budget != NO_BUDGET:

@@ -10,9 +10,9 @@ from sqlalchemy.orm import Session
 from edgefront.core.common.states import ACTIVE_TARGETS, LIVE_JOBS, CandidateState, JobEventKind, JobState, TargetState
 from edgefront.core.services import event_log
 from edgefront.core.services.event_log import Entry
-from edgefront.core.services.jobs.queries import candidates as candidate_rows
+from edgefront.core.services.jobs.queries import candidates as candidate_queries
 from edgefront.core.services.jobs.queries import demand
-from edgefront.core.services.jobs.queries import jobs as job_rows
+from edgefront.core.services.jobs.queries import jobs as job_queries
 from edgefront.core.services.jobs.supernet_plan import withdraw as withdraw_supernets
 from edgefront.core.services.jobs.views import candidate_entry
 from edgefront.core.store.tables import Job, Target
@@ -29,13 +29,13 @@ def change_state(session: Session, target: Target, state: TargetState, note: str
 def end_target(session: Session, target: Target, state: TargetState, note: str, now: datetime) -> None:
     """Ends a target (finished, failed or cancelled) and its job if it was the last one."""
     end_targets(session, [target], state, note, now)
-    job = job_rows.lock_job(session, target.job_id)
+    job = job_queries.lock_job(session, target.job_id)
     if job is None or job.state not in LIVE_JOBS:
         return
-    states = job_rows.target_states(session, job.id)
+    states = job_queries.target_states(session, job.id)
     if any(target_state in ACTIVE_TARGETS for target_state in states.values()):
         return
-    failed = [other.name for other in job_rows.targets(session, [job.id]) if states[other.id] == TargetState.FAILED]
+    failed = [other.name for other in job_queries.targets(session, [job.id]) if states[other.id] == TargetState.FAILED]
     if len(failed) == len(states):
         reason = note if len(states) == 1 else f"All {len(states)} targets failed."
         end_job(session, job, JobState.FAILED, reason, now)
@@ -49,10 +49,10 @@ def end_targets(session: Session, targets: Sequence[Target], state: TargetState,
     withdraw_supernets(session, [target.id for target in targets], now)
     for target in targets:
         target.finished_at = now
-        waiting = candidate_rows.waiting(session, target.id)
+        waiting = candidate_queries.waiting(session, target.id)
         for candidate in waiting:
             candidate.state = CandidateState.CANCELLED
-        candidate_rows.write(session, waiting)
+        candidate_queries.write(session, waiting)
         target.settled += len(waiting)
         event_log.append(session, target.job_id, [candidate_entry(candidate) for candidate in waiting], now)
         change_state(session, target, state, note, now)

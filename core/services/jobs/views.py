@@ -21,9 +21,9 @@ from edgefront.core.search.pareto.baseline import Baseline
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import candidate_of, target_of
 from edgefront.core.services.event_log import Entry
-from edgefront.core.services.fleet import queries as devices
+from edgefront.core.services.fleet import queries as device_queries
 from edgefront.core.services.jobs.comparison import baseline_of, versus_baseline
-from edgefront.core.services.jobs.queries import candidates as rows
+from edgefront.core.services.jobs.queries import candidates as candidate_queries
 from edgefront.core.services.quality.expected import label_of
 from edgefront.core.services.quality.queries import Trained
 from edgefront.core.services.stored import PROTOCOL, RowReader, described
@@ -115,7 +115,7 @@ def candidate_details(session: Session, principal: Principal, candidate_id: str)
     ancestors: dict[str, Candidate] = {}
     parents = list(candidate.parents)
     while parents and len(ancestors) < ANCESTORS:
-        generation = rows.by_ids(session, parents)[: ANCESTORS - len(ancestors)]
+        generation = candidate_queries.by_ids(session, parents)[: ANCESTORS - len(ancestors)]
         ancestors |= {ancestor.id: ancestor for ancestor in generation}
         parents = [parent for ancestor in generation for parent in ancestor.parents if parent not in ancestors]
     view = candidate_view(candidate, baseline)
@@ -123,7 +123,7 @@ def candidate_details(session: Session, principal: Principal, candidate_id: str)
         candidate=view.model_copy(update={"reason": reader.note(view.reason)}),
         job_name=job.name,
         target=target.name,
-        device=devices.name_of(session, target.device_key),
+        device=device_queries.name_of(session, target.device_key),
         protocol=protocol,
         ancestors=tuple(candidate_view(ancestor, baseline) for ancestor in ancestors.values()),
         **_facts(architecture),

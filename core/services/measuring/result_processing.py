@@ -42,7 +42,7 @@ from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.measuring import anchors, quarantine
 from edgefront.core.services.measuring.decision import Decision, Evidence, decide, refusals
 from edgefront.core.services.measuring.queries import launches
-from edgefront.core.services.measuring.queries import measurements as rows
+from edgefront.core.services.measuring.queries import measurements as measurement_queries
 from edgefront.core.services.measuring.queries.launches import LaunchRow
 from edgefront.core.services.stored import LIMITS
 from edgefront.core.store import outbox
@@ -80,25 +80,25 @@ def process_launches(
     charged.
     """
     measurement_ids = set(reported.values())
-    live = rows.lock_live_targets(session, measurement_ids) if with_targets else []
+    live = measurement_queries.lock_live_targets(session, measurement_ids) if with_targets else []
     targets = [target for target, _ in live]
     measurements = demand.lock(session, measurement_ids)
     locked = launches.lock_unprocessed(session, list(reported))
-    devices = rows.reporting_devices(session, {row.holder for row in locked})
+    devices = measurement_queries.reporting_devices(session, {row.holder for row in locked})
     every = decide(locked, _evidence(session, locked, measurements, devices))
     decisions = [each for each in every if not each.row.is_anchor]
     with session.no_autoflush:
         answered = _aggregated(session, decisions, measurements, now)
         _apply(session, every, now)
         answered |= _end_measurements(session, decisions, measurements, now)
-        candidates = rows.candidates_of(session, {each.row.measurement_id for each in decisions})
+        candidates = measurement_queries.candidates_of(session, {each.row.measurement_id for each in decisions})
         # All of these are written below: there is nothing for the session to note, and nothing for its own flush.
         for written in (*answered.values(), *candidates):
             session.expunge(written)
-        rows.write(session, list(answered.values()))
+        measurement_queries.write(session, list(answered.values()))
         _account(decisions, targets, now)
         apply_results(session, targets, candidates, answered, now, _entries(decisions, targets, candidates))
-        rows.write_targets(session, targets)
+        measurement_queries.write_targets(session, targets)
         _watch_devices(session, every, devices, now)
         for target in targets:
             session.expunge(target)
@@ -108,9 +108,9 @@ def _evidence(
     session: Session,
     locked: Sequence[LaunchRow],
     measurements: Mapping[str, Measurement],
-    devices: Mapping[str, rows.ReportingDevice],
+    devices: Mapping[str, measurement_queries.ReportingDevice],
 ) -> Evidence:
-    refused = refusals(locked, rows.costs(session, measurements), devices)
+    refused = refusals(locked, measurement_queries.costs(session, measurements), devices)
     bad = [row for row in locked if row.id in refused or row.result.outcome != LaunchOutcome.DONE]
     return Evidence(
         refusals=refused,
@@ -125,7 +125,7 @@ def give_up(session: Session, launch_id: str, measurement_id: str, reason: str, 
 
     Nothing of the report is read. Targets that wait for the measurement take that in by their own `advance`.
     """
-    targets = rows.lock_live_targets(session, {measurement_id})
+    targets = measurement_queries.lock_live_targets(session, {measurement_id})
     measurements = demand.lock(session, {measurement_id})
     if launches.fail(session, launch_id, reason):
         fail_measurements(session, [(measurement, reason) for measurement in measurements.values()], now)
@@ -146,7 +146,7 @@ def apply_results(
 
     Args:
         targets: the live targets with candidates of these measurements, locked by id.
-        candidates: `rows.candidates_of(…)` of these measurements.
+        candidates: `measurement_queries.candidates_of(…)` of these measurements.
         answered: by id, measurements that have an answer now (measured, infeasible, failed), locked and flushed.
         entries: by target id, what else is to go into the logs, before the news of the candidates.
 
@@ -165,14 +165,14 @@ def apply_results(
             continue
         place = (measurement.device_key, measurement.protocol_digest)
         if place not in variances:
-            variances[place] = rows.launch_variance(session, *place)
+            variances[place] = measurement_queries.launch_variance(session, *place)
         finding = frontier.Finding(candidate, measurement, variances[place])
         findings.setdefault(candidate.target_id, []).append(finding)
     entries = entries or {}
     concerned = [target for target in targets if target.id in findings or entries.get(target.id)]
     jobs = {target.job_id for target in concerned}
     if len(jobs) > 1:
-        rows.lock_jobs(session, jobs)
+        measurement_queries.lock_jobs(session, jobs)
     for target in concerned:
         news, logged = findings.get(target.id, ()), entries.get(target.id, ())
         frontier.update_frontier(session, target, news, now, entries=logged)
@@ -246,7 +246,7 @@ def _aggregated(
 ) -> dict[str, Measurement]:
     """Id → measurement, of those that have one more result."""
     done = [each.row for each in decisions if each.follow_up == "aggregate"]
-    results = rows.done_results(session, done)
+    results = measurement_queries.done_results(session, done)
     for id_, of_measurement in results.items():
         aggregate(measurements[id_], of_measurement, now)
     return {id_: measurements[id_] for id_ in results}
@@ -272,7 +272,7 @@ def _end_measurements(
 def _watch_devices(
     session: Session,
     decisions: Sequence[Decision],
-    devices: Mapping[str, rows.ReportingDevice],
+    devices: Mapping[str, measurement_queries.ReportingDevice],
     now: datetime,
 ) -> None:
     """What the launches say of the devices themselves. Devices are the last rows to be locked, in the order of ids."""

@@ -27,8 +27,8 @@ from edgefront.core.schemas.predictions import (
 from edgefront.core.search.pareto.options import Figure
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of, target_by_id
-from edgefront.core.services.fleet import queries as devices
-from edgefront.core.services.jobs.queries import jobs as job_rows
+from edgefront.core.services.fleet import queries as device_queries
+from edgefront.core.services.jobs.queries import jobs as job_queries
 from edgefront.core.services.jobs.queries.candidates import measured_baselines
 from edgefront.core.services.measuring.queries.measurements import launch_variance
 from edgefront.core.services.prediction.fits import DeviceFit, Fits
@@ -87,7 +87,7 @@ def compare(
         used = {(candidate.predicted or {}).get("law") for candidate in by_digest.values()}
         requests = [(place.job, JOB_REQUEST.read_or(place.job.request, None)) for place in places]
         known = [laws.known_law_of(session, job, request) for job, request in requests]
-        labels = [devices.name_of(session, place.target.device_key) for place in places]
+        labels = [device_queries.name_of(session, place.target.device_key) for place in places]
     for place, own, to_fit in zip(places, entries, asked, strict=True):
         fit = None if to_fit is None else fits.fit(to_fit)
         if fit is not None:
@@ -113,7 +113,7 @@ def _places(session: Session, principal: Principal, target_ids: Sequence[str], j
     pairs = [target_by_id(session, principal, target_id) for target_id in target_ids]
     for job_id in job_ids:
         job = job_of(session, principal, job_id)
-        pairs += [(target, job) for target in job_rows.targets(session, [job.id])]
+        pairs += [(target, job) for target in job_queries.targets(session, [job.id])]
     for target, job in pairs:
         by_id.setdefault(target.id, _Place(target, job, PROTOCOL.read(target.protocol)))
     if not 1 <= len(by_id) <= MAX_TARGETS:

@@ -29,7 +29,7 @@ from edgefront.core.services.fleet.instances import ONLINE
 from edgefront.core.services.jobs import placement
 from edgefront.core.services.jobs.incumbents import has_one_answer
 from edgefront.core.services.jobs.placement import Place
-from edgefront.core.services.jobs.queries import jobs as job_rows
+from edgefront.core.services.jobs.queries import jobs as job_queries
 from edgefront.core.services.jobs.resolve import resolve
 from edgefront.core.services.jobs.resolved import SearchPlan, sizes_of
 from edgefront.core.services.measuring.queries.measurements import launch_variance
@@ -116,10 +116,10 @@ def _known(
     protocol = request.targets[index].protocol
     to_fit = fits.read(session, place.device_key, protocol)
     variance = launch_variance(session, place.device_key, protocol.digest)
-    devices = job_rows.devices_of(session, place.device_key)
+    devices = job_queries.devices_of(session, place.device_key)
     kind, _ = parsed(place.device_key)
     keys = [place.device_key, *({key_of_class(device.device_class) for device in devices} if kind == "device" else ())]
-    seen = job_rows.devices_seen(session, [place.device_key], database.now(session) - ONLINE)
+    seen = job_queries.devices_seen(session, [place.device_key], database.now(session) - ONLINE)
     return _Known(
         baselines=queries.launches_of(session, place.device_key, protocol.digest, request.seed, baselines),
         measured=to_fit.extent.measurements,

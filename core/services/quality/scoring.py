@@ -21,7 +21,7 @@ from edgefront.core.data.prepared.prepared import read_manifest
 from edgefront.core.quality.predictor import PerplexityPredictor
 from edgefront.core.schemas.jobs import JobRequest
 from edgefront.core.services import tasks, work
-from edgefront.core.services.quality import queries as rows
+from edgefront.core.services.quality import queries as score_queries
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.spaces import space_of
 from edgefront.core.services.trainings.datasets import find_dataset, is_path
@@ -171,13 +171,15 @@ def stored_scores(
     """
     described = {architecture.digest: architecture.canonical for architecture in architectures}
     stored = scorer.settings.model_dump(mode="json")
-    by_digest = rows.scores(session, scorer.proxy.name, stored, scorer.settings.digest, scorer.seed, described, now)
+    by_digest = score_queries.scores(
+        session, scorer.proxy.name, stored, scorer.settings.digest, scorer.seed, described, now
+    )
     job = session.get_one(Job, target.job_id)
     for row in by_digest.values():
         if row.state == ScoreState.INFEASIBLE and row.settled_at is not None and row.settled_at < job.created_at:
             row.state, row.reason, row.settled_at = ScoreState.WANTED, None, None
     missing = [row.id for row in by_digest.values() if row.state not in FINISHED_SCORES]
-    rows.wait_for(session, target.id, missing)
+    score_queries.wait_for(session, target.id, missing)
     if missing:
         work.request(session, WorkKind.SCORE, dict.fromkeys(missing, job.owner), now)
         work.wake(session, work.SCORES, min(MAX_WORKERS, len(missing)))
@@ -190,13 +192,13 @@ def stored_scores(
 
 def task_of(session: Session, score_id: str) -> ScoreTask | None:
     """What is to be computed; None if the score is there, or no live target waits for it."""
-    row = rows.waited_for(session, score_id)
+    row = score_queries.waited_for(session, score_id)
     return None if row is None else ScoreTask(row.id, row.architecture, row.proxy, row.settings, row.seed)
 
 
 def store_score(session: Session, score_id: str, value: float | None, reason: str | None, now: datetime) -> None:
     """Writes a score's value, or why there is none. The first result counts; waiting targets are advanced."""
-    row = rows.lock(session, score_id)
+    row = score_queries.lock(session, score_id)
     if row is None or row.state in FINISHED_SCORES:
         return
     if value is not None and not math.isfinite(value):
@@ -204,10 +206,10 @@ def store_score(session: Session, score_id: str, value: float | None, reason: st
     row.state = ScoreState.INFEASIBLE if value is None else ScoreState.DONE
     row.value, row.reason = value, None if value is not None else reason or "no reason was given"
     row.settled_at = now
-    for target_id in rows.released(session, row.id):
+    for target_id in score_queries.released(session, row.id):
         enqueue(session, tasks.ADVANCE, target_id=target_id)
 
 
 def resend(session: Session, now: datetime) -> None:
     """Requests the scores that live targets wait for and that are no item of work; called by the sweep."""
-    work.request(session, WorkKind.SCORE, rows.forgotten(session), now)
+    work.request(session, WorkKind.SCORE, score_queries.forgotten(session), now)

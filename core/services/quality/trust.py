@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from edgefront.core.architectures.catalogue import spaces
 from edgefront.core.schemas.jobs import JobRequest, LiveTrust, ProxyTrust
 from edgefront.core.services.quality import laws
-from edgefront.core.services.quality import queries as rows
+from edgefront.core.services.quality import queries as score_queries
 from edgefront.core.services.quality.expected import law_note
 from edgefront.core.store.tables import Job, Target
 from edgefront.core.training.proxies.study import MIN_FOR_INTERVAL, MIN_PAIRS, interval, spearman
@@ -65,7 +65,7 @@ def trust_of(session: Session, job: Job, request: JobRequest, target: Target | N
     """Published figures on the proxy in the job's space; of a target also the rank correlation over its candidates
     that were trained.
     """
-    live = None if target is None else _live(rows.trained(session, target.id))
+    live = None if target is None else _live(score_queries.trained(session, target.id))
     space = spaces().get(request.space.name)
     found = trust(request.space.name, request.proxy, "" if space is None else space.caveat, live)
     law = laws.known_law_of(session, job, request) if request.proxy == "quality_law" else None
@@ -73,13 +73,13 @@ def trust_of(session: Session, job: Job, request: JobRequest, target: Target | N
     return found.model_copy(update={"sentence": " ".join(text for text in (found.sentence, note) if text)})
 
 
-def trained_of(session: Session, target_id: str, dataset: str | None = None) -> list[rows.Trained]:
+def trained_of(session: Session, target_id: str, dataset: str | None = None) -> list[score_queries.Trained]:
     """Perplexities of the target's candidates that were trained in the same way: data set, recipe, length and split.
 
     It is the largest such group (on `dataset` if given), preferably on the test split; the newest score per model.
     """
-    groups: dict[tuple[str, str, str, str], dict[str, rows.Trained]] = {}
-    for score in rows.trained(session, target_id):
+    groups: dict[tuple[str, str, str, str], dict[str, score_queries.Trained]] = {}
+    for score in score_queries.trained(session, target_id):
         if score.metric == "perplexity" and dataset in (None, score.dataset):
             groups.setdefault((score.dataset, score.recipe, score.split, score.comparability_key), {}).setdefault(
                 score.candidate_id, score
@@ -88,9 +88,9 @@ def trained_of(session: Session, target_id: str, dataset: str | None = None) -> 
     return [] if largest is None else list(largest[1].values())
 
 
-def _live(trained: Iterable[rows.Trained]) -> LiveTrust | None:
+def _live(trained: Iterable[score_queries.Trained]) -> LiveTrust | None:
     """The largest group of models that were trained and evaluated in the same way; the newest score per model."""
-    groups: dict[tuple[str, str, str, str, str], dict[str, rows.Trained]] = {}
+    groups: dict[tuple[str, str, str, str, str], dict[str, score_queries.Trained]] = {}
     for score in trained:
         if score.metric in QUALITIES:
             groups.setdefault(

@@ -34,14 +34,14 @@ from edgefront.core.services.fleet.instances import ONLINE
 from edgefront.core.services.jobs import progress
 from edgefront.core.services.jobs.comparison import depth_of, rows_of
 from edgefront.core.services.jobs.progress import baselines_complete, has_next_step
-from edgefront.core.services.jobs.queries import candidates as candidate_rows
+from edgefront.core.services.jobs.queries import candidates as candidate_queries
 from edgefront.core.services.jobs.queries import demand
-from edgefront.core.services.jobs.queries import frontier as frontier_rows
-from edgefront.core.services.jobs.queries import jobs as job_rows
+from edgefront.core.services.jobs.queries import frontier as frontier_queries
+from edgefront.core.services.jobs.queries import jobs as job_queries
 from edgefront.core.services.jobs.resolved import SearchPlan, resolved, sizes_of
 from edgefront.core.services.jobs.transitions import change_state, end_target
 from edgefront.core.services.quality import laws, scoring
-from edgefront.core.services.quality import queries as proxy_rows
+from edgefront.core.services.quality import queries as score_queries
 from edgefront.core.services.search import device_data, refining, snapshots, supernets
 from edgefront.core.services.search.computing import Computed, ComputeStep
 from edgefront.core.services.search.proposing import (
@@ -90,7 +90,7 @@ def advance(session: Session, target_id: str, now: datetime) -> bool | ComputeSt
     target, job = row
     request, limits = JOB_REQUEST.read(job.request), LIMITS.read(target.limits)
     protocol = PROTOCOL.read(target.protocol)
-    revoked = job_rows.revoked_device(session, target.device_key)
+    revoked = job_queries.revoked_device(session, target.device_key)
     if revoked is not None:
         note = f"The device {revoked!r} was revoked. Enrol it again, or choose another, and submit the job again."
         end_target(session, target, TargetState.FAILED, note, now)
@@ -140,7 +140,7 @@ def store(
         return False
     if not computed.proposed:  # the generation stays: it says what was known when the search ended
         return _end_search(session, target, computed.note or step.plan.exhausted(), now)
-    generation = None if step.number == BEFORE_SEARCH else job_rows.find_generation(session, target.id, step.number)
+    generation = None if step.number == BEFORE_SEARCH else job_queries.find_generation(session, target.id, step.number)
     begin, end = (
         (0, len(computed.proposed)) if generation is None else (generation.stored, generation.stored + STORE_BATCH)
     )
@@ -168,8 +168,8 @@ def store(
 
 def _live(session: Session, target_id: str) -> tuple[Target, Job] | None:
     """The target, locked, and its job, if both are active."""
-    target = job_rows.lock_target(session, target_id)
-    job = None if target is None else job_rows.find(session, target.job_id)
+    target = job_queries.lock_target(session, target_id)
+    job = None if target is None else job_queries.find(session, target.job_id)
     if target is None or job is None or target.state not in ACTIVE_TARGETS or job.state != JobState.RUNNING:
         return None
     return target, job
@@ -178,7 +178,7 @@ def _live(session: Session, target_id: str) -> tuple[Target, Job] | None:
 def _stands(session: Session, target: Target, step: ComputeStep) -> bool:
     """Whether the target, which is locked, still waits for the result of this step."""
     if step.number == BEFORE_SEARCH:
-        baselines = candidate_rows.baseline_count(session, target.id)
+        baselines = candidate_queries.baseline_count(session, target.id)
         return target.state in (TargetState.BASELINES, TargetState.REFINING) and baselines == len(step.depths)
     if target.state != TargetState.SEARCHING:
         return False
@@ -187,7 +187,7 @@ def _stands(session: Session, target: Target, step: ComputeStep) -> bool:
         return False
     if step.describes_supernet is not None:
         return training_queries.supernet_of(session, target.id) is None
-    stored = job_rows.find_generation(session, target.id, step.number)
+    stored = job_queries.find_generation(session, target.id, step.number)
     return stored is not None and stored.id == step.generation_id
 
 
@@ -195,30 +195,30 @@ def _unfinished(session: Session, target: Target) -> Generation | None:
     """The target's generation of which a part is stored."""
     if target.generation < 0:
         return None
-    last = job_rows.find_generation(session, target.id, target.generation)
+    last = job_queries.find_generation(session, target.id, target.generation)
     return None if last is None or last.proposals is None or last.stored >= last.proposals else last
 
 
 def fail(session: Session, target_id: str, note: str, now: datetime) -> None:
     """Ends a target that cannot continue, and says why. One that has ended is left as it is."""
-    target = job_rows.lock_target(session, target_id)
+    target = job_queries.lock_target(session, target_id)
     if target is not None and target.state in ACTIVE_TARGETS:
         end_target(session, target, TargetState.FAILED, note, now)
 
 
 def stalled(session: Session, now: datetime) -> list[str]:
     """Ids of the targets of running jobs for which `advance` should be sent again: for the sweep."""
-    active = job_rows.active_targets(session)
+    active = job_queries.active_targets(session)
     requests = {job.id: job.request for _, job in active}
     read = {job_id: JOB_REQUEST.read_or(request, None) for job_id, request in requests.items()}
-    began = job_rows.clocks(session, [id_ for id_, request in read.items() if request and request.budget.minutes])
+    began = job_queries.clocks(session, [id_ for id_, request in read.items() if request and request.budget.minutes])
     ending = [
         target.id
         for target, job in active
         if _must_end(target, read[job.id], began.get((job.id, target.device_key)), now)
     ]
-    stranded, unfinished = job_rows.targets_without_device(session), job_rows.unfinished_targets(session)
-    return list(dict.fromkeys(job_rows.idle_targets(session) + stranded + unfinished + ending))
+    stranded, unfinished = job_queries.targets_without_device(session), job_queries.unfinished_targets(session)
+    return list(dict.fromkeys(job_queries.idle_targets(session) + stranded + unfinished + ending))
 
 
 def _must_end(target: Target, request: JobRequest | None, began: datetime | None, now: datetime) -> bool:
@@ -235,9 +235,9 @@ def _catch_up(session: Session, request: JobRequest, target: Target, now: dateti
     """Puts right what a crash or a pause left: known results not taken in, launches that nobody makes. It takes at
     most `CATCH_UP_BATCH` of each, and returns whether there may be more to do.
     """
-    lacking = candidate_rows.without_launches(session, target.id, CATCH_UP_BATCH)
-    settled = candidate_rows.with_results(session, target.id, CATCH_UP_BATCH)
-    baselines = candidate_rows.baselines(session, target.id) if target.state == TargetState.BASELINES else []
+    lacking = candidate_queries.without_launches(session, target.id, CATCH_UP_BATCH)
+    settled = candidate_queries.with_results(session, target.id, CATCH_UP_BATCH)
+    baselines = candidate_queries.baselines(session, target.id) if target.state == TargetState.BASELINES else []
     concerned = {baseline.id: baseline for baseline in [*baselines, *lacking, *settled] if baseline.measurement_id}
     if not concerned:
         return False
@@ -254,13 +254,13 @@ def _baselines(session: Session, target: Target, plan: SearchPlan, now: datetime
     if not sizes_of(plan.job.request).baselines:
         change_state(session, target, TargetState.SEARCHING, plan.algorithm.note, now)
         return True
-    every = candidate_rows.baselines(session, target.id)
+    every = candidate_queries.baselines(session, target.id)
     depths = [depth_of(baseline) for baseline in every]
     if next_depths(depths, plan.baselines(), plan.problem):
-        if proxy_rows.waiting(session, [target.id]):
+        if score_queries.waiting(session, [target.id]):
             return False
         return ComputeStep(target.id, BEFORE_SEARCH, plan, target.seed, target.proxy_data, depths=depths)
-    points = frontier_rows.baseline_points(session, [target.id])[target.id]
+    points = frontier_queries.baseline_points(session, [target.id])[target.id]
     if not points:
         reasons = sorted({baseline.reason or baseline.state for baseline in every})
         note = f"None of the {len(every)} baselines could be measured, so there is no baseline to compare with: "
@@ -269,7 +269,7 @@ def _baselines(session: Session, target: Target, plan: SearchPlan, now: datetime
     target.reference = reference(rows_of(points))
     if (
         target.started_at is None
-        and job_rows.devices_seen(session, [target.device_key], now - ONLINE)[target.device_key]
+        and job_queries.devices_seen(session, [target.device_key], now - ONLINE)[target.device_key]
     ):
         target.started_at = now  # nothing of it was launched, and its search begins at once
     change_state(session, target, TargetState.SEARCHING, refining.opening(len(every), len(points), plan), now)
@@ -282,11 +282,11 @@ def _search(session: Session, target: Target, plan: SearchPlan, now: datetime) -
     """
     unfinished = _unfinished(session, target)
     budget = plan.job.request.budget.candidates
-    proposed_so_far = target.candidates - candidate_rows.baseline_count(session, target.id)
+    proposed_so_far = target.candidates - candidate_queries.baseline_count(session, target.id)
     if unfinished is not None:
         before = proposed_so_far - unfinished.stored
         return _ask(session, target, plan, target.generation, None if budget is None else budget - before, now)
-    if candidate_rows.any_waiting(session, target.id) or demand.has_live_launch(session, target, Purpose.REPEAT):
+    if candidate_queries.any_waiting(session, target.id) or demand.has_live_launch(session, target, Purpose.REPEAT):
         return False
     number = target.generation + 1
     left = None if budget is None else budget - proposed_so_far
@@ -301,7 +301,7 @@ def _search(session: Session, target: Target, plan: SearchPlan, now: datetime) -
         if not in_time:
             return _end_search(session, target, "The rest of its time is for further launches of the answer.", now)
         left = in_time if left is None else min(left, in_time)
-    if number >= MAX_EMPTY_GENERATIONS and not candidate_rows.measured_since(
+    if number >= MAX_EMPTY_GENERATIONS and not candidate_queries.measured_since(
         session, target.id, number - MAX_EMPTY_GENERATIONS
     ):
         return _end_search(
@@ -310,7 +310,7 @@ def _search(session: Session, target: Target, plan: SearchPlan, now: datetime) -
             f"The last {MAX_EMPTY_GENERATIONS} generations had no candidate that could be measured.",
             now,
         )
-    if proxy_rows.waiting(session, [target.id]):
+    if score_queries.waiting(session, [target.id]):
         return False
     return _ask(session, target, plan, number, left, now)
 
@@ -335,7 +335,7 @@ def _ask(
         if probabilities is None:
             return False
         step = replace(step, supernet=probabilities)
-    stored = job_rows.find_generation(session, target.id, number)
+    stored = job_queries.find_generation(session, target.id, number)
     if stored is not None:  # it was asked before: its worker died, or it has waited for its scores
         snapshot = snapshots.restore(session, target.id, number)
         data = None if stored.device_data is None else device_data.load(session, stored.device_data)
@@ -344,7 +344,7 @@ def _ask(
         data = None
         if Need.DEVICE_DATA in needs:
             data = device_data.take(session, target, with_incumbent=Need.INCUMBENT in needs)
-        stored = job_rows.add_generation(session, target.id, number, changes, now)
+        stored = job_queries.add_generation(session, target.id, number, changes, now)
         stored.device_data = None if data is None else dict(data.stored)
     return replace(step, snapshot=snapshot, device_data=data, generation_id=stored.id)
 
@@ -364,8 +364,10 @@ def _candidate_pool(
     None while one of them is active: once all have ended nothing is added, so the same question gets the same answer.
     """
     own = [
-        sibling for sibling in job_rows.targets(session, [target.job_id]) if not request.targets[sibling.position].added
+        sibling
+        for sibling in job_queries.targets(session, [target.job_id])
+        if not request.targets[sibling.position].added
     ]
     if any(sibling.state in ACTIVE_TARGETS for sibling in own):
         return None
-    return candidate_rows.scored(session, [sibling.id for sibling in own])
+    return candidate_queries.scored(session, [sibling.id for sibling in own])

@@ -24,9 +24,9 @@ from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.provider import Provider
 from edgefront.core.services import event_log
 from edgefront.core.services.event_log import Entry
-from edgefront.core.services.jobs.queries import candidates as candidate_rows
+from edgefront.core.services.jobs.queries import candidates as candidate_queries
 from edgefront.core.services.jobs.queries import demand
-from edgefront.core.services.jobs.queries import jobs as job_rows
+from edgefront.core.services.jobs.queries import jobs as job_queries
 from edgefront.core.services.jobs.resolved import SearchPlan, sizes_of
 from edgefront.core.services.jobs.views import candidate_entry
 from edgefront.core.services.measuring.result_processing import apply_results
@@ -68,7 +68,7 @@ def propose(
     Candidates without a score, or whose weights do not fit the device's memory, are infeasible at once; existing
     measurements are applied at once. `begins`: where these are the first of a generation, how many that has.
     """
-    devices = job_rows.devices_of(session, target.device_key)
+    devices = job_queries.devices_of(session, target.device_key)
     memory = max(filter(None, (_memory(device, plan.protocol) for device in devices)), default=None)
     rows = [
         _row(target, plan, item, scores[item.architecture.digest], role, target.candidates + index, now)
@@ -85,11 +85,11 @@ def propose(
     measurements = demand.measurements(session, target.device_key, target.protocol, target.protocol_digest, wants)
     for row in waiting:
         row["measurement_id"] = measurements[row["digest"]].id
-    candidate_rows.add(session, rows)
+    candidate_queries.add(session, rows)
     target.candidates += len(rows)
     target.settled += len(rows) - len(waiting)
 
-    added = candidate_rows.by_ids(session, [row["id"] for row in rows])
+    added = candidate_queries.by_ids(session, [row["id"] for row in rows])
     each = sizes_of(plan.job.request).baseline_launches
     missing = missing_launches(session, added, {row.id: row for row in measurements.values()}, each)
     demand.add_launches(session, target, missing, purpose=Purpose.FIRST, now=now)

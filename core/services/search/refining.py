@@ -36,14 +36,16 @@ from edgefront.core.services.jobs.comparison import depth_of
 from edgefront.core.services.jobs.frontier import dominance_of
 from edgefront.core.services.jobs.incumbents import best_of_job, bits_of, has_one_answer, incumbent_of, target_ahead
 from edgefront.core.services.jobs.progress import refinement_budget
-from edgefront.core.services.jobs.queries import candidates, demand
-from edgefront.core.services.jobs.queries import frontier as frontier_rows
-from edgefront.core.services.jobs.queries import jobs as job_rows
+from edgefront.core.services.jobs.queries import candidates as candidate_queries
+from edgefront.core.services.jobs.queries import demand
+from edgefront.core.services.jobs.queries import frontier as frontier_queries
+from edgefront.core.services.jobs.queries import jobs as job_queries
 from edgefront.core.services.jobs.resolved import SearchPlan, resolved
 from edgefront.core.services.jobs.transitions import change_state, end_target
-from edgefront.core.services.measuring.queries import launches, measurements
+from edgefront.core.services.measuring.queries import launches
+from edgefront.core.services.measuring.queries import measurements as measurement_queries
 from edgefront.core.services.quality import laws
-from edgefront.core.services.quality import queries as proxy_rows
+from edgefront.core.services.quality import queries as score_queries
 from edgefront.core.services.search import snapshots
 from edgefront.core.services.search.computing import ComputeStep
 from edgefront.core.services.search.proposing import BEFORE_SEARCH
@@ -74,14 +76,14 @@ def refine(session: Session, request: JobRequest, target: Target, now: datetime)
     if not further:
         step = _last_depth(session, target, request)
         if step is not None:
-            return False if proxy_rows.waiting(session, [target.id]) else step
+            return False if score_queries.waiting(session, [target.id]) else step
         further = _excluded_once(session, request, target) if request.budget.refinement else []
     if further:
         demand.add_launches(session, target, further, purpose=Purpose.REFINEMENT, now=now)
         target.refinements += len(further)
         return False
     end_target(session, target, TargetState.FINISHED, _closing(session, target), now)
-    for other in job_rows.targets(session, [target.job_id]) if has_one_answer(request) else ():
+    for other in job_queries.targets(session, [target.job_id]) if has_one_answer(request) else ():
         outbox.enqueue(session, tasks.ADVANCE, target_id=other.id)  # that may have waited for this one
     return False
 
@@ -97,13 +99,13 @@ def uncertain(session: Session, target: Target, most: int | None = None) -> list
     if most < 1:
         return []
     job = session.get_one(Job, target.job_id)
-    variance = measurements.launch_variance(session, target.device_key, target.protocol_digest)
+    variance = measurement_queries.launch_variance(session, target.device_key, target.protocol_digest)
     factors, only = optimism(PROTOCOL.read(target.protocol), variance), None
     request = JOB_REQUEST.read_or(job.request, None)
     if request is not None and request.goal == Goal.BEST_WITHIN_LIMITS:
         factors = {1: 1.0} | factors  # no answer rests on a single launch
-        answer = candidates.best_within_limits(session, target.id)
-        stock = candidates.measured_baselines(session, target.id)
+        answer = candidate_queries.best_within_limits(session, target.id)
+        stock = candidate_queries.measured_baselines(session, target.id)
         only = [row.id for row in (answer, *stock[-1:]) if row is not None]
     return _refinable(session, target.id, factors, dominance_of(job), only)[:most]
 
@@ -127,7 +129,7 @@ def _left(session: Session, target: Target) -> int:
     request = JOB_REQUEST.read(session.get_one(Job, target.job_id).request)
     if has_one_answer(request) and target_ahead(session, target) is not None:
         return 0
-    return refinement_budget(request, target, candidates.baseline_count(session, target.id)) - target.refinements
+    return refinement_budget(request, target, candidate_queries.baseline_count(session, target.id)) - target.refinements
 
 
 def _refinable(
@@ -185,8 +187,8 @@ def _last_depth(session: Session, target: Target, request: JobRequest) -> Comput
     """The step that proposes another depth of the stock model: further launches may have moved the deepest one within
     the limits beyond them.
     """
-    every = candidates.baselines(session, target.id)
-    if request.goal != Goal.BEST_WITHIN_LIMITS or not every or target.candidates >= candidates.MAX_BASELINES:
+    every = candidate_queries.baselines(session, target.id)
+    if request.goal != Goal.BEST_WITHIN_LIMITS or not every or target.candidates >= candidate_queries.MAX_BASELINES:
         return None
     asked = request.targets[target.position]
     law = laws.law_of(session, session.get_one(Job, target.job_id), request)
@@ -204,10 +206,10 @@ def _excluded_once(session: Session, request: JobRequest, target: Target) -> lis
         best = best_of_job(session, target)
         score, ties = (-math.inf, True) if best is None else (best.quality, bits_of(target) > best.bits)
     elif request.goal == Goal.BEST_WITHIN_LIMITS:
-        answer = candidates.best_within_limits(session, target.id)
+        answer = candidate_queries.best_within_limits(session, target.id)
         score = -math.inf if answer is None else answer.proxy
     limits = LIMITS.read(target.limits)
-    near = candidates.just_beyond(session, target.id, limits, MOST_EXCLUDED, score=score, ties=ties)
+    near = candidate_queries.just_beyond(session, target.id, limits, MOST_EXCLUDED, score=score, ties=ties)
     ids = [str(row.measurement_id) for row in near]
     counts = demand.launch_counts(session, ids)
     return [
@@ -222,7 +224,7 @@ def is_reopened(session: Session, request: JobRequest, target: Target) -> bool:
     """Whether the best model within the limits, when the search ended, was found beyond them by later launches."""
     if request.goal != Goal.BEST_WITHIN_LIMITS or demand.has_live_launch(session, target):
         return False
-    last = job_rows.find_generation(session, target.id, target.generation + 1)
+    last = job_queries.find_generation(session, target.id, target.generation + 1)
     if last is None:
         return False  # the budget was spent
     incumbent_then = (last.device_data or {}).get("rival")
@@ -232,16 +234,16 @@ def is_reopened(session: Session, request: JobRequest, target: Target) -> bool:
             return True  # the search ended for that model of another target, which later launches found beyond them
     then = snapshots.restore(session, target.id, target.generation + 1).in_bounds()
     best = max(then, key=lambda model: (model.proxy, model.digest), default=None)
-    now = {row.id: row.state for row in candidates.search_rows(session, target.id)}
+    now = {row.id: row.state for row in candidate_queries.search_rows(session, target.id)}
     return best is not None and now[best.id] != "measured"
 
 
 def reopen(session: Session, target: Target, plan: SearchPlan, now: datetime) -> bool:
     """Back to the search, which is asked again with what is known now."""
-    ended = job_rows.find_generation(session, target.id, target.generation + 1)
-    job_rows.remove_generation(session, None if ended is None else ended.id)
-    baselines = candidates.baseline_count(session, target.id)
-    points = frontier_rows.baseline_points(session, [target.id])[target.id]
+    ended = job_queries.find_generation(session, target.id, target.generation + 1)
+    job_queries.remove_generation(session, None if ended is None else ended.id)
+    baselines = candidate_queries.baseline_count(session, target.id)
+    points = frontier_queries.baseline_points(session, [target.id])[target.id]
     begun = opening(baselines, len(points), plan)
     note = "Further launches found the best model beyond the limits, so the search went on."
     change_state(session, target, TargetState.SEARCHING, f"{begun} {note}".strip(), now)

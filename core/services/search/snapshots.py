@@ -15,7 +15,8 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.common.states import CandidateState
 from edgefront.core.search.interface import Evaluated, Predicted, Snapshot, Times, times_of
-from edgefront.core.services.jobs.queries import candidates, jobs
+from edgefront.core.services.jobs.queries import candidates as candidate_queries
+from edgefront.core.services.jobs.queries import jobs as job_queries
 from edgefront.core.services.jobs.queries.candidates import SearchCandidate
 from edgefront.core.store.sql import Document, Items
 
@@ -24,8 +25,8 @@ _Result = tuple[str, float | None, int | None, int, Times]
 
 def take(session: Session, target_id: str, generation: int) -> tuple[Items, Snapshot]:
     """The current results of a target's search: the changes to store with `generation`, and the complete snapshot."""
-    before = _folded(jobs.snapshots(session, target_id, generation - 1))
-    rows = candidates.search_rows(session, target_id)
+    before = _folded(job_queries.snapshots(session, target_id, generation - 1))
+    rows = candidate_queries.search_rows(session, target_id)
     now: dict[int, _Result] = {
         row.number: (row.state, row.latency_ms, row.memory_bytes, row.launches, times_of(row)) for row in rows
     }
@@ -39,8 +40,8 @@ def take(session: Session, target_id: str, generation: int) -> tuple[Items, Snap
 
 def restore(session: Session, target_id: str, generation: int) -> Snapshot:
     """The snapshot with which a generation was proposed."""
-    then = _folded(jobs.snapshots(session, target_id, generation))
-    return _snapshot((row for row in candidates.search_rows(session, target_id) if row.number in then), then)
+    then = _folded(job_queries.snapshots(session, target_id, generation))
+    return _snapshot((row for row in candidate_queries.search_rows(session, target_id) if row.number in then), then)
 
 
 def _folded(stored: Iterable[Items]) -> dict[int, _Result]:
