@@ -6,10 +6,12 @@ For tests of the service; the real agent has tests of its own.
 from __future__ import annotations
 
 import hashlib
+import json
 import time
 import uuid
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, get_args
 
 import httpx
@@ -240,8 +242,22 @@ class RemoteAgent:
             request = EnrolRequest(name=name, device_class=device_class, facts=facts_sent)
             answer = admin.post("/v1/agents/enrol", json=request.model_dump(mode="json"), headers=_bearer(token))
             enrolled = EnrolResponse.model_validate_json(answer.raise_for_status().content)
-        self.device_id = enrolled.device_id
-        self._http = httpx.Client(base_url=url, headers=_bearer(enrolled.credential), timeout=60, verify=False)
+        self._use(url, enrolled.device_id, enrolled.credential)
+
+    def _use(self, url: str, device_id: str, credential: str) -> None:
+        self.device_id, self._credential = device_id, credential
+        self._http = httpx.Client(base_url=url, headers=_bearer(credential), timeout=60, verify=False)
+
+    def save(self, path: Path) -> None:
+        path.write_text(json.dumps([self.name, self.device_id, self._credential]), encoding="utf-8")
+
+    @classmethod
+    def saved(cls, url: str, path: Path) -> RemoteAgent:
+        """The device of `save`, in a service with a copy of its data."""
+        agent = cls.__new__(cls)
+        agent.name, device_id, credential = json.loads(path.read_text(encoding="utf-8"))
+        agent._use(url, device_id, credential)
+        return agent
 
     def _result(self, item: LeaseItem) -> LaunchResult:
         measure = by_generation if item.protocol.mode == "generate" else by_parameters

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import subprocess
 import sys
@@ -139,42 +140,56 @@ def test_relative_imports_are_not_used() -> None:
             assert not (isinstance(node, ast.ImportFrom) and node.level), f"{module} imports relatively"
 
 
-HEAVY_FREE = {
-    # What must load without what (import in a fresh process).
-    "edgefront.cli.main": ("torch", "onnxruntime", "onnx", "sqlalchemy", "fastapi", "celery", "moocore", "pymoo"),
-    "edgefront": ("torch", "onnxruntime", "onnx", "sqlalchemy", "fastapi", "celery", "httpx"),
-    "edgefront.agents.main": ("torch", "sqlalchemy", "fastapi", "celery"),
-    "edgefront.agents.measuring.forkserver": ("torch", "filelock"),  # filelock hooks into forks
-    "edgefront.core.model_files.build": ("torch", "sqlalchemy", "onnxruntime"),
-    "edgefront.core.model_files.export": ("torch", "sqlalchemy"),
-    "edgefront.core.search.registry": ("torch", "sqlalchemy", "matplotlib"),
-    "edgefront.core.architectures.catalogue": ("torch", "sqlalchemy", "onnx"),
-    "edgefront.core.architectures.cost.costs": ("torch", "sqlalchemy", "numpy"),
-    "edgefront.core.quality.shipped": ("torch", "sqlalchemy", "sklearn", "scipy"),
-    "edgefront.core.training.proxies.registry": ("torch", "sqlalchemy", "numpy", "sklearn"),
-    "edgefront.core.measurement.prediction.latency": ("torch", "sqlalchemy", "onnx", "sklearn"),
-    "edgefront.core.measurement.prediction.memory": ("torch", "sqlalchemy", "onnx", "sklearn"),
-    "edgefront.core.schemas.jobs": ("torch", "sqlalchemy", "numpy"),
-    "edgefront.core.services.search.advance": ("torch", "fastapi", "matplotlib"),
-    "edgefront.core.search.supernet_settings": ("torch", "sqlalchemy", "matplotlib"),
-    "edgefront.core.training.pruning.law_file": ("torch", "sqlalchemy", "scipy"),
-    "edgefront.core.training.recipes.recipe": ("torch", "sqlalchemy"),
-    "edgefront.core.training.recipes.catalogue": ("torch", "sqlalchemy"),
-    "edgefront.core.training.run_folder": ("torch", "sqlalchemy"),
-    "edgefront.core.data.batches.batches": ("torch", "sqlalchemy", "tokenizers"),
-    "edgefront.core.data.prepared.preparation": ("torch", "sqlalchemy"),
-    "edgefront.api.app": ("torch", "edgefront.workers", "edgefront.agents"),
-    "edgefront.workers.app": ("torch", "edgefront.api", "edgefront.agents", "fastapi"),
-    "edgefront.workers.training.supervise": ("torch", "edgefront.api", "edgefront.agents", "fastapi", "celery"),
-}
+WITHOUT: tuple[dict[str, tuple[str, ...]], ...] = (
+    {
+        "edgefront.core.architectures.cost.costs": ("torch", "sqlalchemy", "numpy"),
+        "edgefront.core.schemas.jobs": ("torch", "sqlalchemy", "numpy"),
+        "edgefront": ("torch", "onnxruntime", "onnx", "sqlalchemy", "fastapi", "celery", "httpx"),
+        "edgefront.core.training.proxies.registry": ("torch", "sqlalchemy", "numpy", "sklearn"),
+        "edgefront.agents.measuring.forkserver": ("torch", "filelock"),  # filelock hooks into forks
+        "edgefront.core.architectures.catalogue": ("torch", "sqlalchemy", "onnx"),
+        "edgefront.core.quality.shipped": ("torch", "sqlalchemy", "sklearn", "scipy"),
+        "edgefront.core.training.pruning.law_file": ("torch", "sqlalchemy", "scipy"),
+        "edgefront.core.training.recipes.recipe": ("torch", "sqlalchemy"),
+        "edgefront.core.training.recipes.catalogue": ("torch", "sqlalchemy"),
+        "edgefront.core.training.run_folder": ("torch", "sqlalchemy"),
+        "edgefront.core.data.batches.batches": ("torch", "sqlalchemy", "tokenizers"),
+        "edgefront.core.measurement.prediction.latency": ("torch", "sqlalchemy", "onnx", "sklearn"),
+        "edgefront.core.measurement.prediction.memory": ("torch", "sqlalchemy", "onnx", "sklearn"),
+        "edgefront.cli.main": ("torch", "onnxruntime", "onnx", "sqlalchemy", "fastapi", "celery", "moocore", "pymoo"),
+        "edgefront.core.data.prepared.preparation": ("torch", "sqlalchemy"),
+        "edgefront.core.search.registry": ("torch", "sqlalchemy", "matplotlib"),
+        "edgefront.core.search.supernet_settings": ("torch", "sqlalchemy", "matplotlib"),
+        "edgefront.core.model_files.build": ("torch", "sqlalchemy", "onnxruntime"),
+        "edgefront.core.model_files.export": ("torch", "sqlalchemy"),
+        "edgefront.agents.main": ("torch", "sqlalchemy", "fastapi", "celery"),
+        "edgefront.core.services.search.advance": ("torch", "fastapi", "matplotlib"),
+    },
+    {"edgefront.api.app": ("torch", "edgefront.workers", "edgefront.agents")},
+    {
+        "edgefront.workers.training.supervise": ("torch", "edgefront.api", "edgefront.agents", "fastapi", "celery"),
+        "edgefront.workers.app": ("torch", "edgefront.api", "edgefront.agents", "fastapi"),
+    },
+)
+"""Module → what it loads without. Those of a group are imported by one process, one after the other."""
+IMPORTS = """
+import importlib, json, sys
+loaded = []
+for module in sys.argv[1:]:
+    importlib.import_module(module)
+    loaded.append(sorted(sys.modules))
+print(json.dumps(loaded))
+"""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module", HEAVY_FREE)
-def test_loads_without(module: str) -> None:
-    code = f"import sys, {module}; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert not set(loaded.stdout.split()) & set(HEAVY_FREE[module])
+@pytest.mark.parametrize("group", WITHOUT, ids=lambda group: next(iter(group)))
+def test_loads_without(group: dict[str, tuple[str, ...]]) -> None:
+    said = subprocess.run([sys.executable, "-c", IMPORTS, *group], capture_output=True, text=True, check=True, cwd=ROOT)
+    loaded = dict(zip(group, map(set, json.loads(said.stdout)), strict=True))
+    assert {module: set(without) & loaded[module] for module, without in group.items()} == {
+        module: set() for module in group
+    }
 
 
 HOMES = {

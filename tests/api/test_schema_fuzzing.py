@@ -37,6 +37,8 @@ CHECKS = [
     response_headers_conformance,
     response_schema_conformance,
 ]
+LONG = settings.get_current_profile_name() in ("long", "fuzz")
+"""Whether the thousands of requests at the edges of the schema are sent too: `make test-long`."""
 BOUNDED = settings(max_examples=8, suppress_health_check=list(HealthCheck))
 ENDLESS = "follow_job"
 pytestmark = pytest.mark.timeout(1800)  # one test asks all operations
@@ -85,7 +87,9 @@ def fuzzed(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> I
 def _loaded() -> BaseSchema:
     document = create_app(Settings()).openapi()
     # The seed of `make fuzz`: schemathesis would draw its own.
-    return schemathesis.openapi.from_dict(document, config=schemathesis.Config(seed=core.global_force_seed))
+    loaded = schemathesis.openapi.from_dict(document, config=schemathesis.Config(seed=core.global_force_seed))
+    loaded.config.phases.coverage.enabled = LONG
+    return loaded
 
 
 @pytest.fixture(scope="module")

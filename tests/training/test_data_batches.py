@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from edgefront.core.common.errors import InvalidInput
+from edgefront.core.data.batches import batches as batches_module
 from edgefront.core.data.batches.batch import IGNORED, Batch, Batches
 from edgefront.core.data.batches.batches import InOrder, Masked, Pairs, Segments, Shuffled, Streams
 from edgefront.core.data.batches.order import random_bits, random_key, shuffled
@@ -21,6 +22,15 @@ from edgefront.core.data.prepared.prepared import Split
 from edgefront.core.data.tokenizers.tokenizers import Tokenizer
 from edgefront.core.training.batches import make_batches
 from edgefront.core.training.recipes.recipe import Recipe
+
+
+@pytest.fixture(autouse=True, scope="module")
+def short_blocks() -> Iterator[None]:
+    """So that a few hundred rows are of several blocks, and a block of 64 epochs at most: each takes its own order."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batches_module, "_BLOCK", 64)
+        yield
+
 
 SENTENCES = st.lists(st.integers(0, 9), min_size=1, max_size=150).filter(lambda lengths: sum(lengths) > 0)
 

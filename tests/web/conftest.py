@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from filelock import FileLock
 from playwright.sync_api import Browser, BrowserContext, ViewportSize, sync_playwright
 from simulated_agent import RemoteAgent
 from watched_page import Submit, Watch, WatchedPage
-from worked_trainings import Pool
+from worked_trainings import Pool, serving
 
 import tools
 from edgefront.core.store.database import Database
@@ -31,6 +36,55 @@ FLAGS = (
 )
 
 
+BOARD = "bench-1"
+SEARCHES: dict[str, dict[str, Any]] = {
+    "finished": {
+        "name": "two targets",
+        "space": {"narrow": {"n_layer": [2, 3, 4], "d_model": {"min": 64, "max": 256, "step": 64}}},
+        "targets": [
+            {"name": "free", "device": BOARD},
+            {"name": "bounded", "device": BOARD, "limits": {"latency_ms": 9.0}},
+        ],
+        "algorithm": {"name": "random"},
+        "budget": {"candidates": 20, "refinement": 0},
+        "seed": 5,
+    },
+    "predicted": {
+        "name": "by prediction",
+        "space": {"narrow": {"n_layer": [2, 3], "d_model": {"min": 64, "max": 192, "step": 64}}},
+        "targets": [{"device": BOARD}],
+        "algorithm": {"settings": {"initial": 6, "batch": 4, "population": 200, "steps": 3}},
+        "budget": {"candidates": 22, "refinement": 0},
+        "seed": 3,
+    },
+    "by_tokens": {
+        "name": "for a budget",
+        "space": {"name": "llama", "narrow": {"n_layer": {"min": 2, "max": 3}, "d_model": [128, 192, 256]}},
+        "targets": [{"device": BOARD}],
+        "algorithm": {"name": "random"},
+        "proxy_settings": {"law": "llama-dolma-cooled"},
+        "train_tokens": 10**10,
+        "budget": {"candidates": 14, "refinement": 0},
+        "seed": 3,
+    },
+    "generation": {
+        "name": "answers",
+        "space": {"narrow": {"n_layer": [2, 3], "d_model": {"min": 64, "max": 192, "step": 64}}},
+        "targets": [
+            {
+                "device": BOARD,
+                "protocol": {"mode": "generate", "sequence_length": 64, "new_tokens": 16},
+                "limits": {"first_token_ms": 5.0},
+            }
+        ],
+        "algorithm": {"name": "random"},
+        "budget": {"candidates": 12, "refinement": 0},
+        "seed": 4,
+    },
+}
+"""The requests of the finished jobs, by the name of their fixture."""
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
@@ -39,96 +93,84 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
+@pytest.fixture(scope="session")
+def finished_searches(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder with a device and the finished jobs of `SEARCHES`: made once for all processes that test."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "finished-searches"
+    with FileLock(f"{folder}.lock"):
+        if not folder.exists():
+            with serving(tmp_path_factory.mktemp("making") / "home") as service:
+                headers = {"Authorization": f"Bearer {service.key}"}
+                agent = RemoteAgent(service.url, service.key, name=BOARD)
+                with httpx.Client(base_url=service.url, headers=headers, timeout=60, verify=False) as client:
+                    for name, request in SEARCHES.items():
+                        made = client.post("/v1/jobs", json=request).raise_for_status().json()
+                        job = agent.finish(client, made["id"])
+                        (service.home / f"{name}.json").write_text(json.dumps(job), encoding="utf-8")
+                agent.save(service.home / "board.json")
+                agent.close()
+            service.home.rename(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def shared_service(finished_searches: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedService]:
+    home = shutil.copytree(finished_searches, tmp_path_factory.mktemp("shared") / "home")
+    with serving(home) as service:
+        yield service
+
+
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedService]:
-    """One whose own worker trains nothing: `pool` does."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("EDGEFRONT_TRAINING__SLOTS", "0")
-        home = tmp_path_factory.mktemp("service")
-        with EmbeddedService(home, port=0, agent=False, isolated=True) as service:
-            yield service
+def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedService]:
+    """With the finished searches. Files share one; `OWN_SERVICE` is for those that change more than what they make."""
+    if not getattr(request.module, "OWN_SERVICE", False):
+        yield request.getfixturevalue("shared_service")
+        return
+    finished_searches: Path = request.getfixturevalue("finished_searches")
+    with serving(shutil.copytree(finished_searches, tmp_path_factory.mktemp("service") / "home")) as service:
+        yield service
 
 
 @pytest.fixture(scope="module")
 def agent(service: EmbeddedService) -> Iterator[RemoteAgent]:
-    agent = RemoteAgent(service.url, service.key, name="bench-1")
+    """The board of the finished searches, or a new one where there are none."""
+    saved = service.home / "board.json"
+    if saved.exists():
+        agent = RemoteAgent.saved(service.url, saved)
+        agent.measure(1, wait_s=0)  # it is seen
+    else:
+        agent = RemoteAgent(service.url, service.key, name=BOARD)
     yield agent
     agent.close()
 
 
-def finish(service: EmbeddedService, agent: RemoteAgent, request: dict[str, Any]) -> dict[str, Any]:
-    """Submits a job and measures it to its end."""
-    headers = {"Authorization": f"Bearer {service.key}"}
-    with httpx.Client(base_url=service.url, headers=headers, timeout=60, verify=False) as client:
-        job = client.post("/v1/jobs", json=request).raise_for_status().json()
-        return agent.finish(client, job["id"])
+def job_of(service: EmbeddedService, name: str) -> dict[str, Any]:
+    return dict(json.loads((service.home / f"{name}.json").read_text(encoding="utf-8")))
 
 
 @pytest.fixture(scope="module")
-def finished(service: EmbeddedService, agent: RemoteAgent) -> dict[str, Any]:
+def finished(service: EmbeddedService) -> dict[str, Any]:
     """A finished job of two targets on the same board, one of them with limits."""
-    request = {
-        "name": "two targets",
-        "space": {"narrow": {"n_layer": [2, 3, 4], "d_model": {"min": 64, "max": 256, "step": 64}}},
-        "targets": [
-            {"name": "free", "device": agent.name},
-            {"name": "bounded", "device": agent.name, "limits": {"latency_ms": 9.0}},
-        ],
-        "algorithm": {"name": "random"},
-        "budget": {"candidates": 20, "refinement": 0},
-        "seed": 5,
-    }
-    return finish(service, agent, request)
+    return job_of(service, "finished")
 
 
 @pytest.fixture(scope="module")
-def predicted(service: EmbeddedService, agent: RemoteAgent) -> dict[str, Any]:
+def predicted(service: EmbeddedService) -> dict[str, Any]:
     """A finished job that searched by prediction, on one target without limits."""
-    request = {
-        "name": "by prediction",
-        "space": {"narrow": {"n_layer": [2, 3], "d_model": {"min": 64, "max": 192, "step": 64}}},
-        "targets": [{"device": agent.name}],
-        "algorithm": {"settings": {"initial": 6, "batch": 4, "population": 200, "steps": 3}},
-        "budget": {"candidates": 22, "refinement": 0},
-        "seed": 3,
-    }
-    return finish(service, agent, request)
+    return job_of(service, "predicted")
 
 
 @pytest.fixture(scope="module")
-def by_tokens(service: EmbeddedService, agent: RemoteAgent) -> dict[str, Any]:
+def by_tokens(service: EmbeddedService) -> dict[str, Any]:
     """A finished job of Llama's blocks, whose law knows the training budget."""
-    request = {
-        "name": "for a budget",
-        "space": {"name": "llama", "narrow": {"n_layer": {"min": 2, "max": 3}, "d_model": [128, 192, 256]}},
-        "targets": [{"device": agent.name}],
-        "algorithm": {"name": "random"},
-        "proxy_settings": {"law": "llama-dolma-cooled"},
-        "train_tokens": 10**10,
-        "budget": {"candidates": 14, "refinement": 0},
-        "seed": 3,
-    }
-    return finish(service, agent, request)
+    return job_of(service, "by_tokens")
 
 
 @pytest.fixture(scope="module")
-def generation(service: EmbeddedService, agent: RemoteAgent) -> dict[str, Any]:
+def generation(service: EmbeddedService) -> dict[str, Any]:
     """A finished job whose passes are generations."""
-    request = {
-        "name": "answers",
-        "space": {"narrow": {"n_layer": [2, 3], "d_model": {"min": 64, "max": 192, "step": 64}}},
-        "targets": [
-            {
-                "device": agent.name,
-                "protocol": {"mode": "generate", "sequence_length": 64, "new_tokens": 16},
-                "limits": {"first_token_ms": 5.0},
-            }
-        ],
-        "algorithm": {"name": "random"},
-        "budget": {"candidates": 12, "refinement": 0},
-        "seed": 4,
-    }
-    return finish(service, agent, request)
+    return job_of(service, "generation")
 
 
 @pytest.fixture

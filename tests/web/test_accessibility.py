@@ -11,6 +11,8 @@ from playwright.sync_api import BrowserContext, Page, expect
 from watched_page import Watch, WatchedPage
 from worked_trainings import Pool, metric
 
+OWN_SERVICE = True
+
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 
 
@@ -107,3 +109,19 @@ def test_charts_offer_nothing_that_leaves_the_page(
 def buttons(page: Page) -> set[str]:
     titles: list[str] = page.locator(".modebar-btn").evaluate_all("(all) => all.map((one) => one.dataset.title)")
     return set(titles)
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/jobs", "/trainings", "/trainings/TRN", "/devices", "/devices/bench-1", "/jobs/JOB"]
+)
+def test_on_a_phone_nothing_is_wider_than_the_screen(
+    watch: Watch, member: BrowserContext, predicted: dict[str, Any], pool: Pool, path: str
+) -> None:
+    training = pool.submit(name="a small one")
+    seen = watch(member, "/docs")
+    seen.page.set_viewport_size({"width": 390, "height": 844})
+    seen.page.goto(path.replace("JOB", predicted["id"]).replace("TRN", training))
+    seen.page.locator("#recipe-facts, table.stacks tbody tr:visible").first.wait_for()
+    assert seen.page.evaluate("document.documentElement.scrollWidth") == 390
+    wider = "(all) => all.filter((part) => part.scrollWidth > part.clientWidth).map((part) => part.ariaLabel)"
+    assert seen.page.locator(".scroll:visible, .tabs").evaluate_all(wider) == []

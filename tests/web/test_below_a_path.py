@@ -11,7 +11,7 @@ from path_proxy import PathProxy, path_proxy
 from playwright.sync_api import Browser, expect
 from simulated_agent import RemoteAgent
 from watched_page import Submit, WatchedPage
-from worked_trainings import Pool, metric
+from worked_trainings import Pool, metric, serving
 
 from edgefront.embedded.service import EmbeddedService
 
@@ -25,12 +25,10 @@ LICENCE = "https://spdx.org/licenses/Apache-2.0.html"
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedService]:
     """One whose address has a path."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("EDGEFRONT_TRAINING__SLOTS", "0")
-        patched.setenv("EDGEFRONT_HTTP__URL", f"https://host.example{ROOT}")
-        home = tmp_path_factory.mktemp("service")
-        with EmbeddedService(home, port=0, agent=False, isolated=True) as service:
-            yield service
+    with serving(
+        tmp_path_factory.mktemp("service") / "home", EDGEFRONT_HTTP__URL=f"https://host.example{ROOT}"
+    ) as service:
+        yield service
 
 
 @pytest.fixture(scope="module")

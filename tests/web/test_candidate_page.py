@@ -18,6 +18,8 @@ from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Launch
 from edgefront.embedded.service import EmbeddedService
 
+OWN_SERVICE = True
+
 MARKED_IN_CHART = """[...new Set((document.getElementById('chart').data ?? []).flatMap(
   (trace) => trace.customdata.filter((id, at) => trace.text[at].includes('⚠ marked'))))].join()"""
 

@@ -16,6 +16,8 @@ from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Device, Launch
 from edgefront.embedded.service import EmbeddedService
 
+OWN_SERVICE = True
+
 LATENCIES, ON_CUDA = (1.0, 1.1, 0.9, 2.5), (0.2, 0.3)
 
 

@@ -20,6 +20,8 @@ from watched_page import Submit, Watch
 from edgefront.agents.main import REVOKED
 from edgefront.core.schemas.agent import LeaseRequest, LeaseResponse, ReleaseRequest, StartRequest
 
+OWN_SERVICE = True
+
 START_MS = 300_000
 """An agent tries each of its runtimes first, which takes long where other tests run beside it."""
 

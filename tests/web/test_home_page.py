@@ -1,19 +1,26 @@
-"""The home page: from the first steps to answers, devices and trainings; and what narrow screens make of the lists."""
+"""The home page: from the first steps to answers, devices and trainings."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
 
 import httpx
 import pytest
 from playwright.sync_api import BrowserContext, expect
 from simulated_agent import RemoteAgent
 from watched_page import Submit, Watch
-from worked_trainings import Pool, metric
+from worked_trainings import Pool, metric, serving
 
 from edgefront.embedded.service import EmbeddedService
 
 STEPS = ["Add a device", "Start a search", "Download the model of the answer"]
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedService]:
+    """One without any job or device."""
+    with serving(tmp_path_factory.mktemp("service") / "home") as service:
+        yield service
 
 
 def test_from_the_first_steps_to_answers_devices_and_trainings(
@@ -47,22 +54,6 @@ def test_from_the_first_steps_to_answers_devices_and_trainings(
     page.get_by_role("link", name="All jobs").click()
     expect(page).to_have_url(f"{service.url}/jobs")
     agent.close()
-
-
-@pytest.mark.parametrize(
-    "path", ["/", "/jobs", "/trainings", "/trainings/TRN", "/devices", "/devices/bench-1", "/jobs/JOB"]
-)
-def test_on_a_phone_nothing_is_wider_than_the_screen(
-    watch: Watch, member: BrowserContext, predicted: dict[str, Any], pool: Pool, path: str
-) -> None:
-    training = pool.submit(name="a small one")
-    seen = watch(member, "/docs")
-    seen.page.set_viewport_size({"width": 390, "height": 844})
-    seen.page.goto(path.replace("JOB", predicted["id"]).replace("TRN", training))
-    seen.page.locator("#recipe-facts, table.stacks tbody tr:visible").first.wait_for()
-    assert seen.page.evaluate("document.documentElement.scrollWidth") == 390
-    wider = "(all) => all.filter((part) => part.scrollWidth > part.clientWidth).map((part) => part.ariaLabel)"
-    assert seen.page.locator(".scroll:visible, .tabs").evaluate_all(wider) == []
 
 
 def test_a_job_that_waits_says_for_what(

@@ -14,6 +14,8 @@ from watched_page import Submit, Watch
 
 from edgefront.embedded.service import EmbeddedService
 
+OWN_SERVICE = True
+
 STATE = "document.getElementById('job-state').textContent"
 LIVE = "document.getElementById('live').textContent"
 

@@ -17,6 +17,8 @@ from edgefront.core.services.settings import DatabaseSettings, Settings
 from edgefront.core.store.database import Database
 from edgefront.embedded.service import EmbeddedService
 
+OWN_SERVICE = True
+
 FACTS = "document.getElementById('law-facts').textContent"
 
 

@@ -16,6 +16,8 @@ from watched_page import Submit, Watch
 
 from edgefront.embedded.service import EmbeddedService
 
+OWN_SERVICE = True
+
 ROWS = "document.querySelectorAll('#candidates tbody tr').length"
 STATE = "document.getElementById('job-state').textContent"
 LIVE = "document.getElementById('live').textContent"

@@ -16,6 +16,8 @@ from edgefront.api.docs.examples import example
 from edgefront.core.schemas.agent import RuntimeFacts
 from edgefront.embedded.service import EmbeddedService
 
+OWN_SERVICE = True
+
 
 def start(page: Page, api: httpx.Client) -> dict[str, Any]:
     """Starts the search of the page as soon as that is offered; returns its job."""

@@ -12,6 +12,8 @@ from watched_page import Watch
 
 from edgefront.embedded.service import EmbeddedService
 
+OWN_SERVICE = True
+
 
 def recommendation(api: httpx.Client, job: dict[str, Any], **query: float) -> dict[str, Any]:
     return dict(api.get(f"/v1/jobs/{job['id']}/recommendation", params=query).raise_for_status().json())

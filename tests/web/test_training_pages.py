@@ -24,6 +24,8 @@ from edgefront.core.store.tables import Training
 from edgefront.core.training.evaluation.package import write_package
 from edgefront.embedded.service import EmbeddedService
 
+OWN_SERVICE = True
+
 FRONTIER_POINTS = (
     "(({customdata: ids, y}) => Array.from(ids, (id, at) => [id, y[at]]))"
     "(document.getElementById('chart').data.find(({uid}) => uid === 'frontier'))"

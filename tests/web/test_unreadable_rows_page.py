@@ -13,6 +13,8 @@ from worked_trainings import Pool
 from edgefront.core.services.jobs import job_views
 from edgefront.core.store.tables import Base
 
+OWN_SERVICE = True
+
 BROKEN = {"of": "another release"}
 
 

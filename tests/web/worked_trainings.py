@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings import claims as training_claims
@@ -22,6 +26,16 @@ ARCHITECTURE = {
     "embedding": {"vocab_size": 4096},
     "blocks": [{"kind": "attention", "n_head": 2}, {"kind": "feed_forward", "d_inner": 64}],
 }
+
+
+@contextmanager
+def serving(home: Path, **environment: str) -> Iterator[EmbeddedService]:
+    """One whose own worker trains nothing: a `Pool` does."""
+    with pytest.MonkeyPatch.context() as patched:
+        for name, value in {"EDGEFRONT_TRAINING__SLOTS": "0", **environment}.items():
+            patched.setenv(name, value)
+        with EmbeddedService(home, port=0, agent=False, isolated=True) as service:
+            yield service
 
 
 class Pool:
