@@ -13,9 +13,9 @@ TORCH := tests/cost/test_counts.py tests/cost/test_flops.py tests/services/test_
 unexport PYTHONDONTWRITEBYTECODE
 
 # The order of sets, too, is the same in every run.
-test test-fast: export PYTHONHASHSEED := 0
+test test-fast test-long: export PYTHONHASHSEED := 0
 
-.PHONY: demo test test-fast gpu images fuzz lint types migrations docs docs-serve constraints clean
+.PHONY: demo test test-fast test-long gpu images fuzz lint types migrations docs docs-serve constraints clean
 
 demo: $(VENV)/demo.installed
 	@$(BIN)/edgefront demo $(ARGS)
@@ -24,8 +24,13 @@ test: $(VENV)/dev.installed
 	@$(BIN)/python scripts/get_test_tools.py
 	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile $(ARGS)
 
+# Searches for counter-examples, with the same seeds.
+test-long: $(VENV)/dev.installed
+	@$(BIN)/python scripts/get_test_tools.py
+	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile -m "long or hypothesis" --hypothesis-profile long $(ARGS)
+
 test-fast: $(VENV)/dev.installed
-	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile -q -p no:schemathesis -k "not postgres" -m "not slow" \
+	@$(BIN)/python -m pytest --numprocesses auto --dist loadfile -q -p no:schemathesis -k "not postgres" -m "not slow and not long" \
 		$(FAST) $(TORCH:%=--ignore=%) $(ARGS)
 
 # Installs nothing. PYTHON=… is any interpreter with torch; unless it is given, that of the environment where there is one.

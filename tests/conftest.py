@@ -26,10 +26,13 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # ONNX Runtime would report from a thread that it starts on import.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
-# The same examples everywhere, so that no run fails by chance; `make fuzz` looks for others. No deadlines: shared
-# machines are noisy.
-settings.register_profile("edgefront", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("fuzz", settings.get_profile("edgefront"), derandomize=False, database=None)
+# The same examples everywhere, so that no run fails by chance: more of them for `make test-long`; `make fuzz` looks for
+# others. No deadlines: shared machines are noisy.
+settings.register_profile(
+    "edgefront", deadline=None, derandomize=True, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("long", settings.get_profile("edgefront"), max_examples=500)
+settings.register_profile("fuzz", settings.get_profile("long"), derandomize=False, database=None)
 settings.load_profile("edgefront")
 # Hypothesis would draw some examples from the constants of all modules imported so far, which depend on the files that
 # this process tested before. It has no public way to leave them out.

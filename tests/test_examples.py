@@ -58,7 +58,7 @@ def fuzz(folder: Path, test: str, *arguments: str) -> tuple[int, str]:
     return ended.returncode, ended.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_search_says_the_seed_and_the_example_and_repeats_them(tmp_path: Path) -> None:
     """A failing round ends it, though it has an hour."""
     code, said = fuzz(tmp_path, FAILING, "--minutes", "60")
@@ -71,7 +71,7 @@ def test_a_search_says_the_seed_and_the_example_and_repeats_them(tmp_path: Path)
     assert example in again
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_search_that_finds_nothing_ends_well(tmp_path: Path) -> None:
     code, said = fuzz(tmp_path, FAILING.replace("number < 1000 or", "number >= 0 or"), "--minutes", "0")
     assert code == 0

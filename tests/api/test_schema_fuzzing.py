@@ -39,7 +39,7 @@ CHECKS = [
 ]
 LONG = settings.get_current_profile_name() in ("long", "fuzz")
 """Whether the thousands of requests at the edges of the schema are sent too: `make test-long`."""
-BOUNDED = settings(max_examples=8, suppress_health_check=list(HealthCheck))
+BOUNDED = settings(max_examples=8 if LONG else 3, suppress_health_check=list(HealthCheck))
 ENDLESS = "follow_job"
 pytestmark = pytest.mark.timeout(1800)  # one test asks all operations
 
@@ -156,12 +156,14 @@ def fuzzed_postgres(
 STORING = ["create_job", "list_jobs", "list_candidates", "create_key", "create_enrolment_token", "list_devices"]
 
 
+@pytest.mark.long
 @stored.include(operation_id=STORING).parametrize()
 @BOUNDED
 def test_an_admin_on_postgres(case: Any, fuzzed_postgres: Fuzzed) -> None:
     fuzzed_postgres.call(case, "admin")
 
 
+@pytest.mark.long
 @stored.include(operation_id=["lease", "report", "release", "start_launch"]).parametrize()
 @BOUNDED
 def test_an_agent_on_postgres(case: Any, fuzzed_postgres: Fuzzed) -> None:

@@ -95,7 +95,7 @@ def test_nothing_but_an_error_of_this_project_comes_out(
         optional={item.name: values(item, tmp_path) for item in parameters if item.default is not item.empty},
     )
 
-    @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=settings.default.max_examples // 5, suppress_health_check=list(HealthCheck))
     @given(arguments, st.sampled_from(ANSWERS))
     def check(given: dict[str, Any], body: bytes) -> None:
         rough.answers = [answer(200, body)]

@@ -125,7 +125,7 @@ def here(running: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 def test_any_value_of_any_option_is_answered(words: tuple[str, ...], here: Path) -> None:
     codes = {code for code, _ in exits.TABLE}
 
-    @settings(max_examples=20, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=settings.default.max_examples // 5, suppress_health_check=list(HealthCheck))
     @given(lines(words), st.sampled_from(["utf-8", "ascii"]))
     def check(line: list[str], encoding: str) -> None:
         code, out, err = run(line, encoding)

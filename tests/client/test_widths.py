@@ -7,7 +7,7 @@ import re
 from string import ascii_lowercase
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 from running_client import Running
@@ -26,7 +26,6 @@ def printed(shown: FittingTable, width: int) -> list[str]:
     return text.getvalue().splitlines()
 
 
-@settings(max_examples=30)
 @given(
     st.lists(st.tuples(IDS, NAMES, st.floats(0, 1e6).map("{:.1f}".format)), min_size=1, max_size=6),
     st.integers(60, 200),

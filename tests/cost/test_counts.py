@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 from descriptions import descriptions
-from hypothesis import given, settings
+from hypothesis import given
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.cost.costs import CostOptions, costs
@@ -27,7 +27,6 @@ def built(architecture: Architecture) -> LanguageModel:
 
 
 @given(descriptions())
-@settings(max_examples=300)
 def test_counts_and_bytes_of_any_description(architecture: Architecture) -> None:
     counts_are_those_of_the_list_of_parameters(architecture)
     counts_are_those_of_the_built_model(architecture)

@@ -11,7 +11,7 @@ import onnx
 import onnxruntime
 import torch
 from descriptions import LENGTH, descriptions
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from test_costs import example
@@ -90,7 +90,6 @@ def passes(draw: st.DrawFn) -> tuple[Architecture, dict[str, Any]]:
 
 
 @given(passes(), st.sampled_from(["all", "last", "none"]))
-@settings(max_examples=150)
 def test_flops_are_those_of_the_onnx_graph(case: tuple[Architecture, dict[str, Any]], logits: Logits) -> None:
     architecture, options = case
     found = costs(architecture, CostOptions(logits=logits, **options))
@@ -98,7 +97,6 @@ def test_flops_are_those_of_the_onnx_graph(case: tuple[Architecture, dict[str, A
 
 
 @given(passes())
-@settings(max_examples=40)
 def test_torch_runs_the_same_products(case: tuple[Architecture, dict[str, Any]]) -> None:
     architecture, options = case
     mode, batch = options["mode"], options["batch"]

@@ -7,7 +7,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from inherited_models import PARENTS, cut_law, cut_table, parent
 
@@ -33,7 +33,6 @@ def _brute_force(table: CutTable, child: Architecture) -> float:
     return min(losses)
 
 
-@settings(max_examples=25, deadline=None)
 @given(name=st.sampled_from(["llama", "gpt2", "lfm"]), seed=st.integers(0, 1 << 30))
 def test_the_alignment_is_the_cheapest_there_is(name: str, seed: int) -> None:
     rng, of = np.random.default_rng(seed), parent(name).architecture

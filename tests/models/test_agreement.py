@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from descriptions import descriptions
-from hypothesis import given, settings
+from hypothesis import given
 from tiny_models import (
     LENGTH,
     adaptive,
@@ -37,7 +37,6 @@ EVERY_EMBEDDING = [
 
 
 @given(descriptions())
-@settings(max_examples=100)
 def test_names_and_shapes_are_the_same_everywhere(model: Architecture) -> None:
     expected = {spec.name: spec.shape for spec in parameters(model)}
     assert len(expected) == len(parameters(model))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 from descriptions import descriptions
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from passes import in_torch, inputs, lively_model, masks
 
@@ -25,7 +25,6 @@ def test_scores_of_distances_are_the_papers_relative_shift() -> None:
 
 
 @given(descriptions(over_vocabulary=True, source=False), st.data())
-@settings(max_examples=30)
 def test_padding_changes_nothing_for_real_tokens(model: Architecture, data: st.DataObject) -> None:
     """A padded row gives its real tokens what a batch of them alone gives; only places count where they lie."""
     sequence, real = 7, data.draw(st.integers(1, 7))
@@ -38,7 +37,6 @@ def test_padding_changes_nothing_for_real_tokens(model: Architecture, data: st.D
 
 
 @given(descriptions(over_vocabulary=True), st.data())
-@settings(max_examples=30)
 def test_the_values_of_padded_tokens_do_not_matter(model: Architecture, data: st.DataObject) -> None:
     twin, given, others = lively_model(model), inputs(model, 3, 6), {}
     mask, changed = np.ones((3, 6), bool), dict(given)
@@ -57,7 +55,6 @@ def test_the_values_of_padded_tokens_do_not_matter(model: Architecture, data: st
 
 
 @given(descriptions(causal=True, source=True, over_vocabulary=True), st.data())
-@settings(max_examples=40)
 def test_a_padded_source_stays_masked_in_later_steps(model: Architecture, data: st.DataObject) -> None:
     twin, given = lively_model(model), inputs(model, 2, 6, segments=False)
     source_mask = masks(data.draw, 2, 5)

@@ -9,7 +9,7 @@ import onnx
 import pytest
 import torch
 from descriptions import LENGTH, descriptions
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from passes import Arrays, empty_state, in_onnx, in_torch, inputs, lively_model, onnx_pieces
@@ -42,7 +42,6 @@ def windows(model: Architecture) -> st.SearchStrategy[int | None]:
 
 
 @given(descriptions(), DTYPES, st.sampled_from(["all", "last", "none"]), st.data())
-@settings(max_examples=50)
 def test_forward(model: Architecture, dtype: str, logits: Any, data: st.DataObject) -> None:
     window = data.draw(windows(model))
     twin, graph = lively_model(model), session(model, dtype, logits=logits, window=window)
@@ -52,7 +51,6 @@ def test_forward(model: Architecture, dtype: str, logits: Any, data: st.DataObje
 
 
 @given(descriptions(causal=True, over_vocabulary=True), DTYPES, st.data())
-@settings(max_examples=50)
 def test_prefill_and_decode(model: Architecture, dtype: str, data: st.DataObject) -> None:
     window, twin = data.draw(windows(model)), lively_model(model)
     prefill, decode = (session(model, dtype, mode, window=window) for mode in ("prefill", "decode"))
@@ -68,7 +66,6 @@ def test_prefill_and_decode(model: Architecture, dtype: str, data: st.DataObject
 
 
 @given(descriptions(causal=True, source=False, over_vocabulary=True), DTYPES, st.data())
-@settings(max_examples=50)
 @pytest.mark.parametrize(("mode", "form"), [("segment", "memory"), ("decode", "cache")])
 def test_from_an_empty_state(mode: Mode, form: Any, model: Architecture, dtype: str, data: st.DataObject) -> None:
     window = data.draw(windows(model))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from naive_recurrence import naive, naive_gradients, some_inputs
 from torch import Tensor
@@ -61,7 +61,6 @@ def using(working: Backend) -> Iterator[None]:
 
 
 @both
-@settings(max_examples=60)
 @given(
     batch=st.integers(1, 3),
     sequence=st.integers(1, 7),
@@ -105,7 +104,6 @@ def test_gradients_of_one_output_alone() -> None:
 
 @both
 @given(sequence=st.integers(2, 9), data=st.data())
-@settings(max_examples=30)
 def test_segments_with_the_cell_carried_are_the_whole(working: Any, sequence: int, data: st.DataObject) -> None:
     cut = data.draw(st.integers(1, sequence - 1))
     u, x, v, b, cell, mask = some_inputs(2, sequence, 33, dtype=torch.float32)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from descriptions import LENGTH, descriptions
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from passes import cuts, in_torch, inputs, lively_model, torch_pieces
 
@@ -53,7 +53,6 @@ def hybrid(**changes: Any) -> Architecture:
 
 
 @given(descriptions(causal=True, over_vocabulary=True), cuts(SEQUENCE), st.sampled_from(["cache", "memory"]), st.data())
-@settings(max_examples=100)
 def test_any_pieces_are_the_full_pass(model: Architecture, places: list[int], form: Any, data: st.DataObject) -> None:
     window = data.draw(st.none() | st.integers(1, SEQUENCE + 1)) if model.source is None else None
     twin, given = lively_model(model), inputs(model, 2, SEQUENCE, segments=False)
@@ -63,7 +62,6 @@ def test_any_pieces_are_the_full_pass(model: Architecture, places: list[int], fo
 
 
 @given(descriptions(causal=True, source=False, over_vocabulary=True), st.integers(1, 5))
-@settings(max_examples=40)
 @pytest.mark.parametrize("form", ["cache", "memory"])
 def test_a_state_cut_to_the_window_is_the_window(form: Any, model: Architecture, window: int) -> None:
     twin, given = lively_model(model), inputs(model, 2, SEQUENCE, segments=False)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from edgefront.core.search.pareto.frontier import Dominance, hypervolume, nondominated
@@ -43,7 +43,6 @@ def grid_volume(points: list[tuple[float, ...]]) -> float:
 
 
 @given(many)
-@settings(max_examples=300)
 def test_nondominated_is_brute_force(points: list[tuple[float, ...]]) -> None:
     assert nondominated(points).tolist() == brute_force(points)
 
@@ -118,14 +117,12 @@ def as_good(point: Point, other: Point, dominance: Dominance) -> bool:
 
 
 @given(near, dominances)
-@settings(max_examples=300)
 def test_every_point_is_within_epsilon_of_a_member(points: list[Point], dominance: Dominance) -> None:
     kept = [point for point, stays in zip(points, dominance.frontier(points, names(points)), strict=True) if stays]
     assert all(any(as_good(member, point, dominance) for member in kept) for point in points)
 
 
 @given(near, dominances)
-@settings(max_examples=300)
 def test_members_are_not_dominated_and_no_two_are_alike(points: list[Point], dominance: Dominance) -> None:
     mask = dominance.frontier(points, names(points))
     plain = nondominated(points)
@@ -147,7 +144,6 @@ def box(point: Point, dominance: Dominance) -> tuple[int, ...]:
 
 
 @given(near, dominances, st.randoms(use_true_random=False))
-@settings(max_examples=300)
 def test_one_after_the_other_in_any_order_is_all_at_once(
     points: list[Point], dominance: Dominance, random: Any
 ) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from cost_model import latency_ms, measured, search, volume
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from edgefront.core.architectures.architecture import Architecture
@@ -184,7 +184,6 @@ def test_a_lone_survivor_is_enough(name: str) -> None:
 
 
 @given(st.integers(0, 2**63 - 1), st.integers(0, 1000))
-@settings(max_examples=25)
 def test_any_seed_serves(seed: int, generation: int) -> None:
     for name in NAMES:
         algorithm = make(name, {"population": 5}, SMALL)
@@ -199,16 +198,15 @@ def volume_after(name: str, seed: int) -> float:
     return volume(search(make(name, {"population": 40}, LTS_GPT2), seed, 400), LTS_GPT2)
 
 
+@pytest.mark.parametrize("seeds", [2, pytest.param(16, marks=pytest.mark.long)])
 @pytest.mark.parametrize("rival", ["lts", "nsga2"])
-def test_evolution_beats_random_search_at_equal_budget(rival: str) -> None:
+def test_evolution_beats_random_search_at_equal_budget(rival: str, seeds: int) -> None:
     """On latency and memory additive over layers: nearly always, and by a margin on average (see cost_model).
 
     Of sixteen seeds two of nsga2's lost 0.2 %, all others won; both gained 3.6 % and more on average.
     """
-    gains = []
-    for seed in range(6):
-        gains.append(volume_after(rival, seed) / volume_after("random", seed) - 1)
-    assert sum(gain < 0 for gain in gains) <= 1
+    gains = [volume_after(rival, seed) / volume_after("random", seed) - 1 for seed in range(seeds)]
+    assert sum(gain < 0 for gain in gains) <= seeds / 8
     assert sum(gains) / len(gains) > 0.025
 
 

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, timezone
 
 import lease_world
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from job_rows import evaluation
 from sqlalchemy import event, select
@@ -124,7 +124,6 @@ _RESULT = st.one_of(
     limit=st.sampled_from([None, 5.0]),
     epsilon=st.sampled_from([0.0, 0.3]),
 )
-@settings(max_examples=25)
 def test_flags_equal_brute_force_after_any_sequence(
     tmp_path_factory: pytest.TempPathFactory,
     sqlite_template: object,

@@ -288,9 +288,10 @@ def _empty(database: Database) -> None:
             session.execute(text(f'DELETE FROM "{table.name}"'))
 
 
-def _run(database: Database, **options: int) -> None:
+def _run(database: Database, fewer: int) -> None:
     machine = type("BoundLeaseLife", (LeaseLife,), {"database": database})
-    run_state_machine_as_test(machine, settings=settings(settings.default, **options))  # type: ignore[arg-type]
+    bounds = {"max_examples": settings.default.max_examples // fewer, "stateful_step_count": 20}  # type: ignore[union-attr]
+    run_state_machine_as_test(machine, settings=settings(settings.default, **bounds))  # type: ignore[arg-type]
 
 
 @pytest.mark.hypothesis
@@ -298,7 +299,7 @@ def _run(database: Database, **options: int) -> None:
 def test_lease_life_on_sqlite(sqlite_url: str) -> None:
     database = Database(sqlite_url)
     try:
-        _run(database, max_examples=40, stateful_step_count=20)
+        _run(database, 2)
     finally:
         database.dispose()
 
@@ -307,6 +308,6 @@ def test_lease_life_on_sqlite(sqlite_url: str) -> None:
 def test_lease_life_on_postgres(postgres_url: str) -> None:
     database = Database(postgres_url)
     try:
-        _run(database, max_examples=12, stateful_step_count=20)
+        _run(database, 5)
     finally:
         database.dispose()

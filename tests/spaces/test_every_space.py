@@ -89,7 +89,7 @@ def test_counting_agrees_with_walking_through(tiny: SearchSpace, seed: int) -> N
 
 
 @given(tiny_spaces(most=60))
-@settings(parent=many, max_examples=60)
+@many
 def test_walking_through_finds_whatever_a_genome_can_say(tiny: SearchSpace) -> None:
     """Against every genome there is: each place with each of its gene's values, those kept that the space permits."""
     if prod(len(place.gene.values) for place in places(tiny)) > 4096:
@@ -243,7 +243,7 @@ def test_crossover_takes_each_place_from_either_parent(space: SearchSpace) -> No
 
 
 @given(narrowed_spaces())
-@settings(parent=many, max_examples=60)
+@many
 def test_every_space_has_baselines_that_are_stock_models(narrowed: SearchSpace) -> None:
     scaled = narrowed.baselines()
     lengths = [len(model.blocks) for model in scaled]

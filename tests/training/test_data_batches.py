@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from edgefront.core.common.errors import InvalidInput
@@ -106,7 +106,6 @@ def test_ranks_share_the_rows(lengths: list[int], task: str, ranks: int, step: i
     assert np.array_equal(np.concatenate([part.targets for part in parts]), whole.targets)
 
 
-@settings(max_examples=25)
 @given(st.integers(40, 400), st.integers(1, 5), st.integers(1, 12), st.integers(0, 2**62))
 @example(1, 2, 1, 0)  # many epochs in a block of the order
 def test_each_segment_of_a_shuffled_text_is_a_row_once_an_epoch(size: int, rows: int, segment: int, seed: int) -> None:
@@ -139,7 +138,6 @@ def test_segments_are_in_another_order_in_each_epoch_and_for_each_seed() -> None
     assert all(len(set(order)) == 100 for order in by_epoch)
 
 
-@settings(max_examples=25)
 @given(st.integers(400, 4000), st.sampled_from([1, 2, 3, 6]), st.integers(0, 5000), st.integers(0, 2**62))
 @example(1, 2, 0, 0)  # many epochs in a block of the order
 def test_ranks_share_shuffled_segments_and_any_step_can_be_the_first(

@@ -27,8 +27,6 @@ from edgefront.core.services.settings import BrokerSettings, DatabaseSettings, S
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate
 
-DEATHS = 12
-
 
 def worker(url: str, broker: str, home: Path) -> AbstractContextManager[subprocess.Popen[bytes]]:
     environment = {
@@ -95,8 +93,9 @@ def test_a_worker_killed_in_the_middle(
     assert len(client.proposed(job.id)) == 3 + 8 + 4 * 6
 
 
+@pytest.mark.parametrize("deaths", [3, pytest.param(30, marks=pytest.mark.long)])
 def test_a_worker_survives_a_broker_that_dies_at_any_instant(
-    postgres_url: str, tmp_path: Path, open_database: Callable[..., Database]
+    deaths: int, postgres_url: str, tmp_path: Path, open_database: Callable[..., Database]
 ) -> None:
     random = Random(5)
     with closing(servers.OwnRedis()) as broker:
@@ -108,7 +107,7 @@ def test_a_worker_survives_a_broker_that_dies_at_any_instant(
         with worker(postgres_url, broker.url, tmp_path) as process:
             job = client.create()
             client.measure_until(lambda: client.get(job.id).targets[0].generation >= 0)
-            for _ in range(DEATHS):
+            for _ in range(deaths):
                 time.sleep(random.random())
                 broker.kill()
                 time.sleep(random.choice((0.0, 0.3)))
