@@ -149,7 +149,7 @@ WITHOUT: tuple[dict[str, tuple[str, ...]], ...] = (
         "edgefront.agents.measuring.forkserver": ("torch", "filelock"),  # filelock hooks into forks
         "edgefront.core.architectures.catalogue": ("torch", "sqlalchemy", "onnx"),
         "edgefront.core.quality.shipped": ("torch", "sqlalchemy", "sklearn", "scipy"),
-        "edgefront.core.training.pruning.law_file": ("torch", "sqlalchemy", "scipy"),
+        "edgefront.core.training.pruning.study_file": ("torch", "sqlalchemy", "scipy"),
         "edgefront.core.training.recipes.recipe": ("torch", "sqlalchemy"),
         "edgefront.core.training.recipes.catalogue": ("torch", "sqlalchemy"),
         "edgefront.core.training.run_folder": ("torch", "sqlalchemy"),
