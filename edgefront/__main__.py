@@ -1,4 +1,4 @@
-"""`edgefront`, and `python -m edgefront`."""
+"""Entry point of `edgefront` and `python -m edgefront`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exit codes of the `edgefront` command: part of its interface, for scripts."""
+"""Exit codes of the `edgefront` command, which scripts rely on."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SERVER_AWAY = 5
 REFUSED = 6
 NOTHING_FITS = 10
 DISAGREES = 11
-"""7 to 9 are the agent's."""
+"""Codes 7 to 9 are the agent's."""
 
 TABLE = (
     (OK, "done"),

@@ -1,4 +1,4 @@
-"""The extras that install missing packages."""
+"""The extras of the package `edgefront-lm`, and the error for a missing package."""
 
 from __future__ import annotations
 
@@ -43,26 +43,22 @@ _EXTRAS = {
 }
 
 
-def advice(error: ModuleNotFoundError) -> str | None:
-    """A message on what to install, or None if no extra has the module."""
+def install_hint(error: ModuleNotFoundError) -> str | None:
+    """The pip command that installs the missing module, or None if no extra has it."""
     package = (error.name or "").partition(".")[0]
     for extra, packages in _EXTRAS.items():
         if package in packages:
-            return _sentence("this", package, extra)
+            return _message("this", package, extra)
     return None
 
 
-def _is_there(package: str) -> bool:
-    # Of a package that is loaded there may be no specification: kombu takes its own away.
-    return package in sys.modules or find_spec(package) is not None
-
-
 def need(what: str, *extras: str, install: str | None = None, otherwise: str = "") -> None:
-    """Raises EdgefrontError at once if a package of these extras is missing."""
-    missing = [package for extra in extras for package in _EXTRAS[extra] if not _is_there(package)]
-    if missing:
-        raise EdgefrontError(_sentence(what, missing[0], install or ",".join(extras)) + otherwise)
+    """Raises `EdgefrontError` if a package of these extras is missing."""
+    for package in (package for extra in extras for package in _EXTRAS[extra]):
+        # A loaded package may have no specification: kombu removes its own.
+        if package not in sys.modules and find_spec(package) is None:
+            raise EdgefrontError(_message(what, package, install or ",".join(extras)) + otherwise)
 
 
-def _sentence(what: str, missing: str, extra: str) -> str:
+def _message(what: str, missing: str, extra: str) -> str:
     return f"{what} needs {missing}, which is not installed: pip install 'edgefront-lm[{extra}]'"

@@ -32,6 +32,9 @@ from edgefront.cli.commands import (
 )
 from edgefront.cli.commands.base import Json, Key, Url, Wide, root_options
 from edgefront.cli.commands.base import command as register
+from edgefront.cli.extras import install_hint
+from edgefront.cli.show.output import console, json_text
+from edgefront.core.common.errors import EdgefrontError
 
 app = typer.Typer(
     name="edgefront",
@@ -65,8 +68,8 @@ app.add_typer(devices.tokens, name="token")
 app.add_typer(devices.keys, name="key")
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _print_version(requested: bool) -> None:
+    if requested:
         from edgefront import __version__
 
         typer.echo(f"edgefront {__version__}")
@@ -80,7 +83,7 @@ def _root(
     json: Json = False,
     wide: Wide = False,
     version: Annotated[  # noqa: ARG001
-        bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     root_options.url, root_options.key, root_options.json, root_options.wide = url, key, json, wide
@@ -93,10 +96,8 @@ def command() -> Callable[..., Any]:
 
 
 def main() -> None:
-    """Runs the command line and exits with one of the documented exit codes; `edgefront.__main__` does so after
-    Ctrl-C.
-    """
-    for stream in (sys.stdout, sys.stderr):  # a question mark stands for what their encoding lacks
+    """Runs the command line and exits with a documented exit code. `edgefront.__main__` handles Ctrl-C."""
+    for stream in (sys.stdout, sys.stderr):  # a character that the encoding lacks becomes a question mark
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     wants_json = "--json" in sys.argv[1:]
@@ -111,66 +112,55 @@ def main() -> None:
 
 
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
-"""What typer raises for a wrong command line."""
-_PIPE_ENDED = 1
+"""The exception of typer for a wrong command line."""
 
 
 def _report_error(error: Exception, *, as_json: bool) -> int:
-    """Prints an error that users can cause, on standard error, and returns its exit code. Anything else is a bug and is
-    raised, with its traceback.
+    """Prints an error that users can cause on standard error and returns its exit code. Raises any other error (a bug)
+    with its traceback.
     """
     if isinstance(error, OSError) and error.errno == errno.EPIPE and not error.filename:
-        _end_output()  # the reader has what it wanted
-        return _PIPE_ENDED
-    code, kind, detail, more = _described(error)
+        _discard_output()
+        return exits.ERROR
+    code, kind, detail, extra = _describe(error)
     if as_json:
-        from edgefront.cli.show.output import as_json as in_json
-
-        sys.stderr.write(in_json({"kind": kind, "detail": detail, "exit_code": code, **more}, sys.stderr))
+        sys.stderr.write(json_text({"kind": kind, "detail": detail, "exit_code": code, **extra}, sys.stderr))
     else:
-        _say(detail)
-        allowed = more.get("allowed")
-        if allowed and allowed not in detail:
-            _say(allowed, label="allowed")
+        lines = {"error": detail}
+        if (allowed := extra.get("allowed")) and allowed not in detail:
+            lines["allowed"] = allowed
+        stderr = console(stderr=True)
+        for label, text in lines.items():
+            stderr.print(f"[bold red]{label}:[/] ", end="")
+            stderr.print(text, markup=False, soft_wrap=True)
     return code
 
 
-def _described(error: Exception) -> tuple[int, str, str, dict[str, Any]]:
-    """Exit code, kind, sentence, and what else its JSON holds."""
-    from edgefront.cli.extras import advice
-    from edgefront.core.common.errors import EdgefrontError
-
+def _describe(error: Exception) -> tuple[int, str, str, dict[str, Any]]:
+    """Exit code, kind, message, and further JSON fields."""
     if isinstance(error, EdgefrontError):
         return exits.exit_code(error), error.kind, error.detail, error.extra
-    if isinstance(error, ModuleNotFoundError) and (message := advice(error)) is not None:
+    if isinstance(error, ModuleNotFoundError) and (message := install_hint(error)) is not None:
         return exits.ERROR, "missing-package", message, {}
     if isinstance(error, TimeoutError):
         return exits.ERROR, "timeout", str(error) or "it took too long", {}
     if isinstance(error, OSError):
-        return exits.ERROR, "system", _of_system(error), {}
+        return exits.ERROR, "system", _system_message(error), {}
     if isinstance(error, _UsageError):
         return exits.USAGE, "usage", str(getattr(error, "format_message", error.__str__)()), {}
     raise error
 
 
-def _of_system(error: OSError) -> str:
+def _system_message(error: OSError) -> str:
     reason = error.strerror or str(error)
     if error.filename:
         return f"{reason}: {os.fsdecode(error.filename)}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
-        _end_output()
+        _discard_output()
         return f"{reason}: standard output, which is not complete"
     return reason
 
 
-def _end_output() -> None:
-    """Keeps the interpreter from writing to it again, and from complaining, when it ends."""
+def _discard_output() -> None:
+    """Redirects standard output to the null device, so that the interpreter's final flush cannot fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _say(message: str, label: str = "error") -> None:
-    from edgefront.cli.show.output import console
-
-    text = console(stderr=True)
-    text.print(f"[bold red]{label}:[/] ", end="")
-    text.print(message, markup=False, soft_wrap=True)

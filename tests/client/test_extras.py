@@ -6,13 +6,13 @@ import re
 
 import pytest
 
-from edgefront.cli.extras import advice
+from edgefront.cli.extras import install_hint
 
 
 @pytest.mark.parametrize(
     "module", ["torch", "onnxruntime", "numba", "gguf", "sklearn", "lm_eval", "pandas", "xllamacpp"]
 )
 def test_a_missing_package_gives_its_line(module: str) -> None:
-    said = advice(ModuleNotFoundError(name=f"{module}.part"))
+    said = install_hint(ModuleNotFoundError(name=f"{module}.part"))
     assert said is not None
     assert re.search(r"pip install 'edgefront-lm\[[\w-]+\]'$", said)

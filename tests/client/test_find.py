@@ -13,7 +13,7 @@ from running_client import BOARD, Running
 from edgefront.api.docs.examples import example
 from edgefront.cli import exits
 from edgefront.cli.show.recommendation import show
-from edgefront.client.requests.jobs import PRESETS, check_limits, find_request, preset
+from edgefront.client.requests import PRESETS, apply_preset, check_limits, find_request
 from edgefront.core.architectures.catalogue import space
 from edgefront.core.architectures.formatting import architecture_in_words
 from edgefront.core.common.errors import InvalidInput
@@ -144,18 +144,18 @@ def test_limits_are_positive_numbers() -> None:
 def test_the_papers_search_by_a_preset(running: Running) -> None:
     job = json.loads(running.command("job submit --preset lts-paper --candidates 2 --json").stdout)
     asked = job["request"]
-    assert preset("lts-paper", "auto", {}, "auto")["epsilon"] == 0
+    assert apply_preset("lts-paper", "auto", {}, "auto")["epsilon"] == 0
     assert (asked["proxy"], asked["algorithm"]["name"]) == ("decoder_parameters", "lts")
     assert asked["algorithm"]["settings"] == dict(PRESETS["lts-paper"]["algorithm"]["settings"])
     assert (asked["space"]["narrow"], asked["epsilon"]) == ({}, 0.0)
     running.client.jobs.cancel(job["id"])
-    assert preset("lts-paper", "auto", {"iterations": 3}, "auto")["algorithm"]["settings"]["iterations"] == 3
-    small = preset("lts-paper", "auto", {"population": 10}, "auto")["algorithm"]["settings"]
+    assert apply_preset("lts-paper", "auto", {"iterations": 3}, "auto")["algorithm"]["settings"]["iterations"] == 3
+    small = apply_preset("lts-paper", "auto", {"population": 10}, "auto")["algorithm"]["settings"]
     fitted = LtsSettings(**small)
     assert (fitted.parents, fitted.mutants, fitted.crossovers, fitted.iterations) == (2, 4, 4, 30)
     for wrong in (("lts", "auto", "auto"), ("lts-paper", "nsga2", "auto"), ("lts-paper", "auto", "snip")):
         with pytest.raises(InvalidInput) as raised:
-            preset(wrong[0], wrong[1], {}, wrong[2])
+            apply_preset(wrong[0], wrong[1], {}, wrong[2])
         assert raised.value.field == "preset"
 
 

@@ -74,7 +74,7 @@ def test_a_study_is_written_and_shown(home: Path, studied: tuple[Path, dict[str,
     first = next(line for line in shown.splitlines() if line.split()[:2] == ["0", "attention"])
     dropped, half = study["blocks"][0]["dropped"], study["blocks"][0]["narrowed"]["losses"][0]
     assert first.split()[2:4] == [f"{dropped:+.3f}", f"{half:+.3f}"]
-    assert f"perplexity is {study['perplexity']:.4g}; 8 random parts were evaluated" in shown
+    assert f"perplexity is {study['perplexity']:.4g}; 8 random submodels were evaluated" in shown
 
 
 def test_a_part_is_cut_and_is_a_model_like_any_other(

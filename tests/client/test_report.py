@@ -18,7 +18,15 @@ from edgefront.agents.device.probe import hardware
 from edgefront.cli import exits
 from edgefront.cli.workflows.measure import Measured
 from edgefront.cli.workflows.report import gather, model_file, page, write
-from edgefront.cli.workflows.verify import Figures, compare, in_words, place, read_report, subject_of, verdict
+from edgefront.cli.workflows.verify import (
+    Figures,
+    compare,
+    compare_machines,
+    in_words,
+    read_report,
+    subject_of,
+    verdict,
+)
 from edgefront.core.common.errors import InvalidInput, NotFound, TooLarge
 from edgefront.core.common.units import MB
 from edgefront.core.measurement.protocol import MeasurementProtocol
@@ -162,7 +170,7 @@ def test_a_job_that_runs_has_a_report_that_says_so(running: Running, tmp_path: P
     running.client.jobs.pause(job.id)
     try:
         done = running.command("report write", job.id, "-o", str(tmp_path), code=exits.OK)
-        assert "the job is paused: this is what is known by now" in done.stderr
+        assert "the job is paused: the report has its results so far" in done.stderr
         assert "The job is paused, not ended" in (tmp_path / "report.html").read_text(encoding="utf-8")
         if not read_report(tmp_path).recommended:
             with pytest.raises(NotFound, match="nothing is recommended"):
@@ -279,19 +287,19 @@ def test_the_statement_names_class_and_figures(report: Report) -> None:
     wrong = compare(figures(), measured([40.0, 40.1, 39.9], 150.0), 0.02)
     now = measured([20.0, 20.1])
     device = report.devices[0]
-    same = place(
+    same = compare_machines(
         report.model_copy(update={"devices": (device.model_copy(update={"facts": here}),)}), subject, here, now
     )
-    assert not same.differences
+    assert not same.class_facts
     assert verdict(agreeing, same) == "All figures agree, on a device of the same class."
     assert verdict(wrong, same) == "Latency and peak memory differ, on a device of the same class."
     fewer = here.model_copy(update={"cores": here.cores + 1})
-    cores = place(
+    cores = compare_machines(
         report.model_copy(update={"devices": (device.model_copy(update={"facts": fewer}),)}), subject, here, now
     )
-    assert cores.differences == {"cores": (str(here.cores + 1), str(here.cores))}
+    assert cores.class_facts == {"cores": (str(here.cores + 1), str(here.cores))}
     assert verdict(agreeing, cores) == "All figures agree, though this machine is of another class (cores)."
-    gone = place(report.model_copy(update={"devices": ()}), subject, here, now)
+    gone = compare_machines(report.model_copy(update={"devices": ()}), subject, here, now)
     assert "does not say which device" in verdict(agreeing, gone)
 
 
@@ -309,7 +317,7 @@ def test_versions_that_differ_are_named(report: Report) -> None:
     now = Measured(
         now.subject, now.protocol, tuple(each.model_copy(update=with_version("1.3")) for each in now.launches)
     )
-    assert place(old, subject, hardware(), now).others == {"onnxruntime": ("1.20", "1.3")}
+    assert compare_machines(old, subject, hardware(), now).others == {"onnxruntime": ("1.20", "1.3")}
 
 
 # What is no report ----------------------------------------------------------------------------------------------------

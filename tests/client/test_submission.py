@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from edgefront.client.requests.jobs import changed_protocol, narrowing, read_request, settings, target
+from edgefront.cli.commands.options import ProtocolOptions
+from edgefront.client.requests import changed_protocol, parse_narrowing, parse_settings, parse_target, read_request
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.validation import checked
 from edgefront.core.measurement.protocol import MeasurementProtocol
@@ -16,7 +17,7 @@ from edgefront.core.schemas.jobs import JobRequest
 
 def test_narrowing_reads_ranges_steps_lists_and_words() -> None:
     given = ["n_layer=2..6 d_model=128..512:64", "n_head=2,4", "d_embed=d_model", "div=1"]
-    assert narrowing(given) == {
+    assert parse_narrowing(given) == {
         "n_layer": {"min": 2, "max": 6},
         "d_model": {"min": 128, "max": 512, "step": 64},
         "n_head": [2, 4],
@@ -28,13 +29,13 @@ def test_narrowing_reads_ranges_steps_lists_and_words() -> None:
 @pytest.mark.parametrize("given", ["n_layer", "=2", "n_layer=", "n_layer=2..", "n_layer=a..b", "d_model=1..2:x"])
 def test_an_invalid_narrowing_is_refused(given: str) -> None:
     with pytest.raises(InvalidInput) as raised:
-        narrowing([given])
+        parse_narrowing([given])
     assert raised.value.field == "narrow"
 
 
 def test_a_gene_given_twice_is_refused() -> None:
     with pytest.raises(InvalidInput, match="once"):
-        narrowing(["n_layer=2", "n_layer=3"])
+        parse_narrowing(["n_layer=2", "n_layer=3"])
 
 
 @pytest.mark.parametrize(
@@ -62,13 +63,13 @@ def test_a_gene_given_twice_is_refused() -> None:
     ],
 )
 def test_targets(given: str, expected: dict[str, object]) -> None:
-    assert target(given) == expected
+    assert parse_target(given) == expected
 
 
 @pytest.mark.parametrize("given", ["", "class=", ":pytorch"])
 def test_targets_without_a_place_are_refused(given: str) -> None:
     with pytest.raises(InvalidInput):
-        target(given)
+        parse_target(given)
 
 
 def test_a_changed_runtime_has_its_own_cache() -> None:
@@ -79,9 +80,9 @@ def test_a_changed_runtime_has_its_own_cache() -> None:
 
 def test_settings_are_json_values_or_words() -> None:
     given = ["population=20 mutation=0.3", "elitist=true", "name=abc"]
-    assert settings(given) == {"population": 20, "mutation": 0.3, "elitist": True, "name": "abc"}
+    assert parse_settings(given) == {"population": 20, "mutation": 0.3, "elitist": True, "name": "abc"}
     with pytest.raises(InvalidInput):
-        settings(["population"])
+        parse_settings(["population"])
 
 
 def test_a_job_file(tmp_path: Path) -> None:
@@ -110,4 +111,13 @@ def test_json_nested_too_deeply_is_refused_in_words(tmp_path: Path) -> None:
     file.write_text("[" * 100_000)
     with pytest.raises(InvalidInput, match="not JSON"):
         read_request(file, JobRequest)
-    assert settings(["population=" + "[" * 100_000]) == {"population": "[" * 100_000}
+    assert parse_settings(["population=" + "[" * 100_000]) == {"population": "[" * 100_000}
+
+
+def test_when_busy_is_a_field_of_any_protocol() -> None:
+    assert ProtocolOptions(when_busy="wait").fields == {"when_busy": "wait"}
+    assert ProtocolOptions(when_busy="wait", prompt=64).fields == {
+        "mode": "generate",
+        "sequence_length": 64,
+        "when_busy": "wait",
+    }

@@ -16,7 +16,7 @@ from running_client import Running
 from simulated_pool import ARCHITECTURE, DATA, VOCABULARY, prepare
 
 from edgefront.cli import exits
-from edgefront.client.requests import trainings as training_request
+from edgefront.client import requests
 from edgefront.core.common.errors import Conflict, InvalidInput, NotFound
 from edgefront.core.common.validation import checked
 from edgefront.core.data.tokenizers.tokenizers import CharacterTokenizer
@@ -171,27 +171,27 @@ def test_the_probabilities_of_a_supernets_layers(pool: Running) -> None:
 
 
 def test_a_request_from_flags() -> None:
-    assert training_request.overrides(["steps=5 optimizer.lr=0.1", "optimizer.name=adamw"]) == {
+    assert requests.parse_settings(["steps=5 optimizer.lr=0.1", "optimizer.name=adamw"]) == {
         "steps": 5,
         "optimizer": {"lr": 0.1, "name": "adamw"},
     }
     for given in ("steps", "=5", "steps=", "optimizer=1 optimizer.lr=2", "a..b=1"):
         with pytest.raises(InvalidInput):
-            training_request.overrides([given])
+            requests.parse_settings([given])
     pick = {"count": 2}
-    points = training_request.subject(None, None, "job_1", pick, starts=False)
+    points = requests.training_subject(None, None, "job_1", pick, has_start=False)
     assert points == {"frontier": {"job": "job_1", "count": 2}}
     for starts in (False, True):
-        assert training_request.subject("gpt2-small", None, None, {}, starts=starts) == {"model": "gpt2-small"}
+        assert requests.training_subject("gpt2-small", None, None, {}, has_start=starts) == {"model": "gpt2-small"}
         with pytest.raises(InvalidInput, match="choose what to train"):
-            training_request.subject("gpt2-small", "cnd_1", None, {}, starts=starts)
+            requests.training_subject("gpt2-small", "cnd_1", None, {}, has_start=starts)
         with pytest.raises(InvalidInput, match="--count"):
-            training_request.subject("gpt2-small", None, None, pick, starts=starts)
-    assert training_request.subject(None, None, None, {}, starts=True) == {}
+            requests.training_subject("gpt2-small", None, None, pick, has_start=starts)
+    assert requests.training_subject(None, None, None, {}, has_start=True) == {}
     with pytest.raises(InvalidInput, match="or --start alone; given: none"):
-        training_request.subject(None, None, None, {}, starts=False)
+        requests.training_subject(None, None, None, {}, has_start=False)
     with pytest.raises(InvalidInput, match="--count"):
-        training_request.subject(None, None, None, pick, starts=True)
+        requests.training_subject(None, None, None, pick, has_start=True)
     with pytest.raises(InvalidInput) as caught:
         checked(TrainingRequest, {"candidate": "cnd_1", "budget": {"steps": 0}})
     assert caught.value.field == "budget.steps"
@@ -215,7 +215,7 @@ def test_a_model_is_imported_and_a_training_starts_from_it(pool: Running, tmp_pa
     assert "is an imported model" in paused.stderr
     asked = ("train", "submit", "--architecture", str(folder), "--start", str(folder), *RECIPE, "--watch")
     done = edgefront(*asked, home=pool.home, code=exits.OK)
-    assert f"starts from mine, imported as {imported.id}" in done.stderr
+    assert f"imported mine as {imported.id}" in done.stderr
     (training,) = (item for item in pool.client.trainings.list() if item.id != imported.id)
     assert (training.start, training.licence, training.state) == (imported.id, "cc-by-4.0", "done")
     own = edgefront(*asked[:-1], "--start", imported.id[:16], "--licence", "mit", "--json", home=pool.home)

@@ -8,7 +8,7 @@ import pytest
 from running_client import BOARD, Running
 
 from edgefront.cli import exits
-from edgefront.cli.show.tables import predicted_quality, quality_header, quality_label
+from edgefront.cli.show.frontier_table import predicted_quality, quality_header, quality_label
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.token_counts import MAX_TRAIN_TOKENS, parse_token_count
 from edgefront.core.schemas.predictions import PredictedView

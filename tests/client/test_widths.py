@@ -13,14 +13,13 @@ from rich.console import Console
 from running_client import Running
 
 from edgefront.cli import exits
-from edgefront.cli.show.fitting import FittingTable, short_ids
-from edgefront.cli.show.output import table
+from edgefront.cli.show.table import Table, short_ids
 
 IDS = st.text("0123456789abcdefghjkmnpqrstvwxyz", min_size=26, max_size=26).map("job_{}".format)
 NAMES = st.text(ascii_lowercase, min_size=1, max_size=20)
 
 
-def printed(shown: FittingTable, width: int) -> list[str]:
+def printed(shown: Table, width: int) -> list[str]:
     text = io.StringIO()
     Console(file=text, width=width, highlight=False).print(shown)
     return text.getvalue().splitlines()
@@ -31,11 +30,11 @@ def printed(shown: FittingTable, width: int) -> list[str]:
     st.integers(60, 200),
 )
 def test_ids_names_states_and_numbers_stand_whole_on_their_line(rows: list[tuple[str, str, str]], width: int) -> None:
-    shown = table(
+    shown = Table(
         *("id", "name", "state", "measured", "targets", "created", "note"),
         right=("measured",),
-        prose=("note",),
-        less=("targets", "created", "note"),
+        wrap=("note",),
+        drop_first=("targets", "created", "note"),
     )
     for job, name, number in rows:
         shown.add_row(

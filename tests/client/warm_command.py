@@ -15,13 +15,12 @@ import sys
 
 from edgefront.cli import main as cli
 from edgefront.cli.commands import base
-from edgefront.cli.show import tables
-from edgefront.client import client
-from edgefront.client.requests import jobs as submission
+from edgefront.cli.show import frontier_table
+from edgefront.client import client, requests
 from edgefront.core.architectures import catalogue, models
 from edgefront.core.architectures.cost import costs
 
-LOADED = (costs, catalogue, models, client, submission, tables, base)
+LOADED = (costs, catalogue, models, client, requests, frontier_table, base)
 
 
 def serve(control: socket.socket) -> bool:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from edgefront.cli.main import app
 from edgefront.cli.workflows.measure import find_model
-from edgefront.client.requests.jobs import space_request
+from edgefront.client.requests import space_request
 from edgefront.core.architectures.architecture import Architecture
 
 WAYS = ("name", "description", "config.json", "config of another name", "hugging face folder", "folder", "gguf")

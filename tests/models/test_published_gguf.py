@@ -13,7 +13,7 @@ import pytest
 from in_llama_cpp import generated, server
 
 from edgefront.agents.measuring.measure import Measurer
-from edgefront.client.requests.jobs import DEFAULT_SPACE, space_request
+from edgefront.client.requests import DEFAULT_SPACE, space_request
 from edgefront.core.architectures.models import named_model
 from edgefront.core.data.tokenizers.bpe import BPETokenizer
 from edgefront.core.measurement.protocol import MeasurementProtocol

@@ -11,7 +11,7 @@ from simulated_agent import CLASS, SimulatedAgent, by_generation, facts, llama_c
 from simulated_service import Service
 from sqlalchemy import select
 
-from edgefront.client.requests.jobs import target
+from edgefront.client.requests import parse_target
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.models.published import described_models
 from edgefront.core.architectures.published import PERMISSIVE_LICENCES, published_models
@@ -271,7 +271,7 @@ def test_what_training_ones_own_would_be_is_another_search_around_the_answer(
     words = shlex.split(view.own.command)
     options = dict(zip(words[2::2], words[3::2], strict=True))
     assert options.pop("--model") == view.recommended.model
-    place = target(options.pop("--device"))
+    place = parse_target(options.pop("--device"))
     protocol = MeasurementProtocol.model_validate(place["protocol"])
     of_answer = next(each for each in job.targets if each.id == view.recommended.target_id)
     assert place["device_class"] == CLASS

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edgefront.client.requests.jobs import narrowing
+from edgefront.client.requests import parse_narrowing
 from edgefront.core.architectures.catalogue import space, spaces
 from edgefront.core.architectures.space import SearchSpace
 
@@ -41,4 +41,4 @@ def test_its_narrowings_leave_something() -> None:
     assert lines
     for name, options in lines:
         words = [word for word in shlex.split(options) if word != "--narrow"]
-        assert 0 < space(name).narrow(narrowing(words)).size() <= space(name).size()
+        assert 0 < space(name).narrow(parse_narrowing(words)).size() <= space(name).size()

@@ -1,4 +1,4 @@
-"""Shared by all commands: the options --url, --key and --json, the client, and the output of results."""
+"""What all commands share: the options --url, --key, --json and --wide, the client, and the output of results."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
+
+from edgefront.cli.show.output import console, print_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,10 +43,10 @@ Key = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts; errors too.")]
 Wide = Annotated[bool, typer.Option("--wide", help="Print whole identifiers and all columns, however wide.")]
 
-# A person waits for the command, so it gives up sooner than a program. Watching survives a server restart.
+# A person waits for the command, so it retries for less time than a program. Watching survives a server restart.
 _PATIENCE_S = 3.0
-_WATCHING_S = 60.0
-_WHOLE_ID = re.compile(r"^[a-z]{3}_[0-9a-z]{26}$")
+_WATCH_PATIENCE_S = 60.0
+_FULL_ID = re.compile(r"^[a-z]{3}_[0-9a-z]{26}$")
 
 
 @dataclass
@@ -55,8 +57,8 @@ class Session:
     key: str | None = None
     json: bool = False
     wide: bool = False
-    held: ExitStack = field(default_factory=ExitStack)
-    """What is open until the command ends."""
+    resources: ExitStack = field(default_factory=ExitStack)
+    """Closed when the command ends."""
 
     @cached_property
     def client(self) -> Client:
@@ -65,71 +67,66 @@ class Session:
     @cached_property
     def watching_client(self) -> Client:
         """A client that tolerates a longer outage of the server."""
-        return self._connect(_WATCHING_S)
+        return self._connect(_WATCH_PATIENCE_S)
 
     def _connect(self, patience_s: float) -> Client:
         from edgefront.client.client import Client
 
-        return self.held.enter_context(Client(self.url, self.key, patience_s=patience_s))
+        return self.resources.enter_context(Client(self.url, self.key, patience_s=patience_s))
 
     @cached_property
     def out(self) -> Console:
-        from edgefront.cli.show.output import console
-
         return console(wide=self.wide)
 
     @cached_property
     def screen(self) -> Console:
-        """Standard output as wide as its terminal, for what is drawn again and again."""
-        from edgefront.cli.show.output import console
-
+        """Standard output as wide as its terminal, for live displays."""
         return console()
 
     @cached_property
     def err(self) -> Console:
-        from edgefront.cli.show.output import console
-
         return console(stderr=True)
 
     def identifier(self, kind: IdentifiedKind, text: str) -> str:
-        """The whole identifier; asks the server unless it is given whole."""
-        return text if _WHOLE_ID.match(text) else self.client.identifier(kind, text)
+        """The full identifier; a short one is resolved by the server."""
+        return text if _FULL_ID.match(text) else self.client.identifier(kind, text)
 
     def say(self, text: str | None) -> None:
-        """A line of the result for people, as it is."""
+        """Prints a line of the result for people, without markup."""
         self.out.print(text, markup=False, soft_wrap=True)
 
     def note(self, text: str) -> None:
-        """A line for people, on standard error; nothing with --json."""
+        """Prints a line for people on standard error; nothing with --json."""
         if not self.json:
             self.err.print(text, style="dim", markup=False, soft_wrap=True)
 
     @contextmanager
     def progress(self, *, in_bytes: bool = False) -> Iterator[Callable[[str, int, int | None], None]]:
-        """Shows on a terminal how far things are. Gives a function to call with what is being done, how much of it is
-        done, and how much there is.
+        """Shows progress bars on a terminal. Yields a function of a task's description, its completed amount and its
+        total (None while unknown).
         """
-        from rich.progress import BarColumn, DownloadColumn, Progress, TaskProgressColumn, TextColumn
-        from rich.progress import TimeRemainingColumn as Remaining
+        from rich import progress
 
-        counted = DownloadColumn() if in_bytes else TaskProgressColumn()
-        columns = (TextColumn("{task.description}", markup=False), BarColumn(), counted, Remaining())
+        columns = (
+            progress.TextColumn("{task.description}", markup=False),
+            progress.BarColumn(),
+            progress.DownloadColumn() if in_bytes else progress.TaskProgressColumn(),
+            progress.TimeRemainingColumn(),
+        )
         hidden = self.json or not self.err.is_terminal
-        with Progress(*columns, console=self.err, disable=hidden, transient=True) as bar:
+        with progress.Progress(*columns, console=self.err, disable=hidden, transient=True) as bar:
             tasks: dict[str, Any] = {}
 
-            def report(what: str, done: int, total: int | None) -> None:
-                if what not in tasks:
-                    tasks[what] = bar.add_task(what, total=total)
-                bar.update(tasks[what], completed=done, total=total)
+            def update(description: str, completed: int, total: int | None) -> None:
+                if description not in tasks:
+                    tasks[description] = bar.add_task(description, total=total)
+                bar.update(tasks[description], completed=completed, total=total)
 
-            yield report
+            yield update
 
     def put(self, value: Any, show: Callable[[], None]) -> None:
-        """Prints the result: as JSON, or by `show` for people."""
+        """Prints the result: as JSON with --json, else by `show`."""
         if self.json:
-            from edgefront.cli.show.output import print_json
-
             print_json(value)
         else:
             show()
@@ -137,19 +134,19 @@ class Session:
 
 @dataclass(frozen=True)
 class Identifies:
-    """Marks a parameter that takes identifiers of this kind, also short ones and `last`."""
+    """Marks a parameter that takes identifiers of this kind, including short ones and `last`."""
 
     kind: IdentifiedKind
 
 
 root_options = Session()
-"""Options before the command: `edgefront --url … job list`."""
+"""Options given before the command: `edgefront --url … job list`."""
 
 
 def command(app: typer.Typer, name: str, *, server: bool = True) -> Callable[..., Any]:
-    """Registers a function as a command. Its first parameter is the `Session`; the options of that are added here.
+    """Registers a function as a command. Its first parameter is the `Session`, whose options are added here.
 
-    A parameter whose type is a dataclass stands for one option for each field, annotated as a parameter is.
+    A parameter whose type is a dataclass becomes one option per field; fields are annotated like parameters.
     """
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
@@ -163,40 +160,37 @@ def command(app: typer.Typer, name: str, *, server: bool = True) -> Callable[...
         ]
         declared = list(own.parameters.values())[1:]
         groups: dict[str, Any] = {item.name: item.annotation for item in declared if is_dataclass(item.annotation)}
-        single = [option for item in declared for option in (_fields_of(item) if item.name in groups else [item])]
-        kept = [item.replace(kind=inspect.Parameter.KEYWORD_ONLY) for item in single]
-        identified = {
-            item.name: mark.kind
-            for item in single
-            for mark in get_args(item.annotation)
-            if isinstance(mark, Identifies)
+        flat = [option for item in declared for option in (_fields_of(item) if item.name in groups else [item])]
+        parameters = [item.replace(kind=inspect.Parameter.KEYWORD_ONLY) for item in flat] + added
+        identifier_kinds = {
+            item.name: mark.kind for item in flat for mark in get_args(item.annotation) if isinstance(mark, Identifies)
         }
 
-        def run(**given: Any) -> None:
+        def run(**values: Any) -> None:
             session = Session(
-                url=given.pop("url", None) or root_options.url,
-                key=given.pop("key", None) or root_options.key,
-                json=given.pop("json") or root_options.json,
-                wide=given.pop("wide") or root_options.wide,
+                url=values.pop("url", None) or root_options.url,
+                key=values.pop("key", None) or root_options.key,
+                json=values.pop("json") or root_options.json,
+                wide=values.pop("wide") or root_options.wide,
             )
-            root_options.json = session.json  # so that errors are printed alike
-            _check_text(given)
+            root_options.json = session.json  # the format of errors
+            _check_text(values)
             try:
-                for name, kind in identified.items():
-                    if isinstance(value := given[name], list | tuple):
-                        given[name] = [session.identifier(kind, text) for text in value]
+                for name, kind in identifier_kinds.items():
+                    if isinstance(value := values[name], list | tuple):
+                        values[name] = [session.identifier(kind, text) for text in value]
                     elif value is not None:
-                        given[name] = session.identifier(kind, value)
+                        values[name] = session.identifier(kind, value)
                 for name, options in groups.items():
-                    given[name] = options(**{option.name: given.pop(option.name) for option in fields(options)})
-                function(session, **given)
+                    values[name] = options(**{option.name: values.pop(option.name) for option in fields(options)})
+                function(session, **values)
             finally:
-                session.held.close()
+                session.resources.close()
 
         run.__name__ = function.__name__
         run.__doc__ = function.__doc__
-        run.__signature__ = own.replace(parameters=[*kept, *added])  # type: ignore[attr-defined]
-        run.__annotations__ = {item.name: item.annotation for item in [*kept, *added]}
+        run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {item.name: item.annotation for item in parameters}
         app.command(name)(run)
         return function
 
@@ -204,7 +198,7 @@ def command(app: typer.Typer, name: str, *, server: bool = True) -> Callable[...
 
 
 def _fields_of(parameter: inspect.Parameter) -> list[inspect.Parameter]:
-    """The single options of a parameter that takes a dataclass of them."""
+    """One parameter for each field of a parameter's dataclass."""
     hints = get_type_hints(parameter.annotation, include_extras=True)
     return [
         inspect.Parameter(
@@ -217,36 +211,39 @@ def _fields_of(parameter: inspect.Parameter) -> list[inspect.Parameter]:
     ]
 
 
-def _check_text(given: Mapping[str, Any]) -> None:
-    """Refuses bytes that are not UTF-8, which no server, file format or message can hold; file names may have them."""
-    for name, value in given.items():
+def _check_text(values: Mapping[str, Any]) -> None:
+    """Rejects text with bytes that are not UTF-8, which JSON and messages cannot hold (but file names can)."""
+    for name, value in values.items():
         for text in value if isinstance(value, list | tuple) else (value,):
             if isinstance(text, str) and any("\ud800" <= character <= "\udfff" for character in text):
                 raise typer.BadParameter(f"{name.replace('_', '-')}: this is not UTF-8 text")
 
 
-def steering(app: typer.Typer, resource: str, kind: Any, verbs: Mapping[str, str], name: str = "id") -> None:
-    """Registers commands that change the state of one thing, which is named by an argument of this `kind`: method of
-    the client's `resource` → what it does. Its view is shown by its `name`.
-    """
-    for verb, about in verbs.items():
+def state_commands(
+    app: typer.Typer, resource: str, argument: Any, methods: Mapping[str, str], name: str = "id"
+) -> None:
+    """Registers commands that change an object's state: method of the client's `resource` → help text.
 
-        def steer(session: Session, thing: Any, *, verb: str) -> None:
-            view = getattr(getattr(session.client, resource), verb)(thing)
+    `argument` annotates the argument that identifies the object; the output names the object by its field `name`.
+    """
+    for method, description in methods.items():
+
+        def change_state(session: Session, identifier: Any, *, method: str) -> None:
+            view = getattr(getattr(session.client, resource), method)(identifier)
             if view is None:
-                session.put({f"{verb}d": thing}, lambda: session.note(f"{verb}d {thing}"))
+                session.put({f"{method}d": identifier}, lambda: session.note(f"{method}d {identifier}"))
                 return
             session.put(view, lambda: session.say(f"{getattr(view, name)} {view.state}"))
             if note := getattr(view, "note", ""):
                 session.note(note)
 
-        bound = partial(steer, verb=verb)
-        parameters = [inspect.Parameter(each, inspect.Parameter.POSITIONAL_OR_KEYWORD) for each in ("session", "thing")]
-        signature = inspect.Signature([parameters[0], parameters[1].replace(annotation=kind)])
-        vars(bound).update(__signature__=signature, __name__=verb, __doc__=about)
-        command(app, verb)(bound)
+        bound = partial(change_state, method=method)
+        by_name = partial(inspect.Parameter, kind=inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        signature = inspect.Signature([by_name("session"), by_name("identifier", annotation=argument)])
+        vars(bound).update(__signature__=signature, __name__=method, __doc__=description)
+        command(app, method)(bound)
 
 
-def group(about: str) -> typer.Typer:
+def group(description: str) -> typer.Typer:
     """A group of commands that shows its help when called without one."""
-    return typer.Typer(help=about, no_args_is_help=True)
+    return typer.Typer(help=description, no_args_is_help=True)

@@ -1,4 +1,4 @@
-"""`edgefront space …`, `describe` and `predict`; only the last needs a server"""
+"""`edgefront space …`, `describe` and `predict`. Only `predict` needs a server."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgefront.cli.commands.base import Session, command, group
-from edgefront.cli.commands.options import WAYS, Described, LawName, ProtocolFields, TrainingBudgetOptions
-from edgefront.cli.commands.quality import TrainedOn, at_budget, predicted, sentence, token_count, trained_in_words
+from edgefront.cli.commands.options import MODEL_FORMS, LawName, ModelArgument, ProtocolFields, TrainingBudgetOptions
+from edgefront.cli.commands.quality import TrainedOn, at_budget, predicted, sentence, trained_in_words
+from edgefront.cli.show.output import NONE, megabytes, millions, milliseconds, share
+from edgefront.cli.show.table import Table
+from edgefront.core.common.units import MB
 
 if TYPE_CHECKING:
     from edgefront.core.architectures.architecture import Architecture
     from edgefront.core.architectures.published import PublishedView
-    from edgefront.core.schemas.predictions import PartView, PredictionsView, PredictionView
+    from edgefront.core.schemas.predictions import PartView, PredictionView
 
 
 spaces = group("Search spaces.")
 
-_DESCRIBED = (
+_COST_ROWS = (
     "digest",
     "decoder_parameters",
     "position_parameters",
@@ -33,7 +36,7 @@ _DESCRIBED = (
 
 def describe(
     session: Session,
-    architecture: Described,
+    architecture: ModelArgument,
     sequence_length: Annotated[
         int | None, typer.Option(min=1, help="Tokens of the pass whose FLOPs are counted. Default: 192; in decode 1.")
     ] = None,
@@ -58,19 +61,18 @@ def describe(
     ] = "full",
     tokens: TrainedOn = None,
 ) -> None:
-    """Count an architecture's parameters, FLOPs, weights and state without running it, and predict its quality; of a
-    published model also its facts and scores. Needs no server."""
+    """Count a model's parameters, FLOPs, weights and state without running it, and predict its quality. Also shows the
+    facts and scores of a published model. Needs no server."""
     from edgefront.core.architectures.cost.costs import CostOptions, costs
     from edgefront.core.training.evaluation.given_model import architecture_of
 
-    asked = token_count(tokens)
     published = _published(architecture)
     if published is not None and published.not_expressible is not None:
         session.put({"published": published}, lambda: _show_published(session, published))
         return
     model = architecture_of(architecture)
-    quality = _predicted(model, asked)
-    counted = costs(
+    quality = _predicted_quality(model, tokens)
+    model_costs = costs(
         model,
         CostOptions(
             sequence_length=sequence_length,
@@ -82,21 +84,21 @@ def describe(
             weights=weights,
         ),
     )
-    result = {**counted.to_json(), "quality": quality} | ({} if published is None else {"published": published})
+    result = {**model_costs.to_json(), "quality": quality} | ({} if published is None else {"published": published})
 
     def show() -> None:
-        from edgefront.cli.show.output import table
-        from edgefront.cli.show.tables import of_label
+        from edgefront.cli.show.frontier_table import of_label
 
-        shown = table("cost", "value", right=("value",))
-        for name in _DESCRIBED:
+        table = Table("cost", "value", right=("value",))
+        for name in _COST_ROWS:
             value = result[name]
-            shown.add_row(name.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value))
-        session.out.print(shown)
-        after = f" after {counted.memory_length}" if counted.memory_length else ""
-        kind = dtype if weights == "full" else weights
+            table.add_row(name.replace("_", " "), f"{value:,}" if isinstance(value, int) else str(value))
+        session.out.print(table)
+        past = f" after {model_costs.memory_length}" if model_costs.memory_length else ""
+        number_format = dtype if weights == "full" else weights
         session.note(
-            f"{mode}, sequence length {counted.sequence_length}{after}, batch {batch}, logits {logits}, {kind}"
+            f"{mode}, sequence length {model_costs.sequence_length}{past}, batch {batch}, logits {logits}, "
+            f"{number_format}"
         )
         if published is not None:
             _show_published(session, published)
@@ -108,15 +110,13 @@ def describe(
     session.put(result, show)
 
 
-def _published(given: str) -> PublishedView | None:
-    """The facts about a published model; None for another."""
+def _published(model: str) -> PublishedView | None:
+    """The facts about a published model; None for any other."""
+    from edgefront.core.architectures.models.published import published_view
     from edgefront.core.training.evaluation.given_model import published_as
 
-    if (facts := published_as(given)) is None:
-        return None
-    from edgefront.core.architectures.models.published import published_view
-
-    return published_view(facts)
+    facts = published_as(model)
+    return None if facts is None else published_view(facts)
 
 
 def _show_published(session: Session, model: PublishedView) -> None:
@@ -126,10 +126,10 @@ def _show_published(session: Session, model: PublishedView) -> None:
     facts(model, score_tables(), session.out)
 
 
-def _predicted(model: Architecture, tokens: int | None) -> dict[str, Any] | None:
-    """The quality that a law predicts; None where no law is about such models, or without numpy, which it needs.
+def _predicted_quality(model: Architecture, tokens: str | None) -> dict[str, Any] | None:
+    """Quality predicted by the law of the model's family; None without such a law or without numpy.
 
-    `InvalidInput` where tokens are given that no law about such models knows.
+    Raises `InvalidInput` if `tokens` are given and no such law knows the training budget.
     """
     if find_spec("numpy") is None:
         return None
@@ -148,17 +148,15 @@ def list_spaces(session: Session) -> None:
     spaces = list(catalogue.spaces().values())
 
     def show() -> None:
-        from edgefront.cli.show.output import table
-
-        shown = table(
+        table = Table(
             *("name", "architectures", "title", "source"),
             right=("architectures",),
-            prose=("title", "source"),
-            less=("source",),
+            wrap=("title", "source"),
+            drop_first=("source",),
         )
         for space in spaces:
-            shown.add_row(space.name, f"{float(space.size()):.2g}", space.title, space.source)
-        session.out.print(shown)
+            table.add_row(space.name, f"{float(space.size()):.2g}", space.title, space.source)
+        session.out.print(table)
 
     session.put([space.to_json() for space in spaces], show)
 
@@ -171,25 +169,23 @@ def show_space(
         list[str] | None, typer.Option(metavar="GENE=VALUES", help="Narrow the space first: n_layer=2..6.")
     ] = None,
 ) -> None:
-    """Show a search space and its genes, narrowed if you like. Needs no server."""
-    from edgefront.client.requests.jobs import narrowing
+    """Show a search space and its genes. Needs no server."""
+    from edgefront.client.requests import parse_narrowing
     from edgefront.core.architectures import catalogue
     from edgefront.core.architectures.space import LOADS_IN
 
-    narrowed = catalogue.space(space).narrow(narrowing(narrow or []))
+    narrowed = catalogue.space(space).narrow(parse_narrowing(narrow or []))
 
     def show() -> None:
-        from edgefront.cli.show.output import table
-
-        shown = table("gene", "values", "per layer", title=f"{narrowed.name}: {narrowed.title}", prose=("values",))
-        for gene, described in narrowed.genes().items():
-            if "values" in described:
-                values = ", ".join(str(value) for value in described["values"])
+        table = Table("gene", "values", "per layer", title=f"{narrowed.name}: {narrowed.title}", wrap=("values",))
+        for name, gene in narrowed.genes().items():
+            if "values" in gene:
+                values = ", ".join(str(value) for value in gene["values"])
             else:
-                step = described.get("step", 1)
-                values = f"{described['min']}..{described['max']}" + (f" in steps of {step}" if step != 1 else "")
-            shown.add_row(gene, values, "yes" if described.get("per_layer") else "")
-        session.out.print(shown)
+                step = gene.get("step", 1)
+                values = f"{gene['min']}..{gene['max']}" + (f" in steps of {step}" if step != 1 else "")
+            table.add_row(name, values, "yes" if gene.get("per_layer") else "")
+        session.out.print(table)
         session.out.print(f"{float(narrowed.size()):.3g} architectures · {narrowed.source}", markup=False)
         loaders = ", ".join(f"{LOADS_IN}={loader}" for loader in narrowed.loaders())
         if loaders:
@@ -206,7 +202,7 @@ def predict(
         list[str],
         typer.Argument(
             metavar="MODEL...",
-            help=f"Models: {WAYS}.",
+            help=f"Models: {MODEL_FORMS}.",
         ),
     ],
     device: Annotated[
@@ -220,91 +216,88 @@ def predict(
     law: LawName = None,
     training: TrainingBudgetOptions = TrainingBudgetOptions(),
 ) -> None:
-    """Predict latency, memory and quality of models on a device, and where the milliseconds go. Nothing is run.
+    """Predict latency, memory and quality of models on a device, and the latency of each block. Nothing is run.
 
-    The predictions are learnt from everything that was measured on the device by the same protocol.
+    Latency and memory are learnt from all measurements of the device under the same protocol.
     """
     from edgefront.cli.commands.devices import only_device
-    from edgefront.client.requests import jobs as submission
+    from edgefront.client import requests
     from edgefront.core.training.evaluation.given_model import architecture_of
 
-    budget = training.given
-    models = [architecture_of(given) for given in architectures]
-    place = submission.target(device or only_device(session), option="device")
-    fields = place.pop("protocol") | submission.settings(protocol or [], option="protocol")
-    answer = session.client.predict(models, **place, protocol=fields, law=law, **budget)
+    budget = training.values
+    models = [architecture_of(name) for name in architectures]
+    target = requests.parse_target(device or only_device(session), option="device")
+    target["protocol"] |= requests.parse_protocol(protocol or [])
+    answer = session.client.predict(models, **target, law=law, **budget)
 
     def show() -> None:
-        for given, model, prediction in zip(architectures, models, answer.predictions, strict=True):
-            _show(session, given, model, prediction)
-        _notes(session, answer)
+        for name, model, prediction in zip(architectures, models, answer.predictions, strict=True):
+            _show(session, name, model, prediction)
+        session.note(
+            f"{answer.device}: {answer.protocol.setup}; learnt from {answer.learnt_from} of {answer.measurements} "
+            f"measurements; predicting each from the others is off by {answer.latency_error:.1%} (latency) and "
+            f"{answer.memory_error:.1%} (memory)"
+        )
+        if answer.perplexity_of:
+            session.note(f"predicted perplexity: {answer.perplexity_of}")
+        if any(prediction.beyond_measured for prediction in answer.predictions):
+            session.note("extrapolated: much larger or smaller than every model that was measured there")
+        if answer.note:
+            session.note(answer.note)
 
     session.put(answer, show)
 
 
 def _show(session: Session, title: str, model: Architecture, prediction: PredictionView) -> None:
-    from edgefront.cli.show.output import NONE, megabytes, millions, milliseconds, share, table
-    from edgefront.cli.show.tables import median_quality, of_label, quality_header, quality_interval, quality_label
-    from edgefront.core.common.units import MB
+    from edgefront.cli.show.frontier_table import (
+        median_quality,
+        of_label,
+        quality_header,
+        quality_interval,
+        quality_label,
+    )
 
     predicted = prediction.predicted
-    shown = table("predicted", "value", "95 % interval", title=title, right=("value", "95 % interval"))
-    latency = (predicted.latency_ms, predicted.latency_low_ms, predicted.latency_high_ms)
-    memory = (predicted.memory_bytes, predicted.memory_low_bytes, predicted.memory_high_bytes)
+    table = Table("predicted", "value", "95 % interval", title=title, right=("value", "95 % interval"))
     far = ", extrapolated" if prediction.beyond_measured else ""
-    shown.add_row("latency (ms)", milliseconds(latency[0]), _interval(latency) + far)
-    shown.add_row("peak memory (MB)", megabytes(memory[0]), _interval(memory, MB) + far)
-    shown.add_row(
+    latency = _interval(predicted.latency_ms, predicted.latency_low_ms, predicted.latency_high_ms)
+    memory = _interval(predicted.memory_bytes, predicted.memory_low_bytes, predicted.memory_high_bytes, MB)
+    table.add_row("latency (ms)", milliseconds(predicted.latency_ms), latency + far)
+    table.add_row("peak memory (MB)", megabytes(predicted.memory_bytes), memory + far)
+    table.add_row(
         quality_header([predicted]).removeprefix("predicted "),
         median_quality(predicted),
         NONE
         if predicted.perplexity is None
         else quality_interval(predicted) + (", extrapolated" if predicted.extrapolated else ""),
     )
-    shown.add_row("decoder parameters", millions(prediction.decoder_parameters), "exact")
-    if prediction.measured is not None:
-        seen = prediction.measured
-        shown.add_row("measured: latency (ms)", milliseconds(seen.latency_ms, seen.latency_half_width_ms), "")
-        shown.add_row("measured: memory (MB)", megabytes(seen.memory_bytes), "")
-    session.out.print(shown)
+    table.add_row("decoder parameters", millions(prediction.decoder_parameters), "exact")
+    if (measured := prediction.measured) is not None:
+        table.add_row("measured: latency (ms)", milliseconds(measured.latency_ms, measured.latency_half_width_ms), "")
+        table.add_row("measured: memory (MB)", megabytes(measured.memory_bytes), "")
+    session.out.print(table)
     if label := of_label(quality_label([predicted])):
         session.say(label)
-    parts = table(
+    parts = Table(
         *("block", "kind", "ms", "share", "most of it"),
         right=("block", "ms", "share"),
-        prose=("kind", "most of it"),
-        less=("most of it",),
+        wrap=("kind", "most of it"),
+        drop_first=("most of it",),
     )
     total = sum(part.ms for part in prediction.parts)
     for part in prediction.parts:
+        largest = sorted(part.by_feature.items(), key=lambda item: (-item[1], item[0]))[:2]
         parts.add_row(
             NONE if part.block is None else str(part.block),
             _kind(model, part),
             milliseconds(part.ms),
             share(part.ms / total),
-            _most(part),
+            ", ".join(f"{name.replace('_', ' ')} {ms:.2f}" for name, ms in largest),
         )
     session.out.print(parts)
 
 
-def _notes(session: Session, answer: PredictionsView) -> None:
-    session.note(
-        f"{answer.device}: {answer.protocol.setup}; learnt from {answer.learnt_from} "
-        f"of {answer.measurements} measurements, which it misses by {answer.latency_error:.1%} (latency) and "
-        f"{answer.memory_error:.1%} (memory) if each is predicted from the others"
-    )
-    if answer.perplexity_of:
-        session.note(f"predicted perplexity: {answer.perplexity_of}")
-    if any(prediction.beyond_measured for prediction in answer.predictions):
-        session.note("extrapolated: it does much more, or much less, than anything that was measured there")
-    if answer.note:
-        session.note(answer.note)
-
-
-def _interval(values: tuple[float | None, float | None, float | None], unit: int = 1) -> str:
-    from edgefront.cli.show.output import NONE
-
-    middle, low, high = values
+def _interval(middle: float | None, low: float | None, high: float | None, unit: int = 1) -> str:
     if middle is None or low is None or high is None:
         return NONE
     digits = 1 if middle / unit >= 10 else 2
@@ -312,17 +305,11 @@ def _interval(values: tuple[float | None, float | None, float | None], unit: int
 
 
 def _kind(model: Architecture, part: PartView) -> str:
-    """The block in words: `attention, 8 heads`."""
+    """The block and its sizes: `attention, 8 heads`."""
     if part.block is None:
         return "embedding, output and each pass"
-    source = model.source.blocks if model.source is not None else ()
-    block: Any = (*source, *model.blocks)[part.block]
-    facts = {"n_head": "heads", "d_inner": "inner", "d_attn": "d_attn", "d_proj": "d_proj"}
-    sizes = [f"{value} {word}" for name, word in facts.items() if (value := getattr(block, name, None))]
+    encoder = model.source.blocks if model.source is not None else ()
+    block: Any = (*encoder, *model.blocks)[part.block]
+    units = {"n_head": "heads", "d_inner": "inner", "d_attn": "d_attn", "d_proj": "d_proj"}
+    sizes = [f"{value} {unit}" for name, unit in units.items() if (value := getattr(block, name, None))]
     return ", ".join([part.kind.replace("_", "-"), *sizes])
-
-
-def _most(part: PartView) -> str:
-    """The two largest of what it is counted by."""
-    largest = sorted(part.by_feature.items(), key=lambda item: (-item[1], item[0]))[:2]
-    return ", ".join(f"{name.replace('_', ' ')} {ms:.2f}" for name, ms in largest)

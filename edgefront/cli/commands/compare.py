@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, get_args
+from urllib.parse import urlencode
 
 import typer
 
 from edgefront.cli.commands.base import Session
 from edgefront.cli.commands.options import JobId, LimitOptions
+from edgefront.cli.show.output import MARKED, NONE, megabytes, millions, milliseconds, times
+from edgefront.cli.show.table import Table
+from edgefront.core.common.errors import NotFound
+from edgefront.core.common.validation import one_of
 
 if TYPE_CHECKING:
     from edgefront.core.schemas.predictions import ComparisonView
@@ -45,8 +50,6 @@ def compare(
         comparison = comparison.model_copy(update={"architectures": tuple(kept)})
 
     def show() -> None:
-        from urllib.parse import urlencode
-
         _show(session, comparison)
         query = urlencode([("target", target.target_id) for target in comparison.targets])
         session.note(f"page: {client.url}/compare?{query}")
@@ -56,8 +59,6 @@ def compare(
 
 def _ids(session: Session, given: str) -> list[str]:
     """Ids of the targets that `JOB` or `JOB/TARGET` names."""
-    from edgefront.core.common.errors import NotFound
-
     job_id, _, name = given.partition(_SEPARATOR)
     job = session.client.jobs.get(session.identifier("job", job_id))
     named = [target.id for target in job.targets if not name or name in (target.id, target.name)]
@@ -68,11 +69,10 @@ def _ids(session: Session, given: str) -> list[str]:
 
 
 def _show(session: Session, comparison: ComparisonView) -> None:
-    from edgefront.cli.show.output import NONE, megabytes, millions, milliseconds, table, times
-    from edgefront.cli.show.tables import header_of, labels_of, median_quality, of_label
+    from edgefront.cli.show.frontier_table import header_of, labels_of, median_quality, of_label
     from edgefront.core.schemas.predictions import PredictedView
 
-    summary = table("", "target", "job", "device", "shared", "latency", "memory", right=("shared", "latency", "memory"))
+    summary = Table("", "target", "job", "device", "shared", "latency", "memory", right=("shared", "latency", "memory"))
     for number, compared in enumerate(comparison.targets, 1):
         ratios = "first", ""
         if number > 1:
@@ -84,7 +84,7 @@ def _show(session: Session, comparison: ComparisonView) -> None:
         session.note(comparison.note)
     columns = [name for number in range(1, len(comparison.targets) + 1) for name in (f"{number}: ms", f"{number}: MB")]
     header = header_of(model.relative_to for model in comparison.architectures).removeprefix("predicted ")
-    shown = table("digest", "parameters", header, *columns, right=("parameters", header, *columns))
+    table = Table("digest", "parameters", header, *columns, right=("parameters", header, *columns))
     for model in comparison.architectures:
         cells: list[str] = []
         first = model.entries[0]
@@ -103,8 +103,8 @@ def _show(session: Session, comparison: ComparisonView) -> None:
                 + _difference(here.memory_bytes, None if other is None else other.memory_bytes)
             )
         quality = median_quality(PredictedView(perplexity=model.perplexity, relative_to=model.relative_to))
-        shown.add_row(model.digest[:10], millions(model.decoder_parameters), quality, *cells)
-    session.out.print(shown)
+        table.add_row(model.digest[:10], millions(model.decoder_parameters), quality, *cells)
+    session.out.print(table)
     if label := of_label(labels_of(model.label for model in comparison.architectures)):
         session.say(label)
     if comparison.perplexity_of:
@@ -134,9 +134,7 @@ def frontier(
 
     Differences up to the job's epsilon, the error of measurement, do not count.
     """
-    from edgefront.cli.show.output import MARKED
-    from edgefront.cli.show.tables import frontier_label, frontier_table
-    from edgefront.core.common.validation import one_of
+    from edgefront.cli.show.frontier_table import frontier_label, frontier_table
     from edgefront.core.schemas.jobs import Quality
 
     client = session.client

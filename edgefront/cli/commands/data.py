@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgefront.cli.commands.base import Session, command, group
+from edgefront.cli.show.output import NONE
+from edgefront.cli.show.table import Table
 
 if TYPE_CHECKING:
     from edgefront.core.data.prepared.prepared import Prepared, Progress
@@ -26,7 +28,6 @@ Home = Annotated[
 @command(app, "list", server=False)
 def list_data(session: Session, home: Home = None) -> None:
     """List the named data sets, and those that are prepared on this machine."""
-    from edgefront.cli.show.output import NONE, table
     from edgefront.core.data.prepared.prepared import Manifest, prepared_in
     from edgefront.core.data.sources.data_set import data_sets
 
@@ -46,11 +47,11 @@ def list_data(session: Session, home: Home = None) -> None:
     }
 
     def show() -> None:
-        names = table("name", "level", "what", "from", title="Data sets", prose=("what", "from"), less=("from",))
+        names = Table("name", "level", "what", "from", title="Data sets", wrap=("what", "from"), drop_first=("from",))
         for source in sources:
             names.add_row(source.name, source.level, source.title, source.origin)
         session.out.print(names)
-        there = table(
+        there = Table(
             *("name", "digest", "level", "vocabulary", "train tokens"),
             title="Prepared",
             right=("vocabulary", "train tokens"),
@@ -208,18 +209,16 @@ def _summary(folder: Path, manifest: Any) -> dict[str, Any]:
 
 
 def _show(session: Session, prepared: Prepared) -> None:
-    from edgefront.cli.show.output import table
-
     summary = _summary(prepared.folder, prepared.manifest)
     columns = ("tokens", "units", "characters", "words", "bytes")
-    shown = table(
+    table = Table(
         "split",
         *columns,
         title=f"{prepared.name}  {prepared.level}, {prepared.vocab_size:,} tokens",
         right=columns,
-        less=("words", "characters"),
+        drop_first=("words", "characters"),
     )
     for name, split in summary["splits"].items():
-        shown.add_row(name, *(f"{split[column]:,}" for column in columns))
-    session.out.print(shown)
+        table.add_row(name, *(f"{split[column]:,}" for column in columns))
+    session.out.print(table)
     session.say(str(prepared.folder))

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import time
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Literal
+from urllib.parse import urlsplit
 
 import typer
 
-from edgefront.cli.commands.base import Session, command, group, steering
+from edgefront.cli.commands.base import Session, command, group, state_commands
 from edgefront.cli.commands.options import DeviceName, KeyId, TokenId
+from edgefront.cli.show.output import gigabytes, moment, share
+from edgefront.cli.show.table import Table
+from edgefront.core.common.addresses import is_loopback
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.states import DeviceState
 
 if TYPE_CHECKING:
@@ -20,18 +27,16 @@ app = group("Devices: list, drain, trust, revoke, enrol again.")
 @command(app, "list")
 def list_devices(session: Session) -> None:
     """List the devices."""
-    from edgefront.cli.show.output import gigabytes, moment, share, table
-
     devices = list(session.client.devices.list())
 
     def show() -> None:
-        shown = table(
+        table = Table(
             "name", "class", "state", "runtimes", "cores", "memory", "measuring", "seen", "id",
-            right=("cores", "memory", "measuring"), prose=("runtimes",),
-            less=("id", "measuring", "cores", "memory", "seen", "runtimes"),
+            right=("cores", "memory", "measuring"), wrap=("runtimes",),
+            drop_first=("id", "measuring", "cores", "memory", "seen", "runtimes"),
         )  # fmt: skip
         for device in devices:
-            shown.add_row(
+            table.add_row(
                 device.name,
                 device.device_class,
                 state_in_words(device),
@@ -42,7 +47,7 @@ def list_devices(session: Session) -> None:
                 moment(device.last_seen_at),
                 device.id,
             )
-        session.out.print(shown)
+        session.out.print(table)
         if not devices:
             session.note(f"no device is enrolled: {NO_DEVICE}")
 
@@ -68,7 +73,7 @@ def show_device(session: Session, device: DeviceName) -> None:
     session.put({**view.model_dump(mode="json"), "anchor": anchor}, show)
 
 
-steering(
+state_commands(
     app,
     "devices",
     DeviceName,
@@ -136,11 +141,6 @@ def show_token(session: Session, token: EnrolmentTokenView, name: str | None = N
 
 def agent_command(url: str, token: str, name: str | None) -> str:
     """The one command that enrols a device and starts its agent, in any shell. The page writes it alike."""
-    from shlex import quote
-    from urllib.parse import urlsplit
-
-    from edgefront.core.common.addresses import is_loopback
-
     parts = urlsplit(url)
     insecure = " --insecure" if parts.scheme == "http" and not is_loopback(parts.hostname or "") else ""
     named = "" if name is None else f" --name {quote(name)}"
@@ -150,22 +150,20 @@ def agent_command(url: str, token: str, name: str | None) -> str:
 @command(tokens, "list")
 def list_tokens(session: Session) -> None:
     """List the enrolment tokens."""
-    from edgefront.cli.show.output import moment, table
-
     tokens = session.client.tokens.list()
 
     def show() -> None:
-        shown = table(
-            "id", "name", "uses left", "expires", "revoked", right=("uses left",), less=("revoked", "expires")
+        table = Table(
+            "id", "name", "uses left", "expires", "revoked", right=("uses left",), drop_first=("revoked", "expires")
         )
         for token in tokens:
-            shown.add_row(token.id, token.name, str(token.uses_left), moment(token.expires_at), _mark(token.revoked))
-        session.out.print(shown)
+            table.add_row(token.id, token.name, str(token.uses_left), moment(token.expires_at), _mark(token.revoked))
+        session.out.print(table)
 
     session.put(tokens, show)
 
 
-steering(
+state_commands(
     tokens, "tokens", TokenId, {"revoke": "Revoke an enrolment token. Devices that enrolled with it stay enrolled."}
 )
 
@@ -194,17 +192,15 @@ def create_key(
 @command(keys, "list")
 def list_keys(session: Session) -> None:
     """List the API keys."""
-    from edgefront.cli.show.output import moment, table
-
     keys = session.client.keys.list()
 
     def show() -> None:
-        shown = table(
+        table = Table(
             *("id", "name", "owner", "role", "begins with", "created", "expires", "revoked"),
-            less=("begins with", "created", "owner", "expires"),
+            drop_first=("begins with", "created", "owner", "expires"),
         )
         for key in keys:
-            shown.add_row(
+            table.add_row(
                 key.id,
                 key.name,
                 key.owner,
@@ -214,7 +210,7 @@ def list_keys(session: Session) -> None:
                 moment(key.expires_at),
                 _mark(key.revoked),
             )
-        session.out.print(shown)
+        session.out.print(table)
 
     session.put(keys, show)
 
@@ -243,8 +239,6 @@ def only_device(session: Session, option: str = "--target") -> str:
     Raises:
         InvalidInput: there is none, or more than one. It names `option`, with which a device is chosen.
     """
-    from edgefront.core.common.errors import InvalidInput
-
     devices = _active(session)
     if len(devices) == 1:
         return devices[0].name
@@ -272,8 +266,6 @@ def only_device(session: Session, option: str = "--target") -> str:
 
 def _active(session: Session) -> list[DeviceView]:
     """The active devices. Waits for a first one while an embedded service on this machine starts its agent."""
-    import time
-
     from edgefront.client.local import default_home, is_starting
 
     noted = False

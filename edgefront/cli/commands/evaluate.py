@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -9,7 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from edgefront.cli.commands.base import Session
-from edgefront.cli.commands.options import MachineOptions, Trained
+from edgefront.cli.commands.options import MachineOptions, TrainedModelArgument
+from edgefront.cli.extras import need
+from edgefront.cli.show.table import Table
+from edgefront.core.common.errors import InvalidInput
 
 if TYPE_CHECKING:
     from edgefront.core.data.prepared.prepared import Prepared
@@ -18,7 +23,7 @@ if TYPE_CHECKING:
 
 def evaluate(
     session: Session,
-    model: Trained,
+    model: TrainedModelArgument,
     data: Annotated[
         str | None,
         typer.Option(help="Prepared data for perplexity or BLEU: a name, the first digits of a digest, or a folder."),
@@ -60,8 +65,6 @@ def evaluate(
     machine: MachineOptions = MachineOptions(),
 ) -> None:
     """Evaluate a trained model: perplexity or BLEU on prepared data, or tasks of lm-evaluation-harness. No server."""
-    from edgefront.cli.extras import need
-    from edgefront.core.common.errors import InvalidInput
     from edgefront.core.training.evaluation.given_model import package_of
 
     if (data is None) == (tasks is None):
@@ -70,7 +73,7 @@ def evaluate(
     machine.use_threads()
     if tasks is not None:
         need("evaluate --tasks", "eval")
-    package = session.held.enter_context(package_of(model))
+    package = session.resources.enter_context(package_of(model))
     result: dict[str, Any] = {"digest": package.architecture.digest, "dataset": package.facts.get("dataset")}
     if tasks is not None:
         from edgefront.core.training.evaluation.harness import evaluate_tasks
@@ -129,8 +132,6 @@ def _perplexity(
     precision: Any,
     device: str,
 ) -> dict[str, Any]:
-    from dataclasses import asdict
-
     from edgefront.core.training.evaluation.perplexity import evaluation_without_recipe, first_token, perplexity
     from edgefront.core.training.recipes.recipe import Recipe
 
@@ -157,7 +158,6 @@ def _perplexity(
 
 def _prepared(package: Package, data: str) -> Prepared:
     """The data set of that name, digest or folder; `InvalidInput` if its vocabulary is not the model's."""
-    from edgefront.core.common.errors import InvalidInput
     from edgefront.core.data.prepared.prepared import find_prepared
     from edgefront.core.data.tokenizers.load import same_tokens
     from edgefront.core.services.settings import Settings
@@ -178,13 +178,12 @@ def _prepared(package: Package, data: str) -> Prepared:
 
 def put(session: Session, result: dict[str, Any], more: dict[str, Any] | None = None) -> None:
     """Prints the result; with --json also `more`."""
-    from edgefront.cli.show.output import table
 
     def show() -> None:
-        shown = table("", "value", prose=("value",))
+        table = Table("", "value", wrap=("value",))
         for name, value in _flat(result):
-            shown.add_row(name, f"{value:.5g}" if isinstance(value, float) else str(value))
-        session.out.print(shown)
+            table.add_row(name, f"{value:.5g}" if isinstance(value, float) else str(value))
+        session.out.print(table)
 
     session.put(result | (more or {}), show)
 
@@ -201,7 +200,7 @@ def _flat(value: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
 
 def finetune(
     session: Session,
-    model: Trained,
+    model: TrainedModelArgument,
     train: Annotated[Path, typer.Option(help="Training rows: tab-separated (GLUE), or JSON (SQuAD).")],
     test: Annotated[Path, typer.Option(help="Test rows, in the same format.")],
     text: Annotated[str | None, typer.Option(help="Column of the text. Default: GLUE's name for it.")] = None,
@@ -218,12 +217,11 @@ def finetune(
     machine: MachineOptions = MachineOptions(),
 ) -> None:
     """Fine-tune an encoder (BERT) on local files and score it: classes, numbers or answers. Needs no server."""
-    from edgefront.cli.extras import need
     from edgefront.core.training.evaluation.given_model import package_of
 
     need("finetune", "torch")
     machine.use_threads()
-    package = session.held.enter_context(package_of(model))
+    package = session.resources.enter_context(package_of(model))
     from edgefront.core.training.finetune.finetune import FineTuning
     from edgefront.core.training.finetune.tasks import answer_questions, classify, read_questions, read_table
 
@@ -255,7 +253,7 @@ def finetune(
 
 def generate(
     session: Session,
-    model: Trained,
+    model: TrainedModelArgument,
     prompt: Annotated[
         str,
         typer.Option(help="Start of the text; for a translation model, the text to translate. - reads standard input."),
@@ -289,13 +287,10 @@ def generate(
     machine: MachineOptions = MachineOptions(),
 ) -> None:
     """Generate text with a trained model, or its answer to the prompt where it chats. Needs no server."""
-    import sys
-
-    from edgefront.cli.extras import need
     from edgefront.core.training.evaluation.given_model import package_of
 
     need("generate", "torch")
-    package = session.held.enter_context(package_of(model))
+    package = session.resources.enter_context(package_of(model))
     machine.use_threads()
     from edgefront.core.training.evaluation.generate import Sampling, generate_text
 

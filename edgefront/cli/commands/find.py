@@ -7,31 +7,32 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
+from edgefront.cli import exits
 from edgefront.cli.commands.base import Session
 from edgefront.cli.commands.devices import only_device
-from edgefront.cli.commands.inherit import parent
+from edgefront.cli.commands.inherit import parent_training
+from edgefront.cli.commands.jobs import require_success
 from edgefront.cli.commands.options import (
     Explain,
     LawName,
     LimitOptions,
-    ModelSpaceOptions,
     ProtocolOptions,
+    SpaceOptions,
     TrainingBudgetOptions,
 )
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.number_formats import WeightFormat
-from edgefront.core.common.states import JobState
 from edgefront.core.measurement.runtimes import Runtime
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from edgefront.core.schemas.jobs import JobRequest, JobView
-    from edgefront.core.schemas.recommendations import RecommendationView
 
 
 @dataclass(frozen=True)
 class PublishedOptions:
-    """A search among published models: which, by which score, and in which formats."""
+    """A search among published models: the candidates, their score and their formats."""
 
     published: Annotated[
         bool, typer.Option("--published", help="Choose among the models of `model list --published` that have a score.")
@@ -48,7 +49,9 @@ class PublishedOptions:
         str | None,
         typer.Option(help="Only models with this licence, or permissive: apache-2.0, mit and the like."),
     ] = None
-    min_context: Annotated[int | None, typer.Option(min=1, help="Only models of this context length at least.")] = None
+    min_context: Annotated[int | None, typer.Option(min=1, help="Only models with at least this context length.")] = (
+        None
+    )
     formats: Annotated[
         str | None,
         typer.Option(
@@ -62,23 +65,20 @@ class PublishedOptions:
 
     @property
     def request(self) -> dict[str, Any]:
-        """Fields of `core.schemas.published.PublishedRequest` that are given."""
-        given = {"score": self.score, "kind": self.kind, "licence": self.licence, "min_context": self.min_context}
-        return {name: value for name, value in given.items() if value is not None}
+        """Fields of `core.schemas.published.PublishedRequest` that are set."""
+        options = {"score": self.score, "kind": self.kind, "licence": self.licence, "min_context": self.min_context}
+        return {name: value for name, value in options.items() if value is not None}
 
     @property
     def variants(self) -> dict[str, list[str]]:
-        """Fields of `core.schemas.published.Variants` that are given, without the runtimes."""
-        return {
-            name: comma_separated(given)
-            for name, given in (("formats", self.formats), ("kv_caches", self.kv))
-            if given is not None
-        }
+        """Fields of `core.schemas.published.Variants` that are set, without the runtimes."""
+        options = {"formats": self.formats, "kv_caches": self.kv}
+        return {name: split_commas(text) for name, text in options.items() if text is not None}
 
 
-def comma_separated(given: str) -> list[str]:
+def split_commas(text: str) -> list[str]:
     """`a, b` → ["a", "b"]."""
-    return [part.strip() for part in given.split(",") if part.strip()]
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def find(
@@ -100,11 +100,11 @@ def find(
         ),
     ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of a pass. Default: 1.")] = None,
-    how: ProtocolOptions = ProtocolOptions(),
-    within: ModelSpaceOptions = ModelSpaceOptions(),
+    measurement: ProtocolOptions = ProtocolOptions(),
+    space: SpaceOptions = SpaceOptions(),
     training: TrainingBudgetOptions = TrainingBudgetOptions(),
     law: LawName = None,
-    among: PublishedOptions = PublishedOptions(),
+    published: PublishedOptions = PublishedOptions(),
     candidates: Annotated[
         int, typer.Option(min=1, help="Maximum number of candidates; the search ends sooner if little can be gained.")
     ] = 60,
@@ -116,146 +116,138 @@ def find(
 ) -> None:
     """Find the best model within limits on a device, from a few dozen launches.
 
-    Searches by prediction and measures only what can be the answer. Prints the model with the best predicted
-    perplexity that was measured within the limits, beside --model or the largest stock model under the same limits,
-    which is the answer itself unless another is better for sure. If nothing fits: what comes nearest, and which limit
-    to move by how much (exit code 10). With --published it chooses among models that exist, by a published score, their
-    formats and runtimes.
+    Searches by prediction and measures only models that can be the answer. Prints the measured model within the limits
+    with the best predicted perplexity, beside --model or the largest stock model under the same limits, which is itself
+    the answer unless another is certainly better. If nothing fits: the nearest model, and which limit to move by how
+    much (exit code 10). With --published it chooses among published models, by a published score, their formats and
+    runtimes.
     """
-    from edgefront.cli import exits
-    from edgefront.cli.show.recommendation import commands, show
-    from edgefront.client.requests.jobs import check_limits, find_request, published_request, target
-    from edgefront.core.common.errors import InvalidInput
+    from edgefront.cli.show import published as published_tables
+    from edgefront.cli.show import recommendation
+    from edgefront.client import requests
 
     limits = limit.limits
-    check_limits(limits)  # before the server is asked for its devices
-    fields, budget = how.fields, training.fields
+    requests.check_limits(limits)  # before the server is asked for its devices
     if devices and len(devices) > 1:
         raise InvalidInput(
             f"find answers for one device, not for {' and '.join(devices)}",
             field="device",
             allowed="one; `edgefront job submit` takes several --target, and `edgefront compare` compares them",
         )
+    protocol, budget = measurement.fields, training.fields
     device = devices[0] if devices else None
-    where = target(device or only_device(session, "--device"), option="device")
-    named = where.pop("protocol")
+    target = requests.parse_target(device or only_device(session, "--device"), option="device")
+    device_protocol = target.pop("protocol")
     for option, value in (("runtime", runtime), ("threads", threads)):
-        if value and option in named:
+        if value and option in device_protocol:
             raise InvalidInput(
                 f"--device {device} and --{option} both say the {option}: leave one out", field=option, allowed="once"
             )
-    _refuse_mixed(among, within, training, law)
-    runtimes = [name for text in runtime or [] for name in comma_separated(text)]
-    runtimes = runtimes or ([named.pop("runtime")] if "runtime" in named else [])
-    protocol = fields | ({} if threads is None else {"threads": threads}) | named
-    if among.published:
-        runtimes = runtimes or _runtimes_of(session, where)
-        request = published_request(
-            [{**where, "protocol": protocol, "limits": limits}],
-            published=among.request,
-            variants={"runtimes": list(dict.fromkeys(runtimes)), **among.variants},
-            budget={"candidates": candidates, "minutes": minutes},
-            seed=seed,
+    _check_kind(published, space, training, law)
+    runtimes = [name for text in runtime or [] for name in split_commas(text)]
+    if "runtime" in device_protocol:
+        runtimes = runtimes or [device_protocol.pop("runtime")]
+    protocol |= ({} if threads is None else {"threads": threads}) | device_protocol
+    common: dict[str, Any] = {"budget": {"candidates": candidates, "minutes": minutes}, "seed": seed}
+    if published.published:
+        runtimes = runtimes or _installed_runtimes(session, target)
+        request = requests.published_request(
+            [{**target, "protocol": protocol, "limits": limits}],
+            published=published.request,
+            variants={"runtimes": list(dict.fromkeys(runtimes)), **published.variants},
+            **common,
         )
-        _find_published(session, request, explain)
-        return
-    request = find_request(
-        [
-            {**where, "protocol": {**protocol, "runtime": name}, "limits": limits}
-            for name in dict.fromkeys(runtimes or ["onnxruntime"])
-        ],
-        space=within.space,
-        narrow=within.narrowed,
-        model=within.model,
-        inherit=parent(session, within),
-        budget={"candidates": candidates, "minutes": minutes},
-        seed=seed,
-        others={**budget, "proxy_settings": {} if law is None else {"law": law}},
-    )
-    ended = _searched(session, request)
-    views: list[RecommendationView] = [
-        session.watching_client.jobs.recommendation(ended.id, target=searched.id) for searched in ended.targets
-    ]
+    else:
+        request = requests.find_request(
+            [
+                {**target, "protocol": {**protocol, "runtime": name}, "limits": limits}
+                for name in dict.fromkeys(runtimes or ["onnxruntime"])
+            ],
+            space=space.space,
+            narrow=space.narrowed,
+            model=space.model,
+            inherit=parent_training(session, space),
+            proxy_settings={} if law is None else {"law": law},
+            **budget,
+            **common,
+        )
+    job = _run(session, request)
+    notes = {target.id: f"{target.name}: {target.note}" for target in job.targets if explain and target.note}
+    result: dict[str, Any] = {"job": job.id, "state": job.state}
+    if published.published:
+        choices = session.watching_client.jobs.choices(job.id)
+        found = all(view.recommended is not None for view in choices.every)
 
-    def say() -> None:
-        for searched, view in zip(ended.targets, views, strict=True):
-            show(view, session.out, explain=explain)
-            if explain and searched.note:
-                session.note(f"{searched.name}: {searched.note}")
+        def show() -> None:
+            published_tables.show(choices, session.out, explain=explain)
+            for note in notes.values():
+                session.note(note)
 
-    answers = [{"recommendation": view, "commands": commands(view)} for view in views]
-    session.put({"job": ended.id, "state": ended.state, "targets": answers}, say)
-    if any(view.recommended is None for view in views):
+        session.put({**result, "choices": choices}, show)
+    else:
+        views = [session.watching_client.jobs.recommendation(job.id, target=target.id) for target in job.targets]
+        found = all(view.recommended is not None for view in views)
+
+        def show() -> None:
+            for view in views:
+                recommendation.show(view, session.out, explain=explain)
+                if view.target_id in notes:
+                    session.note(notes[view.target_id])
+
+        answers = [{"recommendation": view, "commands": recommendation.commands(view)} for view in views]
+        session.put({**result, "targets": answers}, show)
+    if not found:
         raise typer.Exit(exits.NOTHING_FITS)
 
 
-def _find_published(session: Session, request: JobRequest, explain: bool) -> None:
-    """Chooses among published models, and shows the choice."""
-    from edgefront.cli import exits
-    from edgefront.cli.show.published import show
-
-    ended = _searched(session, request)
-    view = session.watching_client.jobs.choices(ended.id)
-
-    def say() -> None:
-        show(view, session.out, explain=explain)
-        for searched in ended.targets:
-            if explain and searched.note:
-                session.note(f"{searched.name}: {searched.note}")
-
-    session.put({"job": ended.id, "state": ended.state, "choices": view}, say)
-    if any(each.recommended is None for each in view.every):
-        raise typer.Exit(exits.NOTHING_FITS)
-
-
-def _refuse_mixed(
-    among: PublishedOptions, within: ModelSpaceOptions, training: TrainingBudgetOptions, law: str | None
+def _check_kind(
+    published: PublishedOptions, space: SpaceOptions, training: TrainingBudgetOptions, law: str | None
 ) -> None:
-    """Raises `InvalidInput` where an option of the other kind of search is given."""
-    from edgefront.core.common.errors import InvalidInput
-
-    space = {"model": within.model, "inherit": within.inherit, "narrow": within.narrow, "law": law, **training.given}
-    given = [name for name, value in space.items() if value] if among.published else [*among.request, *among.variants]
-    if not given:
+    """Raises `InvalidInput` for an option of the other kind of search."""
+    architecture_options = {
+        "model": space.model,
+        "inherit": space.inherit,
+        "narrow": space.narrow,
+        "law": law,
+        **training.values,
+    }
+    if published.published:
+        wrong = [name for name, value in architecture_options.items() if value]
+    else:
+        wrong = [*published.request, *published.variants]
+    if not wrong:
         return
-    option = {"kv_caches": "kv"}.get(given[0], given[0].replace("_", "-"))
-    if among.published:
-        of, allowed = "for architectures: published models are as they are", f"no --{option} beside --published"
+    option = {"kv_caches": "kv"}.get(wrong[0], wrong[0].replace("_", "-"))
+    if published.published:
+        kind, allowed = "for architectures: published models are as they are", f"no --{option} beside --published"
     else:
-        of, allowed = "among published models: add --published", "--published"
-    raise InvalidInput(f"--{option} is of a search {of}", field=option, allowed=allowed)
+        kind, allowed = "among published models: add --published", "--published"
+    raise InvalidInput(f"--{option} is of a search {kind}", field=option, allowed=allowed)
 
 
-def _runtimes_of(session: Session, where: Mapping[str, Any]) -> list[str]:
-    """Those of llama.cpp and ONNX Runtime that a device has, or one of its class."""
-    devices = [
-        device
+def _installed_runtimes(session: Session, target: Mapping[str, Any]) -> list[str]:
+    """Those of llama.cpp and ONNX Runtime that the device, or any of its class, has."""
+    installed = {
+        runtime.runtime
         for device in session.client.devices.list()
-        if where.get("device") in (device.id, device.name) or where.get("device_class") == device.device_class
-    ]
-    had = {runtime.runtime for device in devices for runtime in device.facts.runtimes}
-    return [name for name in ("llamacpp", "onnxruntime") if name in had] or ["onnxruntime"]
+        if target.get("device") in (device.id, device.name) or target.get("device_class") == device.device_class
+        for runtime in device.facts.runtimes
+    }
+    return [name for name in ("llamacpp", "onnxruntime") if name in installed] or ["onnxruntime"]
 
 
-def _searched(session: Session, request: JobRequest) -> JobView:
-    """The job of this request once it has ended."""
-    job = session.client.jobs.create(request)
-    session.note(f"searching: {job.id}, {session.client.url}/jobs/{job.id}")
-    session.note(f"goes on without this command; the answer then, and why: edgefront job recommend {job.id} --explain")
-    return followed(session, job)
-
-
-def followed(session: Session, job: JobView) -> JobView:
-    """The job once it has ended, with its progress shown. `EdgefrontError` if it failed."""
+def _run(session: Session, request: JobRequest) -> JobView:
+    """Submits the job and shows its progress until it has ended. Raises `EdgefrontError` if it failed."""
     from edgefront.cli.show import progress
-    from edgefront.core.common.errors import EdgefrontError
 
+    created = session.client.jobs.create(request)
+    session.note(f"searching: {created.id}, {session.client.url}/jobs/{created.id}")
+    session.note(f"continues without this command; the answer: edgefront job recommend {created.id} --explain")
     client = session.watching_client
+    job: JobView = created
     if session.json:
-        ended: JobView = client.jobs.wait(job.id)
+        job = client.jobs.wait(created.id)
     else:
-        ended = progress.show(progress.views(client, job.id), session.err) or job
-    if ended.state == JobState.FAILED:
-        notes = "; ".join(f"{target.name}: {target.note}" for target in ended.targets if target.note)
-        raise EdgefrontError(f"job {job.id} failed: {ended.reason or notes or 'see its targets'}")
-    return ended
+        job = progress.show(progress.views(client, created.id), session.err) or created
+    require_success(job)
+    return job

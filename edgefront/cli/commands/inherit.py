@@ -1,21 +1,27 @@
-"""`edgefront inherit …`: parts of a trained model that begin with its weights."""
+"""`edgefront inherit …`: prune a trained model to submodels that start with its weights."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import asdict
+from math import exp
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from edgefront.cli.commands.base import Session, command, group
-from edgefront.cli.commands.options import WAYS, Force, MachineOptions, ModelSpaceOptions
+from edgefront.cli.commands.options import MODEL_FORMS, Force, MachineOptions, SpaceOptions
+from edgefront.cli.extras import need
+from edgefront.cli.show.table import Table
+from edgefront.core.common.errors import InvalidInput, NotFound
+from edgefront.core.common.files import check_free
 
 if TYPE_CHECKING:
     from edgefront.core.quality.cut_law import CutLaw
     from edgefront.core.schemas.trainings import TrainingView
 
-app = group("Cut models: study what cuts of a trained model cost, and cut one.")
+app = group("Prune models: study the cost of pruning a trained model, and prune it.")
 
 ParentFolder = Annotated[
     Path, typer.Argument(metavar="FOLDER", help="The folder of a trained model, as `model import --output` writes it.")
@@ -23,31 +29,28 @@ ParentFolder = Annotated[
 
 
 @command(app, "study", server=False)
-def study(
+def study_model(
     session: Session,
     folder: ParentFolder,
     data: Annotated[
         str,
         typer.Option(help="Prepared data of the model's tokens: a name, the first digits of a digest, or a folder."),
     ],
-    tokens: Annotated[
-        int, typer.Option(min=256, help="Tokens of the validation split that losses are taken on.")
-    ] = 2048,
+    tokens: Annotated[int, typer.Option(min=256, help="Tokens of the validation split for the losses.")] = 2048,
     calibration: Annotated[
-        int, typer.Option(min=256, help="Tokens of the training split that importance is taken on.")
+        int, typer.Option(min=256, help="Tokens of the training split for the importance scores.")
     ] = 16_384,
     combinations: Annotated[
-        int, typer.Option(min=8, max=1000, help="Random parts that are cut and evaluated, for the interval.")
+        int, typer.Option(min=8, max=1000, help="Number of random submodels that are evaluated, for the interval.")
     ] = 24,
-    seed: Annotated[int, typer.Option(min=0, help="Of the random parts.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random submodels.")] = 0,
     machine: MachineOptions = MachineOptions(),
     force: Force = False,
 ) -> None:
-    """Study the cuts of a trained model: which heads, inner units and channels matter, and what leaving out or
-    narrowing each block costs. Writes cuts.safetensors beside the weights. Minutes for 100 M parameters. No server.
+    """Study the pruning of a trained model: the importance of heads, inner units and channels, and the loss from
+    dropping or narrowing each block. Writes cuts.safetensors beside the weights; takes minutes for 100 M parameters.
+    Needs no server.
     """
-    from edgefront.cli.extras import need
-    from edgefront.core.common.files import check_free
     from edgefront.core.data.prepared.prepared import find_prepared
     from edgefront.core.services.settings import Settings
     from edgefront.core.training.evaluation.package import CUTS, read_package
@@ -61,7 +64,7 @@ def study(
     prepared = find_prepared(Settings().data_folder, data)
     settings = PruningStudySettings(calibration_tokens=calibration, tokens=tokens, combinations=combinations, seed=seed)
     with session.progress() as progress:
-        made = study_pruning(
+        study = study_pruning(
             package,
             prepared,
             str(package.facts.get("name") or folder.resolve().name),
@@ -69,14 +72,13 @@ def study(
             device=machine.device,
             progress=progress,
         )
-    path = write_pruning_study(made, folder)
-    session.put({"path": str(path), **facts(made.law)}, lambda: _show(session, made.law, path))
+    path = write_pruning_study(study, folder)
+    session.put({"path": str(path), **_law_json(study.law)}, lambda: _show(session, study.law, path))
 
 
 @command(app, "show", server=False)
 def show(session: Session, folder: ParentFolder) -> None:
-    """Show what a study says: the loss of leaving out and of narrowing each block. Needs no server."""
-    from edgefront.core.common.errors import NotFound
+    """Show a study: the loss from dropping and from narrowing each block. Needs no server."""
     from edgefront.core.training.evaluation.package import CUTS
     from edgefront.core.training.pruning.study_file import read_cut_law
 
@@ -84,20 +86,19 @@ def show(session: Session, folder: ParentFolder) -> None:
     law = read_cut_law(folder)
     if law is None:
         raise NotFound(f"{folder} has no {CUTS}", allowed="edgefront inherit study FOLDER --data DATA")
-    session.put({"path": str(folder / CUTS), **facts(law)}, lambda: _show(session, law, folder / CUTS))
+    session.put({"path": str(folder / CUTS), **_law_json(law)}, lambda: _show(session, law, folder / CUTS))
 
 
 @command(app, "cut", server=False)
 def cut(
     session: Session,
     folder: ParentFolder,
-    to: Annotated[str, typer.Option("--to", metavar="MODEL", help=f"The part: {WAYS}.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write the part to. It must not exist.")],
+    to: Annotated[str, typer.Option("--to", metavar="MODEL", help=f"The submodel: {MODEL_FORMS}.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write the submodel to. It must not exist.")],
 ) -> None:
-    """Write a part of a studied model with the weights that it inherits, for `generate`, `evaluate` and `model build`.
+    """Write a submodel of a studied model with its inherited weights, for `generate`, `evaluate` and `model build`.
     Needs no server.
     """
-    from edgefront.cli.extras import need
     from edgefront.core.training.evaluation.given_model import architecture_of
     from edgefront.core.training.evaluation.package import read_package
     from edgefront.core.training.pruning.study import write_submodel
@@ -105,14 +106,13 @@ def cut(
     need("inherit cut", "torch")
     _check_trained(folder)
     written = write_submodel(read_package(folder), architecture_of(to), output)
-    said = written.facts["cut"]["sentence"]
+    sentence = written.facts["cut"]["sentence"]
     result = {"path": str(output), "digest": written.architecture.digest, "cut": written.facts["cut"]}
-    session.put(result, lambda: session.say(f"{said}\n{output}"))
+    session.put(result, lambda: session.say(f"{sentence}\n{output}"))
 
 
 def _check_trained(folder: Path) -> None:
-    """`NotFound` where this is no folder of ours with weights, as Hugging Face folders and GGUF files are not."""
-    from edgefront.core.common.errors import NotFound
+    """Raises `NotFound` if this is not an edgefront model folder with weights (a Hugging Face folder is not)."""
     from edgefront.core.training.evaluation.package import RESULT, WEIGHTS
 
     if not all((folder / name).is_file() for name in (RESULT, WEIGHTS)):
@@ -122,59 +122,58 @@ def _check_trained(folder: Path) -> None:
         )
 
 
-def parent(session: Session, within: ModelSpaceOptions) -> str | None:
-    """The id of the service's model whose parts are searched; a folder on this machine is imported. None without
-    --inherit. `InvalidInput` where there is no model, or no study of its cuts beside it.
+def parent_training(session: Session, space: SpaceOptions) -> str | None:
+    """The id of the service's model whose submodels are searched; None without --inherit. Imports a local folder.
+
+    Raises `InvalidInput` without a model, or for a folder without a pruning study.
     """
-    from edgefront.core.common.errors import InvalidInput
     from edgefront.core.training.evaluation.package import CUTS
 
-    if not within.inherit:
+    if not space.inherit:
         return None
-    if within.model is None:
+    if space.model is None:
         raise InvalidInput(
-            "--inherit searches the parts of a model: name it",
+            "--inherit searches the submodels of a model: name it with --model",
             field="model",
             allowed="--model FOLDER, or a training's id",
         )
-    if not os.path.exists(within.model):
-        return session.identifier("training", within.model)
-    if not (Path(within.model) / CUTS).is_file():
+    if os.path.exists(space.model) and not (Path(space.model) / CUTS).is_file():
         raise InvalidInput(
-            f"{within.model} has no {CUTS}: what its cuts cost is not known",
+            f"{space.model} has no {CUTS}: the cost of pruning it is not known",
             field="model",
-            value=within.model,
+            value=space.model,
             allowed="a folder of `edgefront model import --output`, after `edgefront inherit study FOLDER --data DATA`",
         )
-    training = imported(session, within.model)
-    session.note(f"parts of {training.name}, imported as {training.id}")
+    return training_id(session, space.model)
+
+
+def training_id(session: Session, model: str) -> str:
+    """The id of a training, or of the training that the import of a local model creates."""
+    if not os.path.exists(model):
+        return session.identifier("training", model)
+    training = import_into_service(session, model)
+    session.note(f"imported {training.name} as {training.id}")
     return training.id
 
 
-def start_of(session: Session, given: str) -> str:
-    """The id of the training to start from; a model on this machine is imported."""
-    if not os.path.exists(given):
-        return session.identifier("training", given)
-    training = imported(session, given)
-    session.note(f"starts from {training.name}, imported as {training.id}")
-    return training.id
-
-
-def imported(session: Session, model: str, name: str | None = None, licence: str | None = None) -> TrainingView:
-    """The training that the import of a model on this machine makes."""
-    from edgefront.core.training.evaluation.given_model import quantised_in
-
-    if (formats := quantised_in(model)) is not None:
-        session.note(f"dequantised: {formats} of the file are float32 numbers now, as exact as they were")
+def import_into_service(
+    session: Session, model: str, name: str | None = None, licence: str | None = None
+) -> TrainingView:
+    """Imports a local model as a training."""
+    note_dequantised(session, model)
     with session.err.status(f"importing {model} …"):
         return session.client.trainings.import_model(model, name=name, licence=licence)
 
 
-def facts(law: CutLaw) -> dict[str, Any]:
-    """The study as JSON."""
-    from dataclasses import asdict
-    from math import exp
+def note_dequantised(session: Session, model: str | Path) -> None:
+    """Notes that the import of a GGUF file dequantises its weights."""
+    from edgefront.core.training.evaluation.given_model import quantised_in
 
+    if (formats := quantised_in(model)) is not None:
+        session.note(f"dequantised: the file's {formats} weights become float32, without further loss")
+
+
+def _law_json(law: CutLaw) -> dict[str, Any]:
     blocks = [
         {"number": number, "kind": block.kind, **asdict(cuts)}
         for number, (block, cuts) in enumerate(zip(law.parent.blocks, law.table.blocks, strict=True))
@@ -191,29 +190,26 @@ def facts(law: CutLaw) -> dict[str, Any]:
 
 
 def _show(session: Session, law: CutLaw, path: Path) -> None:
-    from math import exp
-
     import numpy as np
 
-    from edgefront.cli.show.output import table
     from edgefront.core.training.pruning.submodel import narrow_block
 
-    shown = table(
+    table = Table(
         "block", "kind", "left out", "half of it", "block influence", right=("block", "left out", "half of it")
     )
     for number, (block, cuts) in enumerate(zip(law.parent.blocks, law.table.blocks, strict=True)):
         half = float(cuts.narrowed(np.array(0.5))) if narrow_block(block, 0.5) != block else None
-        shown.add_row(
+        table.add_row(
             str(number),
             block.kind,
             f"{cuts.dropped:+.3f}",
             "" if half is None else f"{half:+.3f}",
             f"{cuts.influence:.3f}",
         )
-    session.out.print(shown)
+    session.out.print(table)
     session.out.print(
         f"Losses are in nats a token on {law.origin.data}, where the model's perplexity is "
-        f"{exp(law.parent_log_perplexity):.4g}; {law.models} random parts were evaluated.",
+        f"{exp(law.parent_log_perplexity):.4g}; {law.models} random submodels were evaluated.",
         markup=False,
     )
     session.say(str(path))

@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edgefront.cli.commands.base import Session, command, group, steering
+from edgefront.cli import exits
+from edgefront.cli.commands.base import Session, command, group, state_commands
 from edgefront.cli.commands.devices import only_device
-from edgefront.cli.commands.inherit import parent
+from edgefront.cli.commands.inherit import parent_training
 from edgefront.cli.commands.options import (
     Explain,
     JobId,
     LimitOptions,
-    ModelSpaceOptions,
     Newest,
     ProtocolFields,
     ProtocolOptions,
+    SpaceOptions,
     TrainingBudgetOptions,
     Watch,
 )
+from edgefront.cli.show.output import moment, print_event
+from edgefront.cli.show.table import Table
+from edgefront.core.common.errors import EdgefrontError
 from edgefront.core.common.states import JobState
+from edgefront.core.common.validation import checked
 
 if TYPE_CHECKING:
-    from edgefront.core.schemas.jobs import JobRequest, JobView
+    from edgefront.core.schemas.jobs import JobView
 
 app = group("Search jobs: estimate, submit, watch, extend, control.")
 
@@ -38,7 +44,7 @@ def submit(
         typer.Argument(help="File with the job as JSON, in the format of POST /v1/jobs; or use the options."),
     ] = None,
     name: Annotated[str, typer.Option(help="Name of the job.")] = "search",
-    within: ModelSpaceOptions = ModelSpaceOptions(),
+    space: SpaceOptions = SpaceOptions(),
     target: Annotated[
         list[str] | None,
         typer.Option(
@@ -49,7 +55,7 @@ def submit(
         ),
     ] = None,
     limit: LimitOptions = LimitOptions(),
-    how: ProtocolOptions = ProtocolOptions(),
+    measurement: ProtocolOptions = ProtocolOptions(),
     preset: Annotated[
         str | None,
         typer.Option(
@@ -91,48 +97,43 @@ def submit(
     watch: Watch = False,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Say what it would take, and what it would be refused for; submit nothing."),
+        typer.Option("--dry-run", help="Only estimate the job, and list the reasons for which it would be refused."),
     ] = False,
 ) -> None:
     """Submit a search job."""
-    from edgefront.cli import exits
     from edgefront.cli.show.progress import show_estimate
-    from edgefront.client.requests import jobs as submission
-    from edgefront.core.common.validation import checked
+    from edgefront.client import requests
     from edgefront.core.schemas.jobs import JobRequest
 
     if file is not None:
-        request = submission.read_request(file, JobRequest)
+        request = requests.read_request(file, JobRequest)
     else:
-        targets = [submission.target(given) for given in target or [only_device(session)]]
-        for placed in targets:
-            placed["protocol"] = how.fields | placed["protocol"]
-            placed["limits"] = limit.limits
-        chosen = submission.preset(preset, algorithm, submission.settings(setting or []), proxy)
+        targets = [requests.parse_target(text) for text in target or [only_device(session)]]
         request = checked(
             JobRequest,
             {
                 "name": name,
-                "space": submission.space_request(within.space, within.narrowed, within.model, parent(session, within)),
-                "targets": targets,
-                **chosen,
+                "space": requests.space_request(
+                    space.space, space.narrowed, space.model, parent_training(session, space)
+                ),
+                "targets": [
+                    {**each, "protocol": measurement.fields | each["protocol"], "limits": limit.limits}
+                    for each in targets
+                ],
+                **requests.apply_preset(preset, algorithm, requests.parse_settings(setting or []), proxy),
                 **({} if epsilon is None else {"epsilon": epsilon}),
-                "proxy_settings": submission.settings(proxy_setting or []),
+                "proxy_settings": requests.parse_settings(proxy_setting or []),
                 **training.fields,
                 "budget": {"candidates": candidates, "minutes": minutes},
                 "seed": seed,
             },
         )
     if dry_run:
-        expected = session.client.jobs.estimate(request)
-        session.put(expected, lambda: show_estimate(session.out, session.err, expected))
-        if expected.refusals:
+        estimate = session.client.jobs.estimate(request)
+        session.put(estimate, lambda: show_estimate(session.out, session.err, estimate))
+        if estimate.refusals:
             raise typer.Exit(exits.REFUSED)
-    else:
-        _submit(session, request, watch)
-
-
-def _submit(session: Session, request: JobRequest, watch: bool) -> None:
+        return
     job = session.client.jobs.create(request)
     if watch:
         session.note(f"submitted {job.id}")
@@ -156,20 +157,16 @@ def list_jobs(
     limit: Newest = 50,
 ) -> None:
     """List jobs, the newest first."""
-    from itertools import islice
-
-    from edgefront.cli.show.output import moment, table
-
     jobs = list(islice(session.client.jobs.list(state=state, limit=min(limit, 200)), limit))
 
     def show() -> None:
-        shown = table(
+        table = Table(
             *("id", "name", "state", "targets", "measured", "frontier", "created"),
             right=("measured", "frontier"),
-            less=("targets", "created", "frontier"),
+            drop_first=("targets", "created", "frontier"),
         )
         for job in jobs:
-            shown.add_row(
+            table.add_row(
                 job.id,
                 job.name,
                 job.state,
@@ -178,7 +175,7 @@ def list_jobs(
                 str(sum(target.frontier_size for target in job.targets)),
                 moment(job.created_at),
             )
-        session.out.print(shown)
+        session.out.print(table)
 
     session.put(jobs, show)
 
@@ -187,7 +184,7 @@ def list_jobs(
 def show_job(session: Session, job: JobId) -> None:
     """Show a job and its targets."""
     view = session.client.jobs.get(job)
-    session.put(view, lambda: _print(session, view))
+    session.put(view, lambda: _show(session, view))
 
 
 @command(app, "watch")
@@ -198,25 +195,27 @@ def watch_job(session: Session, job: JobId) -> None:
 
 def _watch(session: Session, job_id: str, after: int = 0) -> None:
     from edgefront.cli.show import progress
-    from edgefront.cli.show.output import print_event
 
-    session.client.jobs.get(job_id)  # report an error of the request at once
+    job: JobView = session.client.jobs.get(job_id)  # fails at once if the job does not exist
     client = session.watching_client
     if session.json:
         for event in client.jobs.events(job_id, after=after):
             print_event(event)
-        ended: JobView | None = client.jobs.get(job_id)
+        job = client.jobs.get(job_id)
     else:
-        ended = progress.show(progress.views(client, job_id), session.screen)
-        for target in ended.targets if ended else ():
+        job = progress.show(progress.views(client, job_id), session.screen) or job
+        for target in job.targets:
             if target.summary:
                 session.say(f"{target.name}: {target.summary}")
-        if ended is not None:
-            session.note(f"proxy: {ended.proxy_trust.sentence}")
-    if ended is not None and ended.state == JobState.FAILED:
-        from edgefront.core.common.errors import EdgefrontError
+        session.note(f"proxy: {job.proxy_trust.sentence}")
+    require_success(job)
 
-        raise EdgefrontError(f"job {job_id} failed: {ended.reason or 'see its targets'}")
+
+def require_success(job: JobView) -> None:
+    """Raises `EdgefrontError` if the job failed."""
+    if job.state == JobState.FAILED:
+        notes = "; ".join(f"{target.name}: {target.note}" for target in job.targets if target.note)
+        raise EdgefrontError(f"job {job.id} failed: {job.reason or notes or 'see its targets'}")
 
 
 @command(app, "recommend")
@@ -228,31 +227,30 @@ def recommend(
     training: TrainingBudgetOptions = TrainingBudgetOptions(),
     explain: Explain = False,
 ) -> None:
-    """Show the best model within limits that a job has measured, and what others trade for it.
+    """Show the best measured model of a job within limits, and the alternatives.
 
-    Answered from what is known, also while the job runs. Limits that are not given are the job's own. If nothing fits:
-    what comes nearest, and which limit to move by how much (exit code 10).
+    Works while the job runs. Limits that are not given are the job's own. If nothing fits: the nearest model, and which
+    limit to move by how much (exit code 10).
     """
-    from edgefront.cli import exits
     from edgefront.cli.show import published
     from edgefront.cli.show.recommendation import show
 
-    client, budget = session.client, training.given
-    searched = client.jobs.get(job)
-    if searched.request.space.published is not None:
+    client, budget = session.client, training.values
+    view = client.jobs.get(job)
+    if view.request.space.published is not None:
         choices = client.jobs.choices(job, **asdict(limit))
         session.put(choices, lambda: published.show(choices, session.out, explain=explain))
         if any(each.recommended is None for each in choices.every):
             raise typer.Exit(exits.NOTHING_FITS)
         return
-    names = [target] if target else [item.id for item in searched.targets]
+    names = [target] if target else [item.id for item in view.targets]
     views = [client.jobs.recommendation(job, target=name, **asdict(limit), **budget) for name in names]
 
-    def say() -> None:
+    def show_all() -> None:
         for view in views:
             show(view, session.out, explain=explain)
 
-    session.put(views[0] if target else views, say)
+    session.put(views[0] if target else views, show_all)
     if any(view.recommended is None for view in views):
         raise typer.Exit(exits.NOTHING_FITS)
 
@@ -274,32 +272,31 @@ def extend(
 ) -> None:
     """Add a device to a job: about ten of its candidates are measured there, then only those predicted to matter.
 
-    Protocol and limits are those of the job's first target but for what is given here.
+    Protocol and limits are those of the job's first target, unless given here.
     """
-    from edgefront.client.requests import jobs as submission
+    from edgefront.client import requests
 
-    place = submission.target(target)
-    given = place.pop("protocol") | submission.settings(protocol or [], option="protocol")
-    changed = {name: most for name, most in limit.limits.items() if most is not None}
-    fields: dict[str, Any] = {}
-    if given or changed:
+    added = requests.parse_target(target)
+    protocol_changes = added.pop("protocol") | requests.parse_protocol(protocol or [])
+    limit_changes = {name: value for name, value in limit.limits.items() if value is not None}
+    if protocol_changes or limit_changes:
         first = session.client.jobs.get(job).request.targets[0]
-        fields["protocol"] = submission.changed_protocol(first.protocol, given)
-        fields["limits"] = first.limits.model_dump() | changed
-    extended = session.client.jobs.extend(job, **place, **fields)
+        added["protocol"] = requests.changed_protocol(first.protocol, protocol_changes)
+        added["limits"] = first.limits.model_dump() | limit_changes
+    extended = session.client.jobs.extend(job, **added)
     if watch:
         _watch(session, extended.id, after=extended.last_event)
         return
 
     def show() -> None:
         session.out.print(extended.id)
-        added = extended.targets[-1]
-        session.note(f"{added.name}: {added.note or added.state}")
+        new_target = extended.targets[-1]
+        session.note(f"{new_target.name}: {new_target.note or new_target.state}")
 
     session.put(extended, show)
 
 
-steering(
+state_commands(
     app,
     "jobs",
     JobId,
@@ -312,8 +309,7 @@ steering(
 )
 
 
-def _print(session: Session, job: JobView) -> None:
-    from edgefront.cli.show.output import moment
+def _show(session: Session, job: JobView) -> None:
     from edgefront.cli.show.progress import progress_table
 
     session.out.print(progress_table(job))

@@ -10,12 +10,15 @@ import typer
 
 from edgefront.cli.commands.base import Session
 from edgefront.cli.commands.options import MODEL_HELP, PassOptions
-from edgefront.cli.show.output import NONE, megabytes, milliseconds, table
+from edgefront.cli.show.output import NONE, megabytes, millions, milliseconds
+from edgefront.cli.show.table import Table
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.common.errors import MeasurementError, ProtocolError
 from edgefront.core.common.number_formats import BLOCK_SIZE
+from edgefront.core.common.validation import invalid_input
 from edgefront.core.measurement.runtimes import Runtime
 
 if TYPE_CHECKING:
-    from edgefront.cli.show.fitting import FittingTable
     from edgefront.cli.workflows.measure import Measured
 
 
@@ -35,7 +38,7 @@ def measure(
     ] = None,
     provider: Annotated[str, typer.Option(help="Execution provider or device: cpu, cuda, xnnpack, gpu …")] = "cpu",
     threads: Annotated[int, typer.Option(min=1, help="Number of threads of the runtime.")] = 1,
-    how: PassOptions = PassOptions(),
+    measured_pass: PassOptions = PassOptions(),
     batch: Annotated[int, typer.Option(min=1, help="Sequences per pass.")] = 1,
     block_size: Annotated[int, typer.Option(help="With weights int4: weights that share a scale.")] = BLOCK_SIZE,
     logits: Annotated[
@@ -67,26 +70,23 @@ def measure(
 ) -> None:
     """Measure a model on this machine: median latency, its interval, and peak memory. Needs no server.
 
-    With --prompt, --new or --context it generates: the time to the first token, of each further token, tokens a second,
-    peak memory and, where this machine lets it be read, the energy of a token, at each context. Where a context fails,
-    those before it are shown, and the command ends with an error that names it.
+    With --prompt, --new or --context it generates text and measures, for each context, the time to the first token and
+    of each further token, tokens per second, peak memory and, where the machine reports it, the energy per token. If a
+    context fails, the results before it are shown, and the command ends with an error that names it.
     """
     from pydantic import ValidationError
 
     from edgefront.cli.workflows.measure import find_model, run, time_limit_s
-    from edgefront.client.requests.jobs import contexts
-    from edgefront.core.architectures.architecture import Architecture
-    from edgefront.core.common.errors import MeasurementError, ProtocolError
-    from edgefront.core.common.validation import invalid_input
+    from edgefront.client.requests import parse_contexts
     from edgefront.core.measurement.passes import protocol_costs
     from edgefront.core.measurement.protocol import MeasurementProtocol
     from edgefront.core.training.evaluation.given_model import is_gguf
 
-    fields = how.protocol_fields(context=context)
-    befores = contexts(context) if fields.get("mode") == "generate" else []
+    fields = measured_pass.protocol_fields(context=context)
+    contexts = parse_contexts(context) if fields.get("mode") == "generate" else []
     if runtime is None:
         runtime = "llamacpp" if is_gguf(model) else "onnxruntime"
-    choices: dict[str, Any] = {
+    options: dict[str, Any] = {
         "runtime": runtime,
         "provider": provider,
         "threads": threads,
@@ -98,21 +98,21 @@ def measure(
     }
     try:
         protocols = [
-            MeasurementProtocol.model_validate({**choices, **fields, **before})
-            for before in ([{"memory_length": length} for length in befores] or [{}])
+            MeasurementProtocol.model_validate({**options, **fields, **past})
+            for past in ([{"memory_length": length} for length in contexts] or [{}])
         ]
     except ValidationError as error:
         raise invalid_input(error, ProtocolError) from None
     if record:
         from edgefront.core.training.evaluation.package import add_measurements, read_package
 
-        read_package(model)  # before anything is measured
+        read_package(model)  # fails before anything is measured
     subject = find_model(model, runtime)
     if runtime != "llamacpp" and is_gguf(model):
         session.note(f"{runtime} cannot run a GGUF file: its description is measured, with random weights")
     if isinstance(subject, Architecture):
         for protocol in protocols:
-            protocol_costs(subject, protocol)  # refuses passes that the model does not support
+            protocol_costs(subject, protocol)  # raises for passes that the model does not support
     protocols = [
         protocol.model_copy(update={"time_limit_s": time_limit or time_limit_s(subject, protocol)})
         for protocol in protocols
@@ -122,51 +122,46 @@ def measure(
     with session.err.status(f"measuring {model} …"):
         try:
             for result in run(subject, protocols, launches=launches, seed=seed):
-                measured.append(result)  # kept where a later one fails
+                measured.append(result)
         except MeasurementError as error:
             failed = error
     if failed is not None and not measured:
         raise failed
     if record:
         add_measurements(model, [result.for_card() for result in measured])
-    if not befores:
+    if not contexts:
         session.put(measured[0].report(), lambda: _show(session, Path(model).name, measured[0]))
         return
-    session.put(
-        {"contexts": [result.report() for result in measured]}, lambda: _show_curve(session, Path(model).name, measured)
-    )
-    if failed is not None:  # after the contexts that were measured
+
+    def show() -> None:
+        protocol = measured[0].protocol
+        title = f"{Path(model).name}: {protocol.new_tokens} tokens from a prompt of {protocol.sequence_length}"
+        session.out.print(generations_table(title, measured))
+        session.note(str(measured[-1].generation()["energy"]))
+        _note(session, measured[-1], measured)
+
+    session.put({"contexts": [result.report() for result in measured]}, show)
+    if failed is not None:
         raise failed
 
 
 def _show(session: Session, name: str, measured: Measured) -> None:
-    from edgefront.cli.show.output import megabytes, milliseconds, table
-
     report: dict[str, Any] = measured.report()
     memory = report["memory"]
-    shown = table(f"of one {measured.protocol.one_pass}", "value", title=name, right=("value",))
-    shown.add_row("latency, median (ms)", milliseconds(report["latency_ms"], report["latency_half_width_ms"]))
+    table = Table(f"of one {measured.protocol.one_pass}", "value", title=name, right=("value",))
+    table.add_row("latency, median (ms)", milliseconds(report["latency_ms"], report["latency_half_width_ms"]))
     if report["latency_p90_ms"] is not None:
-        shown.add_row("latency, p90 (ms)", milliseconds(report["latency_p90_ms"]))
-    shown.add_row("peak memory (MB)", megabytes(memory["peak_bytes"]))
-    shown.add_row("  during the passes", megabytes(memory["forward_peak_bytes"]))
-    shown.add_row("  weights mapped from a file", megabytes(memory["mapped_weight_bytes"]))
-    shown.add_row("peak during the build (MB)", megabytes(memory["build_peak_bytes"]))
-    session.out.print(shown)
+        table.add_row("latency, p90 (ms)", milliseconds(report["latency_p90_ms"]))
+    table.add_row("peak memory (MB)", megabytes(memory["peak_bytes"]))
+    table.add_row("  during the passes", megabytes(memory["forward_peak_bytes"]))
+    table.add_row("  weights mapped from a file", megabytes(memory["mapped_weight_bytes"]))
+    table.add_row("peak during the build (MB)", megabytes(memory["build_peak_bytes"]))
+    session.out.print(table)
     _note(session, measured)
 
 
-def _show_curve(session: Session, name: str, measured: Sequence[Measured]) -> None:
-    protocol = measured[0].protocol
-    title = f"{name}: {protocol.new_tokens} tokens from a prompt of {protocol.sequence_length}"
-    session.out.print(generations_table(title, measured))
-    session.note(str(measured[-1].generation()["energy"]))
-    _note(session, measured[-1], measured)
-
-
-def _note(session: Session, measured: Measured, every: Sequence[Measured] = ()) -> None:
-    from edgefront.cli.show.output import millions
-
+def _note(session: Session, measured: Measured, contexts: Sequence[Measured] = ()) -> None:
+    """Notes on the setup of a measurement, and on the conditions of all `contexts` (default: its own)."""
     report = measured.report()
     memory, protocol = report["memory"], measured.protocol
     kind = "generations" if protocol.mode == "generate" else "passes"
@@ -185,28 +180,30 @@ def _note(session: Session, measured: Measured, every: Sequence[Measured] = ()) 
         + f"; {passes} {kind} in {len(measured.launches)} launch(es), memory by the {memory['method']} method"
         + ("" if len(measured.launches) > 1 else "; an interval needs two launches or more")
     )
-    for at_context in every or (measured,):
-        if (said := at_context.marked()) is not None:
-            session.note(f"! {said}")
+    for each in contexts or (measured,):
+        if (conditions := each.bad_conditions()) is not None:
+            session.note(f"! {conditions}")
 
 
 _COLUMNS = ("context", "first token (ms)", "further token (ms)", "whole (ms)", "tokens/s", "peak (MB)", "mJ/token")
 
 
-def generations_table(title: str, measured: Sequence[Measured]) -> FittingTable:
-    """A row for each context."""
-    shown = table(*_COLUMNS, title=title, right=_COLUMNS, less=("mJ/token", "whole (ms)", "peak (MB)", "tokens/s"))
-    for setting in measured:
-        report = setting.report()
-        made, energy = report["generation"], report["generation"]["energy_token_mj"]
-        shown.add_row(
-            str(setting.protocol.memory_length),
+def generations_table(title: str, measured: Sequence[Measured]) -> Table:
+    """One row per context."""
+    table = Table(
+        *_COLUMNS, title=title, right=_COLUMNS, drop_first=("mJ/token", "whole (ms)", "peak (MB)", "tokens/s")
+    )
+    for each in measured:
+        report = each.report()
+        generation, energy = report["generation"], report["generation"]["energy_token_mj"]
+        table.add_row(
+            str(each.protocol.memory_length),
             *(
-                milliseconds(made[f"{name}_ms"], made[f"{name}_half_width_ms"])
+                milliseconds(generation[f"{name}_ms"], generation[f"{name}_half_width_ms"])
                 for name in ("first_token", "token", "total")
             ),
-            f"{made['tokens_per_s']:.1f}",
+            f"{generation['tokens_per_s']:.1f}",
             megabytes(report["memory"]["peak_bytes"]),
             NONE if energy is None else f"{energy:.3g}",
         )
-    return shown
+    return table

@@ -12,12 +12,16 @@ from edgefront.cli.commands.base import Session, command, group
 from edgefront.cli.commands.options import (
     MODEL_HELP,
     CandidateId,
-    Described,
     FileFormat,
     Force,
-    InNumbers,
     Licence,
+    ModelArgument,
+    Numbers,
 )
+from edgefront.cli.show.output import millions
+from edgefront.cli.show.table import Table
+from edgefront.core.common.files import check_free
+from edgefront.core.model_files.model_file import as_folder, bytes_at, check_format, file_name, write_model
 
 if TYPE_CHECKING:
     from edgefront.core.architectures.architecture import Architecture
@@ -32,13 +36,11 @@ def download(
     session: Session,
     candidate: CandidateId,
     kind: FileFormat = "onnx",
-    numbers: InNumbers = "float32",
+    numbers: Numbers = "float32",
     output: Output = Path("."),
     force: Force = False,
 ) -> None:
     """Download a model (untrained weights, generated from the candidate's seed). Resumes an interrupted download."""
-    from edgefront.core.model_files.model_file import as_folder, bytes_at
-
     with as_folder(output, kind, force=force) as place, session.progress(in_bytes=True) as show:
         fetched = session.client.models.download(
             candidate,
@@ -70,17 +72,15 @@ def build(
         ),
     ],
     kind: FileFormat = "onnx",
-    numbers: InNumbers = "float32",
+    numbers: Numbers = "float32",
     output: Output = Path("."),
     seed: Annotated[int, typer.Option(min=0, max=(1 << 63) - 1, help="Seed of the random weights.")] = 0,
     force: Force = False,
 ) -> None:
     """Write a model to a file, with its trained weights or with untrained ones from a seed. Needs no server."""
-    from edgefront.core.common.files import check_free
-    from edgefront.core.model_files.model_file import as_folder, bytes_at, check_format, file_name, write_model
     from edgefront.core.training.evaluation.given_model import architecture_of, has_weights, package_of
 
-    trained = session.held.enter_context(package_of(model)) if has_weights(model) else None
+    trained = session.resources.enter_context(package_of(model)) if has_weights(model) else None
     architecture = architecture_of(model) if trained is None else trained.architecture
     check_format(architecture, kind, numbers)
     files = trained.hugging_face_files() if trained is not None and kind in ("transformers", "gguf") else None
@@ -126,7 +126,7 @@ def card(
 
 
 @command(app, "show", server=False)
-def show_model(session: Session, model: Described) -> None:
+def show_model(session: Session, model: ModelArgument) -> None:
     """Show a model's description in its canonical form. Needs no server."""
     from edgefront.core.training.evaluation.given_model import architecture_of, named_as
 
@@ -229,7 +229,6 @@ def list_models(
     if published:
         _list_published(session)
         return
-    from edgefront.cli.show.output import millions, table
     from edgefront.core.architectures.cost.costs import costs
     from edgefront.core.architectures.models import named_models
 
@@ -246,12 +245,12 @@ def list_models(
     ]
 
     def show() -> None:
-        shown = table(
-            "name", "decoder", "total", "source", right=("decoder", "total"), prose=("source",), less=("source",)
+        table = Table(
+            "name", "decoder", "total", "source", right=("decoder", "total"), wrap=("source",), drop_first=("source",)
         )
         for model, cost in counted:
-            shown.add_row(model.name, millions(cost.decoder_parameters), millions(cost.total_parameters), model.source)
-        session.out.print(shown)
+            table.add_row(model.name, millions(cost.decoder_parameters), millions(cost.total_parameters), model.source)
+        session.out.print(table)
 
     session.put(result, show)
 

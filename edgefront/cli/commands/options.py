@@ -1,4 +1,4 @@
-"""Options and arguments that several commands have, each declared once."""
+"""Options and arguments that several commands share."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ import typer
 
 from edgefront.cli.commands.base import Identifies
 from edgefront.core.common.number_formats import GgufFormat, GgufQuantisation, KvCache, NumberFormat
+from edgefront.core.common.token_counts import parse_token_count
 from edgefront.core.model_files.model_file import ModelFormat
 
-WAYS = (
+MODEL_FORMS = (
     "a named model, a Hub id of the catalogue, a description (JSON), the folder of a trained or a Hugging Face model, "
     "its config.json, a GGUF file"
 )
-"""The ways in which every command takes a model (`core.training.evaluation.given_model`)."""
-MODEL_HELP = f"{WAYS[0].upper()}{WAYS[1:]}."
+"""What a MODEL argument accepts (`core.training.evaluation.given_model`)."""
+MODEL_HELP = f"{MODEL_FORMS[0].upper()}{MODEL_FORMS[1:]}."
 
 Explain = Annotated[
     bool,
-    typer.Option("--explain", help="Also every model with its identifier, how sure the figures are, and all commands."),
+    typer.Option("--explain", help="Also show every model with its identifier, the uncertainty, and all commands."),
 ]
 
 
 @dataclass(frozen=True)
 class PassLimitOptions:
-    """Limits on the points of a frontier."""
+    """Limits on a model's latency and peak memory."""
 
     max_latency_ms: Annotated[float | None, typer.Option(help="Maximum latency of a model, in milliseconds.")] = None
     max_memory_mb: Annotated[float | None, typer.Option(help="Maximum peak memory of a model, in MB (10^6 bytes).")] = (
@@ -36,7 +37,7 @@ class PassLimitOptions:
 
 @dataclass(frozen=True)
 class LimitOptions(PassLimitOptions):
-    """The limits of a target, or on the points of a frontier; those on a generation too."""
+    """Limits on a model, including the times of a generation."""
 
     max_first_token_ms: Annotated[
         float | None,
@@ -59,7 +60,7 @@ class LimitOptions(PassLimitOptions):
 
 @dataclass(frozen=True)
 class PassOptions:
-    """What is measured: a pass or a generation, and the number formats."""
+    """The measured pass or generation, and the number formats."""
 
     mode: Annotated[
         str | None,
@@ -83,36 +84,36 @@ class PassOptions:
     ] = None
     dtype: Annotated[
         str | None,
-        typer.Option(help="float32, bfloat16 or float16. Number format of weights, activations and state."),
+        typer.Option(help="Number format of weights, activations and state: float32, bfloat16 or float16."),
     ] = None
     weights: Annotated[
         str | None,
         typer.Option(
-            help="full, or a format. Of the linear layers of the blocks. int8: their inputs are quantised too, "
-            f"dynamically. int4: a scale per block. {', '.join(get_args(GgufQuantisation))}: llamacpp's, of all "
-            "matrices."
+            help="Number format of the blocks' linear layers: full (as --dtype), int8 (inputs are quantised "
+            f"dynamically too) or int4 (one scale per block). llamacpp: {', '.join(get_args(GgufQuantisation))}, for "
+            "all matrices."
         ),
     ] = None
     kv_cache: Annotated[
         KvCache | None,
-        typer.Option(help="Runtime llamacpp: what its cache of keys and values holds. Default: f16, llama.cpp's own."),
+        typer.Option(help="Runtime llamacpp: number format of the key/value cache. Default: f16."),
     ] = None
 
     def protocol_fields(self, **generation: int | str | None) -> dict[str, Any]:
-        """Values for the fields of the measurement protocol that are given, here or as further options of a
-        `generation`. Raises `ProtocolError` where the mode and the options of a generation do not go together.
+        """Fields of the measurement protocol that are set, including further options of a `generation`. Raises
+        `ProtocolError` for a generation option with another mode.
         """
-        from edgefront.client.requests.jobs import generation_fields
+        from edgefront.client.requests import generation_fields
 
         lengths = {"sequence_length": self.sequence_length, "memory_length": self.memory_length}
         formats = {"dtype": self.dtype, "weights": self.weights, "kv_cache": self.kv_cache}
-        given = {name: value for name, value in formats.items() if value is not None}
-        return generation_fields(self.mode, lengths, prompt=self.prompt, new=self.new, **generation) | given
+        fields = generation_fields(self.mode, lengths, prompt=self.prompt, new=self.new, **generation)
+        return fields | {name: value for name, value in formats.items() if value is not None}
 
 
 @dataclass(frozen=True)
 class ProtocolOptions(PassOptions):
-    """How a search measures."""
+    """The measurement protocol of a search."""
 
     context: Annotated[
         int | None, typer.Option(min=0, help="Mode generate: tokens in the state before the prompt. Default: 0.")
@@ -134,20 +135,21 @@ class ProtocolOptions(PassOptions):
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Values for the fields of the measurement protocol that are given."""
-        return self.protocol_fields(context=self.context, latency=self.latency, when_busy=self.when_busy)
+        """Fields of the measurement protocol that are set."""
+        fields = self.protocol_fields(context=self.context, latency=self.latency)
+        return fields if self.when_busy is None else {**fields, "when_busy": self.when_busy}
 
 
 @dataclass(frozen=True)
 class TrainingBudgetOptions:
-    """How long a model is to be trained, which decides what perplexity is predicted for it."""
+    """The training budget for which perplexity is predicted."""
 
     train_tokens: Annotated[
         str | None,
         typer.Option(
             metavar="TOKENS",
-            help="Tokens that a model will be trained on: 300M, 10B, 1e9. Predicted quality is of models trained so "
-            "long, by a law that knows the training budget. Default: what the law says.",
+            help="Training tokens for which quality is predicted: 300M, 10B, 1e9. Needs a law that knows the training "
+            "budget. Default: the law's own budget.",
         ),
     ] = None
 
@@ -155,8 +157,8 @@ class TrainingBudgetOptions:
         float | None,
         typer.Option(
             metavar="HOURS",
-            help="Hours that a model will be trained on --trainer, instead of tokens: each is predicted for the tokens "
-            "that it sees in them.",
+            help="Training hours on --trainer, instead of tokens: each model is predicted for the tokens that it sees "
+            "in this time.",
         ),
     ] = None
     trainer: Annotated[
@@ -164,23 +166,21 @@ class TrainingBudgetOptions:
     ] = None
 
     @property
-    def given(self) -> dict[str, Any]:
-        """`train_tokens`, `train_hours` and `trainer`, those that are given. `InvalidInput` for no count of tokens."""
-        from edgefront.core.common.token_counts import parse_token_count
-
+    def values(self) -> dict[str, Any]:
+        """`train_tokens`, `train_hours` and `trainer`, as far as set. Raises `InvalidInput` for an unreadable count."""
         tokens = None if self.train_tokens is None else parse_token_count(self.train_tokens)
-        given = {"train_tokens": tokens, "train_hours": self.train_hours, "trainer": self.trainer}
-        return {name: value for name, value in given.items() if value is not None}
+        options = {"train_tokens": tokens, "train_hours": self.train_hours, "trainer": self.trainer}
+        return {name: value for name, value in options.items() if value is not None}
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Those of a request. `InvalidInput` where what is given does not go together."""
+        """Request fields. Raises `InvalidInput` for conflicting options."""
         from edgefront.core.schemas.jobs import TrainingBudget
 
-        return TrainingBudget.of(**self.given).fields
+        return TrainingBudget.of(**self.values).fields
 
 
-# Of jobs and trainings ----------------------------------------------------------------------------------------------
+# Jobs and trainings -------------------------------------------------------------------------------------------------
 
 Licence = Annotated[
     str | None,
@@ -199,31 +199,31 @@ ProtocolFields = Annotated[
         help="Field of the measurement protocol: mode=decode, sequence_length=128, dtype=float16. May be repeated.",
     ),
 ]
-_PART = "Its id, the first or last characters of it, or `last`."
-JobId = Annotated[str, typer.Argument(metavar="JOB", help=_PART), Identifies("job")]
+_ID_HELP = "Its id, the first or last characters of it, or `last`."
+JobId = Annotated[str, typer.Argument(metavar="JOB", help=_ID_HELP), Identifies("job")]
 CandidateId = Annotated[
     str,
-    typer.Argument(metavar="CANDIDATE", help=f"From `frontier`. {_PART}"),
+    typer.Argument(metavar="CANDIDATE", help=f"From `frontier`. {_ID_HELP}"),
     Identifies("candidate"),
 ]
-TrainingId = Annotated[str, typer.Argument(metavar="TRAINING", help=_PART), Identifies("training")]
+TrainingId = Annotated[str, typer.Argument(metavar="TRAINING", help=_ID_HELP), Identifies("training")]
 TrainingIds = Annotated[
     list[str],
-    typer.Argument(metavar="TRAINING…", help=_PART),
+    typer.Argument(metavar="TRAINING…", help=_ID_HELP),
     Identifies("training"),
 ]
 DeviceName = Annotated[
     str,
-    typer.Argument(metavar="DEVICE", help=f"Its name. Or: {_PART}"),
+    typer.Argument(metavar="DEVICE", help=f"Its name. Or: {_ID_HELP}"),
     Identifies("device"),
 ]
-TokenId = Annotated[str, typer.Argument(metavar="TOKEN", help=_PART), Identifies("token")]
-KeyId = Annotated[str, typer.Argument(metavar="KEY", help=_PART), Identifies("key")]
+TokenId = Annotated[str, typer.Argument(metavar="TOKEN", help=_ID_HELP), Identifies("token")]
+KeyId = Annotated[str, typer.Argument(metavar="KEY", help=_ID_HELP), Identifies("key")]
 
 
 @dataclass(frozen=True)
 class SpaceOptions:
-    """Options that say where a search looks for models."""
+    """The search space, which may be built around a model."""
 
     space: Annotated[str, typer.Option(help="Search space.")] = "lts-gpt2"
     narrow: Annotated[
@@ -234,40 +234,35 @@ class SpaceOptions:
         ),
     ] = None
 
-    @property
-    def narrowed(self) -> dict[str, Any]:
-        """The values of each gene that is restricted."""
-        from edgefront.client.requests.jobs import narrowing
-
-        return narrowing(self.narrow or [])
-
-
-@dataclass(frozen=True)
-class ModelSpaceOptions(SpaceOptions):
-    """Options that say where a search looks for models, maybe around one."""
-
     model: Annotated[
         str | None,
         typer.Option(
             "--model",
             metavar="MODEL",
-            help=f"Search around this model, which is the baseline: {WAYS}. The space is the one that has it, unless "
-            "--space llama or lfm is given.",
+            help=f"Search around this model, which is the baseline: {MODEL_FORMS}. Default space: the one that has it; "
+            "--space may be llama or lfm.",
         ),
     ] = None
     inherit: Annotated[
         bool,
         typer.Option(
             "--inherit",
-            help="Search the parts of --model, which begin with its weights, by the study of its cuts (`inherit "
+            help="Search the submodels of --model, which start with its weights; needs its pruning study (`inherit "
             "study`). The model is imported into the service.",
         ),
     ] = False
 
+    @property
+    def narrowed(self) -> dict[str, Any]:
+        """Gene → its allowed values, for restricted genes."""
+        from edgefront.client.requests import parse_narrowing
+
+        return parse_narrowing(self.narrow or [])
+
 
 @dataclass(frozen=True)
 class RecipeOptions:
-    """Options that say on what data and how a model is trained."""
+    """The data and recipe of a training."""
 
     data: Annotated[
         str | None, typer.Option(help="Data set of the service, by name or digest. Default: the recipe's.")
@@ -291,13 +286,13 @@ class RecipeOptions:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Values for the fields of `core.schemas.trainings.TrainingRequest`, without the budget."""
-        from edgefront.client.requests.trainings import overrides
+        """Fields of `core.schemas.trainings.TrainingRequest`, without the budget."""
+        from edgefront.client.requests import parse_settings
 
         return {
             "dataset": self.data,
             "recipe": self.recipe,
-            "overrides": overrides(self.setting or []),
+            "overrides": parse_settings(self.setting or []),
             "licence": self.licence,
         }
 
@@ -313,7 +308,7 @@ Force = Annotated[bool, typer.Option("--force", help="Replace files that exist."
 Watch = Annotated[bool, typer.Option("--watch", help="Watch until it ends.")]
 Newest = Annotated[int, typer.Option(min=1, max=1_000_000, help="Maximum number to list, the newest first.")]
 
-# Of models ----------------------------------------------------------------------------------------------------------
+# Models -------------------------------------------------------------------------------------------------------------
 
 FileFormat = Annotated[
     ModelFormat,
@@ -325,7 +320,7 @@ FileFormat = Annotated[
         "or a tar archive with it where --output ends in .tar or is a folder.",
     ),
 ]
-InNumbers = Annotated[
+Numbers = Annotated[
     NumberFormat,
     typer.Option(
         "--numbers",
@@ -334,14 +329,8 @@ InNumbers = Annotated[
         f"file: {', '.join(get_args(GgufFormat))}.",
     ),
 ]
-Described = Annotated[
-    str,
-    typer.Argument(
-        metavar="MODEL",
-        help=MODEL_HELP,
-    ),
-]
-Trained = Annotated[
+ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help=MODEL_HELP)]
+TrainedModelArgument = Annotated[
     str,
     typer.Argument(
         metavar="MODEL", help="The folder of a trained or a Hugging Face model, or a GGUF file of byte-level bpe."
@@ -351,7 +340,7 @@ Trained = Annotated[
 
 @dataclass(frozen=True)
 class MachineOptions:
-    """Options that say where torch runs a model."""
+    """Where torch runs a model."""
 
     device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Device to run on.")] = "cpu"
     threads: Annotated[
@@ -359,14 +348,14 @@ class MachineOptions:
     ] = None
 
     def use_threads(self) -> None:
-        """Sets torch's number of threads; without `threads` torch's default stays."""
+        """Sets torch's number of threads if `threads` is set."""
         if self.threads is not None:
             import torch
 
             torch.set_num_threads(self.threads)
 
 
-# Of this machine ----------------------------------------------------------------------------------------------------
+# This machine -------------------------------------------------------------------------------------------------------
 
 Cores = Annotated[
     str | None, typer.Option(metavar="LIST", help="Cores that measure, as in 2,4-6. Default: all of them.")

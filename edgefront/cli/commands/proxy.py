@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from edgefront.cli.commands.base import Session, command, group
-from edgefront.cli.commands.options import Described
+from edgefront.cli.commands.options import ModelArgument
 from edgefront.cli.commands.quality import conditions
+from edgefront.cli.extras import need
+from edgefront.cli.show.output import NONE
+from edgefront.cli.show.table import Table
 
 if TYPE_CHECKING:
     from edgefront.core.architectures.architecture import Architecture
@@ -69,15 +72,19 @@ def list_proxies(session: Session) -> None:
     listed = list(proxies().values())
 
     def show() -> None:
-        from edgefront.cli.show.output import table
-
-        shown = table(
-            "name", "better", "needs", "what it is", "source", prose=("what it is", "source"), less=("source", "needs")
+        table = Table(
+            "name",
+            "better",
+            "needs",
+            "what it is",
+            "source",
+            wrap=("what it is", "source"),
+            drop_first=("source", "needs"),
         )
         for proxy in listed:
             better = "higher" if proxy.higher_is_better else "lower"
-            shown.add_row(proxy.name, better, "torch" if proxy.needs_torch else "", proxy.title, proxy.source)
-        session.out.print(shown)
+            table.add_row(proxy.name, better, "torch" if proxy.needs_torch else "", proxy.title, proxy.source)
+        session.out.print(table)
 
     session.put([described(proxy) for proxy in listed], show)
 
@@ -97,7 +104,7 @@ def described(proxy: Proxy) -> dict[str, Any]:
 @command(app, "score", server=False)
 def score_model(
     session: Session,
-    model: Described,
+    model: ModelArgument,
     proxy: Proxies = None,
     how: ScoreOptions = ScoreOptions(),
 ) -> None:
@@ -113,14 +120,12 @@ def score_model(
     costs = {entry.name: entry.cost(architecture, settings) for entry in chosen}
 
     def show() -> None:
-        from edgefront.cli.show.output import table
-
-        shown = table("proxy", "score", "better", "FLOPs", right=("score", "FLOPs"))
+        table = Table("proxy", "score", "better", "FLOPs", right=("score", "FLOPs"))
         for entry in chosen:
             value = values[entry.name]
             text = f"{value:,.0f}" if value == int(value) and abs(value) < 1e15 else f"{value:.6g}"
-            shown.add_row(entry.name, text, "higher" if entry.higher_is_better else "lower", _flops(costs[entry.name]))
-        session.out.print(shown)
+            table.add_row(entry.name, text, "higher" if entry.higher_is_better else "lower", _flops(costs[entry.name]))
+        session.out.print(table)
 
     result = [{"proxy": name, "score": value, "flops": costs[name], "seed": how.seed} for name, value in values.items()]
     session.put({"digest": architecture.digest, "scores": result}, show)
@@ -219,18 +224,17 @@ def study_table(
 
 
 def _show(session: Session, study: ProxyStudy, name: str) -> None:
-    from edgefront.cli.show.output import NONE, table
     from edgefront.core.training.proxies.study import MIN_FOR_INTERVAL
     from edgefront.core.training.proxies.trained import repeats_in_words
 
     direction = "higher" if study.higher_is_better else "lower"
     title = f"{name + ': ' if name else ''}{study.models} models by {study.quality} ({direction} is better)"
     numbers = ("best", "models", "Spearman", "95 %", "Kendall", "common ratio", "FLOPs")
-    shown = table("proxy", *numbers, title=title, right=numbers, less=("FLOPs", "Kendall", "common ratio"))
+    table = Table("proxy", *numbers, title=title, right=numbers, drop_first=("FLOPs", "Kendall", "common ratio"))
     for ranking in study.proxies:
         for index, part in enumerate(ranking.slices):
             low_high = NONE if part.low is None or part.high is None else f"{part.low:.2f} … {part.high:.2f}"
-            shown.add_row(
+            table.add_row(
                 ranking.proxy if index == 0 else "",
                 "all" if part.percent == 100 else f"{part.percent} %",
                 str(part.models),
@@ -240,7 +244,7 @@ def _show(session: Session, study: ProxyStudy, name: str) -> None:
                 _three(part.common_ratio),
                 (NONE if ranking.flops is None else _flops(ranking.flops)) if index == 0 else "",
             )
-    session.out.print(shown)
+    session.out.print(table)
     if any(part.spearman is not None and part.low is None for proxy in study.proxies for part in proxy.slices):
         session.note(f"of fewer than {MIN_FOR_INTERVAL} models Spearman's rho has no interval")
     for ranking in study.proxies:
@@ -266,8 +270,6 @@ def _chosen(names: Sequence[str] | None) -> list[Proxy]:
         proxy_named(name) for name in names or [proxy.name for proxy in proxies().values() if not proxy.needs_torch]
     ]
     if any(proxy.needs_torch for proxy in chosen):
-        from edgefront.cli.extras import need
-
         need(f"proxy {next(proxy.name for proxy in chosen if proxy.needs_torch)}", "torch")
     return chosen
 
@@ -351,8 +353,6 @@ def _parts(rows: Sequence[Row], by: str | None) -> dict[str, list[Row]]:
 
 
 def _three(value: float | None) -> str:
-    from edgefront.cli.show.output import NONE
-
     return NONE if value is None else f"{value:.3f}"
 
 

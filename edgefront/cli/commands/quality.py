@@ -1,17 +1,22 @@
-"""`edgefront quality …`: laws that predict perplexity. Only what trainings taught needs a server."""
+"""`edgefront quality …`: laws that predict perplexity. Only laws refined by trainings need a server."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from dataclasses import asdict
+from math import exp
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from edgefront.cli.commands.base import Session, command, group
-from edgefront.cli.commands.options import Described, Force
+from edgefront.cli.commands.options import Force, ModelArgument
+from edgefront.cli.show.table import Table
+from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.files import check_free, whole_file
+from edgefront.core.common.token_counts import parse_token_count
 
 if TYPE_CHECKING:
     from edgefront.core.architectures.architecture import Architecture
@@ -26,14 +31,14 @@ TrainedOn = Annotated[
         help="Tokens that the model is trained on, for laws that know the training budget: 300M, 10B, 1e9.",
     ),
 ]
-_ABOUT = ("title", "data", "split", "tokens", "trained", "source", "licence")
+_ORIGIN_FIELDS = ("data", "split", "tokens", "trained", "source", "licence")
 
 
 @command(app, "list")
 def list_laws(
     session: Session,
     refined: Annotated[
-        bool, typer.Option("--refined", help="Also list what your trainings on the server have taught.")
+        bool, typer.Option("--refined", help="Also list the laws that your trainings on the server have refined.")
     ] = False,
 ) -> None:
     """List the quality laws that come with edgefront, and with --refined those of the server."""
@@ -45,26 +50,24 @@ def list_laws(
         laws = [law.model_dump(mode="json") for law in session.client.catalogue.quality_laws()]
 
     def show() -> None:
-        from edgefront.cli.show.output import table
-
-        shown = table(
+        table = Table(
             *("name", "family", "predicts", "data", "split", "models", "what it is of"),
             right=("models",),
-            prose=("what it is of",),
-            less=("split", "what it is of", "family", "models", "data"),
+            wrap=("what it is of",),
+            drop_first=("split", "what it is of", "family", "models", "data"),
         )
-        for of in laws:
-            shown.add_row(
-                of["name"],
-                of["family"],
-                ("perplexity" if of["relative_to"] is None else "ratios")
-                + ("" if of["train_tokens"] is None else " by tokens"),
-                of["data"],
-                of["split"],
-                str(of["table_models"]),
-                of["title"],
+        for law in laws:
+            predicts = "perplexity" if law["relative_to"] is None else "ratios"
+            table.add_row(
+                law["name"],
+                law["family"],
+                predicts if law["train_tokens"] is None else f"{predicts} by tokens",
+                law["data"],
+                law["split"],
+                str(law["table_models"]),
+                law["title"],
             )
-        session.out.print(shown)
+        session.out.print(table)
 
     session.put(laws, show)
 
@@ -76,12 +79,12 @@ def show_law(
         str,
         typer.Argument(
             metavar="NAME_OR_FILE",
-            help="Name or file of a quality law, or name of one that your trainings on the server have taught.",
+            help="Name or file of a quality law, or name of one that your trainings on the server have refined.",
         ),
     ],
 ) -> None:
-    """Show the data, accuracy and feature ranges of a law. With --json the whole law, without its models for laws of
-    the server.
+    """Show the data, accuracy and feature ranges of a law. With --json the whole law; a law of the server without its
+    models.
     """
     from edgefront.core.quality.shipped import NAMES, find_law
     from edgefront.core.quality.stored import summary, to_json
@@ -90,8 +93,8 @@ def show_law(
         view = session.client.catalogue.quality_law(law).model_dump(mode="json")
         session.put(view, lambda: _show(session, view))
     else:
-        chosen = find_law(law)
-        session.put(to_json(chosen), lambda: _show(session, summary(chosen)))
+        local = find_law(law)
+        session.put(to_json(local), lambda: _show(session, summary(local)))
 
 
 @command(app, "fit", server=False)
@@ -122,11 +125,10 @@ def fit_law(
 ) -> None:
     """Fit a law to a table of models that were trained in the same way.
 
-    Prints its accuracy on new models: Spearman's rho and the share of 95 % intervals that hold,
-    over ten folds, each architecture in one of them. With a column `tokens`, or after a law of several tables
-    (`--prior own-data-llama`), your trainings refine that law, from one on; rows of one model are its learning curve.
+    Prints its accuracy on new models from tenfold cross-validation by architecture: Spearman's rho and the share of
+    95 % intervals that hold. With a column `tokens`, or a prior learnt from several tables (`--prior own-data-llama`),
+    the table refines the prior, even with one row; rows of one model are its learning curve.
     """
-    from edgefront.core.common.files import check_free, whole_file
     from edgefront.core.quality.predictor import Origin
     from edgefront.core.quality.shipped import family, find_law
     from edgefront.core.quality.stored import checked_name, summary, to_text
@@ -176,40 +178,37 @@ def fit_law(
 @command(app, "predict", server=False)
 def predict(
     session: Session,
-    architecture: Described,
+    architecture: ModelArgument,
     law: Annotated[
         str | None,
         typer.Option(metavar="NAME_OR_FILE", help="Default: the law of the model's family."),
     ] = None,
     tokens: TrainedOn = None,
 ) -> None:
-    """Predict the perplexity of a model, if it is trained like those of the law; of laws about your own data its ratio
-    to that of a named model.
+    """Predict a model's perplexity after the training that the law describes. Laws about your own data predict its
+    ratio to a named model's.
     """
-    from edgefront.cli.show.tables import of_label
+    from edgefront.cli.show.frontier_table import of_label
     from edgefront.core.quality.shipped import find_law
     from edgefront.core.training.evaluation.given_model import architecture_of
     from edgefront.core.training.proxies.score import law_about
 
-    asked = token_count(tokens)
     model = architecture_of(architecture)
-    chosen = at_budget(law_about(model) if law is None else find_law(law), asked)
-    result = predicted(chosen, model)
+    predictor = at_budget(law_about(model) if law is None else find_law(law), tokens)
+    result = predicted(predictor, model)
 
     def show() -> None:
         session.say(sentence(result))
         session.say(of_label(result["label"]))
-        session.note(f"{chosen.origin.name}: {chosen.origin.title}; {trained_in_words(result)}")
+        session.note(f"{predictor.origin.name}: {predictor.origin.title}; {trained_in_words(result)}")
 
     session.put({"digest": model.digest, **result}, show)
 
 
-def conditions(given: Sequence[str]) -> dict[str, str]:
-    """`--where COLUMN=VALUE`, each given once."""
-    from edgefront.core.common.errors import InvalidInput
-
+def conditions(options: Sequence[str]) -> dict[str, str]:
+    """Column → value, from `--where COLUMN=VALUE`."""
     values = {}
-    for text in given:
+    for text in options:
         name, equals, value = text.partition("=")
         if not equals:
             raise InvalidInput(f"--where {text}: no value", field="where", value=text, allowed="COLUMN=VALUE")
@@ -217,26 +216,20 @@ def conditions(given: Sequence[str]) -> dict[str, str]:
     return values
 
 
-def token_count(tokens: str | None) -> int | None:
-    """The count that `--tokens` gives; `InvalidInput` where it is none."""
-    from edgefront.core.common.token_counts import parse_token_count
-
-    return None if tokens is None else parse_token_count(tokens, "tokens")
-
-
-def at_budget(law: PerplexityPredictor, tokens: int | None) -> PerplexityPredictor:
-    """The law for models trained on so many tokens. `InvalidInput` names `--tokens` where it knows one budget alone."""
-    from edgefront.core.common.errors import InvalidInput
-
+def at_budget(law: PerplexityPredictor, tokens: str | None) -> PerplexityPredictor:
+    """The law for the training budget `--tokens`. Raises `InvalidInput` if the law knows a single budget only."""
+    if tokens is None:
+        return law
+    count = parse_token_count(tokens, "tokens")
     try:
-        return law if tokens is None else law.at_tokens(float(tokens))
+        return law.at_tokens(float(count))
     except InvalidInput as error:
         text = f"--tokens{str(error).removeprefix('train_tokens')}"
-        raise InvalidInput(text, field="tokens", value=tokens, allowed=error.allowed) from None
+        raise InvalidInput(text, field="tokens", value=count, allowed=error.allowed) from None
 
 
 def predicted(law: PerplexityPredictor, architecture: Architecture) -> dict[str, Any]:
-    """A prediction as JSON, with what it is of."""
+    """A prediction and the data and training that it refers to, as JSON."""
     from edgefront.core.architectures.cost.shapes import Shapes
     from edgefront.core.quality.cut_law import CutLaw
 
@@ -263,7 +256,7 @@ def predicted(law: PerplexityPredictor, architecture: Architecture) -> dict[str,
 
 
 def sentence(value: dict[str, Any]) -> str:
-    """A prediction for people: `perplexity 31.2 (95 %: 30.1 to 32.4) on Dolma, …`, or `0.83 × smollm2-135m's perplexity
+    """A prediction as text: `perplexity 31.2 (95 %: 30.1 to 32.4) on Dolma, …`, or `0.83 × smollm2-135m's perplexity
     (0.72 to 0.95), on your own data`.
     """
     from edgefront.core.quality.predictor import NOT_STATED
@@ -273,14 +266,14 @@ def sentence(value: dict[str, Any]) -> str:
         interval = f"({value['low']:.2f} to {value['high']:.2f})"
         return f"{value['perplexity']:.2f} × {value['relative_to']}'s perplexity {interval}, on {value['data']}{beyond}"
     text = f"perplexity {value['perplexity']:.4g} (95 %: {value['low']:.4g} to {value['high']:.4g})"
-    words = {"data": "on ", "split": "", "tokens": "per "}
-    stated = [begin + value[name] for name, begin in words.items() if value[name] != NOT_STATED]
+    prefixes = {"data": "on ", "split": "", "tokens": "per "}
+    stated = [prefix + value[name] for name, prefix in prefixes.items() if value[name] != NOT_STATED]
     text += f" {', '.join(stated)}" if stated else "; the law does not state on which data"
     return text + beyond
 
 
 def trained_in_words(value: dict[str, Any]) -> str:
-    """How the models of a prediction are trained, and on how many tokens where the law knows that."""
+    """The training that a prediction assumes, with its number of tokens if known."""
     from edgefront.core.quality.predictor import NOT_STATED, in_words
 
     how = "both trained alike" if value["relative_to"] is not None else f"trained {value['trained']}"
@@ -290,15 +283,12 @@ def trained_in_words(value: dict[str, Any]) -> str:
 
 
 def _show(session: Session, law: dict[str, Any]) -> None:
-    """A law's summary, or the server's view of one."""
-    from math import exp
-
-    from edgefront.cli.show.output import table
+    """Prints a law's summary, or the server's view of a law."""
     from edgefront.core.quality.predictor import NOT_STATED, in_words
 
     session.say(f"{law['name']}: {law['title']}")
-    unstated = [name for name in _ABOUT[1:] if law[name] == NOT_STATED]
-    for name in _ABOUT[1:]:
+    unstated = [name for name in _ORIGIN_FIELDS if law[name] == NOT_STATED]
+    for name in _ORIGIN_FIELDS:
         if name not in unstated:
             session.say(f"  {name}: {law[name]}")
     if unstated:
@@ -314,12 +304,12 @@ def _show(session: Session, law: dict[str, Any]) -> None:
         session.say(f"  training tokens: {budget}")
     if law["prior"] is not None:
         session.say(f"  prior: {law['prior']}")
-    shown = table(
-        "feature", "from", "to", "unit", "of", right=("from", "to"), prose=("unit", "of"), less=("of", "unit")
+    table = Table(
+        "feature", "from", "to", "unit", "of", right=("from", "to"), wrap=("unit", "of"), drop_first=("of", "unit")
     )
     for row in law["features"]:
         limits = [f"{row[end]:.2f}" for end in ("low", "high")]
         if row["unit"].startswith("ln of "):
             limits = [f"{exp(row[end]):,.3g}" for end in ("low", "high")]
-        shown.add_row(row["name"], *limits, row["unit"].removeprefix("ln of "), row["meaning"])
-    session.out.print(shown)
+        table.add_row(row["name"], *limits, row["unit"].removeprefix("ln of "), row["meaning"])
+    session.out.print(table)

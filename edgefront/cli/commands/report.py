@@ -8,14 +8,18 @@ from typing import Annotated
 
 import typer
 
+from edgefront.cli import exits
 from edgefront.cli.commands.base import Session, command, group
 from edgefront.cli.commands.options import Force, JobId, LimitOptions
+from edgefront.core.common.files import check_empty
+from edgefront.core.common.states import ENDED_JOBS
+from edgefront.core.common.validation import printable
 
-app = group("A job's answer as a folder to pass on, and whether another machine agrees.")
+app = group("Write a job's answer into a folder, and verify it on another machine.")
 
 
 @command(app, "write")
-def write(
+def write_report(
     session: Session,
     job: JobId,
     target: Annotated[str | None, typer.Option(help="Id or name of a target. Default: all of the job's.")] = None,
@@ -23,23 +27,21 @@ def write(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the report.")] = Path("report"),
     force: Force = False,
 ) -> None:
-    """Write what a job found into a folder: a page that needs no server, report.json with the raw samples, device
-    facts, and the commands to do it again.
+    """Write a job's answer into a folder: a page that needs no server, report.json with the raw samples, the devices'
+    facts, and the commands that reproduce it.
 
-    Also while the job runs: the page then says so. Limits that are not given are the job's own.
+    Works while the job runs; the page then says so. Limits that are not given are the job's own.
     """
-    from edgefront.cli.workflows import report as reporting
-    from edgefront.core.common.files import check_empty
-    from edgefront.core.common.states import ENDED_JOBS
+    from edgefront.cli.workflows import report as report_folder
 
     check_empty(output, force=force)
     client = session.client
     with session.err.status("reading the measurements …"):
-        report = reporting.gather(client, job, target, asdict(limit))
-        drawn = reporting.pictures(report, client.jobs.get(job), session.note)
-    files = reporting.write(report, drawn, output)
+        report = report_folder.gather(client, job, target, asdict(limit))
+        pictures = report_folder.draw_pictures(report, client.jobs.get(job), session.note)
+    files = report_folder.write(report, pictures, output)
     if report.job.state not in ENDED_JOBS:
-        session.note(f"the job is {report.job.state}: this is what is known by now")
+        session.note(f"the job is {report.job.state}: the report has its results so far")
     result = {
         "job": job,
         "state": report.job.state,
@@ -48,11 +50,11 @@ def write(
         "candidates": len(report.shown),
         "launches": sum(map(len, report.launches.values())),
     }
-    session.put(result, lambda: session.say(str(output / reporting.PAGE)))
+    session.put(result, lambda: session.say(str(output / report_folder.PAGE)))
 
 
 @command(app, "verify", server=False)
-def verify(
+def verify_report(
     session: Session,
     report: Annotated[Path, typer.Argument(metavar="REPORT", help="report.json, or the folder that has it.")],
     target: Annotated[
@@ -63,43 +65,39 @@ def verify(
         int, typer.Option(min=2, max=100, help="Launches (fresh processes); the interval is computed over them.")
     ] = 3,
 ) -> None:
-    """Measure the recommended model of a report on this machine, as it was measured there, and say whether the figures
-    agree. Needs no server.
+    """Measure the recommended model of a report on this machine by the same protocol, and compare the figures. Needs no
+    server.
 
-    They agree unless they differ for certain, by the 95 % intervals of both, by more than the job counts as a
-    difference (its epsilon). If they do not: exit code 11.
+    Figures agree unless their 95 % intervals show a difference above the job's epsilon. If any differs: exit code 11.
     """
     from edgefront.agents.device.probe import hardware
-    from edgefront.cli import exits
-    from edgefront.cli.workflows import measure as measuring
-    from edgefront.cli.workflows import verify as verifying
-    from edgefront.core.common.validation import printable
+    from edgefront.cli.workflows import measure, verify
 
-    read = verifying.read_report(report)
-    subject = verifying.subject_of(read, target)
+    read = verify.read_report(report)
+    subject = verify.subject_of(read, target)
     if target is None and len(read.recommended) > 1:
-        names = ", ".join(printable(each.name) for each, _ in read.recommended[1:])
-        session.note(f"measuring the model of {printable(subject.target.name)}; by --target that of {names}")
+        names = ", ".join(printable(other.name) for other, _ in read.recommended[1:])
+        session.note(f"measuring the model of {printable(subject.target.name)}; --target selects that of {names}")
     protocol = subject.target.protocol
-    limit_s = measuring.time_limit_s(subject.architecture, protocol)
+    limit_s = measure.time_limit_s(subject.architecture, protocol)
     protocol = protocol.model_copy(update={"time_limit_s": max(limit_s, protocol.time_limit_s)})
     with session.err.status(f"measuring {subject.candidate.id}: {protocol.setup} …"):
-        (measured,) = measuring.run(subject.architecture, [protocol], launches=launches, seed=0)
-        where = verifying.place(read, subject, hardware(), measured)
-    compared = verifying.compare(subject.figures, measured, read.job.request.epsilon)
-    sentence = verifying.verdict(compared, where)
-    conditions = verifying.conditions(subject, measured)
-    agrees = all(each.agrees for each in compared)
+        (measured,) = measure.run(subject.architecture, [protocol], launches=launches, seed=0)
+        machines = verify.compare_machines(read, subject, hardware(), measured)
+    figures = verify.compare(subject.figures, measured, read.job.request.epsilon)
+    sentence = verify.verdict(figures, machines)
+    conditions = verify.bad_conditions(subject, measured)
+    agrees = all(figure.agrees for figure in figures)
 
     def show() -> None:
         session.note(f"{subject.candidate.id}: {protocol.setup}, {launches} launches here")
-        for each in compared:
-            session.say(verifying.in_words(each))
-        for title, differences in (("of the class", where.differences), ("else", where.others)):
+        for figure in figures:
+            session.say(verify.in_words(figure))
+        for title, differences in (("of the class", machines.class_facts), ("else", machines.others)):
             for name, (there, here) in differences.items():
                 session.note(f"differs {title}: {name}, {there} there, {here} here")
-        for said in conditions:
-            session.note(f"! {said}")
+        for condition in conditions:
+            session.note(f"! {condition}")
         session.say(sentence)
 
     result = {
@@ -107,10 +105,10 @@ def verify(
         "target": subject.target.name,
         "candidate": subject.candidate.id,
         "agrees": agrees,
-        "same_class": not where.differences if where.known else None,
-        "figures": [each.to_json() for each in compared],
-        "class_differences": where.differences,
-        "other_differences": where.others,
+        "same_class": not machines.class_facts if machines.known else None,
+        "figures": [figure.to_json() for figure in figures],
+        "class_differences": machines.class_facts,
+        "other_differences": machines.others,
         "conditions": conditions,
         "sentence": sentence,
         "measured": measured.report(),

@@ -10,6 +10,8 @@ import typer
 from edgefront.agents.options import AgentOptions
 from edgefront.cli.commands.base import Session
 from edgefront.cli.commands.options import Cores
+from edgefront.cli.extras import need
+from edgefront.core.common.processes.child import end_with_input
 
 Home = Annotated[
     Path | None,
@@ -40,7 +42,6 @@ def up(
     verbose: Annotated[bool, typer.Option("--verbose", help="Show the whole log.")] = False,
 ) -> None:
     """Run the embedded service: API, worker, one agent and SQLite, in one data folder. Ctrl-C ends it."""
-    from edgefront.cli.extras import need
     from edgefront.client.local import default_home
 
     need("the embedded service", "server")
@@ -61,14 +62,10 @@ def agent(
     Additional exit codes: 7 the device was revoked, 8 the protocol versions of agent and server are incompatible,
     9 another agent uses the data folder. With --json it logs JSON lines.
     """
-    from edgefront.cli.extras import need
-
     need("the agent", "agent")
     from edgefront.agents.main import main
 
     if end_with_parent:
-        from edgefront.core.common.processes.child import end_with_input
-
         end_with_input(grace_s=5.0)  # seconds to store its results
     raise typer.Exit(main(given, json_logs=session.json))
 
@@ -91,8 +88,6 @@ def demo(
     ] = None,
 ) -> None:
     """Demonstrate a whole search on this machine: search, measure, frontier, download, run. Needs the extra: demo."""
-    from edgefront.cli.extras import need
-
     need("the demo", "server", "agent", "torch", "demo", install="demo")
     from edgefront.cli.workflows.demo import run
 

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from edgefront.cli.commands.base import Identifies, Session, command, group, steering
-from edgefront.cli.commands.inherit import imported, start_of
+from edgefront.cli.commands.base import Identifies, Session, command, group, state_commands
+from edgefront.cli.commands.inherit import import_into_service, training_id
 from edgefront.cli.commands.options import (
     Force,
-    InNumbers,
     Newest,
+    Numbers,
     PassLimitOptions,
     RecipeOptions,
     TrainingId,
     TrainingIds,
     Watch,
 )
-from edgefront.core.common.errors import InvalidInput
+from edgefront.cli.show.output import print_event
+from edgefront.core.common.errors import EdgefrontError, InvalidInput
 from edgefront.core.common.states import TrainingState
-from edgefront.core.model_files.model_file import ModelFormat
-
-if TYPE_CHECKING:
-    from edgefront.core.schemas.trainings import TrainingRequest
+from edgefront.core.common.validation import checked, one_of
+from edgefront.core.model_files.model_file import ModelFormat, as_folder
 
 app = group("Train models of a frontier or any others: submit, watch, control, download.")
 
@@ -39,7 +39,7 @@ def submit(
         typer.Argument(help="File with the request as JSON, in the format of POST /v1/trainings; or use the options."),
     ] = None,
     architecture: Annotated[
-        str | None, typer.Option(metavar="MODEL", help="An architecture, named in any way that `describe` takes.")
+        str | None, typer.Option(metavar="MODEL", help="An architecture, in any form that `describe` accepts.")
     ] = None,
     candidate: Annotated[
         str | None,
@@ -56,21 +56,21 @@ def submit(
         int | None, typer.Option(help="Number of points, spread evenly by size. Default: all within the limits.")
     ] = None,
     limit: PassLimitOptions = PassLimitOptions(),
-    how: RecipeOptions = RecipeOptions(),
+    training: RecipeOptions = RecipeOptions(),
     start: Annotated[
         str | None,
         typer.Option(
             metavar="TRAINING|MODEL",
             help="Initialise with the weights of this training of the same architecture, or of a folder or a GGUF "
-            "file, which is imported first. Alone: train its model. For recipe distil it is the teacher, too.",
+            "file, which is imported first. Alone: train its model. With recipe distil it is also the teacher.",
         ),
     ] = None,
     inherit: Annotated[
         bool,
         typer.Option(
             "--inherit",
-            help="The model is a part of that of --start, or of the one whose parts its job searched, and begins with "
-            "that part of it. Default recipe: distil.",
+            help="The model is a submodel of the one of --start, or of the one whose submodels its job searched, and "
+            "starts with its weights. Default recipe: distil.",
         ),
     ] = False,
     tokens: Annotated[
@@ -87,39 +87,50 @@ def submit(
     watch: Watch = False,
 ) -> None:
     """Train points of a frontier, a candidate, a named model or an architecture, or a trained model further."""
-    from edgefront.client.requests import trainings as training_request
-    from edgefront.client.requests.jobs import read_request
-    from edgefront.core.common.validation import checked
+    from edgefront.client import requests
     from edgefront.core.schemas.trainings import TrainingRequest
 
     if file is not None:
-        request = read_request(file, TrainingRequest)
+        request = requests.read_request(file, TrainingRequest)
     else:
-        pick = {"target": target, **asdict(limit), "count": count}
-        subject = training_request.subject(architecture, candidate, frontier, pick, starts=start is not None)
+        selection = {"target": target, **asdict(limit), "count": count}
+        subject = requests.training_subject(architecture, candidate, frontier, selection, has_start=start is not None)
         if inherit and not subject:
             raise InvalidInput(
-                "--inherit trains a part of the model of --start: name the part, or leave it out to train the whole",
+                "--inherit trains a submodel of --start: name the submodel, or omit --inherit to train the whole model",
                 field="architecture",
                 allowed="--architecture MODEL, --candidate CANDIDATE or --frontier JOB",
             )
-        begin = None if start is None else start_of(session, start)
-        if begin is not None and not subject:
-            subject = training_request.model_of(session.client.trainings.get(begin))
+        start_id = None if start is None else training_id(session, start)
+        if start_id is not None and not subject:
+            subject = requests.architecture_subject(session.client.trainings.get(start_id))
         request = checked(
             TrainingRequest,
             {
                 **subject,
-                **how.fields,
+                **training.fields,
                 "name": name,
-                "start": begin,
+                "start": start_id,
                 "inherit": inherit,
-                "budget": {"steps": how.steps, "tokens": tokens, "hours": hours},
+                "budget": {"steps": training.steps, "tokens": tokens, "hours": hours},
                 "requires": {"device": device, "gpus": gpus, "memory_gb": memory_gb},
                 "seed": seed,
             },
         )
-    _submit(session, request, watch)
+    trainings = session.client.trainings.create(request)
+    ids = [item.id for item in trainings]
+    if watch:
+        session.note(f"submitted {', '.join(ids)}")
+        _watch(session, ids)
+        return
+
+    def show() -> None:
+        for item in trainings:
+            session.out.print(item.id)
+            session.note(f"{item.name}: {item.note or item.state}")
+        session.note(f"watch with `edgefront train watch {' '.join(ids)}`")
+
+    session.put(trainings, show)
 
 
 @command(app, "import")
@@ -143,7 +154,7 @@ def import_model(
     ] = None,
 ) -> None:
     """Import a model with its weights as a training that is done, to download it or start trainings from it."""
-    training = imported(session, model, name, licence)
+    training = import_into_service(session, model, name, licence)
 
     def show() -> None:
         session.out.print(training.id)
@@ -153,22 +164,6 @@ def import_model(
     session.put(training, show)
 
 
-def _submit(session: Session, request: TrainingRequest, watch: bool) -> None:
-    made = session.client.trainings.create(request)
-    if watch:
-        session.note("submitted " + ", ".join(training.id for training in made))
-        _watch(session, [training.id for training in made])
-        return
-
-    def show() -> None:
-        for training in made:
-            session.out.print(training.id)
-            session.note(f"{training.name}: {training.note or training.state}")
-        session.note(f"watch with `edgefront train watch {' '.join(training.id for training in made)}`")
-
-    session.put(made, show)
-
-
 @command(app, "recipes")
 def list_recipes(
     session: Session,
@@ -176,7 +171,6 @@ def list_recipes(
 ) -> None:
     """List the recipes that trainings may use, or show one."""
     from edgefront.cli.show.training_tables import recipes_table
-    from edgefront.core.common.validation import one_of
 
     recipes = {recipe.name: recipe for recipe in session.client.catalogue.recipes()}
     if name is None:
@@ -216,8 +210,6 @@ def list_trainings(
     limit: Newest = 50,
 ) -> None:
     """List trainings, the newest first."""
-    from itertools import islice
-
     from edgefront.cli.show.training_tables import trainings_table
 
     trainings = list(islice(session.client.trainings.list(state=state, job=job, limit=min(limit, 200)), limit))
@@ -245,7 +237,6 @@ def watch_training(session: Session, training: TrainingIds) -> None:
 
 
 def _watch(session: Session, ids: list[str]) -> None:
-    from edgefront.cli.show.output import print_event
     from edgefront.cli.show.training_tables import watch
 
     client = session.watching_client
@@ -261,8 +252,6 @@ def _watch(session: Session, ids: list[str]) -> None:
         ended = watch(client, ids, session.screen)
     failed = [training for training in ended if training.state == TrainingState.FAILED]
     if failed:
-        from edgefront.core.common.errors import EdgefrontError
-
         raise EdgefrontError("; ".join(f"training {item.id} failed: {item.reason}" for item in failed))
 
 
@@ -293,7 +282,7 @@ def layers(session: Session, training: TrainingId) -> None:
     session.put(probabilities, show)
 
 
-steering(
+state_commands(
     app,
     "trainings",
     TrainingId,
@@ -334,12 +323,10 @@ def download(
             "archive if --output ends in .tar), ONNX …, as `model build`.",
         ),
     ] = None,
-    numbers: InNumbers = "float32",
+    numbers: Numbers = "float32",
     force: Force = False,
 ) -> None:
     """Download a trained model: weights, description, tokenizer, or one file. Resumes an interrupted download."""
-    from edgefront.core.model_files.model_file import as_folder
-
     if kind is None and numbers != "float32":
         raise InvalidInput("numbers needs --format onnx… or gguf", field="numbers", value=numbers, allowed="float32")
     if kind is not None and (checkpoint or tensorboard):

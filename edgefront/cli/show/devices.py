@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from edgefront.cli.show.output import NONE, gigabytes, moment, share, table
+from edgefront.cli.show.output import NONE, gigabytes, moment, share
+from edgefront.cli.show.table import Table
 from edgefront.core.schemas.service import AnchorPoint, DeviceView
-
-if TYPE_CHECKING:
-    from edgefront.cli.show.fitting import FittingTable
-
 
 _UNITS = {
     "_gb_per_s": ("_bandwidth", "GB/s"),
@@ -23,10 +20,10 @@ _UNITS = {
 """Ending of a fact's name → what stands in its place, and the unit; the longer of two endings first."""
 
 
-def facts_table(device: DeviceView, state: str) -> FittingTable:
+def facts_table(device: DeviceView, state: str) -> Table:
     """One fact a line, those that people ask for first."""
     facts = device.facts
-    shown = table("device", "value", prose=("value",))
+    table = Table("device", "value", wrap=("value",))
     lines: dict[str, str | None] = {
         "name": device.name,
         "id": device.id,
@@ -54,22 +51,22 @@ def facts_table(device: DeviceView, state: str) -> FittingTable:
     }
     for name, value in lines.items():
         if value:
-            shown.add_row(name, value)
-    return shown
+            table.add_row(name, value)
+    return table
 
 
-def runtimes_table(device: DeviceView) -> FittingTable:
+def runtimes_table(device: DeviceView) -> Table:
     """A line for each provider of each runtime."""
-    shown = table(
+    table = Table(
         *("runtime", "version", "provider", "computes in", "memory by"),
-        prose=("computes in", "memory by"),
-        less=("memory by", "version"),
+        wrap=("computes in", "memory by"),
+        drop_first=("memory by", "version"),
     )
     for runtime in device.facts.runtimes:
         for provider in runtime.providers:
             numbers = ", ".join(runtime.numbers.get(provider, ("float32",)))
-            shown.add_row(runtime.runtime, runtime.version, provider, numbers, ", ".join(runtime.memory_methods))
-    return shown
+            table.add_row(runtime.runtime, runtime.version, provider, numbers, ", ".join(runtime.memory_methods))
+    return table
 
 
 def _with_unit(name: str, value: Any) -> tuple[str, str]:
@@ -87,21 +84,21 @@ def _with_unit(name: str, value: Any) -> tuple[str, str]:
 LATEST = 24
 
 
-def anchor_table(points: Sequence[AnchorPoint]) -> FittingTable:
+def anchor_table(points: Sequence[AnchorPoint]) -> Table:
     """The latest measurements of an anchor, oldest first."""
-    shown = table(
+    table = Table(
         *("anchor", "on", "ms", "MHz", "load", "°C", "mark"),
         right=("ms", "MHz", "load", "°C"),
-        prose=("mark",),
-        less=("load", "°C", "MHz", "on"),
+        wrap=("mark",),
+        drop_first=("load", "°C", "MHz", "on"),
         title="Anchor",
     )
     for point in points[-LATEST:]:
-        shown.add_row(
+        table.add_row(
             moment(point.measured_at),
             point.provider,
             f"{point.latency_ms:.3f}",
             *("" if value is None else f"{value:g}" for value in (point.clock_mhz, point.load_1m, point.temperature_c)),
             point.mark or "",
         )
-    return shown
+    return table

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -20,53 +19,38 @@ from edgefront.core.common.units import MB, decimals
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from edgefront.cli.show.fitting import FittingTable
     from edgefront.core.schemas.candidates import CandidateView, Versus
 
 NONE = "–"
 UNBOUNDED = 100_000
-"""Columns of what has no width: a file or a pipe."""
+"""Columns of an output without a width: a file or a pipe."""
 
 
 def console(*, stderr: bool = False, wide: bool = False) -> Console:
-    """A console as wide as its terminal, or as `COLUMNS` says; without either, or with `wide`, as wide as is needed."""
+    """A console as wide as its terminal or `COLUMNS`; without either, or with `wide`, of unlimited width."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
-    given = os.environ.get("COLUMNS", "")
-    width = int(given) if given.isdecimal() and 0 < int(given) < UNBOUNDED else None
+    columns = os.environ.get("COLUMNS", "")
+    width = int(columns) if columns.isdecimal() and 0 < int(columns) < UNBOUNDED else None
     if wide or (width is None and not stream.isatty()):
         width = UNBOUNDED
     return Console(stderr=stderr, width=width, highlight=False)
 
 
-def table(
-    *columns: str,
-    title: str | None = None,
-    right: Iterable[str] = (),
-    prose: Iterable[str] = (),
-    less: Sequence[str] = (),
-) -> FittingTable:
-    """An empty table in the house style: numbers in the columns `right`, text that may be wrapped in `prose`. The
-    columns `less` are left out first where it is narrow."""
-    from edgefront.cli.show.fitting import FittingTable
-
-    return FittingTable(columns, title=title, right=right, prose=prose, less=less)
-
-
 def print_json(value: Any, *, line: bool = False) -> None:
     """One JSON document on standard output; `line` keeps it on one line, for streams."""
-    sys.stdout.write(as_json(value, sys.stdout, line=line))
+    sys.stdout.write(json_text(value, sys.stdout, line=line))
     sys.stdout.flush()
 
 
 def print_event(event: BaseModel) -> None:
-    """An event of a log on one line of standard output, with the fields that the service sent."""
+    """One event on one line of standard output, with exactly the fields that the service sent."""
     print_json(event.model_dump(mode="json", exclude_unset=True), line=True)
 
 
-def as_json(value: Any, stream: TextIO, *, line: bool = False) -> str:
-    """The value as a JSON document; escaped where the stream is not UTF-8."""
+def json_text(value: Any, stream: TextIO, *, line: bool = False) -> str:
+    """The value as a JSON document; ASCII only where the stream is not UTF-8."""
     escaped = not (stream.encoding or "").lower().startswith("utf")
     return json.dumps(to_jsonable_python(value, fallback=str), indent=None if line else 2, ensure_ascii=escaped) + "\n"
 
@@ -96,18 +80,18 @@ def milliseconds(value: float | None, half_width: float | None = None) -> str:
 
 
 MARK = "!"
-"""Behind the latency of a candidate that is marked."""
+"""Follows the latency of a marked candidate."""
 MARKED = f"{MARK} measured under conditions out of the ordinary, or after the device's anchor moved"
 
 
 def measured_latency(candidate: CandidateView) -> str:
-    """A candidate's latency with its interval, and a mark where it has one: 21.4 ±0.3 !"""
+    """A candidate's latency with its interval and, if it is marked, `MARK`: 21.4 ±0.3 !"""
     text = milliseconds(candidate.latency_ms, candidate.latency_half_width_ms)
     return f"{text} {MARK}" if candidate.marked else text
 
 
 def times(ratio: float | None, low: float | None = None, high: float | None = None) -> str:
-    """A ratio, with its interval where that is known: 1.38× (1.31–1.45)."""
+    """A ratio, with its interval if known: 1.38× (1.31–1.45)."""
     if ratio is None:
         return NONE
     return f"{ratio:.2f}×" + ("" if low is None or high is None else f" ({low:.2f}–{high:.2f})")
@@ -123,7 +107,7 @@ def share(value: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """A length of time as people say it: 42 s, 3:07 min, 2:05 h."""
+    """A duration for display: 42 s, 3:07 min, 2:05 h."""
     if seconds is None:
         return NONE
     whole = max(0, round(seconds))
@@ -135,5 +119,5 @@ def duration(seconds: float | None) -> str:
 
 
 def moment(value: datetime | None) -> str:
-    """A point in time, in local time, to the second."""
+    """Local time, to the second."""
     return NONE if value is None else value.astimezone().strftime("%Y-%m-%d %H:%M:%S")

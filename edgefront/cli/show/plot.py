@@ -11,7 +11,7 @@ from matplotlib import rc_context
 from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 
-from edgefront.cli.show.tables import header_of
+from edgefront.cli.show.frontier_table import header_of
 from edgefront.client.resources.jobs import Chart
 from edgefront.core.common.units import MB
 

@@ -7,7 +7,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from edgefront.cli.show.output import NONE, duration, share, table
+from edgefront.cli.show.output import NONE, duration, share
+from edgefront.cli.show.table import Table
 from edgefront.core.common.states import ENDED_JOBS, Goal, TargetState
 from edgefront.core.common.units import MB, MIB
 from edgefront.core.schemas.jobs import JobView
@@ -15,7 +16,6 @@ from edgefront.core.schemas.jobs import JobView
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from edgefront.cli.show.fitting import FittingTable
     from edgefront.client.client import Client
     from edgefront.core.schemas.predictions import Count, JobEstimate, TargetEstimate
 
@@ -94,22 +94,22 @@ def progress_line(job: JobView) -> str:
     return f"{doing}: {done} of {planned} models measured{end}{f'. {waits}' if waits else ''}"
 
 
-def progress_table(job: JobView) -> FittingTable:
+def progress_table(job: JobView) -> Table:
     """All targets of a job, each with a bar."""
     from rich.progress_bar import ProgressBar
 
     whole_frontier = job.request.goal == Goal.FRONTIER
     numbers = ("measured", "frontier", *(["hypervolume"] if whole_frontier else []), "measuring", "left")
-    shown = table(
+    table = Table(
         *("target", "state", "progress", *numbers, "note"),
         title=f"{job.name}  {job.id}  {job.state}",
         right=numbers,
-        prose=("note",),
-        less=("progress", "measuring", "hypervolume", "note", "frontier"),
+        wrap=("note",),
+        drop_first=("progress", "measuring", "hypervolume", "note", "frontier"),
     )
     for target in job.targets:
         whole = target.planned or max(target.candidates, 1)
-        shown.add_row(
+        table.add_row(
             target.name,
             target.state,
             ProgressBar(total=whole, completed=min(target.settled, whole), width=24),
@@ -120,7 +120,7 @@ def progress_table(job: JobView) -> FittingTable:
             "" if target.state == TargetState.FINISHED else duration(target.seconds_left),
             (f"{target.marked} on the frontier marked. {target.note}" if target.marked else target.note).strip(),
         )
-    return shown
+    return table
 
 
 _SOURCES = {
@@ -134,11 +134,11 @@ _SOURCES = {
 def show_estimate(out: Console, err: Console, estimate: JobEstimate) -> None:
     """Targets and totals to `out`; refusals and notes to `err`."""
     numbers = ("baselines", "candidates", "refinements", "launches", "s/launch", "time", "at most")
-    shown = table(
-        "target", *numbers, right=numbers, less=("baselines", "refinements", "s/launch", "candidates", "at most")
+    table = Table(
+        "target", *numbers, right=numbers, drop_first=("baselines", "refinements", "s/launch", "candidates", "at most")
     )
     for target in estimate.targets:
-        shown.add_row(
+        table.add_row(
             target.name,
             str(target.baseline_launches),
             _count(target.candidates),
@@ -149,7 +149,7 @@ def show_estimate(out: Console, err: Console, estimate: JobEstimate) -> None:
             _time(target.minutes_at_most),
         )
     if estimate.targets:
-        out.print(shown)
+        out.print(table)
         size, file = estimate.event_bytes.expected / MIB, (estimate.model_bytes or 0) / MIB
         out.print(
             f"in all: {_count(estimate.launches)} launches, {_time(estimate.minutes)}, {_count(estimate.candidates)} "

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from edgefront.cli.show.output import MARKED, NONE, measured_latency, megabytes, millions, milliseconds, table
+from edgefront.cli.show.output import MARKED, NONE, measured_latency, megabytes, millions, milliseconds
+from edgefront.cli.show.table import Table
 from edgefront.core.architectures.published import PublishedView, ScoreTable
 from edgefront.core.common.units import plain
 from edgefront.core.measurement.variants import formats_in_words
@@ -14,24 +15,22 @@ from edgefront.core.schemas.recommendations import ChoicesView, ChoiceView, Othe
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from edgefront.cli.show.fitting import FittingTable
-
 
 _UNKNOWN = "unknown"
 _UNITS = ((10**12, "T"), (10**9, "B"), (10**6, "M"))
 
 
-def catalogue(models: Iterable[PublishedView]) -> FittingTable:
+def catalogue(models: Iterable[PublishedView]) -> Table:
     """One row a model. Its parameters are counted where it has a description, else as stated (~)."""
-    shown = table(
+    table = Table(
         *("id", "kind", "licence", "context", "parameters", "trained on", "tables", "description"),
         right=("context", "parameters", "trained on", "tables"),
-        prose=("description",),
-        less=("tables", "licence", "kind"),
+        wrap=("description",),
+        drop_first=("tables", "licence", "kind"),
     )
     for model in models:
         stated = _UNKNOWN if model.parameters is None else f"~{model.parameters}"
-        shown.add_row(
+        table.add_row(
             model.id,
             model.kind,
             model.licence or _UNKNOWN,
@@ -41,7 +40,7 @@ def catalogue(models: Iterable[PublishedView]) -> FittingTable:
             str(len(model.scores)) if model.scores else NONE,
             "yes" if model.not_expressible is None else f"no: {model.not_expressible}",
         )
-    return shown
+    return table
 
 
 def facts(model: PublishedView, tables: Mapping[str, ScoreTable], console: Console) -> None:
@@ -50,7 +49,7 @@ def facts(model: PublishedView, tables: Mapping[str, ScoreTable], console: Conso
     def line(text: str) -> None:
         console.print(text, markup=False, soft_wrap=True)
 
-    shown = table("fact", "value", "source", prose=("value", "source"), less=("source",))
+    shown = Table("fact", "value", "source", wrap=("value", "source"), drop_first=("source",))
     for name, field, value in (
         ("kind", "kind", model.kind),
         ("trained from", "base", model.base),
@@ -146,14 +145,14 @@ def notes(view: ChoicesView) -> list[str]:
     return said
 
 
-def choices_table(rows: Sequence[tuple[str, ChoiceView]], benchmark: str, *, every: bool = True) -> FittingTable:
+def choices_table(rows: Sequence[tuple[str, ChoiceView]], benchmark: str, *, every: bool = True) -> Table:
     """A row a choice; without `every` the six columns that matter most."""
     generates = any(choice.candidate.token_ms is not None for _, choice in rows)
     times = {"latency ms": not generates or every, "first token ms": generates and every, "token ms": generates}
     figures = [name for name, is_shown in times.items() if is_shown]
     numbers = (benchmark, *figures, "memory MB")
     how = ("weights", "runtime", "licence") if every else ("weights, runtime",)
-    shown = table("", "model", *how, *numbers, right=numbers, prose=("model",), less=("licence", "latency ms"))
+    table = Table("", "model", *how, *numbers, right=numbers, wrap=("model",), drop_first=("licence", "latency ms"))
     for name, choice in rows:
         candidate = choice.candidate
         measured = {
@@ -163,7 +162,7 @@ def choices_table(rows: Sequence[tuple[str, ChoiceView]], benchmark: str, *, eve
         }
         formats = formats_in_words(choice.weights, choice.kv_cache)
         setup = (formats, choice.runtime, choice.licence or "unknown")
-        shown.add_row(
+        table.add_row(
             name,
             choice.model,
             *(setup if every else (", ".join(setup[:2]),)),
@@ -172,7 +171,7 @@ def choices_table(rows: Sequence[tuple[str, ChoiceView]], benchmark: str, *, eve
             megabytes(candidate.memory_bytes),
             style={"recommended": "bold", "frontier": "dim"}.get(name),
         )
-    return shown
+    return table
 
 
 def choice_rows(view: ChoicesView) -> list[tuple[str, ChoiceView]]:

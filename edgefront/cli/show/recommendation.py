@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from edgefront.cli.show.output import MARKED, measured_latency, megabytes, millions, milliseconds, table
-from edgefront.cli.show.tables import predicted_quality, quality_header, quality_label
+from edgefront.cli.show.frontier_table import predicted_quality, quality_header, quality_label
+from edgefront.cli.show.output import MARKED, measured_latency, megabytes, millions, milliseconds
+from edgefront.cli.show.table import Table
 from edgefront.core.architectures.formatting import architecture_in_words, model_in_words
 from edgefront.core.common.states import CandidateRole
 from edgefront.core.measurement.variants import format_of, formats_in_words
@@ -16,7 +17,6 @@ from edgefront.core.schemas.recommendations import RecommendationView, RunnerUpV
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from edgefront.cli.show.fitting import FittingTable
     from edgefront.core.measurement.protocol import MeasurementProtocol
 
 
@@ -47,7 +47,7 @@ def show(view: RecommendationView, console: Console, *, explain: bool = False) -
         line(f"{title}: {command}")
 
 
-def _glance(view: RecommendationView) -> FittingTable:
+def _glance(view: RecommendationView) -> Table:
     """At most four models, in six columns."""
     rows = _named_rows(view, view.runners_up[:SHOWN_RUNNERS_UP])
     candidates = [candidate for _, candidate in rows]
@@ -55,10 +55,10 @@ def _glance(view: RecommendationView) -> FittingTable:
     generates = any(candidate.token_ms is not None for candidate in candidates)
     by_proxy, quality = _quality_column(candidates, view.proxy, trained)
     numbers = (quality, *(("first token ms", "token ms") if generates else ("latency ms",)), "memory MB")
-    shown = table("", "model", *numbers, right=numbers, prose=("model",), less=("first token ms", "memory MB"))
+    table = Table("", "model", *numbers, right=numbers, wrap=("model",), drop_first=("first token ms", "memory MB"))
     for name, candidate in rows:
         times = (milliseconds(candidate.first_token_ms), milliseconds(candidate.token_ms))
-        shown.add_row(
+        table.add_row(
             name,
             model_in_words(candidate.architecture),
             f"{candidate.proxy:.6g}" if by_proxy else _perplexity(candidate, trained.get(candidate.id)),
@@ -66,7 +66,7 @@ def _glance(view: RecommendationView) -> FittingTable:
             megabytes(candidate.memory_bytes),
             style={"recommended": "bold", "provisional": "bold", "runner-up": "dim"}.get(name),
         )
-    return shown
+    return table
 
 
 def notes(view: RecommendationView) -> list[str]:
@@ -105,7 +105,7 @@ def commands(view: RecommendationView) -> dict[str, str]:
     }
 
 
-def recommendation_table(view: RecommendationView, protocol: MeasurementProtocol | None = None) -> FittingTable:
+def recommendation_table(view: RecommendationView, protocol: MeasurementProtocol | None = None) -> Table:
     """The recommended model, the stock model under the same limits, and the runners-up; with the `protocol` that they
     were measured by also what ran them.
     """
@@ -129,7 +129,7 @@ def models_table(
     proxy: str,
     trained: Mapping[str, float],
     protocol: MeasurementProtocol | None = None,
-) -> FittingTable:
+) -> Table:
     """A row for each candidate, under the name that it has. Its quality is what it reached in training (`trained`, by
     id), else what is predicted; where nothing is known of either, the job's `proxy`.
     """
@@ -143,15 +143,15 @@ def models_table(
         if protocol is None
         else {"runtime": protocol.runtime, "formats": formats_in_words(format_of(protocol), protocol.kv_cache)}
     )
-    shown = table(
+    table = Table(
         *("", "model", "architecture", *setup, *numbers),
         right=numbers,
-        prose=("architecture",),
-        less=("architecture", "parameters", "memory MB", "first token ms"),
+        wrap=("architecture",),
+        drop_first=("architecture", "parameters", "memory MB", "first token ms"),
     )
     for name, candidate in rows:
         quality = f"{candidate.proxy:.6g}" if by_proxy else _perplexity(candidate, trained.get(candidate.id))
-        shown.add_row(
+        table.add_row(
             name,
             candidate.id,
             architecture_in_words(candidate.architecture),
@@ -163,7 +163,7 @@ def models_table(
             megabytes(candidate.memory_bytes),
             style={"recommended": "bold", "provisional": "bold", "runner-up": "dim"}.get(name),
         )
-    return shown
+    return table
 
 
 def _quality_column(candidates: Sequence[CandidateView], proxy: str, trained: Mapping[str, float]) -> tuple[bool, str]:

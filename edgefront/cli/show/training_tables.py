@@ -14,8 +14,8 @@ from edgefront.cli.show.output import (
     milliseconds,
     moment,
     share,
-    table,
 )
+from edgefront.cli.show.table import Table
 from edgefront.core.common.states import ENDED_TRAININGS, TrainingKind, TrainingState
 from edgefront.core.schemas.trainings import (
     DatasetView,
@@ -29,7 +29,6 @@ from edgefront.core.schemas.trainings import (
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from edgefront.cli.show.fitting import FittingTable
     from edgefront.client.client import Client
 
 _LOOK_S = 1.0
@@ -37,17 +36,17 @@ _LOOK_S = 1.0
 _LINE_INTERVAL_S = 5.0
 
 
-def trainings_table(trainings: Iterable[TrainingView]) -> FittingTable:
+def trainings_table(trainings: Iterable[TrainingView]) -> Table:
     """One row per training: its progress, scores and measurements."""
     numbers = ("parameters", "step", "loss", "perplexity", "latency ms", "memory MB", "left")
-    shown = table(
+    table = Table(
         *("id", "name", "state", *numbers, "note"),
         right=numbers,
-        prose=("note",),
-        less=("parameters", "memory MB", "latency ms", "loss", "left", "note", "perplexity"),
+        wrap=("note",),
+        drop_first=("parameters", "memory MB", "latency ms", "loss", "left", "note", "perplexity"),
     )
     for item in trainings:
-        shown.add_row(
+        table.add_row(
             item.id,
             item.name,
             item.state,
@@ -60,59 +59,59 @@ def trainings_table(trainings: Iterable[TrainingView]) -> FittingTable:
             duration(item.seconds_left) if item.seconds_left is not None else "",
             item.reason or item.note or ("imported" if item.kind == TrainingKind.IMPORT else ""),
         )
-    return shown
+    return table
 
 
-def recipes_table(recipes: Iterable[RecipeView]) -> FittingTable:
+def recipes_table(recipes: Iterable[RecipeView]) -> Table:
     """One row per recipe."""
-    shown = table(
+    table = Table(
         *("recipe", "what", "trains", "data", "steps", "tokens"),
         right=("steps", "tokens"),
-        prose=("what",),
-        less=("what", "trains", "tokens"),
+        wrap=("what",),
+        drop_first=("what", "trains", "tokens"),
     )
     for item in recipes:
         counts = (f"{item.steps:,}", millions(item.tokens))
-        shown.add_row(item.name, item.title, item.task, item.dataset or NONE, *counts)
-    return shown
+        table.add_row(item.name, item.title, item.task, item.dataset or NONE, *counts)
+    return table
 
 
-def datasets_table(datasets: Iterable[DatasetView]) -> FittingTable:
+def datasets_table(datasets: Iterable[DatasetView]) -> Table:
     """One row per data set."""
-    shown = table(
+    table = Table(
         *("data", "digest", "level", "vocabulary", "what"),
         right=("vocabulary",),
-        prose=("digest", "what"),
-        less=("what", "vocabulary"),
+        wrap=("digest", "what"),
+        drop_first=("what", "vocabulary"),
     )
     for item in datasets:
         digest = "prepared on first use" if item.digest is None else item.digest[:12]
         vocabulary = NONE if item.vocab_size is None else f"{item.vocab_size:,}"
-        shown.add_row(item.name, digest, item.level, vocabulary, item.title)
-    return shown
+        table.add_row(item.name, digest, item.level, vocabulary, item.title)
+    return table
 
 
-def trainers_table(trainers: Iterable[TrainerView]) -> FittingTable:
+def trainers_table(trainers: Iterable[TrainerView]) -> Table:
     """One row per worker."""
-    shown = table(
+    table = Table(
         *("worker", "GPUs", "trainings", "GFLOP/s", "µs a token besides"),
         right=("GPUs", "trainings", "GFLOP/s", "µs a token besides"),
     )
     for item in trainers:
         pace = item.pace
         speed = NONE if pace.seconds_per_flop == 0 else f"{1e-9 / pace.seconds_per_flop:,.3g}"
-        shown.add_row(
+        table.add_row(
             item.name, str(item.gpus or "CPU"), str(pace.trainings), speed, f"{1e6 * pace.seconds_per_token:.3g}"
         )
-    return shown
+    return table
 
 
-def layers_table(choices: Sequence[str], search: SearchProgress) -> FittingTable:
+def layers_table(choices: Sequence[str], search: SearchProgress) -> Table:
     """One row per layer: the current probability of each block in the search of one seed."""
-    shown = table("layer", *choices, title=f"seed {search.seed}: {search.pattern} ({search.phase})", right=choices)
+    table = Table("layer", *choices, title=f"seed {search.seed}: {search.pattern} ({search.phase})", right=choices)
     for layer, row in enumerate(search.records[-1].probabilities, 1):
-        shown.add_row(str(layer), *(share(probability) for probability in row))
-    return shown
+        table.add_row(str(layer), *(share(probability) for probability in row))
+    return table
 
 
 def facts(item: TrainingView) -> dict[str, str]:

@@ -20,7 +20,7 @@ from edgefront.cli.show.output import duration, print_json
 from edgefront.cli.show.recommendation import show as show_recommendation
 from edgefront.cli.workflows import up
 from edgefront.client.client import Client
-from edgefront.client.requests.jobs import find_request
+from edgefront.client.requests import find_request
 from edgefront.core.common.errors import Conflict, EdgefrontError
 from edgefront.core.common.files import whole_file
 from edgefront.core.common.states import JobState
@@ -223,7 +223,9 @@ def job_request(limits: Sequence[dict[str, float]], *, minutes: float, candidate
         space=SPACE,
         narrow=NARROW,
         budget={"candidates": candidates, "minutes": round(minutes * _RESERVE, 2)},
-        others={"name": "demo", "algorithm": {"settings": SEARCH}, "train_tokens": TOKENS},
+        name="demo",
+        algorithm={"settings": SEARCH},
+        train_tokens=TOKENS,
     )
 
 

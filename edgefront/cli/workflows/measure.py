@@ -1,8 +1,8 @@
-"""Measuring one model on this machine, without a server."""
+"""Measures one model on this machine, without a server."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from edgefront.agents.measuring.measure import Measurer
 
 
-_SHORTEST_S, _LONGEST_S = 60.0, 3600.0
+_MIN_LIMIT_S, _MAX_LIMIT_S = 60.0, 3600.0
 _SLOW_FLOPS, _SLOW_BYTES = 1e9, 0.5e9
+"""FLOPs and bytes per second of a slow device."""
 
 
 def find_model(file_or_name: str, runtime: Runtime = "onnxruntime") -> Architecture | Path:
-    """An ONNX file as its path, and for llama.cpp a GGUF file; else the architecture of the model
+    """The path of an ONNX file, or of a GGUF file for llama.cpp; else the architecture of the model
     (`core.training.evaluation.given_model`).
     """
     path = Path(file_or_name)
-    if path.suffix.lower() == ".onnx" and path.is_file():
-        return path.resolve()
-    if runtime == "llamacpp" and is_gguf(file_or_name):
+    is_onnx = path.suffix.lower() == ".onnx" and path.is_file()
+    if is_onnx or (runtime == "llamacpp" and is_gguf(file_or_name)):
         return path.resolve()
     return architecture_of(file_or_name)
 
@@ -50,15 +50,12 @@ class Measured:
     launches: tuple[LaunchResult, ...]
 
     def report(self) -> dict[str, Any]:
-        """What `edgefront measure --json` prints; times in ms, memory in bytes."""
+        """The JSON of `edgefront measure`; times in ms, memory in bytes."""
         latencies = [launch.latency for launch in self.launches if launch.latency is not None]
-        medians = [median(latency.samples_ms) for latency in latencies]
-        middle = median(medians)
-        spread = LogLaunches.of(medians)
-        variance = LaunchVariance(spread.sum_squares, spread.count - 1)  # nobody else's: there is nothing to clip
+        latency_ms, latency_half_width_ms = median_of_launches([latency.samples_ms for latency in latencies])
         return self._subject() | {
-            "latency_ms": middle,
-            "latency_half_width_ms": half_width_ms(middle, len(medians), variance),
+            "latency_ms": latency_ms,
+            "latency_half_width_ms": latency_half_width_ms,
             "latency_p90_ms": p90([sample for latency in latencies for sample in latency.samples_ms]),
             **({"generation": self.generation()} if self.protocol.mode == "generate" else {}),
             "memory": self._memory().model_dump(mode="json"),
@@ -74,16 +71,16 @@ class Measured:
         header = read_file(self.subject, self.protocol)
         return {"file": str(self.subject)} | ({} if header is None else {"gguf": header.facts})
 
-    def marked(self) -> str | None:
-        """Which launches were measured under bad conditions, and what they were; None if none was."""
-        said = [said for launch in self.launches if (said := launch.conditions) is not None]
-        if not said:
+    def bad_conditions(self) -> str | None:
+        """The bad conditions of launches, and of how many; None if all conditions were good."""
+        conditions = [launch.conditions for launch in self.launches if launch.conditions is not None]
+        if not conditions:
             return None
         context = f"context {self.protocol.memory_length}: " if self.protocol.mode == "generate" else ""
-        return f"{context}{len(said)} of {len(self.launches)} launches: {'; '.join(dict.fromkeys(said))}"
+        return f"{context}{len(conditions)} of {len(self.launches)} launches: {'; '.join(dict.fromkeys(conditions))}"
 
     def for_card(self) -> dict[str, Any]:
-        """What a model card says of it."""
+        """The entry of a model card."""
         from edgefront.agents.device.nvml import Gpu
         from edgefront.agents.device.probe import processor
 
@@ -101,48 +98,55 @@ class Measured:
         }
 
     def generation(self) -> dict[str, float | str | None]:
-        """Figures of launches that generated: each time with half its interval, tokens a second, energy a token; the
-        medians over launches of their medians.
-        """
+        """Figures of generations: each time with half its interval, tokens per second and energy per token."""
         figures: dict[str, float | str | None] = {}
-        made = [launch.generation for launch in self.launches if launch.generation is not None]
-        for name in ("first_token_ms", "token_ms", "total_ms"):
-            medians = [median(getattr(generation, name)) for generation in made]
-            spread = LogLaunches.of(medians)
-            variance = LaunchVariance(spread.sum_squares, spread.count - 1)
-            figures[name] = median(medians)
-            figures[name.replace("_ms", "_half_width_ms")] = half_width_ms(median(medians), len(medians), variance)
-        known = aggregated(DoneLaunches(self.launches, self.protocol.new_tokens * self.protocol.batch))
-        others = {name: known[name] for name in known if FIGURES[name].of_generations and name not in figures}
-        return figures | others | {"energy": made[-1].energy}
+        generations = [launch.generation for launch in self.launches if launch.generation is not None]
+        for name in ("first_token", "token", "total"):
+            samples = [getattr(generation, f"{name}_ms") for generation in generations]
+            figures[f"{name}_ms"], figures[f"{name}_half_width_ms"] = median_of_launches(samples)
+        aggregates = aggregated(DoneLaunches(self.launches, self.protocol.new_tokens * self.protocol.batch))
+        others = {name: aggregates[name] for name in aggregates if FIGURES[name].of_generations and name not in figures}
+        return figures | others | {"energy": generations[-1].energy}
 
     def _memory(self) -> PeakMemory:
-        """The launch with the median peak, so that its parts are consistent."""
+        """The memory of the launch with the median peak, so that its parts add up."""
         readings = sorted(
             (launch.memory for launch in self.launches if launch.memory), key=lambda item: item.peak_bytes
         )
         return readings[(len(readings) - 1) // 2]
 
 
+def median_of_launches(samples_ms: Iterable[Sequence[float]]) -> tuple[float, float | None]:
+    """The median over launches of their medians, and half its 95 % interval (None for one launch), in ms."""
+    medians = [median(samples) for samples in samples_ms]
+    return median(medians), half_width_ms(median(medians), len(medians), launch_variance(medians))
+
+
+def launch_variance(medians_ms: Sequence[float]) -> LaunchVariance:
+    """The variance of these launches alone; one measurement has no outliers to clip."""
+    spread = LogLaunches.of(medians_ms)
+    return LaunchVariance(spread.sum_squares, spread.count - 1)
+
+
 def time_limit_s(subject: Architecture | Path, protocol: MeasurementProtocol) -> float:
-    """A limit for one launch that slow devices keep, too: a minute, and what all passes would take at `_SLOW_FLOPS` and
-    `_SLOW_BYTES` a second. An hour at most, as the protocol has it.
+    """A time limit of one launch that slow devices meet, too: `_MIN_LIMIT_S` plus the time of all passes at
+    `_SLOW_FLOPS` and `_SLOW_BYTES`, at most `_MAX_LIMIT_S`.
     """
     passes = protocol.warmup + protocol.repeats
     if isinstance(subject, Path):
         weight_bytes, parameters = _weights_of(subject, protocol)
-        # The context of a GGUF file is read, too.
+        # The context of a GGUF file is processed, too.
         flops = 2 * parameters * protocol.batch * (protocol.sequence_length + protocol.memory_length)
     else:
         costs = protocol_costs(subject, protocol)
         flops, weight_bytes = costs.flops, costs.weight_bytes
         if protocol.runtime == "llamacpp" and protocol.mode in ("decode", "generate") and protocol.memory_length:
-            # Its context is read, and with a convolution before every generation.
+            # llama.cpp prefills the context, and models with a convolution do so before every generation.
             context = {"mode": "prefill", "memory_length": 0, "sequence_length": protocol.memory_length}
-            read = {**protocol.model_dump(exclude={"new_tokens", "latency"}), **context}
-            flops += protocol_costs(subject, MeasurementProtocol.model_validate(read)).flops
-    moved = weight_bytes * max(1, protocol.new_tokens)
-    return min(_LONGEST_S, _SHORTEST_S + passes * (flops / _SLOW_FLOPS + moved / _SLOW_BYTES))
+            prefill = {**protocol.model_dump(exclude={"new_tokens", "latency"}), **context}
+            flops += protocol_costs(subject, MeasurementProtocol.model_validate(prefill)).flops
+    moved_bytes = weight_bytes * max(1, protocol.new_tokens)
+    return min(_MAX_LIMIT_S, _MIN_LIMIT_S + passes * (flops / _SLOW_FLOPS + moved_bytes / _SLOW_BYTES))
 
 
 def _weights_of(file: Path, protocol: MeasurementProtocol) -> tuple[int, int]:
@@ -159,8 +163,9 @@ def _weights_of(file: Path, protocol: MeasurementProtocol) -> tuple[int, int]:
 def run(
     subject: Architecture | Path, protocols: Sequence[MeasurementProtocol], *, launches: int, seed: int
 ) -> Iterator[Measured]:
-    """Measures by each protocol, with the same weights, `launches` times, each in a fresh process. Raises
-    `MeasurementError` with the reason, and the context of a generation, where that is not possible on this machine.
+    """Measures the model by each protocol in `launches` fresh processes, with the same weights.
+
+    Raises `MeasurementError` with the reason, and the context of a generation, if a launch fails.
     """
     from edgefront.agents.measuring.measure import Measurer
 

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from edgefront import __version__
+from edgefront.cli.extras import need
 from edgefront.cli.show import published, recommendation
-from edgefront.cli.show.fitting import table_html
+from edgefront.cli.show.frontier_table import frontier_label
 from edgefront.cli.show.output import NONE, gigabytes, moment
-from edgefront.cli.show.tables import frontier_label
+from edgefront.cli.show.table import table_html
 from edgefront.client.client import Client
 from edgefront.client.resources.jobs import Job
 from edgefront.core.common.errors import EdgefrontError, InvalidInput, NotFound
@@ -105,12 +106,10 @@ def model_file(digest: str) -> str:
     return f"model-{digest[:12]}.json"
 
 
-def pictures(report: Report, job: Job, note: Callable[[str], None]) -> dict[str, str]:
+def draw_pictures(report: Report, job: Job, note: Callable[[str], None]) -> dict[str, str]:
     """The frontier of each target as SVG, by the target's id; none of a job among published models. Without matplotlib
     none, with a note that says what to install.
     """
-    from edgefront.cli.extras import need
-
     try:
         need("a report with pictures", "demo", install="notebook")
     except EdgefrontError as error:

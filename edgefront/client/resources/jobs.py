@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from pydantic import PrivateAttr
 
+from edgefront.cli.extras import need
 from edgefront.client.resources.repeated import follow_log, pages, until_ended
 from edgefront.client.transport import Transport, segment
 from edgefront.core.common.errors import EdgefrontError
@@ -234,8 +235,6 @@ class Candidates:
         that every layer has `gene_n_head_1` for the first. A missing value is NA. Raises EdgefrontError with the line
         for pip where the extra `notebook` is missing.
         """
-        from edgefront.cli.extras import need
-
         need("candidates.to_pandas()", "notebook")
         import pandas as pd
         import pyarrow as pa
@@ -340,8 +339,6 @@ class Job(JobView):
         Of more than `most` candidates an even spread is drawn, with the whole frontier. Raises EdgefrontError with the
         command for pip if the extra `notebook` is missing.
         """
-        from edgefront.cli.extras import need
-
         need("job.plot()", "demo", install="notebook")
         from edgefront.cli.show.plot import plot
 
@@ -366,7 +363,7 @@ class Frontier(FrontierView):
     """A frontier, which a notebook shows as a table."""
 
     def _repr_html_(self) -> str:
-        from edgefront.cli.show.tables import frontier_label, frontier_table
+        from edgefront.cli.show.frontier_table import frontier_label, frontier_table
 
         texts = (frontier_label(self), self.summary, self.note)
         return frontier_table(self)._repr_html_() + _paragraphs([text for text in texts if text])

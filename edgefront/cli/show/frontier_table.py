@@ -7,18 +7,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from edgefront.cli.show.output import NONE, measured_latency, megabytes, millions, milliseconds, speedup, table, times
+from edgefront.cli.show.output import NONE, measured_latency, megabytes, millions, milliseconds, speedup, times
+from edgefront.cli.show.table import Table
 from edgefront.core.architectures.formatting import layers_in_words, spread, stack_in_words
 from edgefront.core.common.states import CandidateRole
 from edgefront.core.schemas.candidates import CandidateView, FrontierView
 from edgefront.core.search.pareto.options import Figure
 
 if TYPE_CHECKING:
-    from edgefront.cli.show.fitting import FittingTable
     from edgefront.core.schemas.predictions import PredictedView
 
 
-def frontier_table(view: FrontierView) -> FittingTable:
+def frontier_table(view: FrontierView) -> Table:
     """The points by rising decoder parameters, with the baseline beside them; perplexities where they are predicted, or
     some were trained."""
     everyone = (*view.points, *view.baseline)
@@ -29,7 +29,7 @@ def frontier_table(view: FrontierView) -> FittingTable:
     parts = ("first token ms", "further token ms", "tokens/s") if generates else ()
     trained = ("perplexity",) if view.trained else ()
     numbers = (*predicted, "latency ms", *parts, "memory MB", "faster", "smaller", "launches", *trained)
-    shown = table(
+    table = Table(
         "model",
         "parameters",
         "blocks",
@@ -38,7 +38,7 @@ def frontier_table(view: FrontierView) -> FittingTable:
         *numbers,
         title=_title(view),
         right=("parameters", "d_model", *numbers),
-        less=(
+        drop_first=(
             "launches",
             "d_inner",
             "d_model",
@@ -57,14 +57,14 @@ def frontier_table(view: FrontierView) -> FittingTable:
         return _cells(point, predicts, generates) + ([scores.get(point.id, "")] if scores else [])
 
     for point in view.points:
-        shown.add_row(point.id, *cells(point))
+        table.add_row(point.id, *cells(point))
     if view.baseline:
-        shown.add_section()
+        table.add_section()
         for point in sorted(view.baseline, key=lambda item: item.decoder_parameters):
             name = "my model" if view.own_model else "baseline"
             words = layers_in_words(point.architecture.get("blocks", ()))
-            shown.add_row(f"{name}, {words}", *cells(point), style="dim")
-    return shown
+            table.add_row(f"{name}, {words}", *cells(point), style="dim")
+    return table
 
 
 def frontier_label(view: FrontierView) -> str:
