@@ -63,7 +63,7 @@ def ours(name: str, session: Session) -> None:
         for proposal in proposals:
             if accept is not None and not accept(proposal.architecture):
                 continue
-            launched = session.launch(session.rules.encode([proposal.genome])[0])
+            launched = session.launch(session.operators.encode([proposal.genome])[0])
             results.append(
                 Evaluated(
                     id=str(len(results)),

@@ -138,8 +138,10 @@ class Task:
             latency, memory = self.device.latency_ms(shapes), self.device.memory_bytes(shapes)
             return Forecast(self.device.score(shapes), latency, nothing, memory, nothing, none, none)
 
-        evolution = Evolution(space.rules, PopulationShapes(space), exact, self.problem, generator(0, 0, "best known"))
-        pool = evolution.run(space.rules.sample(0, evolution.rng), 4000, 60)
+        evolution = Evolution(
+            space.operators, PopulationShapes(space), exact, self.problem, generator(0, 0, "best known")
+        )
+        pool = evolution.run(space.operators.sample(0, evolution.rng), 4000, 60)
         return float(pool.forecast.quality[pool.forecast.violation(self.problem, 0.0) == 0].max())
 
 

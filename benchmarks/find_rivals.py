@@ -15,7 +15,7 @@ import numpy as np
 from find_devices import Task
 
 from edgefront.core.architectures.architecture import Architecture
-from edgefront.core.architectures.rules.base import NO_BLOCK, Codes
+from edgefront.core.architectures.operators.base import NO_BLOCK, Codes
 from edgefront.core.measurement.prediction.features import features
 from edgefront.core.search.population_shapes import PopulationShapes, identity
 
@@ -59,10 +59,10 @@ class Session:
 
     def __post_init__(self) -> None:
         self.device, self.space = self.task.device, self.task.device.space
-        self.rules, self.shapes = self.space.rules, PopulationShapes(self.space)
+        self.operators, self.shapes = self.space.operators, PopulationShapes(self.space)
         self.rng = np.random.default_rng(self.seed)
         self._keys: set[int] = set()
-        for codes in self.rules.encode([genome_of(stock, self.space.depth) for stock in self.baselines]):
+        for codes in self.operators.encode([genome_of(stock, self.space.depth) for stock in self.baselines]):
             self.launch(codes)
 
     @property
@@ -127,12 +127,12 @@ def optuna(name: str, session: Session) -> None:
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
-    rules = session.rules
+    operators = session.operators
     limits = {
-        f"{gene}.{column}": len(rules.genes[gene].values) - 1
-        for gene, columns in rules.columns.items()
+        f"{gene}.{column}": len(operators.genes[gene].values) - 1
+        for gene, columns in operators.columns.items()
         for column in range(columns.start, columns.stop)
-        if len(rules.genes[gene].values) > 1
+        if len(operators.genes[gene].values) > 1
     }
     places = [int(place.split(".")[1]) for place in limits]
 
@@ -143,9 +143,9 @@ def optuna(name: str, session: Session) -> None:
 
     def asked() -> tuple[optuna.trial.Trial, Codes]:
         trial = study.ask()
-        codes = np.zeros((1, rules.places), dtype=np.int16)
+        codes = np.zeros((1, operators.n_columns), dtype=np.int16)
         codes[0, places] = [min(most, int(trial.suggest_float(place, 0, most + 1))) for place, most in limits.items()]
-        return trial, rules.repair(codes)[0]
+        return trial, operators.repair(codes)[0]
 
     def tell(trial: optuna.trial.Trial, launched: Launched) -> None:
         for limited, violation in zip(("latency", "memory"), session.violations(launched), strict=True):
@@ -181,18 +181,18 @@ def botorch(name: str, session: Session) -> None:
     """
     describe = _genes if name == "botorch" else _costs
     while len(session.made) < INITIAL:
-        session.launch(session.fresh(session.rules.sample(POOL, session.rng))[0])
+        session.launch(session.fresh(session.operators.sample(POOL, session.rng))[0])
     while True:
         session.launch(_best_of_pool(session, describe))
 
 
 def _genes(session: Session, codes: Codes) -> np.ndarray:
     """(n, places) codes from 0 to 1; 0 for layers that are not there."""
-    rules = session.rules
+    operators = session.operators
     described = np.zeros(codes.shape)
-    layers = rules.block_numbers(codes).reshape(len(codes), rules.depth, 2)[:, :, 0] != NO_BLOCK
-    for name, columns in rules.columns.items():
-        gene = rules.genes[name]
+    layers = operators.block_numbers(codes).reshape(len(codes), operators.depth, 2)[:, :, 0] != NO_BLOCK
+    for name, columns in operators.columns.items():
+        gene = operators.genes[name]
         there = layers if gene.per_layer else 1.0
         described[:, columns] = (codes[:, columns] + 1) / len(gene.values) * there
     return described
@@ -251,8 +251,10 @@ def _best_of_pool(session: Session, describe: Description) -> Codes:
         objective=GenericMCObjective(quality),
         constraints=[lambda samples, column=column: samples[..., column] for column in range(2)],
     )
-    rules, rng = session.rules, session.rng
-    pool = np.concatenate([known, rules.sample(POOL, rng), rules.mutate(np.repeat(known, 20, axis=0), rng, 0.1)])
+    operators, rng = session.operators, session.rng
+    pool = np.concatenate(
+        [known, operators.sample(POOL, rng), operators.mutate(np.repeat(known, 20, axis=0), rng, 0.1)]
+    )
     best = pool[:0]
     for _ in range(ROUNDS):
         pool = session.fresh(np.concatenate([best, pool]))
@@ -262,6 +264,6 @@ def _best_of_pool(session: Session, describe: Description) -> Codes:
         best = pool[np.argsort(-values, kind="stable")[:PARENTS]]
         mates = best[rng.permutation(len(best))]
         repeats = -(-POOL // len(best))
-        children = rules.cross(np.repeat(best, repeats, axis=0), np.repeat(mates, repeats, axis=0), rng, 0.2)
-        pool = rules.mutate(children, rng, rules.probabilities(len(children), rng, 0.3))
+        children = operators.cross(np.repeat(best, repeats, axis=0), np.repeat(mates, repeats, axis=0), rng, 0.2)
+        pool = operators.mutate(children, rng, operators.probabilities(len(children), rng, 0.3))
     return best[0]

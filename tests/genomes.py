@@ -44,9 +44,11 @@ def blank(space: SearchSpace) -> Genome:
 
 def mutated(space: SearchSpace, genome: Genome, rng: np.random.Generator, probability: float) -> Genome:
     """A copy in which each place is drawn again with this probability; the others stay or are repaired."""
-    return space.rules.decode(space.rules.mutate(space.rules.encode([genome]), rng, probability))[0]
+    return space.operators.decode(space.operators.mutate(space.operators.encode([genome]), rng, probability))[0]
 
 
 def crossed(space: SearchSpace, a: Genome, b: Genome, rng: np.random.Generator, probability: float = 0.5) -> Genome:
     """Each place from `b` with this probability, else from `a`, then repaired."""
-    return space.rules.decode(space.rules.cross(space.rules.encode([a]), space.rules.encode([b]), rng, probability))[0]
+    return space.operators.decode(
+        space.operators.cross(space.operators.encode([a]), space.operators.encode([b]), rng, probability)
+    )[0]

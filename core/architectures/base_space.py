@@ -1,4 +1,4 @@
-"""Base of most spaces: a frame of parts that are not searched, and genes whose values must fit d_model; and the spaces
+"""Base of most spaces: a frame of parts that are not searched, and genes whose values must fit d_model. And the spaces
 of LTS.
 """
 
@@ -20,10 +20,10 @@ from edgefront.core.architectures.space import Genome, Loader, SearchSpace
 from edgefront.core.common.errors import SpaceError
 
 if TYPE_CHECKING:
-    from edgefront.core.architectures.rules.base import LtsRules
+    from edgefront.core.architectures.operators.base import LtsOperators
 
 LIKE_D_MODEL = "d_model"
-"""The value of gene d_embed that stands for d_model, whatever it is."""
+"""Value of the gene d_embed: as wide as d_model."""
 
 PLAIN_OUTPUT = Output()
 
@@ -32,7 +32,7 @@ _Framed = TypeVar("_Framed", bound="FramedSpace")
 
 @dataclass(frozen=True)
 class Frame:
-    """A model without its d_model and blocks. Spaces may search the embedding's div and d_embed as well."""
+    """A model without d_model and blocks. Spaces may search the embedding's div and d_embed too."""
 
     embedding: Embedding
     positions: Positions
@@ -64,16 +64,16 @@ def _embedding(like: Embedding, d_embed: int | None, div: int) -> Embedding:
 
 @dataclass(frozen=True)
 class Stock:
-    """Shape of the stock model of a space; the baselines are this model scaled in depth."""
+    """Shape of a space's stock model; the baselines are this model at other depths."""
 
     d_model: int
     n_head: int = 1
     d_inner: int = 0
     attn_ratio: int = 4
     n_kv_head: int = 0
-    """Heads of keys and values, where a space has grouped queries."""
+    """Heads of keys and values, in a space with grouped queries."""
     div: int | None = None
-    """`div` of the embedding, if a job may choose it; None stands for the first permitted one."""
+    """`div` of the embedding, if it is a gene; None: the first permitted value."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class FramedSpace(SearchSpace, ABC):
     """Minimum of d_inner / d_model."""
     depth_gene: str = field(default="n_layer", kw_only=True)
     stock_layer: tuple[str, ...] = field(default=("attention", "feed_forward"), kw_only=True)
-    """Kinds of the blocks that make a layer of the stock model."""
+    """Kinds of the blocks in a layer of the stock model."""
 
     @cached_property
     def depth(self) -> int:
@@ -98,7 +98,7 @@ class FramedSpace(SearchSpace, ABC):
 
     @abstractmethod
     def genome_of(self, architecture: Architecture) -> Genome | None:
-        """A genome that describes this architecture if any does: as near as its genes come, before any repair."""
+        """The genome that describes this architecture if any does, before repair."""
 
     def contains(self, architecture: Architecture) -> bool:
         genome = self.genome_of(architecture)
@@ -110,12 +110,12 @@ class FramedSpace(SearchSpace, ABC):
 
     @property
     def _fitted(self) -> tuple[str, ...]:
-        """The genes that must have a value that fits, for every d_model."""
+        """The genes that need a value which fits d_model."""
         return ("n_head", "d_inner")
 
     @cached_property
     def _widths(self) -> dict[int, dict[str, tuple[int, ...]]]:
-        """d_model → gene → the values that fit; a d_model for which a gene has none is left out."""
+        """d_model → gene → the values that fit; without a d_model for which a gene has none."""
         widths = {}
         for width in map(int, self.gene("d_model").values):
             fitting = {name: self._fitting(name, self.gene(name).values, width) for name in self._fitted}
@@ -157,7 +157,7 @@ class FramedSpace(SearchSpace, ABC):
         return {gene.name: gene for gene in self.gene_list}
 
     def _d_embeds(self, width: int) -> dict[int, Value]:
-        """Width of the embedding → the first value of gene d_embed that means it, in the gene's order."""
+        """Width of the embedding → the first value of the gene d_embed with this width, in the gene's order."""
         gene = self._genes.get("d_embed")
         if gene is None:
             return {self.frame.embedding.d_embed or width: LIKE_D_MODEL}
@@ -184,11 +184,11 @@ class FramedSpace(SearchSpace, ABC):
         return frame.model(width, blocks, d_embed=d_embed, div=genome.get("div", frame.embedding.div))
 
     def _frame_of(self, genome: Genome) -> Frame:
-        """The frame of a genome's model, without what d_model, div and d_embed say."""
+        """The frame of a genome's model, before d_model, div and d_embed."""
         return self.frame
 
-    def _ends_of(self, architecture: Architecture) -> Genome | None:
-        """The genes of its d_model and embedding; None where no value of `d_embed` means its width."""
+    def _embedding_of(self, architecture: Architecture) -> Genome | None:
+        """The genes of its d_model and embedding; None if no value of `d_embed` has its width."""
         width = architecture.d_model
         value = self._d_embeds(width).get(architecture.d_embed)
         if value is None:
@@ -199,10 +199,9 @@ class FramedSpace(SearchSpace, ABC):
     # Baselines ---------------------------------------------------------------------------------------------------
 
     def baselines(self, layers: Sequence[int] | None = None) -> tuple[Architecture, ...]:
-        """The stock model, or the nearest shape that this space permits, at each depth, with the stock's embedding if
-        it can.
+        """The stock model, or the nearest permitted shape, at each depth, with the stock's embedding if permitted.
 
-        Depths need not be permitted, nor the kinds, nor need a floor hold: people take the stock model as it is.
+        Depths, kinds and minimum shares need not be permitted: users compare with the stock model as it is.
         """
         genome = {"attends": "self", **self._stock([name for kind in self.stock_layer for name in WIDTHS[kind]])}
         layer = [block_of(kind, genome["d_model"], genome) for kind in self.stock_layer]
@@ -213,9 +212,8 @@ class FramedSpace(SearchSpace, ABC):
     def _stock(self, names: Sequence[str] = ("n_head", "d_inner")) -> Genome:
         """d_model and embedding of the baselines, and these widths for all their layers.
 
-        The stock d_model where it is permitted, else the widest permitted one with d_inner 4·d_model; the other widths
-        move to the nearest permitted value that fits it. The embedding has the stock's div where that is
-        permitted, and else the first values.
+        The stock d_model if it is permitted, else the widest permitted one with d_inner 4·d_model; the other widths
+        move to the nearest value that fits. The embedding has the stock's div if it is permitted, else the first value.
         """
         width = self.stock.d_model if self.stock.d_model in self._widths else max(self._widths)
         embeddings = self._embeddings(width)
@@ -224,7 +222,7 @@ class FramedSpace(SearchSpace, ABC):
         for name in names:
             scaled = name == "d_inner" and width != self.stock.d_model
             ideal = 4 * width if scaled else getattr(self.stock, name)
-            # The stock's own width, if a job takes away the kind of block that has it; its heads must divide d_model.
+            # The stock's own width if the job removed the kind of block that has it; its heads must divide d_model.
             own = ideal if name == "d_inner" else gcd(ideal, width)
             values = self._widths[width].get(name, (own,))
             genome[name] = min(values, key=lambda value: (abs(value - ideal), value))
@@ -239,10 +237,10 @@ class LtsSpace(FramedSpace):
     feed-forward block. Ranges include both ends, as the paper prints them. The heads of a layer divide d_model.
     """
 
-    def make_rules(self) -> LtsRules:
-        from edgefront.core.architectures.rules.base import LtsRules
+    def make_operators(self) -> LtsOperators:
+        from edgefront.core.architectures.operators.base import LtsOperators
 
-        return LtsRules(self)
+        return LtsOperators(self)
 
     def architecture(self, genome: Genome) -> Architecture:
         layers = zip(genome["n_head"], genome["d_inner"], strict=True)
@@ -251,20 +249,20 @@ class LtsSpace(FramedSpace):
         return self.build(genome, [block for layer in blocks for block in layer])
 
     def genome_of(self, architecture: Architecture) -> Genome | None:
-        ends, blocks = self._ends_of(architecture), architecture.blocks
+        embedding, blocks = self._embedding_of(architecture), architecture.blocks
         heads = [block.n_head for block in blocks if isinstance(block, Attention)]
         inners = [block.d_inner for block in blocks if isinstance(block, FeedForward)]
-        if ends is None or not 0 < len(heads) == len(inners) <= self.depth:
+        if embedding is None or not 0 < len(heads) == len(inners) <= self.depth:
             return None
         room = self.depth - len(heads)
         layers = {"n_head": heads + heads[-1:] * room, "d_inner": inners + inners[-1:] * room}
-        return {"n_layer": len(heads), **ends, **layers}
+        return {"n_layer": len(heads), **embedding, **layers}
 
     def size(self) -> int:
         """Sum over d_model and n_layer of (heads · inner widths)^n_layer · d_embed choices · div choices.
 
-        Only the layers that are there count, not the hidden genes. This is 3.7·10^36 for lts-gpt2; the paper's
-        "more than 10^54" is reached if d_model counts as free in every layer, which a residual stack does not allow.
+        Genes beyond n_layer do not count. This is 3.7·10^36 for lts-gpt2; the paper's "more than 10^54" is reached with
+        a free d_model in every layer, which a residual stack does not allow.
         """
         total = 0
         for width, fitting in self._widths.items():
@@ -289,6 +287,6 @@ class LtsSpace(FramedSpace):
                     }
 
     def loadable(self, loader: Loader) -> Mapping[str, Sequence[Value]]:
-        """Loaders have one width in all layers: the stock's, or the nearest that is left."""
+        """Loaders have one width in all layers: the stock's, or the nearest permitted one."""
         stock = self._stock()
         return {name: (stock[name],) for name in ("n_head", "d_inner") if len(self.gene(name).values) > 1}

@@ -1,11 +1,11 @@
-"""Spaces of stacks: every block is of any of the given kinds, with its own widths where they are genes per layer.
+"""Spaces of stacks: every block is of any of the given kinds, with its own widths if they are genes per layer.
 
-Identity is a choice like the others, so that a search can drop a block and take it back; architectures leave identity
-blocks out, so that one function is never measured twice, and `size` counts each stack once.
+Identity is one of the kinds, so that a search can drop a block and take it back. Architectures have no identity blocks,
+so that one function is never measured twice, and `size` counts each stack once.
 
 The proxy would drive a search to stacks without attention: a feed-forward block has more parameters and is faster. So
-`min_attention_percent` and `min_mixing_percent` are genes: a stack has at least that share of blocks which attend to
-other tokens, and which see them at all.
+`min_attention_percent` and `min_mixing_percent` are genes: minimum shares of the blocks that attend to other tokens,
+and of those that see them at all.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from edgefront.core.architectures.space import Genome
 from edgefront.core.common.errors import SpaceError
 
 if TYPE_CHECKING:
-    from edgefront.core.architectures.rules.stack import StackRules
+    from edgefront.core.architectures.operators.stack import StackOperators
 
 
 @dataclass(frozen=True)
 class StackSpace(FramedSpace):
-    """Stacks of up to so many blocks as the depth gene says, or exactly so many if none of them may be identity.
+    """Stacks of at most as many blocks as the depth gene, or of exactly as many without the kind identity.
 
-    Genes: the depth, d_model, the floor's, div and d_embed if they are searched; `kind` per layer; and n_head, d_inner,
-    attn_ratio and attends as far as the kinds need them, each width per layer or one for the whole model.
+    Genes: the depth, d_model, the minimum shares, div and d_embed, all but the first two optional; `kind` per layer;
+    and n_head, d_inner, attn_ratio and attends if a kind has them, each per layer or one for the whole model.
     """
 
-    def make_rules(self) -> StackRules:
-        from edgefront.core.architectures.rules.stack import StackRules
+    def make_operators(self) -> StackOperators:
+        from edgefront.core.architectures.operators.stack import StackOperators
 
-        return StackRules(self)
+        return StackOperators(self)
 
     def architecture(self, genome: Genome) -> Architecture:
         blocks = []
@@ -64,12 +64,12 @@ class StackSpace(FramedSpace):
         return self.build(genome, blocks)
 
     def genome_of(self, architecture: Architecture) -> Genome | None:
-        ends, length = self._ends_of(architecture), len(architecture.blocks)
+        embedding, length = self._embedding_of(architecture), len(architecture.blocks)
         room = min((depth for depth in map(int, self.gene(self.depth_gene).values) if depth >= length), default=None)
         values = [genes_of(block, architecture.d_model) for block in architecture.blocks]
-        if ends is None or room is None or None in values:
+        if embedding is None or room is None or None in values:
             return None
-        top = {self.depth_gene: room, **ends, **self._least_percents}
+        top = {self.depth_gene: room, **embedding, **self._least_percents}
         genome = self._first_values(top, [block.kind for block in architecture.blocks])
         shown = [block or {} for block in values]
         for name, first in {name: value for block in reversed(shown) for name, value in block.items()}.items():
@@ -79,7 +79,7 @@ class StackSpace(FramedSpace):
         return genome
 
     def size(self) -> int:
-        """Sum over d_model, embeddings and lengths of the stacks that the floor permits (`MinimumShare.count`)."""
+        """Σ over d_model, embeddings and lengths of the permitted stacks (`MinimumShare.count`)."""
         return self._size
 
     def enumerate(self) -> Iterator[Genome]:
@@ -92,12 +92,12 @@ class StackSpace(FramedSpace):
 
     @cached_property
     def _loosest(self) -> MinimumShare:
-        """The least shares that any genome asks for."""
+        """The smallest minimum shares of any genome."""
         return MinimumShare(self._least_percents.get(MIN_ATTENTION, 0), self._least_percents.get(MIN_MIXING, 0))
 
     @cached_property
     def _least_percents(self) -> dict[str, int]:
-        """Gene of a least share → its smallest value, of those genes that the space has."""
+        """Gene of a minimum share → its smallest value, if the space has the gene."""
         return {
             name: min(map(int, self._genes[name].values)) for name in (MIN_ATTENTION, MIN_MIXING) if name in self._genes
         }
@@ -109,10 +109,10 @@ class StackSpace(FramedSpace):
         return sum(len(self._embeddings(width)) * self._count(width) for width in self._widths)
 
     def _count(self, width: int) -> int:
-        """Stacks of one d_model.
+        """Number of stacks of one d_model.
 
-        A gene of the whole model (n_head of par-32, once it is freed) distinguishes two stacks only if they contain a
-        block that it shapes. So they are counted by their set of kinds, by inclusion and exclusion.
+        A gene of the whole model (n_head of par-32) distinguishes two stacks only if they have a block with this gene.
+        So stacks are counted by their set of kinds, by inclusion and exclusion.
         """
         shared = {
             name: len(values)
@@ -131,7 +131,7 @@ class StackSpace(FramedSpace):
         return total
 
     def _count_of(self, kinds: frozenset[str], width: int) -> int:
-        """Stacks of these kinds of blocks, with every gene of the whole model at one value."""
+        """Number of stacks of these kinds of blocks, for one value of every gene of the whole model."""
         number = {"attention": 0, "recurrent": 0, "pointwise": 0}
         for choice in self._choices:
             if choice.kind in kinds:
@@ -139,21 +139,21 @@ class StackSpace(FramedSpace):
                 number[choice.sees] += prod(len(self._widths[width][name]) for name in own)
         return sum(self._loosest.count(length, **number) for length in self._lengths)
 
-    def _stacks(self, length: int, begun: tuple[Choice, ...]) -> Iterator[tuple[Choice, ...]]:
-        """Every permitted stack of this length that begins so."""
-        if len(begun) == length:
-            yield begun
+    def _stacks(self, length: int, first: tuple[Choice, ...]) -> Iterator[tuple[Choice, ...]]:
+        """Every permitted stack of this length with these first blocks."""
+        if len(first) == length:
+            yield first
             return
-        rest = length - len(begun) - 1
+        rest = length - len(first) - 1
         for choice in self._choices:
-            stack = (*begun, choice)
+            stack = (*first, choice)
             attention = sum(choice.sees == "attention" for choice in stack)
             mixing = sum(choice.sees != "pointwise" for choice in stack)
             if self._loosest.holds(length, attention + rest, mixing + rest):
                 yield from self._stacks(length, stack)
 
     def _shaped(self, top: Genome, stack: Sequence[Choice]) -> Iterator[Genome]:
-        """One genome for each assignment of widths to these blocks; genes that no block uses have their first value."""
+        """One genome for each assignment of widths to these blocks; unused genes have their first value."""
         fitting = self._widths[top["d_model"]]
         hidden = self._first_values(top, [choice.kind for choice in stack])
         for layer, choice in enumerate(stack):
@@ -166,15 +166,15 @@ class StackSpace(FramedSpace):
         )
         for values in product(*(fitting[name] for name, _ in shown)):
             genome = {name: list(value) if isinstance(value, list) else value for name, value in hidden.items()}
-            for (name, place), value in zip(shown, values, strict=True):
-                if place is None:
+            for (name, index), value in zip(shown, values, strict=True):
+                if index is None:
                     genome[name] = value
                 else:
-                    genome[name][place] = value
+                    genome[name][index] = value
             yield genome
 
     def _first_values(self, top: Genome, kinds: Sequence[str]) -> Genome:
-        """A genome of these kinds of blocks, the genes beside `top` at their first values."""
+        """A genome of these kinds of blocks, with all genes but `top` at their first values."""
         fitting = self._widths.get(top["d_model"], {})
         genome: Genome = dict(top)
         for name, gene in self._genes.items():
@@ -213,7 +213,7 @@ class StackSpace(FramedSpace):
             left[name] = {0}
         return super(StackSpace, self._keeping(left))._consistent()
 
-    # What follows from the genes ---------------------------------------------------------------------------------
+    # Derived from the genes --------------------------------------------------------------------------------------
 
     @cached_property
     def _kinds(self) -> tuple[Value, ...]:
@@ -230,10 +230,10 @@ class StackSpace(FramedSpace):
 
     @cached_property
     def _lengths(self) -> tuple[int, ...]:
-        """How many blocks an architecture may have, rising."""
+        """The possible numbers of blocks, rising."""
         depths = tuple(map(int, self.gene(self.depth_gene).values))
         return tuple(range(1, self.depth + 1)) if IDENTITY in self._kinds else depths
 
 
 _MIXING = frozenset({"attention", "srupp"})
-"""Kinds of blocks that see other tokens, whatever their genes say."""
+"""Kinds of blocks that see other tokens for all values of their genes."""

@@ -1,6 +1,6 @@
-"""One gene of a search space: the values it may take, and how a job narrows them.
+"""Genes of a search space: their names, their values, and how a job narrows them.
 
-Names and values of genes, what a block of a stack may be, and the least share of blocks that see other tokens.
+And the choices of a block in a stack, with the minimum shares of blocks that mix tokens.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ _RANGE_KEYS = frozenset({"min", "max", "step"})
 
 @dataclass(frozen=True)
 class Gene:
-    """`values` are what the search draws from, `options` what a job may choose from.
+    """The search samples from `values`; a job may narrow to `options`.
 
-    They differ only for a gene that is fixed unless it is freed, such as the adaptive factor of the LTS searches.
-    Values are integers in rising order, or one word that names another gene to follow (`d_model`). A `per_layer` gene
-    has one value in each layer.
+    The two differ for a gene that is fixed by default, such as the adaptive factor of the LTS searches. Values are
+    integers in rising order, or words. A `per_layer` gene has one value in each layer.
     """
 
     name: str
@@ -37,7 +36,7 @@ class Gene:
             object.__setattr__(self, "options", self.values)
 
     def narrowed(self, narrowing: Any) -> Gene:
-        """This gene with the wanted values only: one value, a list of values, or {min, max, step} (each optional).
+        """This gene with only these values: one value, a list of values, or {min, max, step} (each optional).
 
         Raises `SpaceError` if a value is not among `options`, or if none is left.
         """
@@ -53,13 +52,13 @@ class Gene:
         return self.keeping(values)
 
     def keeping(self, values: Collection[Value]) -> Gene:
-        """This gene with `values` and no others, in the order of `options`."""
+        """This gene with only `values`, in the order of `options`."""
         kept = set(values)
         chosen = tuple(option for option in self.options if option in kept)
         return Gene(self.name, chosen, chosen, self.per_layer)
 
     def describe(self) -> dict[str, Any]:
-        """For people and clients: {min, max, step} or {values}, whether per layer, and `options` where they differ."""
+        """As JSON: {min, max, step} or {values}, whether per layer, and `options` where they differ."""
         described: dict[str, Any] = _spread(self.values)
         if self.options != self.values:
             described["options"] = list(self.options)
@@ -117,17 +116,17 @@ def steps(low: int, high: int, step: int) -> tuple[int, ...]:
 
 IDENTITY = "identity"
 MIN_ATTENTION, MIN_MIXING = "min_attention_percent", "min_mixing_percent"
-"""The genes of the least shares; a space without one of them asks for nothing there."""
+"""The genes of minimum shares; a space without one of them has no minimum."""
 
-# Of the spaces of layers (`core.architectures.layers`).
+# Genes of the spaces of layers (`core.architectures.layers`).
 ATTENTION, SHORT_CONV = "attention", "short_conv"
 """Values of the gene `mixer`."""
 PER_LAYER, UNIFORM = "own", "alike"
 """Values of the gene `layers`: each layer has its own widths, or all have those of the first."""
 TIED, UNTIED = "tied", "untied"
 """Values of the gene `output`."""
-ENDS = ("vocab_size", "output")
-"""Genes of what is no block, beside d_model."""
+VOCABULARY_GENES = ("vocab_size", "output")
+"""Genes of embedding and output head, beside d_model."""
 UNIFORM_GENES = ("n_head", "n_kv_head", "d_inner")
 """Genes that are the same in all layers unless `layers` says that each has its own."""
 
@@ -137,12 +136,12 @@ GENES: Mapping[str, tuple[str, ...]] = {
     "srupp": ("attn_ratio", "attends"),
     IDENTITY: (),
 }
-"""Kind → the genes that say which block of this kind it is. attn_ratio is d_model / d_attn."""
+"""Kind → the genes of a block of this kind. attn_ratio is d_model / d_attn."""
 
 WIDTHS: Mapping[str, tuple[str, ...]] = {
     kind: tuple(name for name in names if name != "attends") for kind, names in GENES.items()
 }
-"""Kind → those of its genes that are widths, which must go with d_model."""
+"""Kind → its genes that are widths, which must fit d_model."""
 
 
 def block_of(kind: str, width: int, values: Mapping[str, Any]) -> Block:
@@ -155,9 +154,9 @@ def block_of(kind: str, width: int, values: Mapping[str, Any]) -> Block:
 
 
 def genes_of(block: Block, width: int) -> dict[str, Any] | None:
-    """The values of the kind's genes that make this block, so far as there are any; None for kinds that no space has.
+    """The values of the kind's genes for this block; None for kinds that no space has.
 
-    The block may still have what no gene says (heads of a width of their own): build it again and compare.
+    The block may have further properties (its own head width): build a block of these values and compare.
     """
     if isinstance(block, Attention):
         return {"n_head": block.n_head}
@@ -170,11 +169,11 @@ def genes_of(block: Block, width: int) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class Choice:
-    """A kind, for SRU++ with what it attends to, and what such a block sees.
+    """A kind of block, for SRU++ with what it attends to, and how it sees other tokens.
 
-    attending  other tokens, by attention
+    attention  by attention
     recurrent  earlier tokens, by its recurrence alone
-    still      its own token
+    pointwise  not at all
     """
 
     kind: str
@@ -183,7 +182,7 @@ class Choice:
 
 
 def choices(kinds: Sequence[Value], attends: Sequence[Value]) -> tuple[Choice, ...]:
-    """What a block other than identity may be if it is one of these kinds, and SRU++ attends to one of `attends`."""
+    """The choices of a block of these kinds, identity excepted, where SRU++ attends to one of `attends`."""
     expanded = []
     for kind in map(str, kinds):
         if kind == "srupp":
@@ -195,32 +194,32 @@ def choices(kinds: Sequence[Value], attends: Sequence[Value]) -> tuple[Choice, .
 
 @dataclass(frozen=True)
 class MinimumShare:
-    """At least so many percent of the blocks attend to other tokens, and so many see them at all.
+    """Minimum percentages of the blocks that attend to other tokens, and of those that see other tokens at all.
 
-    A recurrence sees other tokens too; a feed-forward block sees its own alone. A share that is not 0 asks for at
-    least one block. Shares are rounded as PAR's n = layers / 5 is: 6 of 32 for 20 %, 5 of 24, 7 of 36.
+    Recurrences see other tokens, feed-forward blocks do not. A share above 0 means at least one block. Shares are
+    rounded as PAR's n = layers / 5 is: for 20 % 6 of 32, 5 of 24, 7 of 36.
     """
 
     attention_percent: int
     mixing_percent: int
 
     def attention(self, blocks: int) -> int:
-        """Least number of blocks that attend."""
+        """Minimum number of blocks that attend."""
         return _share(blocks, self.attention_percent)
 
     def mixing(self, blocks: int) -> int:
-        """Least number of blocks that see other tokens."""
+        """Minimum number of blocks that see other tokens."""
         return _share(blocks, self.mixing_percent)
 
     def holds(self, blocks: int, attention: int, mixing: int) -> bool:
-        """Whether a stack of so many blocks, not counting identity, is permitted."""
+        """Whether a stack with these numbers of blocks, without identity, is permitted."""
         return blocks > 0 and attention >= self.attention(blocks) and mixing >= self.mixing(blocks)
 
     def count(self, blocks: int, *, attention: int, recurrent: int, pointwise: int) -> int:
-        """How many stacks of so many blocks are permitted, each block being one of so many that see so much.
+        """Number of permitted stacks of `blocks` blocks, given the number of choices of each kind for a block.
 
-        With m blocks that see other tokens and a of them that attend, these are
-        Σ over m of C(blocks, m) · still^(blocks - m) · Σ over a of C(m, a) · attending^a · recurrent^(m - a).
+        With m blocks that see other tokens, a of which attend:
+        Σ over m of C(blocks, m) · pointwise^(blocks - m) · Σ over a of C(m, a) · attention^a · recurrent^(m - a).
         """
         least = self.attention(blocks)
         total = 0

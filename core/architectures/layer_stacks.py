@@ -1,4 +1,4 @@
-"""Stacks of layers as genes describe them: which there are, in order, and how many (`core.architectures.layers`).
+"""Counts and enumerates the stacks of a space of layers (`core.architectures.layers`).
 
 A layer is never empty, and a layer without feed-forward is followed by one with a mixer.
 """
@@ -14,12 +14,12 @@ from math import comb, prod
 
 from edgefront.core.architectures.base_space import FramedSpace
 from edgefront.core.architectures.gene import (
-    ENDS,
     MIN_ATTENTION,
     PER_LAYER,
     SHORT_CONV,
     UNIFORM,
     UNIFORM_GENES,
+    VOCABULARY_GENES,
     MinimumShare,
     Value,
 )
@@ -28,41 +28,44 @@ from edgefront.core.architectures.space import Genome
 
 @dataclass(frozen=True)
 class LayerStacks(FramedSpace, ABC):
-    """The genes of layers, and every stack that they describe."""
+    """The genes of layers, and all stacks of these genes."""
 
     def size(self) -> int:
-        """Σ over d_model, ends and n_layer of the stacks: those that attend, for each d_head or n_head of the whole
-        model, and once those that do not."""
+        """Σ over d_model, vocabulary genes and n_layer of the stacks: with attention once for each d_head or n_head of
+        the whole model, without attention once."""
         return self._size
 
     def enumerate(self) -> Iterator[Genome]:
         floor = {MIN_ATTENTION: self._least_percent} if MIN_ATTENTION in self._genes else {}
         layers = {"layers": self._layers_value} if "layers" in self._genes else {}
-        ends = [[(name, value) for value in self._genes[name].values] for name in ENDS if name in self._genes]
+        vocabularies = [
+            [(name, value) for value in self._genes[name].values] for name in VOCABULARY_GENES if name in self._genes
+        ]
+        depths = [int(n_layer) for n_layer in self.gene("n_layer").values]
         for width in self._widths:
             every_heads = self._whole_heads(width)
-            for chosen, n_layer, heads in product(product(*ends), map(int, self.gene("n_layer").values), every_heads):
+            for chosen, n_layer, heads in product(product(*vocabularies), depths, every_heads):
                 whole = {"n_layer": n_layer, "d_model": width, **dict(chosen), **heads, **floor, **layers}
                 for mixers in self._mixers(n_layer, ()):
-                    # Heads that no layer uses give one genome, not one for each of their values.
+                    # Heads without an attention layer give one genome, not one for each of their values.
                     if heads == every_heads[0] or any(value in self.can_attend for value in mixers):
                         yield from self._shaped(whole, mixers)
 
-    def _mixers(self, n_layer: int, begun: tuple[Value, ...]) -> Iterator[tuple[Value, ...]]:
-        """The values of the deciding gene in the layers of every permitted stack that begins so."""
-        if len(begun) == n_layer:
-            yield begun
+    def _mixers(self, n_layer: int, first: tuple[Value, ...]) -> Iterator[tuple[Value, ...]]:
+        """The deciding gene's values in the layers of every permitted stack with these first layers."""
+        if len(first) == n_layer:
+            yield first
             return
-        skipped, least = sum(value not in self.can_attend for value in begun), self.floor(n_layer, self._least_percent)
+        skipped, least = sum(value not in self.can_attend for value in first), self.floor(n_layer, self._least_percent)
         for value in self._genes[self.deciding].values if skipped < n_layer - least else self.attending_values:
             if self.deciding == "n_head" and self._layers_value == UNIFORM:
                 if value in self.can_attend or not least:
                     yield (value,) * n_layer
             else:
-                yield from self._mixers(n_layer, (*begun, value))
+                yield from self._mixers(n_layer, (*first, value))
 
     def _shaped(self, whole: Genome, mixers: tuple[Value, ...]) -> Iterator[Genome]:
-        """One genome for each assignment of widths to these layers; what they do not show has the first value."""
+        """One genome for each assignment of widths to these layers; unused genes have their first value."""
         n_layer, uniform = len(mixers), self._layers_value == UNIFORM
         heads = mixers if self.deciding == "n_head" else (whole["n_head"],) * n_layer
         attends = [value in self.can_attend for value in mixers]
@@ -84,7 +87,7 @@ class LayerStacks(FramedSpace, ABC):
         beyond = {name: gene.values[0] for name, gene in self._genes.items()}
         beyond["n_kv_head"] = self.groups_of(int(whole.get("n_head", beyond["n_head"])))[0]
         shown = [(name, values) for name in self._genes for values in choices.get(name, ())]
-        # All places in one product, which is lazy in its results and not in its arguments.
+        # One product over all layers: it is lazy in its results but not in its arguments.
         for assigned in product(*(values for _, values in shown)):
             layers: dict[str, list[Value]] = {self.deciding: list(mixers), **{name: [] for name in choices}}
             for (name, _), value in zip(shown, assigned, strict=True):
@@ -98,24 +101,24 @@ class LayerStacks(FramedSpace, ABC):
     @cached_property
     def _size(self) -> int:
         total = 0
-        ends = prod(len(self._genes[name].values) for name in ENDS if name in self._genes)
+        vocabularies = prod(len(self._genes[name].values) for name in VOCABULARY_GENES if name in self._genes)
         depths = [int(n) for n in self.gene("n_layer").values]
         for width in self._widths:
             attentions = [self._attentions(heads) for heads in self._whole_heads(width)]
             for n_layer in depths:
-                pointwise = self._count(n_layer, 0)
-                total += ends * (pointwise + sum(self._count(n_layer, ways) - pointwise for ways in attentions))
+                without = self._count(n_layer, 0)
+                total += vocabularies * (without + sum(self._count(n_layer, ways) - without for ways in attentions))
         return total
 
     def _count(self, n_layer: int, attentions: int) -> int:
-        """Stacks of so many layers that attend often enough, each in one of `attentions` ways (times its windows)."""
+        """Number of permitted stacks of `n_layer` layers, which attend in `attentions` ways times their windows."""
         least, inner, may_lack = self.floor(n_layer, self._least_percent), len(self.inner_values_left), self._may_lack
         attentions *= bool(self.can_attend)
         if self._layers_value != UNIFORM:
-            mixed, plain = self._stacks(attentions * self._windows)[n_layer]
-            return sum(number for part in (mixed, plain) for count, number in part.items() if count >= least)
+            tables = self._stacks(attentions * self._windows)[n_layer]
+            return sum(number for table in tables for count, number in table.items() if count >= least)
         if self.deciding != "mixer":
-            # All attend, or none does.
+            # All layers attend, or none does.
             all_attend: int = attentions * self._windows**n_layer * (inner + may_lack)
             return all_attend + (inner if 0 in self.gene("n_head").values and not least else 0)
         total = 0
@@ -125,46 +128,44 @@ class LayerStacks(FramedSpace, ABC):
         return total * (inner + may_lack)
 
     def _stacks(self, ways: int) -> list[tuple[dict[int, int], dict[int, int]]]:
-        """For each number of layers, by how many of them attend (each in so many ways), the number of stacks whose
-        first layer has a mixer, and of those whose first has none."""
+        """For each number of layers: number of layers that attend, each in `ways` ways → number of stacks whose first
+        layer has a mixer, and of those whose first layer has none."""
         if ways in self._tables:
             return self._tables[ways]
-        inner, may_do_without = (
-            len(self.inner_values_left),
-            self.deciding != "mixer" and 0 in self.gene("n_head").values,
-        )
+        inner = len(self.inner_values_left)
+        may_lack_mixer = self.deciding != "mixer" and 0 in self.gene("n_head").values
         tables: list[tuple[dict[int, int], dict[int, int]]] = [({0: 1}, {0: 0})]
         for _ in range(self.depth):
             mixed, plain = tables[-1]
             new_mixed: dict[int, int] = {}
             new_plain: dict[int, int] = {}
             for count in {*mixed, *plain}:
-                begun, lonely = mixed.get(count, 0), plain.get(count, 0)
-                # After a layer without feed-forward stands one with a mixer, or nothing.
-                whole = inner * (begun + lonely) + self._may_lack * begun
+                with_mixer, without = mixed.get(count, 0), plain.get(count, 0)
+                # A layer without feed-forward is the last one, or followed by one with a mixer.
+                whole = inner * (with_mixer + without) + self._may_lack * with_mixer
                 if ways:
                     new_mixed[count + 1] = new_mixed.get(count + 1, 0) + ways * whole
                 if self._has_convolution:
                     new_mixed[count] = new_mixed.get(count, 0) + whole
-                if may_do_without:
-                    new_plain[count] = new_plain.get(count, 0) + inner * (begun + lonely)
+                if may_lack_mixer:
+                    new_plain[count] = new_plain.get(count, 0) + inner * (with_mixer + without)
             tables.append((new_mixed, new_plain))
         self._tables[ways] = tables
         return tables
 
     @cached_property
     def _tables(self) -> dict[int, list[tuple[dict[int, int], dict[int, int]]]]:
-        """What `_stacks` found."""
+        """Results of `_stacks`."""
         return {}
 
     @property
     def _windows(self) -> int:
-        """Number of windows that attention may have."""
+        """Number of values of an attention's window."""
         return len(self._genes["window"].values) if "window" in self._genes else 1
 
     @property
     def _may_lack(self) -> bool:
-        """Whether a layer may have no feed-forward."""
+        """Whether a layer may lack feed-forward."""
         return 0 in self.gene("d_inner").values
 
     @property
@@ -172,17 +173,17 @@ class LayerStacks(FramedSpace, ABC):
         return self.deciding == "mixer" and SHORT_CONV in self.gene("mixer").values
 
     def _attentions(self, heads: Mapping[str, int]) -> int:
-        """Number of ways in which a layer may attend, its window apart."""
+        """Number of ways in which a layer may attend, without its window."""
         numbers = [heads["n_head"]] if "n_head" in heads else [int(n) for n in self.gene("n_head").values if n]
         return sum(len(self.groups_of(number)) for number in numbers)
 
     def groups_of(self, n_head: int) -> tuple[int, ...]:
-        """The heads of keys and values that go with so many heads of queries; all of them where there is none."""
+        """The values of n_kv_head that divide n_head; all of them for n_head 0."""
         values = tuple(map(int, self.gene("n_kv_head").values))
         return tuple(value for value in values if n_head % value == 0)
 
     def floor(self, n_layer: int, percent: int) -> int:
-        """How many layers attend at least."""
+        """Minimum number of layers that attend."""
         return MinimumShare(percent, 0).attention(n_layer)
 
     @property
@@ -190,17 +191,17 @@ class LayerStacks(FramedSpace, ABC):
         return () if self._genes["n_head"].per_layer else ("n_head",)
 
     def _fitting(self, name: str, values: Sequence[Value], width: int) -> tuple[int, ...]:
-        """Heads divide d_model into even widths: rotary positions turn pairs."""
+        """Heads divide d_model into even widths, because rotary positions rotate pairs."""
         return tuple(int(number) for number in values if width % (2 * int(number)) == 0)
 
     @cached_property
     def deciding(self) -> str:
-        """The gene that says whether a layer attends."""
+        """The gene that decides whether a layer attends."""
         return "mixer" if "mixer" in self._genes else "n_head"
 
     @cached_property
     def attending_values(self) -> tuple[Value, ...]:
-        """Values of the deciding gene with attention; all where none has."""
+        """Values of the deciding gene with attention; all if none has it."""
         values = self._genes[self.deciding].values
         return tuple(value for value in values if value in self.can_attend) or values
 
@@ -211,7 +212,7 @@ class LayerStacks(FramedSpace, ABC):
 
     @cached_property
     def inner_values(self) -> tuple[Value, ...]:
-        """Values of d_inner of a feed-forward block; 0 alone where there is none."""
+        """Values of d_inner of a feed-forward block; only 0 if there is none."""
         return self.inner_values_left or self.gene("d_inner").values
 
     @property
@@ -219,7 +220,7 @@ class LayerStacks(FramedSpace, ABC):
         return tuple(value for value in self.gene("d_inner").values if value)
 
     def _whole_heads(self, width: int) -> list[dict[str, int]]:
-        """What says the width of heads in the whole model: d_head, or n_head."""
+        """Values of the whole model's d_head, or of its n_head."""
         if "d_head" in self._genes:
             return [{"d_head": int(value)} for value in self.values_with("d_head", width)]
         return [{"n_head": value} for value in self._widths[width]["n_head"]]
@@ -230,6 +231,6 @@ class LayerStacks(FramedSpace, ABC):
 
     @cached_property
     def _layers_value(self) -> str:
-        """The value of `layers` whose architectures include those of the others."""
+        """The value of `layers` that includes the architectures of the other."""
         values = self._genes["layers"].values if "layers" in self._genes else (PER_LAYER,)
         return PER_LAYER if PER_LAYER in values else UNIFORM

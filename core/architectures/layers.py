@@ -1,8 +1,8 @@
-"""Spaces of layers: each a mixer of tokens and a feed-forward block, with widths of its own and parts left out.
+"""Spaces of layers: each has a token mixer and a feed-forward block of its own widths, or only one of them.
 
-A mixer is attention with grouped queries, or a short convolution where the space has them. A genome says exactly how
-many layers there are, and no two genomes that differ in what they show describe one architecture: a layer is never
-empty, and a layer without feed-forward is followed by one with a mixer (else both were one layer).
+A mixer is attention with grouped queries, or a short convolution. Different stacks of layers are different
+architectures: a layer is never empty, and a layer without feed-forward is followed by one with a mixer (else the two
+would be one layer).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from edgefront.core.architectures.embeddings_and_head import LearnedPositions
 from edgefront.core.architectures.formatting import layers_of
 from edgefront.core.architectures.gene import (
     ATTENTION,
-    ENDS,
     MIN_ATTENTION,
     PER_LAYER,
     SHORT_CONV,
     TIED,
     UNIFORM,
     UNTIED,
+    VOCABULARY_GENES,
     Value,
     in_words,
 )
@@ -36,35 +36,35 @@ from edgefront.core.architectures.space import Genome, Loader
 from edgefront.core.common.errors import SpaceError
 
 if TYPE_CHECKING:
-    from edgefront.core.architectures.rules.layered import LayerRules
+    from edgefront.core.architectures.operators.layered import LayerOperators
 
 
 @dataclass(frozen=True)
 class LayeredSpace(LayerStacks):
     """Decoders of n_layer layers.
 
-    Genes, in this order and as far as a space has them: n_layer, d_model, vocab_size, output, d_head,
-    min_attention_percent (of the layers), layers; and per layer mixer, n_head, n_kv_head, window, d_inner. With d_head
-    the number of heads is per layer, and 0 leaves attention out; without it n_head is of the whole model and divides
-    d_model, and `mixer` says which layers attend. d_inner 0 leaves feed-forward out, window 0 sees all tokens.
+    Genes, in this order, all optional: n_layer, d_model, vocab_size, output, d_head, min_attention_percent (of the
+    layers), layers; and per layer mixer, n_head, n_kv_head, window, d_inner. With d_head, n_head is per layer, and 0 is
+    a layer without attention; without d_head, n_head is of the whole model and divides d_model, and `mixer` decides
+    which layers attend. d_inner 0 is a layer without feed-forward, window 0 sees all tokens.
     """
 
     loads_in_part: ClassVar[bool] = True
     attention: Attention = field(default=Attention(n_head=1, bias="none"), kw_only=True)
-    """What no gene says of attention."""
+    """The properties of attention without a gene."""
     feed_forward: FeedForward = field(default=FeedForward(d_inner=1, gated=True, bias=False), kw_only=True)
     short_conv: ShortConv = field(default=ShortConv(), kw_only=True)
     stock_attention: tuple[int, ...] | None = field(default=None, kw_only=True)
-    """Layers of the stock model that attend, the others being convolutions; None: all of them."""
+    """Layers of the stock model with attention instead of a convolution; None: all."""
     model: Architecture | None = field(default=None, kw_only=True)
-    """A model around which the search looks, and which is its baseline."""
+    """The model that the search starts from, its baseline."""
     origin: Genome | None = field(default=None, kw_only=True, compare=False)
-    """Its genome before any narrowing."""
+    """The genome of `model` before any narrowing."""
 
-    def make_rules(self) -> LayerRules:
-        from edgefront.core.architectures.rules.layered import LayerRules
+    def make_operators(self) -> LayerOperators:
+        from edgefront.core.architectures.operators.layered import LayerOperators
 
-        return LayerRules(self)
+        return LayerOperators(self)
 
     def architecture(self, genome: Genome) -> Architecture:
         return self.build(genome, list(self._blocks(genome)))
@@ -73,25 +73,25 @@ class LayeredSpace(LayerStacks):
         return self.genome_of(architecture) is not None
 
     def genome_of(self, architecture: Architecture) -> Genome | None:
-        """A genome that describes this architecture; None where there is none. What it does not show is arbitrary."""
+        """A genome that describes this architecture, or None. Genes that it does not use are arbitrary."""
         blocks = architecture.blocks
         layers = layers_of(block.kind for block in blocks)
         known = all(isinstance(block, Attention | ShortConv | FeedForward) for block in blocks)
         if not known or len(layers) not in self.gene("n_layer").values:
             return None
         genome: Genome = {"n_layer": len(layers), "d_model": architecture.d_model}
-        ends = (architecture.embedding.vocab_size, self._output_of(architecture.output.tied))
-        genome |= {name: value for name, value in zip(ENDS, ends, strict=True) if name in self._genes}
+        vocabulary = (architecture.embedding.vocab_size, self._output_of(architecture.output.tied))
+        genome |= {name: value for name, value in zip(VOCABULARY_GENES, vocabulary, strict=True) if name in self._genes}
         genome |= {name: self.gene(name).values[0] for name in (MIN_ATTENTION, "layers") if name in self._genes}
-        first = next((block for block in blocks if isinstance(block, Attention)), None)
-        heads = {} if first is None else {"d_head": architecture.d_head(first), "n_head": first.n_head}
-        shown = [self._shown(*(None if at is None else blocks[at] for at in layer)) for layer in layers]
+        attention = next((block for block in blocks if isinstance(block, Attention)), None)
+        heads = {} if attention is None else {"d_head": architecture.d_head(attention), "n_head": attention.n_head}
+        used = [self._used(*(None if at is None else blocks[at] for at in layer)) for layer in layers]
         for name in self._genes.keys() - genome.keys():
             if not self._genes[name].per_layer:
                 genome[name] = heads.get(name, self._genes[name].values[0])
                 continue
-            said = next((values[name] for values in shown if name in values), self._genes[name].values[0])
-            genome[name] = [values.get(name, said) for values in shown] + [said] * (self.depth - len(layers))
+            first = next((values[name] for values in used if name in values), self._genes[name].values[0])
+            genome[name] = [values.get(name, first) for values in used] + [first] * (self.depth - len(layers))
         for name, held in genome.items():
             if not set(held if isinstance(held, list) else [held]) <= set(self._genes[name].values):
                 return None
@@ -100,7 +100,7 @@ class LayeredSpace(LayerStacks):
 
     @cached_property
     def seed(self) -> Genome | None:
-        """The genome of the model that the search looks around, or what a narrowing leaves nearest to it."""
+        """The genome of `model`, or the nearest one after narrowing."""
         if self.origin is None:
             return None
         deep = {name: value for name, value in self.origin.items() if isinstance(value, list)}
@@ -110,8 +110,9 @@ class LayeredSpace(LayerStacks):
     # Baselines ---------------------------------------------------------------------------------------------------
 
     def baselines(self, layers: Sequence[int] | None = None) -> tuple[Architecture, ...]:
-        """The model that the search looks around; else the stock model, or the nearest shape that this space permits,
-        at each depth. Depths need not be permitted, nor need parts be left out: people take the stock model as it is.
+        """`model`; else the stock model, or the nearest permitted shape, at each depth.
+
+        Depths need not be permitted: users compare with the stock model as it is.
         """
         if self.model is not None:
             return (self.model,)
@@ -125,7 +126,7 @@ class LayeredSpace(LayerStacks):
         width = stock.d_model if stock.d_model in self._widths else max(self._widths)
         genome["d_model"] = width
         fixed = {"vocab_size": self.frame.embedding.vocab_size, "output": self._output_of(self.frame.output.tied)}
-        for name in (*ENDS, "d_head"):
+        for name in (*VOCABULARY_GENES, "d_head"):
             if name in self._genes:
                 values = self._genes[name].values
                 ideal = fixed.get(name, stock.d_model // stock.n_head)
@@ -142,19 +143,19 @@ class LayeredSpace(LayerStacks):
 
     def _stock_blocks(self, genome: Genome, depth: int) -> list[Block]:
         attention = self.block(ATTENTION, {**genome, "window": 0})
-        fed = self.block("feed_forward", genome)
+        feed_forward = self.block("feed_forward", genome)
         attention_layers = range(depth) if self.stock_attention is None else self.stock_attention
-        # Where the stock's first layers are too few, the last one attends.
+        # If none of the first layers attends, the last one does.
         some = {layer for layer in attention_layers if layer < depth} or {depth - 1}
         mixers = [attention if layer in some else self.short_conv for layer in range(depth)]
-        return [block for mixer in mixers for block in (mixer, fed)]
+        return [block for mixer in mixers for block in (mixer, feed_forward)]
 
-    # What loads them ---------------------------------------------------------------------------------------------
+    # Loaders -----------------------------------------------------------------------------------------------------
 
     def loadable(self, loader: Loader) -> Mapping[str, Sequence[Value]]:
-        """llama.cpp's `deci` has widths by layer and parts left out, for blocks without biases, query norms and
-        multipliers. Its other architectures, and all of transformers, have every part and one width in all layers;
-        those with short convolutions have no windows. None goes without attention.
+        """llama.cpp's `deci` has widths by layer and layers without a part, but no biases, query norms and multipliers.
+        Its other architectures, and all of transformers, have both parts and the same widths in all layers; those with
+        short convolutions have no windows. All need attention.
         """
         loads: dict[str, Sequence[Value]] = {}
         attention, feed_forward = self.attention, self.feed_forward
@@ -178,23 +179,23 @@ class LayeredSpace(LayerStacks):
         return {name: values for name, values in loads.items() if name in self._genes}
 
     def _widths_that_load(self, loader: Loader) -> dict[str, Sequence[Value]]:
-        """d_model and n_head, where the loader wants one to go with the other: the heads of the model that the search
-        looks around, or those that go with most widths, and these widths. With learned positions no groups of heads.
+        """d_model and n_head, where the loader needs them to fit: the heads of `model`, or those that fit most widths,
+        and these widths. With learned positions no grouped queries.
         """
         attention, d_heads = self.attention, self.gene("d_head").values
         learned = isinstance(self.frame.positions, LearnedPositions)
-        # transformers has biases in all of a layer, without query norms, in its llama alone.
+        # In transformers only llama has biases in the whole layer and no query norms.
         biased = self.feed_forward.bias or (attention.bias == "all" and not attention.qk_norm)
         if not learned and not (biased and loader == "transformers"):
             return {}
         d_head = _nearest(d_heads, int(d_heads[0] if self.origin is None else self.origin["d_head"]))
 
-        def go_together(width: int, heads: int) -> bool:
+        def fits(width: int, heads: int) -> bool:
             return heads * d_head == width if learned else width % heads == 0
 
         widths = [int(width) for width in self.gene("d_model").values]
         fitting = {
-            heads: [width for width in widths if go_together(width, heads)]
+            heads: [width for width in widths if fits(width, heads)]
             for heads in map(int, self.attending_values)
             if heads
         }
@@ -254,7 +255,7 @@ class LayeredSpace(LayerStacks):
         return super(LayeredSpace, space)._consistent()._with_groups()
 
     def _with_groups(self) -> LayeredSpace:
-        """Without heads that no number of key and value heads divides, and the other way round."""
+        """Without values of n_head that no n_kv_head divides, and values of n_kv_head that divide no n_head."""
         groups = [int(value) for value in self.gene("n_kv_head").values]
         heads = [int(value) for value in self.gene("n_head").values]
         fitting = {number for number in heads if any(number % group == 0 for group in groups)}
@@ -269,7 +270,7 @@ class LayeredSpace(LayerStacks):
         used = {group for group in groups if any(number and number % group == 0 for number in fitting)}
         return self._keeping({"n_head": fitting, "n_kv_head": used or set(groups)})
 
-    # What follows from the genes ---------------------------------------------------------------------------------
+    # Derived from the genes --------------------------------------------------------------------------------------
 
     def _frame_of(self, genome: Genome) -> Frame:
         vocab_size = genome.get("vocab_size", self.frame.embedding.vocab_size)
@@ -297,13 +298,13 @@ class LayeredSpace(LayerStacks):
     def _output_of(self, tied: bool) -> str:
         return TIED if tied else UNTIED
 
-    def _shown(self, mixer: Block | None, fed: Block | None) -> dict[str, Value]:
-        """Gene → value, of what a layer shows."""
-        values: dict[str, Value] = {"d_inner": fed.d_inner if isinstance(fed, FeedForward) else 0}
+    def _used(self, mixer: Block | None, feed_forward: Block | None) -> dict[str, Value]:
+        """Gene → value, for the genes that a layer uses."""
+        values: dict[str, Value] = {"d_inner": feed_forward.d_inner if isinstance(feed_forward, FeedForward) else 0}
         if self.deciding == "mixer":
             values["mixer"] = "none" if mixer is None else mixer.kind
         elif not isinstance(mixer, Attention):
-            values["n_head"] = 0 if mixer is None else -1  # -1: no value that a gene has
+            values["n_head"] = 0 if mixer is None else -1  # -1: not a value of the gene
         if isinstance(mixer, Attention):
             values |= {"n_head": mixer.n_head, "n_kv_head": mixer.kv_heads, "window": mixer.window or 0}
         return values

@@ -1,7 +1,7 @@
-"""The part of a space around a given model: architectures of other depth and widths, or with parts left out.
+"""The part of a space around a given model: architectures of other depths and widths, or without some parts.
 
-The spaces of layers (`llama`, `lfm`) take what no gene decides from the model: positions, norms, activation,
-embedding, biases, gates, the width of heads. So they contain any decoder whose layers agree in those.
+The spaces of layers (`llama`, `lfm`) take everything without a gene from the model: positions, norms, activation,
+embedding, biases, gates, the width of heads. So they contain any decoder whose layers have these in common.
 """
 
 from __future__ import annotations
@@ -19,24 +19,23 @@ from edgefront.core.architectures.catalogue import LFM, LLAMA
 from edgefront.core.architectures.embeddings_and_head import RelativePositions
 from edgefront.core.architectures.faults import Fault, listed, of_kind, uneven
 from edgefront.core.architectures.formatting import layers_of
-from edgefront.core.architectures.gene import ENDS, MIN_ATTENTION, TIED, UNTIED, Gene, Value, steps
+from edgefront.core.architectures.gene import MIN_ATTENTION, TIED, UNTIED, VOCABULARY_GENES, Gene, Value, steps
 from edgefront.core.architectures.layers import LayeredSpace
 from edgefront.core.common.errors import ArchitectureError, SpaceError
 
 BASES = (LLAMA, LFM)
 AUTO = "auto"
-"""Stands for the first space that contains the model, or else for the one with the fewest faults."""
+"""Name of the first space that contains the model, or else of the one with the fewest faults."""
 NEAR = (0.5, 1.5)
-"""Minimum and maximum width around a model, as factors of its own; depth grows by a quarter at most."""
+"""Minimum and maximum width, as factors of the model's; depth grows by at most a quarter."""
 MAX_LAYERS = 256
 _MAX_FAULTS = 20
 
 
 def space_around(model: Mapping[str, Any] | Architecture, name: str, *, parts: bool = False) -> LayeredSpace:
-    """The space of this name, or of the name `auto`, around a model; with `parts` as far as it has parts of the model:
-    nothing is wider or deeper.
+    """The space of this name, or of the name `auto`, around a model; with `parts` only submodels, none wider or deeper.
 
-    Raises `ArchitectureError` that names `model` where it is no model, and `SpaceError` where the space cannot have it:
+    Raises `ArchitectureError` that names `model` if it is not a model, and `SpaceError` if the space cannot contain it:
     `errors` has one mapping for each field, with field, value, allowed and detail.
     """
     try:
@@ -75,7 +74,7 @@ def _nearest(model: Architecture) -> LayeredSpace:
     return min(BASES, key=lambda base: len(list(_faults(base, model))))
 
 
-# What keeps a model out -----------------------------------------------------------------------------------------------
+# Faults ---------------------------------------------------------------------------------------------------------------
 
 
 def _faults(base: LayeredSpace, model: Architecture) -> Iterator[Fault]:
@@ -126,7 +125,7 @@ def _faults(base: LayeredSpace, model: Architecture) -> Iterator[Fault]:
 
 
 def _space(base: LayeredSpace, model: Architecture, parts: bool) -> LayeredSpace | None:
-    """The space around a model without faults; None if no values of the genes describe it."""
+    """The space around a model without faults; None if no genome describes the model."""
     attention, feed_forward, convolution = (
         next((block for _, block in of_kind(model, kind)), None) for kind in (Attention, FeedForward, ShortConv)
     )
@@ -147,14 +146,14 @@ def _space(base: LayeredSpace, model: Architecture, parts: bool) -> LayeredSpace
         left = {gene.name: gene.values for gene in made.narrow({}).gene_list}
     except SpaceError:
         return None
-    # Values that occur in no architecture are removed; the options that a job may narrow to stay.
+    # Values that occur in no architecture are removed; options are kept.
     space = replace(made, gene_list=tuple(replace(gene, values=left[gene.name]) for gene in made.gene_list))
     origin = space.genome_of(model)
     return None if origin is None else replace(space, origin=origin)
 
 
 def _genes(base: LayeredSpace, model: Architecture, parts: bool) -> Iterator[Gene]:
-    """The base's genes with the model's values and values near them; of parts only lower ones."""
+    """The base's genes with the model's values and values near them; for submodels only lower ones."""
     attentions = [block for _, block in of_kind(model, Attention)]
     genome = {
         "n_layer": [len(layers_of(block.kind for block in model.blocks))],
@@ -166,11 +165,11 @@ def _genes(base: LayeredSpace, model: Architecture, parts: bool) -> Iterator[Gen
         "d_inner": sorted({block.d_inner for _, block in of_kind(model, FeedForward)}),
     }
     for gene in base.gene_list:
-        if gene.name in ENDS:
+        if gene.name in VOCABULARY_GENES:
             plain = not model.embedding.cutoffs and model.embedding.d_embed in (None, model.d_model)
             if gene.name == "output" and plain:
                 own_output = TIED if model.output.tied else UNTIED
-                # A tied output in place of the model's own would be another computation, not a part.
+                # A tied output in place of an untied one is not a submodel.
                 options = (own_output,) if parts else (TIED, UNTIED)
                 yield Gene("output", (own_output,), options=options)
             continue
@@ -195,7 +194,7 @@ def _genes(base: LayeredSpace, model: Architecture, parts: bool) -> Iterator[Gen
 def _around_values(gene: Gene, own: Sequence[int], model: Architecture, parts: bool) -> Gene:
     if not own:
         return gene
-    # Another window, or another factor of the embedding, is another computation, not a part.
+    # A model with another window, or another factor of the embedding, is not a submodel.
     if parts and (gene.name == "window" or (gene.name == "d_model" and model.scaled_embedding)):
         return Gene(gene.name, tuple(own), options=_joined(gene.options, own), per_layer=gene.per_layer)
     low, high = min(value for value in own if value or len(own) == 1) * NEAR[0], max(own) * NEAR[1]

@@ -23,7 +23,7 @@ from edgefront.core.architectures.space import Genome, SearchSpace
 from edgefront.core.common.errors import SpaceError
 
 if TYPE_CHECKING:
-    from edgefront.core.architectures.rules.base import ListRules
+    from edgefront.core.architectures.operators.base import ListOperators
 
 NAME = "published"
 MODEL = "model"
@@ -32,8 +32,8 @@ MODEL = "model"
 
 @dataclass(frozen=True)
 class PublishedSpace(SearchSpace):
-    """Published models with a score. Of those of one architecture it has the one with the best score: they take the
-    same time and memory.
+    """Published models with a score. Of models with one architecture, which take the same time and memory, it has the
+    one with the best score.
     """
 
     score: ScoreName
@@ -42,7 +42,7 @@ class PublishedSpace(SearchSpace):
         return described_models()[genome[MODEL]]
 
     def build(self, genome: Genome, blocks: Sequence[Block]) -> Architecture:
-        raise NotImplementedError("published models are no mix of blocks")
+        raise NotImplementedError("published models cannot be built from blocks")
 
     def contains(self, architecture: Architecture) -> bool:
         return architecture.digest in self.by_digest
@@ -55,18 +55,18 @@ class PublishedSpace(SearchSpace):
             yield {MODEL: id_}
 
     def baselines(self, layers: Sequence[int] | None = None) -> tuple[Architecture, ...]:
-        """None: there is no stock model of which these are variants."""
+        """None: there is no stock model."""
         return ()
 
     @property
     def example(self) -> Architecture:
         return described_models()[self.ids[0]]
 
-    def make_rules(self) -> ListRules:
+    def make_operators(self) -> ListOperators:
         # Imported here: the command line names the space without numpy.
-        from edgefront.core.architectures.rules.base import ListRules
+        from edgefront.core.architectures.operators.base import ListOperators
 
-        return ListRules(self)
+        return ListOperators(self)
 
     def values_with(self, name: str, d_model: int) -> tuple[Value, ...]:
         return self.gene(name).values
@@ -93,7 +93,7 @@ class PublishedSpace(SearchSpace):
 
 @dataclass(frozen=True)
 class Filter:
-    """The models that are let through. What a model does not state, it does not have."""
+    """Conditions on models. A fact that a model does not state does not meet them."""
 
     kind: str = "any"
     """base, instruct or any."""
@@ -117,9 +117,9 @@ class Filter:
 
 
 def published_space(score: str, filter_: Filter = Filter()) -> PublishedSpace:
-    """The models with this score (`TABLE:BENCHMARK`) that the filter lets through.
+    """The models with this score (`TABLE:BENCHMARK`) that pass the filter.
 
-    Raises `InvalidInput` that names `score`, and `SpaceError` that names a filter which leaves none.
+    Raises `InvalidInput` that names `score`, and `SpaceError` that names a filter that no model passes.
     """
     name = score_named(score, published_models())
     scored = [model for model in _models() if name.of(model) is not None]
@@ -136,14 +136,12 @@ def published_space(score: str, filter_: Filter = Filter()) -> PublishedSpace:
 
 
 def unscored(score: ScoreName, filter_: Filter) -> list[PublishedModel]:
-    """The models with a description that the filter lets through and that have no such score."""
+    """The models with a description that pass the filter but have no such score."""
     return [model for model in _models() if score.of(model) is None and filter_.passes(model)]
 
 
 def same_architecture(space: PublishedSpace, filter_: Filter) -> list[PublishedModel]:
-    """The models with the space's score that the filter lets through, and for which one of the same architecture
-    stands.
-    """
+    """The scored models that pass the filter but are represented by another model of the same architecture."""
     return [
         model
         for model in _models()
@@ -180,5 +178,5 @@ def _none_left(score: ScoreName, scored: Sequence[PublishedModel], filter_: Filt
 
 
 def _models() -> list[PublishedModel]:
-    """Those that a description has."""
+    """The published models with a description."""
     return [published_models()[id_] for id_ in described_models()]

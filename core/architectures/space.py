@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     # The client and command line list spaces without numpy; callers that sample pass a generator.
     import numpy as np
 
-    from edgefront.core.architectures.rules.base import Rules
+    from edgefront.core.architectures.operators.base import GenomeOperators
 
 Genome = dict[str, Any]
 Loader = Literal["transformers", "llamacpp"]
@@ -40,10 +40,10 @@ _Space = TypeVar("_Space", bound="SearchSpace")
 class SearchSpace(ABC):
     """A named set of architectures.
 
-    Subclasses define the architecture of a genome (`architecture`), what its places may hold (`make_rules`), and the
-    removal of values that a narrowing makes impossible (`_consistent`). Genes come in the order in which they are
-    drawn: what a gene may hold depends on earlier ones. The rules draw, mutate, cross and repair many genomes at once;
-    the operations on one genome are a batch of one.
+    Subclasses define the architecture of a genome (`architecture`), the operators on genomes (`make_operators`), and
+    the removal of values that a narrowing makes impossible (`_consistent`). Genes are in the order in which they are
+    sampled: the permitted values of a gene depend on earlier genes. The operators sample, mutate, cross and repair many
+    genomes at once; one genome is a batch of one.
     """
 
     name: str
@@ -51,14 +51,14 @@ class SearchSpace(ABC):
     source: str
     gene_list: tuple[Gene, ...]
     caveat: str = field(default="", kw_only=True)
-    """Why the proxy is known to mislead in this space, in a sentence or two; empty where none is known."""
+    """How the proxy is known to mislead in this space, in a sentence or two; empty if it is not."""
 
     loads_in_part: ClassVar[bool] = False
-    """Whether a job that runs in one loader takes the part of the space that it loads without being asked to."""
+    """Whether a job for one loader is limited to the part of the space that it loads."""
 
     @property
     def model(self) -> Architecture | None:
-        """The model around which the search looks, and which is its baseline; None for the space as a whole."""
+        """The model that the search starts from, its baseline; None for the whole space."""
         return None
 
     # What a subclass defines -------------------------------------------------------------------------------------
@@ -69,7 +69,7 @@ class SearchSpace(ABC):
 
     @abstractmethod
     def build(self, genome: Genome, blocks: Sequence[Block]) -> Architecture:
-        """The architecture of these blocks with what a genome says beside them: d_model, embedding and output."""
+        """The architecture of these blocks with the genome's d_model, embedding and output."""
 
     @abstractmethod
     def contains(self, architecture: Architecture) -> bool:
@@ -77,11 +77,11 @@ class SearchSpace(ABC):
 
     @abstractmethod
     def size(self) -> int:
-        """How many architectures it holds, exactly."""
+        """The exact number of architectures."""
 
     @abstractmethod
     def enumerate(self) -> Iterator[Genome]:
-        """One genome for each architecture, in a fixed order; for spaces small enough to walk through."""
+        """One genome for each architecture, in a fixed order; for small spaces."""
 
     @abstractmethod
     def baselines(self, layers: Sequence[int] | None = None) -> tuple[Architecture, ...]:
@@ -89,25 +89,25 @@ class SearchSpace(ABC):
 
     @property
     def scores(self) -> Mapping[str, float] | None:
-        """Digest → quality of each architecture, where that is published; None of other spaces."""
+        """Digest → published quality of each architecture; None if the space has none."""
         return None
 
     @property
     def example(self) -> Architecture:
-        """One of its architectures, or like them: what it has no gene for is as in all of them."""
+        """An architecture with everything that all of the space's architectures have in common."""
         return self.baselines([1])[0]
 
     @abstractmethod
     def _consistent(self: _Space) -> _Space:
-        """This space without the values that no architecture in it can have; `SpaceError` if nothing is left."""
+        """This space without values that no architecture in it can have; `SpaceError` if none is left."""
 
     def loadable(self, loader: Loader) -> Mapping[str, Sequence[Value]]:
-        """Gene → the values to which it must be limited so that this loads every architecture, if it loads any."""
+        """Gene → the values with which the loader loads every architecture, if it loads any."""
         return {}
 
     @abstractmethod
-    def make_rules(self) -> Rules:
-        """What each place of a genome may hold (`rules`)."""
+    def make_operators(self) -> GenomeOperators:
+        """The operators on genomes of this space (`operators`)."""
 
     # Narrowing ---------------------------------------------------------------------------------------------------
 
@@ -136,10 +136,10 @@ class SearchSpace(ABC):
         raise SpaceError(f"{self.name} has no gene {name!r}; it has {allowed}", field=name, value=name, allowed=allowed)
 
     def narrow(self: _Space, changes: Mapping[str, Any]) -> _Space:
-        """The part of this space in which each named gene takes the given values only.
+        """The part of this space in which each named gene has only the given values.
 
-        A value, a list of values, or {min, max, step}. Values that no architecture can have any more (a d_model whose
-        d_inner was taken away) leave with the others. `loads_in` names one `Loader` or several that are to load every
+        A value, a list of values, or {min, max, step}. Values that no architecture can have any more (a d_model without
+        a d_inner that fits) are removed too. `loads_in` names one `Loader` or several that must load every
         architecture. Raises `SpaceError` that names the gene.
         """
         if not isinstance(changes, Mapping):
@@ -152,7 +152,7 @@ class SearchSpace(ABC):
         return narrowed
 
     def loaders(self) -> tuple[Loader, ...]:
-        """What loads the architectures of this space, or of a part of it."""
+        """The loaders of this space, or of a part of it."""
         loaders = []
         for loader in get_args(Loader):
             try:
@@ -163,15 +163,15 @@ class SearchSpace(ABC):
         return tuple(loaders)
 
     def limited_to(self, loader: Loader) -> dict[str, tuple[Value, ...]]:
-        """Gene → the values that are left where this is to load every architecture, of the genes that lose some.
+        """Gene → the values that this loader loads, for the genes that lose some.
 
-        Raises `SpaceError` that names a gene of which none is left.
+        Raises `SpaceError` that names a gene without a value left.
         """
         limited: dict[str, tuple[Value, ...]] = {}
         for name, loads in self.loadable(loader).items():
             gene = self.gene(name)
             left = tuple(value for value in gene.values if value in loads)
-            # A gene that nobody narrowed may be freed: `layers` to those alike.
+            # A gene without a loadable value may take other options: `layers` becomes "alike".
             left = left or tuple(value for value in gene.options if value in loads)
             if not left:
                 allowed = in_words(loads) if loads else "nothing that goes with the other genes"
@@ -199,7 +199,7 @@ class SearchSpace(ABC):
         return part
 
     def _keeping(self: _Space, left: Mapping[str, Collection[Value]]) -> _Space:
-        """This space with these values of these genes alone, not settled."""
+        """This space with only these values of these genes, before `_consistent`."""
         kept = {name: self.gene(name).keeping(values) for name, values in left.items()}
         return replace(self, gene_list=tuple(kept.get(gene.name, gene) for gene in self.gene_list))
 
@@ -207,27 +207,27 @@ class SearchSpace(ABC):
 
     @property
     def depth(self) -> int:
-        """Layers that a genome has values for."""
+        """Number of layers for which a genome has values."""
         return 1
 
     @cached_property
-    def rules(self) -> Rules:
-        """Draws, mutates, crosses and repairs many genomes at once."""
-        return self.make_rules()
+    def operators(self) -> GenomeOperators:
+        """Samples, mutates, crosses and repairs many genomes at once."""
+        return self.make_operators()
 
     def sample(self, rng: np.random.Generator) -> Genome:
-        """A genome with every place drawn uniformly from what it may hold given the ones before (LTS §3)."""
+        """A genome with each value uniform over those permitted given the values before it (LTS §3)."""
         return self.samples(1, rng)[0]
 
     def samples(self, count: int, rng: np.random.Generator) -> list[Genome]:
-        """So many genomes, as `sample` draws them, at a fraction of the time."""
-        return self.rules.decode(self.rules.sample(count, rng))
+        """`count` genomes, sampled as by `sample` but faster."""
+        return self.operators.decode(self.operators.sample(count, rng))
 
     def repair(self, genome: Genome) -> Genome:
-        """The genome of this space nearest to this one: each value that is not permitted moves to the nearest, which
-        is the smaller of two, and the first one where they are no numbers.
+        """The nearest genome of this space: each value that is not permitted moves to the nearest permitted one, the
+        smaller of two, or the first one for values that are not numbers.
         """
-        return self.rules.decode(self.rules.encode([genome]))[0]
+        return self.operators.decode(self.operators.encode([genome]))[0]
 
 
 def _loaders(loads_in: Any) -> list[Loader]:

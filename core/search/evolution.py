@@ -27,7 +27,7 @@ Where the reference code differs:
 
 NSGA-II (Deb et al. 2002) uses pymoo's survival and operators on the same genome. Each generation is bred from the
 survivors of all results so far rather than of a population carried along, so the algorithm keeps no state. A genome is
-coded as one integer per position, the index of its value among the gene's values (`core.architectures.rules`).
+coded as one integer per position, the index of its value among the gene's values (`core.architectures.operators`).
 """
 
 from __future__ import annotations
@@ -150,19 +150,19 @@ class LightweightTransformerSearch(PopulationSearch):
         proposals = Proposals(space, self._accept, snapshot, rng)
         parents = self._parents(snapshot, rng) if generation > 0 else []
 
-        codes = space.rules.encode([parent.genome for parent in parents])
+        codes = space.operators.encode([parent.genome for parent in parents])
 
         def mutants(count: int) -> Iterator[tuple[Genome, tuple[str, ...]]]:
             drawn = rng.integers(len(parents), size=count)
-            made = space.rules.mutate(codes[drawn], rng, settings.mutation_probability)
-            for genome, row in zip(space.rules.decode(made), drawn, strict=True):
+            made = space.operators.mutate(codes[drawn], rng, settings.mutation_probability)
+            for genome, row in zip(space.operators.decode(made), drawn, strict=True):
                 yield genome, (parents[row].id,)
 
         def children(count: int) -> Iterator[tuple[Genome, tuple[str, ...]]]:
             first = rng.integers(len(parents), size=count)
             second = (first + rng.integers(1, len(parents), size=count)) % len(parents)
-            made = space.rules.cross(codes[first], codes[second], rng, settings.crossover_probability)
-            for genome, mother, father in zip(space.rules.decode(made), first, second, strict=True):
+            made = space.operators.cross(codes[first], codes[second], rng, settings.crossover_probability)
+            for genome, mother, father in zip(space.operators.decode(made), first, second, strict=True):
                 yield genome, (parents[mother].id, parents[father].id)
 
         if parents:
@@ -254,9 +254,9 @@ class Nsga2(PopulationSearch):
         if "population" not in settings.model_fields_set:
             settings = settings.model_copy(update={"population": fitted_population(problem, settings.population)})
         super().__init__(settings, space, accept, problem)
-        self._rules = space.rules
-        values = np.zeros(self._rules.places, dtype=int)
-        for name, columns in self._rules.columns.items():
+        self._operators = space.operators
+        values = np.zeros(self._operators.n_columns, dtype=int)
+        for name, columns in self._operators.columns.items():
             values[columns] = len(space.gene(name).values)
         # Genes with one value are constant.
         self._free = np.flatnonzero(values > 1)
@@ -296,7 +296,7 @@ class Nsga2(PopulationSearch):
         upper = self._largest
         problem = Problem(n_var=len(upper), n_obj=3, xl=np.zeros_like(upper), xu=upper, vtype=int)
         results = (*within, *beyond)
-        genomes = self._rules.encode([result.genome for result in results])
+        genomes = self._operators.encode([result.genome for result in results])
         everything = Population.new(
             X=genomes[:, self._free].astype(int),
             F=objectives(results) * (-1.0, 1.0, 1.0),
@@ -326,7 +326,7 @@ class Nsga2(PopulationSearch):
             rows = survivors.get("index").astype(int)[parents]
             children = genomes[rows[:, 0]]
             children[:, self._free] = offspring.get("X")
-            for genome, pair in zip(self._rules.decode(self._rules.repair(children)), rows, strict=True):
+            for genome, pair in zip(self._operators.decode(self._operators.repair(children)), rows, strict=True):
                 if len(proposals) < size:
                     lineage = tuple(dict.fromkeys(results[row].id for row in pair))
                     made = proposals.add(genome, OFFSPRING, lineage)

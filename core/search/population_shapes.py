@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from edgefront.core.architectures.block import Attention, Block, FeedForward
 from edgefront.core.architectures.cost.shapes import DERIVED, GRIDS, Shapes
-from edgefront.core.architectures.rules.base import NO_BLOCK, Codes
+from edgefront.core.architectures.operators.base import NO_BLOCK, Codes
 from edgefront.core.architectures.space import Genome, SearchSpace
 
 _FACTORS = np.random.Generator(np.random.PCG64(0)).integers(
@@ -44,26 +44,26 @@ class PopulationShapes:
     """Looks up the shapes of one space's coded genomes."""
 
     def __init__(self, space: SearchSpace) -> None:
-        self._space, self._rules = space, space.rules
+        self._space, self._operators = space, space.operators
 
     def of_genomes(self, genomes: Sequence[Genome]) -> Shapes:
         """As `Shapes.of` the architectures of these genomes."""
-        return self(self._rules.encode(genomes))
+        return self(self._operators.encode(genomes))
 
     def __call__(self, codes: Codes) -> Shapes:
         """As `Shapes.of` the architectures of these rows."""
-        blocks = self._rules.block_numbers(codes)
+        blocks = self._operators.block_numbers(codes)
         longest = int((blocks != NO_BLOCK).sum(axis=1).max(initial=0))
         blocks = blocks[:, :longest]
-        none = len(self._rules.blocks)
+        none = len(self._operators.blocks)
         at = self._codes("d_model", codes)[:, None] * (none + 1) + np.where(blocks == NO_BLOCK, none, blocks)
         table = self._block_table
         grids = {name: getattr(table, name).ravel()[at] for name in GRIDS}
         # Position parameters that attention blocks share exist only in models with one.
         attended = (grids["kind"] == 0).any(axis=1)
         ends, frames = self._ends_with, self._codes("d_model", codes)  # the row of `_ends` that each genome has
-        for name in self._rules.ends:
-            frames = frames * len(self._rules.genes[name].values) + self._codes(name, codes)
+        for name in self._operators.embedding_genes:
+            frames = frames * len(self._operators.genes[name].values) + self._codes(name, codes)
         without = self._ends_without
         return Shapes(
             d_model=ends.d_model[frames],
@@ -87,20 +87,20 @@ class PopulationShapes:
     @cached_property
     def _block_table(self) -> Shapes:
         """Row: d_model. Column: index of a block, the last one for none; blocks that do not fit d_model are empty."""
-        rows = [self._blocks_of(int(width)) for width in self._rules.genes["d_model"].values]
+        rows = [self._blocks_of(int(width)) for width in self._operators.genes["d_model"].values]
         return Shapes.concatenate(rows)
 
     def _blocks_of(self, width: int) -> Shapes:
         """One row: every block at this width."""
-        first_ends = {name: self._rules.genes[name].values[0] for name in self._rules.ends}
+        first_ends = {name: self._operators.genes[name].values[0] for name in self._operators.embedding_genes}
         alone, number = [], []
-        for index, (kind, values) in enumerate(self._rules.blocks):
-            block = self._rules.block(kind, width, values)
+        for index, (kind, values) in enumerate(self._operators.blocks):
+            block = self._operators.block(kind, width, values)
             if block is not None:
                 alone.append(self._space.build({"d_model": width, **first_ends}, [block]))
                 number.append(index)
         block_shapes = Shapes.of(alone)
-        empty = len(self._rules.blocks) + 1
+        empty = len(self._operators.blocks) + 1
 
         def row(values: NDArray[Any], padding: int) -> NDArray[Any]:
             filled = np.full((1, empty), padding, dtype=values.dtype)
@@ -116,7 +116,7 @@ class PopulationShapes:
 
     def _codes(self, name: str, codes: Codes) -> NDArray[np.int64]:
         """(n,) codes of a gene that has one value per model."""
-        return codes[:, self._rules.columns[name].start].astype(np.int64)
+        return codes[:, self._operators.columns[name].start].astype(np.int64)
 
     @cached_property
     def _ends_with(self) -> Shapes:
@@ -128,8 +128,8 @@ class PopulationShapes:
         return self._ends(FeedForward(d_inner=1))
 
     def _ends(self, block: Block) -> Shapes:
-        every = product(*(self._rules.genes[name].values for name in ("d_model", *self._rules.ends)))
-        genomes = [dict(zip(("d_model", *self._rules.ends), values, strict=True)) for values in every]
+        every = product(*(self._operators.genes[name].values for name in ("d_model", *self._operators.embedding_genes)))
+        genomes = [dict(zip(("d_model", *self._operators.embedding_genes), values, strict=True)) for values in every]
         return Shapes.of([self._space.build(genome, [block]) for genome in genomes])
 
 

@@ -150,7 +150,7 @@ def smallest(space: SearchSpace, cost: Callable[[Sequence[Architecture]], ArrayL
         for gene in space.gene_list:
             several = len(genome[gene.name]) if gene.per_layer else None
             moved = [{**genome, gene.name: value if several is None else [value] * several} for value in gene.values]
-            tried = space.rules.decode(space.rules.encode(moved))
+            tried = space.operators.decode(space.operators.encode(moved))
             costs = np.asarray(cost([space.architecture(genome) for genome in tried]), dtype=np.float64)
             genome = tried[int(np.argmin(costs))]
     return space.architecture(genome)

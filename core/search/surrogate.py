@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.cost.shapes import Shapes
-from edgefront.core.architectures.rules.base import Codes, Rules
+from edgefront.core.architectures.operators.base import Codes, GenomeOperators
 from edgefront.core.architectures.space import SearchSpace
 from edgefront.core.common.states import Goal
 from edgefront.core.search.forecast import Forecast, Forecaster, Pool, measured
@@ -99,7 +99,7 @@ class SpaceCandidates(Candidates):
         return self._shapes.of_genomes([result.genome for result in results])
 
     def drawn(self) -> tuple[NDArray[Any], Shapes]:
-        codes = self._space.rules.sample(POOL_SIZE, deepcopy(self._rng))  # the same in every call
+        codes = self._space.operators.sample(POOL_SIZE, deepcopy(self._rng))  # the same in every call
         shapes = self._shapes(codes)
         if self._problem.permitted is None:
             return codes, shapes
@@ -108,17 +108,17 @@ class SpaceCandidates(Candidates):
 
     def pool(self, forecaster: Forecaster) -> Pool:
         """All architectures of a small space; of a large one the result of an evolution over predictions."""
-        rules, evolution = self._space.rules, self._evolution(forecaster)
+        operators, evolution = self._space.operators, self._evolution(forecaster)
         if self._space.size() <= MAX_ENUMERATED:
-            return evolution.pool(rules.encode(list(self._space.enumerate())))
-        start = rules.encode([result.genome for result in measured(self._snapshot)])
+            return evolution.pool(operators.encode(list(self._space.enumerate())))
+        start = operators.encode([result.genome for result in measured(self._snapshot)])
         return evolution.run(start, self._settings.population, self._settings.steps)
 
     def random_pool(self, forecaster: Forecaster) -> Pool:
-        return self._evolution(forecaster).pool(self._space.rules.sample(POOL_SIZE, self._rng))
+        return self._evolution(forecaster).pool(self._space.operators.sample(POOL_SIZE, self._rng))
 
     def propose(self, member: NDArray[Any], operator: str, predicted: Predicted | None = None) -> None:
-        (genome,) = self._space.rules.decode(member[None])
+        (genome,) = self._space.operators.decode(member[None])
         self._proposals.add(genome, operator, predicted=predicted)
 
     def fill(self, count: int) -> None:
@@ -129,7 +129,7 @@ class SpaceCandidates(Candidates):
         return self._proposals.made
 
     def _evolution(self, forecaster: Forecaster) -> Evolution:
-        return Evolution(self._space.rules, self._shapes, forecaster, self._problem, self._rng)
+        return Evolution(self._space.operators, self._shapes, forecaster, self._problem, self._rng)
 
 
 class Evolution:
@@ -137,17 +137,23 @@ class Evolution:
 
     def __init__(
         self,
-        rules: Rules,
+        operators: GenomeOperators,
         shapes: PopulationShapes,
         forecast: Callable[[Shapes], Forecast],
         problem: Problem,
         rng: np.random.Generator,
     ) -> None:
-        self._rules, self._shapes, self._forecast, self._problem, self.rng = rules, shapes, forecast, problem, rng
+        self._operators, self._shapes, self._forecast, self._problem, self.rng = (
+            operators,
+            shapes,
+            forecast,
+            problem,
+            rng,
+        )
 
     def run(self, start: Codes, size: int, steps: int) -> Pool:
         """The survivors of `steps` steps with `size` children each, from `start` and `size` samples."""
-        survivors = self.pool(np.concatenate([start, self._rules.sample(size, self.rng)]))
+        survivors = self.pool(np.concatenate([start, self._operators.sample(size, self.rng)]))
         for _ in range(steps):
             survivors = survivors.take(self._fittest(survivors, size))
             survivors = survivors.with_others(self.pool(self._children(survivors.members, size)))
@@ -165,11 +171,11 @@ class Evolution:
     def _children(self, parents: Codes, count: int) -> Codes:
         """Half are mutants, half mutated children of two parents, with varying mutation rates."""
         if not len(parents):
-            return self._rules.sample(count, self.rng)
+            return self._operators.sample(count, self.rng)
         first, second = (parents[self.rng.integers(len(parents), size=count)] for _ in range(2))
         crossed = np.where(np.arange(count) % 2 == 0, 0.0, 0.5)[:, None]
-        probability = self._rules.probabilities(count, self.rng, MAX_MUTATION_RATE)
-        return self._rules.mutate(self._rules.cross(first, second, self.rng, crossed), self.rng, probability)
+        probability = self._operators.probabilities(count, self.rng, MAX_MUTATION_RATE)
+        return self._operators.mutate(self._operators.cross(first, second, self.rng, crossed), self.rng, probability)
 
     def _fittest(self, pool: Pool, count: int) -> NDArray[np.intp]:
         """Rows of the survivors, at most `count`."""

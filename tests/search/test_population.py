@@ -51,15 +51,15 @@ def same(left: Shapes, right: Shapes) -> bool:
 @pytest.mark.parametrize("space", SPACES, ids=lambda space: space.name)
 def test_every_row_is_a_genome_that_its_space_would_make(space: SearchSpace) -> None:
     rng = np.random.default_rng(5)
-    rules = space.rules
-    first, second = rules.sample(60, rng), rules.sample(60, rng)
-    made = np.concatenate([first, rules.mutate(first, rng, 0.3), rules.cross(first, second, rng), first[::-1]])
-    genomes = rules.decode(made)
+    operators = space.operators
+    first, second = operators.sample(60, rng), operators.sample(60, rng)
+    made = np.concatenate([first, operators.mutate(first, rng, 0.3), operators.cross(first, second, rng), first[::-1]])
+    genomes = operators.decode(made)
     architectures = [space.architecture(genome) for genome in genomes]
     assert all(space.repair(genome) == genome for genome in genomes)
     assert all(space.contains(architecture) for architecture in architectures)
     assert same(PopulationShapes(space)(made), Shapes.of(architectures))
-    assert np.array_equal(rules.encode(genomes), made)
+    assert np.array_equal(operators.encode(genomes), made)
     assert len(PopulationShapes(space)(made[:0])) == 0
 
 
@@ -71,12 +71,12 @@ def test_samples_reach_every_architecture(space: SearchSpace) -> None:
 
 def test_parents_are_kept_and_crossed_place_by_place() -> None:
     rng = np.random.default_rng(8)
-    rules = HYBRID.rules
-    first, second = rules.sample(50, rng), rules.sample(50, rng)
-    assert np.array_equal(rules.mutate(first, rng, 0.0), first)
-    assert np.array_equal(rules.cross(first, second, rng, 0.0), first)
-    assert np.array_equal(rules.cross(first, second, rng, 1.0), second)
+    operators = HYBRID.operators
+    first, second = operators.sample(50, rng), operators.sample(50, rng)
+    assert np.array_equal(operators.mutate(first, rng, 0.0), first)
+    assert np.array_equal(operators.cross(first, second, rng, 0.0), first)
+    assert np.array_equal(operators.cross(first, second, rng, 1.0), second)
     widths = [gene.name for gene in HYBRID.gene_list].index("d_model")
-    child = rules.cross(first, second, rng)
+    child = operators.cross(first, second, rng)
     assert np.all((child[:, widths] == first[:, widths]) | (child[:, widths] == second[:, widths]))
-    assert 0.1 < (rules.mutate(first, rng, 0.3) != first).mean() < 0.3
+    assert 0.1 < (operators.mutate(first, rng, 0.3) != first).mean() < 0.3

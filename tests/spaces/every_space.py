@@ -9,7 +9,7 @@ from hypothesis import reject
 from hypothesis import strategies as st
 
 from edgefront.core.architectures.catalogue import spaces
-from edgefront.core.architectures.gene import ENDS
+from edgefront.core.architectures.gene import VOCABULARY_GENES
 from edgefront.core.architectures.layers import LayeredSpace
 from edgefront.core.architectures.space import Genome, SearchSpace
 from edgefront.core.common.errors import SpaceError
@@ -56,7 +56,7 @@ def tiny_spaces(draw: st.DrawFn, most: int) -> SearchSpace:
         values = gene.options[:3] if gene.name in SHORT else gene.options
         if isinstance(space, LayeredSpace):
             # They have more genes than others: else hardly any part of them would be tiny.
-            values = gene.options[:2] if gene.name in ENDS or gene.name == "n_layer" else gene.options[:5]
+            values = gene.options[:2] if gene.name in VOCABULARY_GENES or gene.name == "n_layer" else gene.options[:5]
         size = 3 if gene.name == "kind" else 2
         changes[gene.name] = draw(st.lists(st.sampled_from(values), min_size=1, max_size=size, unique=True))
     tiny = narrowed_or_rejected(space, changes)
@@ -77,5 +77,5 @@ def respects_genes(space: SearchSpace, genome: Genome) -> bool:
 
 def all_respect_genes(space: SearchSpace, genomes: Sequence[Genome]) -> list[bool]:
     """The same for many genomes at once."""
-    repaired = space.rules.decode(space.rules.encode(genomes))
+    repaired = space.operators.decode(space.operators.encode(genomes))
     return [genome == nearest for genome, nearest in zip(genomes, repaired, strict=True)]

@@ -191,7 +191,7 @@ def test_repair_moves_each_place_to_the_nearest_value_that_it_may_hold(small: Se
     order, follow = places(small), followers(small)
     genomes = every_genome(small)
     strangers = [genomes[index] for index in np.random.default_rng(5).integers(len(genomes), size=300)]
-    for stranger, repaired in zip(strangers, small.rules.decode(small.rules.encode(strangers)), strict=True):
+    for stranger, repaired in zip(strangers, small.operators.decode(small.operators.encode(strangers)), strict=True):
         row: tuple[Value, ...] = ()
         for place in order:
             row = (*row, nearest(follow[row], place.read(stranger)))

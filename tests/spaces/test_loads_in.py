@@ -37,9 +37,9 @@ def test_every_space_says_what_loads_it() -> None:
 def test_whatever_is_sampled_can_be_written(loadable: SearchSpace, loader: str) -> None:
     """By the space, by many at once, and where least is left of it."""
     narrowed, rng = loadable.narrow({LOADS_IN: loader}), np.random.default_rng(0)
-    rules = narrowed.rules
+    operators = narrowed.operators
     genomes = [narrowed.sample(rng) for _ in range(30)]
-    genomes += rules.decode(rules.sample(60, rng)) + list(islice(narrowed.enumerate(), 10))
+    genomes += operators.decode(operators.sample(60, rng)) + list(islice(narrowed.enumerate(), 10))
     for genome in genomes:
         WRITERS[loader](narrowed.architecture(genome))
 

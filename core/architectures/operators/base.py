@@ -1,7 +1,7 @@
-"""The rules of a space: draws, repairs, mutates and crosses coded genomes, a row a genome, a column a place.
+"""Samples, repairs, mutates and crosses genomes of a space, coded as the rows of a matrix.
 
-Places are settled in the order of the genes: each is drawn from what it may hold given those before it, kept, or moved
-to the nearest value that is permitted. So every row is a genome of the space, and repairing it leaves it as it is.
+Columns are assigned in the order of the genes: each is sampled from its permitted values given the columns before it,
+kept, or moved to the nearest permitted value. So every row is a genome of the space, and repairing it changes nothing.
 """
 
 from __future__ import annotations
@@ -20,53 +20,52 @@ from edgefront.core.architectures.block import Block
 from edgefront.core.architectures.gene import GENES, WIDTHS, Gene, Value, block_of
 
 NO_BLOCK = -1
-"""Number of a block that is not there."""
+"""Number that stands for an absent block."""
 NumberedBlock = tuple[str, dict[str, Value]]
 """Kind of a block, and the values of its genes."""
 _WIDTHS = frozenset(name for names in WIDTHS.values() for name in names)
 
-
 Codes = NDArray[np.int16]
-"""(n, places): a row a genome; a code is the index of a value among its gene's."""
+"""(n, n_columns): one genome in each row; a code is the index of a value in its gene."""
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-DRAW = -1
-"""Stands where a value is to be drawn."""
+RESAMPLE = -1
+"""Code of a value that is to be sampled."""
 
 
 class Table:
-    """Sets of values that the places of a gene may hold; which one applies follows from places settled before.
+    """Sets of permitted values of a gene; earlier columns decide which set applies.
 
     Args:
         values: the gene's.
-        foreign: values that genomes of elsewhere have, which are moved to the nearest; their codes follow the gene's.
-        sets: the permitted values, none of them empty.
+        out_of_space: other values in genomes of another space, which are moved to the nearest; their codes follow.
+        sets: the permitted values; no set is empty.
     """
 
-    def __init__(self, values: Sequence[Value], foreign: Sequence[Value], sets: Sequence[Sequence[Value]]) -> None:
+    def __init__(self, values: Sequence[Value], out_of_space: Sequence[Value], sets: Sequence[Sequence[Value]]) -> None:
         code_of = {value: code for code, value in enumerate(values)}
         self._count = np.array([len(permitted) for permitted in sets])
         self._permitted = np.zeros((len(sets), len(values)), dtype=np.int16)
-        self._nearest = np.empty((len(sets), len(values) + len(foreign)), dtype=np.int16)
+        self._nearest = np.empty((len(sets), len(values) + len(out_of_space)), dtype=np.int16)
         for row, permitted in enumerate(sets):
             self._permitted[row, : len(permitted)] = [code_of[value] for value in permitted]
-            self._nearest[row] = [code_of[_nearest(permitted, value)] for value in (*values, *foreign)]
+            self._nearest[row] = [code_of[_nearest(permitted, value)] for value in (*values, *out_of_space)]
 
     def assigned(self, sets: NDArray[np.integer[Any]] | int, proposed: Codes, draws: Floats) -> Codes:
-        """(n, m) for each place its wanted code or the nearest permitted one, and a uniform one where it is drawn.
+        """(n, m) the permitted codes nearest to the proposed ones, or uniformly sampled ones for `RESAMPLE`.
 
         Args:
-            sets: index of the set that applies: for all, for each row, (n, 1), or for each place, (n, m).
+            sets: index of the set that applies: for all, for each row, (n, 1), or for each column, (n, m).
             draws: (n, m) uniform numbers from [0, 1).
         """
-        drawn = self._permitted[sets, (draws * self._count[sets]).astype(np.int16)]
-        codes: Codes = np.where(proposed == DRAW, drawn, self._nearest[sets, proposed])
+        sampled = self._permitted[sets, (draws * self._count[sets]).astype(np.int16)]
+        codes: Codes = np.where(proposed == RESAMPLE, sampled, self._nearest[sets, proposed])
         return codes
 
 
 def _nearest(permitted: Sequence[Value], value: Value) -> Value:
-    """The permitted value nearest to this one, the smaller of two; the first one if it is no number."""
+    """The nearest permitted value, the smaller of two; the first one for a value that is not a number."""
     if value in permitted:
         return value
     numbers = [item for item in permitted if isinstance(item, int)]
@@ -76,74 +75,81 @@ def _nearest(permitted: Sequence[Value], value: Value) -> Value:
 
 
 class Genes(Protocol):
-    """What rules ask of their space."""
+    """The interface of a space that the operators use."""
 
     @property
     def gene_list(self) -> tuple[Gene, ...]: ...
     @property
     def depth(self) -> int: ...
     def values_with(self, name: str, d_model: int) -> tuple[Value, ...]:
-        """The values of a gene that go with this d_model."""
+        """The values of a gene that fit this d_model."""
         ...
 
 
-class Rules(ABC):
-    """The rules of one space. Columns are the genes in their order, those of a gene per layer side by side.
+class GenomeOperators(ABC):
+    """The operators of one space. Columns are in the order of the genes; a gene per layer has one column per layer.
 
-    The values of a gene depend on d_model alone unless a subclass says otherwise in `assign`.
+    The permitted values of a gene depend only on d_model unless a subclass overrides `assign`.
 
     Args:
-        foreign: values of genes that the space does not have, for genomes that come from another one.
+        out_of_space: gene → values that the space does not have, in genomes of another space.
     """
 
-    def __init__(self, space: Genes, foreign: Mapping[str, Sequence[Value]] | None = None) -> None:
-        self._space, self._foreign = space, foreign or {}
+    def __init__(self, space: Genes, out_of_space: Mapping[str, Sequence[Value]] | None = None) -> None:
+        self._space, self._out_of_space = space, out_of_space or {}
         self.genes = {gene.name: gene for gene in space.gene_list}
         self.depth = space.depth
         self.columns: dict[str, slice] = {}
-        self.places = 0
-        """Columns of the matrix."""
+        self.n_columns = 0
         for gene in space.gene_list:
             span = self.depth if gene.per_layer else 1
-            self.columns[gene.name] = slice(self.places, self.places + span)
-            self.places += span
+            self.columns[gene.name] = slice(self.n_columns, self.n_columns + span)
+            self.n_columns += span
 
-    # What a search does ------------------------------------------------------------------------------------------
+    # Operators ---------------------------------------------------------------------------------------------------
 
     def sample(self, count: int, rng: np.random.Generator) -> Codes:
-        """So many genomes, each place uniform over what it may hold given those before it (LTS §3)."""
-        return self._assigned(np.full((count, self.places), DRAW, dtype=np.int16, order="F"), rng)
+        """`count` genomes, each value uniform over those permitted given the values before it (LTS §3)."""
+        return self._assigned(np.full((count, self.n_columns), RESAMPLE, dtype=np.int16, order="F"), rng)
 
     def mutate(self, codes: Codes, rng: np.random.Generator, probability: float | Floats) -> Codes:
-        """Copies in which each place is drawn again with this probability; the others stay or are repaired.
+        """Copies in which each value is sampled again with this probability; the others are kept or repaired.
 
-        A column of probabilities, (n, 1), gives each row its own; so for `cross`.
+        Probabilities (n, 1) are one for each row, also in `cross`.
         """
-        fresh = rng.random(codes.shape) < probability
-        return self._assigned(np.where(fresh, np.int16(DRAW), codes), rng)
+        resampled = rng.random(codes.shape) < probability
+        return self._assigned(np.where(resampled, np.int16(RESAMPLE), codes), rng)
 
     def cross(self, first: Codes, second: Codes, rng: np.random.Generator, probability: float | Floats = 0.5) -> Codes:
-        """Children of the pairs of rows by uniform crossover, repaired: each place from `second` with this
+        """Children of the pairs of rows by uniform crossover, repaired: each value from `second` with this
         probability, else from `first`.
         """
         return self._assigned(np.where(rng.random(first.shape) < probability, second, first), rng)
 
     def repair(self, codes: Codes) -> Codes:
-        """The nearest genomes of the space: each value that is not permitted moves to the nearest that is."""
+        """The nearest genomes of the space: each value that is not permitted moves to the nearest permitted one."""
         return self._assigned(codes, None)
 
     def probabilities(self, count: int, rng: np.random.Generator, largest: float) -> Floats:
-        """(count, 1) of mutation, from one place in all to the largest, uniform in their logarithm."""
-        smallest = math.log(min(largest, 1.0 / self.places))
+        """(count, 1) mutation probabilities from 1 / n_columns to the largest, uniform in their logarithm."""
+        smallest = math.log(min(largest, 1.0 / self.n_columns))
         return np.exp(rng.uniform(smallest, math.log(largest), size=(count, 1)))
 
     # Genomes -----------------------------------------------------------------------------------------------------
 
     def encode(self, genomes: Sequence[Mapping[str, Any]]) -> Codes:
         """The codes of these genomes, or of the nearest that the space permits."""
-        foreign = self._foreign_values(genomes)
-        rules = type(self)(self._space, foreign) if foreign else self
-        return rules.repair(rules._coded(genomes))
+        out_of_space: dict[str, list[Value]] = {}
+        codes = np.empty((len(genomes), self.n_columns), dtype=np.int16)
+        for name, columns in self.columns.items():
+            code_of = {value: code for code, value in enumerate(self.genes[name].values)}
+            own = len(code_of)
+            for row, genome in enumerate(genomes):
+                codes[row, columns] = [code_of.setdefault(value, len(code_of)) for value in self._read(genome, name)]
+            if len(code_of) > own:
+                out_of_space[name] = list(code_of)[own:]
+        operators = type(self)(self._space, out_of_space) if out_of_space else self
+        return operators.repair(codes)
 
     def decode(self, codes: Codes) -> list[dict[str, Any]]:
         """The genomes that the rows stand for."""
@@ -154,36 +160,18 @@ class Rules(ABC):
             for row in range(len(codes))
         ]
 
-    def _coded(self, genomes: Sequence[Mapping[str, Any]]) -> Codes:
-        codes = np.empty((len(genomes), self.places), dtype=np.int16)
-        for name, columns in self.columns.items():
-            code_of = {
-                value: code for code, value in enumerate((*self.genes[name].values, *self._foreign.get(name, ())))
-            }
-            for row, genome in enumerate(genomes):
-                codes[row, columns] = [code_of[value] for value in self._read(genome, name)]
-        return codes
-
-    def _foreign_values(self, genomes: Sequence[Mapping[str, Any]]) -> dict[str, list[Value]]:
-        foreign_values = {}
-        for name, gene in self.genes.items():
-            held = dict.fromkeys(value for genome in genomes for value in self._read(genome, name))
-            if foreign := [value for value in held if value not in gene.values]:
-                foreign_values[name] = foreign
-        return foreign_values
-
     def _read(self, genome: Mapping[str, Any], name: str) -> Sequence[Value]:
-        """The values of a gene, one a column; a genome of a deeper space has more."""
+        """The values of a gene, one for each column; a genome of a deeper space has more."""
         values: Sequence[Value] = genome[name][: self.depth] if self.genes[name].per_layer else (genome[name],)
         return values
 
     # Assigning ----------------------------------------------------------------------------------------------------
 
     def assign(self, gene: Gene, codes: Codes, proposed: Codes, draws: Floats) -> None:
-        """Fills the columns of a gene in `codes`, those of the genes before it being filled.
+        """Fills the columns of a gene in `codes`, after those of all genes before it.
 
         Args:
-            proposed: (n, columns of the gene) the codes that it should have where they are permitted, or `DRAW`.
+            proposed: (n, columns of the gene) codes, which are taken where they are permitted, or `RESAMPLE`.
             draws: (n, columns of the gene) uniform numbers from [0, 1).
         """
         by_width = gene.name in self._by_width
@@ -192,14 +180,14 @@ class Rules(ABC):
 
     def table(self, name: str, sets: Iterable[Sequence[Value]]) -> Table:
         """A table of a gene with these sets of permitted values."""
-        return Table(self.genes[name].values, self._foreign.get(name, ()), list(sets))
+        return Table(self.genes[name].values, self._out_of_space.get(name, ()), list(sets))
 
     def numbers(self, name: str, codes: Codes) -> NDArray[np.int64]:
-        """(n, columns of the gene) the numbers that its codes stand for."""
+        """(n, columns of the gene) the values of its codes."""
         return self._numbers[name][codes[:, self.columns[name]]]
 
     def _assigned(self, proposed: Codes, rng: np.random.Generator | None) -> Codes:
-        """`proposed` with its places drawn where it says `DRAW`, and repaired elsewhere."""
+        """`proposed` with its values sampled where it is `RESAMPLE`, and repaired elsewhere."""
         # Column by column in memory, as they are assigned.
         draws = np.zeros(proposed.shape) if rng is None else rng.random(proposed.shape[::-1]).T
         codes = np.empty_like(proposed, order="F")
@@ -239,8 +227,8 @@ class Rules(ABC):
     # Blocks ------------------------------------------------------------------------------------------------------
 
     @property
-    def ends(self) -> tuple[str, ...]:
-        """The genes, beside d_model, of what is no block."""
+    def embedding_genes(self) -> tuple[str, ...]:
+        """The genes of embedding and output head, beside d_model."""
         return tuple(name for name in ("d_embed", "div", "vocab_size", "output") if name in self.genes)
 
     @property
@@ -250,17 +238,15 @@ class Rules(ABC):
 
     @abstractmethod
     def block_numbers(self, codes: Codes) -> NDArray[np.int64]:
-        """(n, most blocks) numbers of the blocks of each architecture in their order, `NO_BLOCK` behind them."""
+        """(n, longest) numbers of the blocks of each architecture in their order, padded with `NO_BLOCK`."""
 
     def block(self, kind: str, d_model: int, values: Mapping[str, Any]) -> Block | None:
-        """One of `blocks` in a model of this width; None where it does not go with it."""
-        goes_with = all(
-            value in self._space.values_with(name, d_model) for name, value in values.items() if name in _WIDTHS
-        )
-        return block_of(kind, d_model, values) if goes_with else None
+        """One of `blocks` in a model of this width; None if it does not fit."""
+        fits = all(value in self._space.values_with(name, d_model) for name, value in values.items() if name in _WIDTHS)
+        return block_of(kind, d_model, values) if fits else None
 
     def of_kinds(self, kinds: Iterable[str]) -> list[NumberedBlock]:
-        """Every block of these kinds, as its genes' values follow each other."""
+        """Every block of these kinds, in the order of their genes' values."""
         return [
             (kind, dict(zip(GENES[kind], values, strict=True)))
             for kind in kinds
@@ -269,16 +255,16 @@ class Rules(ABC):
 
 
 def gathered(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The rows with what is no block behind the blocks."""
-    there: Mask = numbers != NO_BLOCK
+    """The rows with their blocks moved to the front."""
+    present: Mask = numbers != NO_BLOCK
     packed = np.full_like(numbers, NO_BLOCK)
-    row, _ = np.nonzero(there)
-    packed[row, (there.cumsum(axis=1) - 1)[there]] = numbers[there]
+    row, _ = np.nonzero(present)
+    packed[row, (present.cumsum(axis=1) - 1)[present]] = numbers[present]
     return packed
 
 
-class ListRules(Rules):
-    """Every value of the gene is permitted; no two members have blocks in common."""
+class ListOperators(GenomeOperators):
+    """Operators of a list of models, which have no blocks in common."""
 
     _by_width = frozenset()
 
@@ -290,8 +276,8 @@ class ListRules(Rules):
         return np.zeros((len(codes), 0), dtype=np.int64)
 
 
-class LtsRules(Rules):
-    """Rules in which the permitted n_head and d_inner of each layer depend on d_model."""
+class LtsOperators(GenomeOperators):
+    """GenomeOperators in which the permitted n_head and d_inner of each layer depend on d_model."""
 
     @cached_property
     def blocks(self) -> list[NumberedBlock]:

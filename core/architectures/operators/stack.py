@@ -1,6 +1,4 @@
-"""The rules of stacks of blocks (`core.architectures.block_stack`): kinds in every place, and the least share of
-attention.
-"""
+"""Operators of stacks of blocks (`core.architectures.block_stack`) with minimum shares of attention and mixing."""
 
 from __future__ import annotations
 
@@ -21,14 +19,14 @@ from edgefront.core.architectures.gene import (
     Value,
     choices,
 )
-from edgefront.core.architectures.rules.base import (
+from edgefront.core.architectures.operators.base import (
     NO_BLOCK,
     Codes,
     Floats,
     Genes,
+    GenomeOperators,
     Mask,
     NumberedBlock,
-    Rules,
     Table,
     gathered,
 )
@@ -39,30 +37,28 @@ class StackGenes(Genes, Protocol):
     def depth_gene(self) -> str: ...
 
 
-class StackRules(Rules):
-    """A kind is permitted where the least shares can still be met, which is easiest if every block that is yet to be
-    drawn attends.
-    """
+class StackOperators(GenomeOperators):
+    """A kind is permitted while the minimum shares can still be met if all blocks not yet assigned attend."""
 
-    def __init__(self, space: StackGenes, foreign: Mapping[str, Sequence[Value]] | None = None) -> None:
-        super().__init__(space, foreign)
+    def __init__(self, space: StackGenes, out_of_space: Mapping[str, Sequence[Value]] | None = None) -> None:
+        super().__init__(space, out_of_space)
         self._depth_gene = space.depth_gene
 
     def assign(self, gene: Gene, codes: Codes, proposed: Codes, draws: Floats) -> None:
         if gene.name == "kind":
-            self._settle_kinds(codes, proposed, draws)
+            self._assign_kinds(codes, proposed, draws)
         elif gene.name == "attends":
-            self._settle_attends(codes, proposed, draws)
+            self._assign_attends(codes, proposed, draws)
         else:
             super().assign(gene, codes, proposed, draws)
 
-    def _settle_kinds(self, codes: Codes, proposed: Codes, draws: Floats) -> None:
-        """From the last block back: where the shares leave no choice, attention comes early (PAR §2.2)."""
+    def _assign_kinds(self, codes: Codes, proposed: Codes, draws: Floats) -> None:
+        """From the last block to the first: where the shares force attention, it comes early (PAR §2.2)."""
         start, kinds = self.columns["kind"].start, self._kinds
         depth = self.numbers(self._depth_gene, codes)[:, 0]
         least_attention, least_mixing = (self._least(codes, share) for share in (MIN_ATTENTION, MIN_MIXING))
         rows = np.arange(len(codes))
-        # Of the blocks after the present one.
+        # Counts of the blocks after the current one.
         blocks, attention, mixing = (np.zeros(len(codes), dtype=np.int64) for _ in range(3))
         for layer in reversed(range(self.depth)):
             visible = layer < depth
@@ -78,8 +74,8 @@ class StackRules(Rules):
             attention += kinds.can_attend[kind] & visible
             mixing += kinds.mixes[kind] & visible
 
-    def _settle_attends(self, codes: Codes, proposed: Codes, draws: Floats) -> None:
-        """What SRU++ attends to, in order: where the shares leave no choice, attention comes late (SRU++ §5)."""
+    def _assign_attends(self, codes: Codes, proposed: Codes, draws: Floats) -> None:
+        """From the first SRU++ block to the last: where the share forces attention, it comes late (SRU++ §5)."""
         start, kinds = self.columns["attends"].start, self._kinds
         visible = np.arange(self.depth) < self.numbers(self._depth_gene, codes)
         kind = codes[:, self.columns["kind"]]
@@ -97,7 +93,7 @@ class StackRules(Rules):
             attention += here & attends[value]
 
     def _least(self, codes: Codes, share: str) -> NDArray[np.int64]:
-        """(n, depth + 1) least number of blocks by `MinimumShare`, by the number of all blocks."""
+        """(n, depth + 1) minimum number of blocks by `MinimumShare`, for each number of all blocks."""
         if share not in self.columns:
             return np.zeros((len(codes), self.depth + 1), dtype=np.int64)
         return self._shares[share][codes[:, self.columns[share].start]]
@@ -118,13 +114,13 @@ class StackRules(Rules):
 
     @cached_property
     def _attending(self) -> Table:
-        """What SRU++ may attend to where it must (0) and where it need not (1)."""
+        """Values of `attends` where SRU++ must attend (0) and where it may (1)."""
         values = self.genes["attends"].values
         return self.table("attends", [[value for value in values if value != "none"] or values, values])
 
     @cached_property
     def _shares(self) -> dict[str, NDArray[np.int64]]:
-        """For each gene of a least share: number of blocks by the gene's code and the stack's length."""
+        """Gene of a minimum share → number of blocks, by the gene's code and the stack's length."""
         return {
             name: np.array(
                 [
@@ -168,7 +164,7 @@ class StackRules(Rules):
 
 
 class _Kinds:
-    """What a block of each kind counts as, by the kind's code."""
+    """Properties of each kind of block, by the kind's code."""
 
     def __init__(self, kinds: Sequence[Value], attends: Sequence[Value]) -> None:
         every = choices(kinds, attends)

@@ -1,4 +1,4 @@
-"""The rules of layers that have a mixer of tokens, a feed-forward block or both (`core.architectures.layers`)."""
+"""Operators of layers that have a token mixer, a feed-forward block or both (`core.architectures.layers`)."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from edgefront.core.architectures.gene import (
     MinimumShare,
     Value,
 )
-from edgefront.core.architectures.rules.base import (
+from edgefront.core.architectures.operators.base import (
     NO_BLOCK,
     Codes,
     Floats,
     Genes,
+    GenomeOperators,
     Mask,
     NumberedBlock,
-    Rules,
     Table,
     gathered,
 )
 
 MAX_MUTATION_RATE = 0.5
-"""Largest probability with which a neighbour of a model differs from it in a place; the least is one place in all."""
+"""Largest mutation probability of neighbours of a model; the smallest is 1 / n_columns."""
 
 
 class LayerGenes(Genes, Protocol):
@@ -52,17 +52,17 @@ class LayerGenes(Genes, Protocol):
     def block(self, kind: str, values: Mapping[str, Any]) -> Block: ...
 
 
-class LayerRules(Rules):
-    """A layer may do without attention as long as the least share of attention can still be met, and without
-    feed-forward if it and the layer after it have a mixer.
+class LayerOperators(GenomeOperators):
+    """A layer may lack attention while the minimum share of attention can still be met, and feed-forward if it and the
+    next layer have a mixer.
     """
 
-    def __init__(self, space: LayerGenes, foreign: Mapping[str, Sequence[Value]] | None = None) -> None:
-        super().__init__(space, foreign)
+    def __init__(self, space: LayerGenes, out_of_space: Mapping[str, Sequence[Value]] | None = None) -> None:
+        super().__init__(space, out_of_space)
         self._layers = space
 
     def sample(self, count: int, rng: np.random.Generator) -> Codes:
-        """Uniform, or neighbours of the model that the search looks around: near ones as often as far ones."""
+        """Uniform, or neighbours at all distances of the model that the search starts from."""
         if self._layers.seed is None:
             return super().sample(count, rng)
         model = np.repeat(self.encode([self._layers.seed]), count, axis=0)
@@ -85,7 +85,7 @@ class LayerRules(Rules):
             codes[:, columns] = np.where(self._uniform(codes), codes[:, columns][:, :1], codes[:, columns])
 
     def _decided(self, codes: Codes, proposed: Codes, draws: Floats) -> Codes:
-        """(n, depth) whether layers attend, and how, in their order."""
+        """(n, depth) codes of the deciding gene."""
         depth = self.numbers("n_layer", codes)[:, 0]
         room = depth - self._least(codes, depth)
         if self._layers.deciding in UNIFORM_GENES:
@@ -99,7 +99,7 @@ class LayerRules(Rules):
         return decided
 
     def _may_lack(self, codes: Codes) -> Mask:
-        """(n, depth) whether a layer may have no feed-forward: it has a mixer, as has the next, if there is one."""
+        """(n, depth) whether a layer may lack feed-forward: it has a mixer, and so has the next layer, if any."""
         depth = self.numbers("n_layer", codes)
         layer = np.arange(self.depth)
         deciding = self._layers.deciding
@@ -109,7 +109,7 @@ class LayerRules(Rules):
         return may_lack
 
     def _least(self, codes: Codes, depth: NDArray[np.int64]) -> NDArray[np.int64]:
-        """(n,) how many layers attend at least."""
+        """(n,) minimum number of layers that attend."""
         if MIN_ATTENTION not in self.columns:
             return np.zeros(len(codes), dtype=np.int64)
         least: NDArray[np.int64] = self._shares[codes[:, self.columns[MIN_ATTENTION].start], depth]
@@ -123,7 +123,7 @@ class LayerRules(Rules):
 
     @cached_property
     def _shares(self) -> NDArray[np.int64]:
-        """Least number of layers that attend, by the code of the least share and the number of layers."""
+        """Minimum number of layers that attend, by the code of the minimum share and the number of layers."""
         percents = [int(percent) for percent in self.genes[MIN_ATTENTION].values]
         return np.array(
             [[MinimumShare(percent, 0).attention(n_layer) for n_layer in range(self.depth + 1)] for percent in percents]
@@ -136,7 +136,7 @@ class LayerRules(Rules):
 
     @cached_property
     def _attention(self) -> Table:
-        """Values of the deciding gene where a layer must attend (0) and where it need not (1)."""
+        """Values of the deciding gene where a layer must attend (0) and where it may (1)."""
         name = self._layers.deciding
         return self.table(name, [self._layers.attending_values, self.genes[name].values])
 
@@ -147,7 +147,7 @@ class LayerRules(Rules):
 
     @cached_property
     def _inner(self) -> Table:
-        """d_inner, where a layer must have feed-forward (0) and where it need not (1)."""
+        """d_inner where a layer must have feed-forward (0) and where it may (1)."""
         return self.table("d_inner", [self._layers.inner_values, self.genes["d_inner"].values])
 
     # Blocks ------------------------------------------------------------------------------------------------------
@@ -165,8 +165,8 @@ class LayerRules(Rules):
         layers = self._layers
         if kind == ATTENTION:
             n_head = values["n_head"]
-            goes_with = n_head and n_head in layers.values_with("n_head", d_model)
-            return layers.block(kind, values) if goes_with and values["n_kv_head"] in layers.groups_of(n_head) else None
+            fits = n_head and n_head in layers.values_with("n_head", d_model)
+            return layers.block(kind, values) if fits and values["n_kv_head"] in layers.groups_of(n_head) else None
         return None if values.get("d_inner") == 0 else layers.block(kind, values)
 
     def block_numbers(self, codes: Codes) -> NDArray[np.int64]:
@@ -186,6 +186,6 @@ class LayerRules(Rules):
 
     @cached_property
     def _widths(self) -> dict[str, tuple[Value, ...]]:
-        """The genes that say which attention it is, of those that the space has."""
+        """The genes of attention, of those that the space has."""
         names = ("d_head", "n_head", "n_kv_head", "window")
         return {name: self.genes[name].values for name in names if name in self.genes}
