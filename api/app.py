@@ -28,7 +28,8 @@ from edgefront.api.http.root_path import BelowPath, check_root_path
 from edgefront.api.http.threads import SlowWork
 from edgefront.api.jobs import endpoints as jobs
 from edgefront.api.keys import endpoints as keys
-from edgefront.api.live.feeds import Feeds
+from edgefront.api.live import events
+from edgefront.api.live.events import Feeds
 from edgefront.api.live.long_poll import WaitingRoom
 from edgefront.api.models import endpoints as models
 from edgefront.api.predictions import endpoints as predictions
@@ -86,6 +87,7 @@ def create_app(settings: Settings, *, database: Database | None = None) -> FastA
     for module in (
         launches,  # the hot path comes first: routes are tried in order
         jobs,
+        events,
         candidates,
         models,
         predictions,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import version
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 from sqlalchemy.orm import Session
@@ -15,13 +15,15 @@ from sqlalchemy.orm import Session
 from edgefront.api.http.credentials import Credentials
 from edgefront.api.http.metrics import Metrics
 from edgefront.api.http.threads import SlowWork
-from edgefront.api.live.feeds import Feeds
 from edgefront.api.live.long_poll import WaitingRoom
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet.device_keys import key_of_device
 from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.settings import Settings
 from edgefront.core.store.database import Database
+
+if TYPE_CHECKING:
+    from edgefront.api.live.events import Feeds  # whose endpoints take a context
 
 VERSION = version("edgefront-lm")
 """Of the running release."""

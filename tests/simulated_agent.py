@@ -40,8 +40,8 @@ from edgefront.core.schemas.agent import (
 from edgefront.core.schemas.service import EnrolmentTokenRequest
 from edgefront.core.services.access.keys import Principal, create_key
 from edgefront.core.services.fleet import devices
-from edgefront.core.services.measuring import leases, reports
-from edgefront.core.services.measuring.leases import GrantedLease
+from edgefront.core.services.measuring import launches, leases
+from edgefront.core.services.measuring.launches import GrantedLease
 from edgefront.core.services.measuring.queries.launches import LaunchRow
 from edgefront.core.store.database import Database
 
@@ -199,7 +199,7 @@ class SimulatedAgent:
 
     def lease(self, max_items: int = 8) -> GrantedLease:
         with self.database.write() as session:
-            return leases.claim(session, self.device_id, max_items, self.database.now(session), 60.0)
+            return launches.claim(session, self.device_id, max_items, self.database.now(session), 60.0)
 
     def result(self, item: LaunchRow) -> LaunchResult:
         before = self.launches[item.digest]
@@ -212,7 +212,7 @@ class SimulatedAgent:
         )
         with self.database.write() as session:
             request = ReportRequest(reports=made, busy_s=float(len(made)))
-            return reports.accept(session, self.device_id, request, self.database.now(session))
+            return launches.report(session, self.device_id, request, self.database.now(session))
 
     def step(self, max_items: int = 8) -> int:
         """Leases, measures and reports once; returns how many launches."""

@@ -41,23 +41,9 @@ from edgefront.core.store.database import Database
 from edgefront.workers.training.launch import is_held, launch, stop_all
 from edgefront.workers.work import Worker
 
-_QUEUES = {queue.name: queue for queue in work.QUEUES}
 
-
-def register(app: Any, worker: Worker, database: Database, settings: Settings) -> None:
-    """Adds the tasks to a Celery application."""
-
-    @app.task(name=tasks.ADVANCE, shared=False)  # type: ignore[untyped-decorator]
-    def advance(target_id: str) -> None:
-        worker.requested(work.REQUESTED_BY[tasks.ADVANCE], target_id)
-
-    @app.task(name=tasks.PROCESS_RESULTS, shared=False)  # type: ignore[untyped-decorator]
-    def process_results(target_id: str | None) -> None:
-        worker.requested(work.REQUESTED_BY[tasks.PROCESS_RESULTS], target_id or "")
-
-    @app.task(name=tasks.WORK, shared=False)  # type: ignore[untyped-decorator]
-    def do_work(queue: str, number: int) -> None:  # noqa: ARG001
-        worker.work(_QUEUES[queue])
+def register(app: Any, database: Database, settings: Settings) -> None:
+    """Adds the sweep and the start of trainings to a Celery application."""
 
     @app.task(name=tasks.SWEEP, shared=False)  # type: ignore[untyped-decorator]
     def sweep_all() -> None:
@@ -195,7 +181,8 @@ def create_celery(settings: Settings, database: Database | None = None) -> Celer
         edgefront_worker=worker,
         timezone="UTC",
     )
-    register(app, worker, database, settings)
+    worker.register(app)
+    register(app, database, settings)
     app.steps["consumer"].add(Requests)
     app.steps["worker"].add(Slots)
     return app

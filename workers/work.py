@@ -18,13 +18,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy.orm import Session
 
 from edgefront.core.common.errors import EdgefrontError, Unavailable
 from edgefront.core.common.states import WorkKind
-from edgefront.core.services import work
+from edgefront.core.services import tasks, work
 from edgefront.core.services.jobs.queries import jobs as job_queries
 from edgefront.core.services.measuring import result_processing as reports
 from edgefront.core.services.quality import learning
@@ -233,6 +233,22 @@ class Worker:
         except Unavailable as error:
             _log.warning("what this worker does was not released: %s", error)
         self.scoring.stop()
+
+    def register(self, app: Any) -> None:
+        """Adds the tasks that request and do work to a Celery application."""
+        queues = {queue.name: queue for queue in work.QUEUES}
+
+        @app.task(name=tasks.ADVANCE, shared=False)  # type: ignore[untyped-decorator]
+        def advance(target_id: str) -> None:
+            self.requested(work.REQUESTED_BY[tasks.ADVANCE], target_id)
+
+        @app.task(name=tasks.PROCESS_RESULTS, shared=False)  # type: ignore[untyped-decorator]
+        def process_results(target_id: str | None) -> None:
+            self.requested(work.REQUESTED_BY[tasks.PROCESS_RESULTS], target_id or "")
+
+        @app.task(name=tasks.WORK, shared=False)  # type: ignore[untyped-decorator]
+        def do_work(queue: str, number: int) -> None:  # noqa: ARG001
+            self.work(queues[queue])
 
     def requested(self, kind: WorkKind, subject: str) -> None:
         """Requests work, and does what waits in its queue."""

@@ -30,7 +30,8 @@ class Gpu:
     def visible(cls, number: int = 0) -> Gpu:
         """The GPU that CUDA programs see by this number. `MeasurementError` (unsupported) without driver or GPU.
 
-        Numbers agree only in the order of the PCI bus, which `agents.measuring.forked.child_environment` sets for CUDA.
+        Numbers agree only in the order of the PCI bus, which `child_environment` (`agents.measuring.forkserver`) sets
+        for CUDA.
         """
         try:
             library = ctypes.CDLL("libnvidia-ml.so.1")

@@ -29,8 +29,7 @@ from edgefront.agents.measuring.energy import EnergyMeter
 from edgefront.agents.measuring.failures import failure, message_of, reason_of
 from edgefront.agents.measuring.inputs import external_files
 from edgefront.agents.measuring.memory_probes import PeakMemoryMeter, meter_for
-from edgefront.agents.measuring.request import LaunchRequest
-from edgefront.agents.measuring.runtimes import Generated, Generator
+from edgefront.agents.measuring.runtimes import Generated, Generator, LaunchRequest
 from edgefront.core.common.errors import MeasurementError
 from edgefront.core.common.processes.child import end_with_input, first_for_the_oom_killer
 from edgefront.core.common.processes.limits import throttled_s

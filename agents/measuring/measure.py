@@ -24,9 +24,9 @@ from edgefront.agents.device import linux
 from edgefront.agents.device.cores import CorePlan
 from edgefront.agents.device.probe import try_runtime
 from edgefront.agents.measuring.failures import MAX_TAIL_BYTES, failure, of_child
-from edgefront.agents.measuring.forked import ForkServer, child_environment, lock_path, only_measurement
+from edgefront.agents.measuring.forkserver import ForkServer, child_environment, lock_path, only_measurement
 from edgefront.agents.measuring.inputs import state_sizes
-from edgefront.agents.measuring.request import GgufFile, LaunchRequest
+from edgefront.agents.measuring.runtimes import GgufFile, LaunchRequest
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.block import Attention, FeedForward
 from edgefront.core.architectures.cost.flops import cache_bytes, cache_size

@@ -38,7 +38,7 @@ from edgefront.core.schemas.agent import (
     StartRequest,
 )
 from edgefront.core.services.fleet import devices
-from edgefront.core.services.measuring import leases, reports
+from edgefront.core.services.measuring import launches, leases
 
 router = APIRouter(prefix="/v1", tags=["agents"], route_class=JsonRoute)
 
@@ -106,10 +106,10 @@ async def _wait_for_work(
     context: Context,
     device_id: str,
     body: LeaseRequest,
-    claimed: leases.GrantedLease,
+    claimed: launches.GrantedLease,
     end: float,
     gone: asyncio.Future[None],
-) -> leases.GrantedLease:
+) -> launches.GrantedLease:
     loop = asyncio.get_running_loop()
     if claimed.state == DeviceState.DRAINING:
         end = min(end, loop.time() + DRAINING_WAIT_S)
@@ -137,13 +137,13 @@ async def _wait_for_work(
 
 def _claim(
     context: Context, device_id: str, body: LeaseRequest, instance: str | None = None, facts: DeviceFacts | None = None
-) -> leases.GrantedLease:
+) -> launches.GrantedLease:
     """`instance` and `facts` with the request itself: what waits says nothing new, nor that its agent still runs."""
     with context.database.write() as session:
         now = context.database.now(session)
         if facts is not None:
             devices.update_facts(session, device_id, facts)
-        claimed = leases.claim(session, device_id, body.max_items, now, context.settings.leases.ttl_s, instance)
+        claimed = launches.claim(session, device_id, body.max_items, now, context.settings.leases.ttl_s, instance)
     return claimed._replace(heartbeat_s=context.settings.leases.heartbeat_s)
 
 
@@ -220,7 +220,7 @@ def report(
     """Returns one receipt per report, in order. A report that is sent again gets the same answer and counts once."""
     devices.check_protocol_version(body.protocol_version)
     with context.database.write() as session:
-        receipts = reports.accept(session, device_id, body, context.database.now(session))
+        receipts = launches.report(session, device_id, body, context.database.now(session))
     context.changed()
     for receipt in receipts.receipts:
         context.metrics.reports.labels(receipt.outcome).inc()

@@ -5,17 +5,15 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Query, Request, Response
-from sse_starlette import EventSourceResponse
+from fastapi import APIRouter, Body, Query, Response
 from starlette.concurrency import run_in_threadpool
 
 from edgefront.api.docs.examples import example
-from edgefront.api.docs.openapi import answer, errors, event_stream_answer, sample
+from edgefront.api.docs.openapi import answer, errors, sample
 from edgefront.api.http.auth import AppContext, CurrentUser, CurrentViewer
 from edgefront.api.http.file_responses import send_view
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import Cursor, IdempotencyKey, JobId, LimitsQuery, TargetName, TrainingBudgetQuery
-from edgefront.api.live.streaming import After, LastEventId, event_stream
 from edgefront.core.common.states import JobState
 from edgefront.core.schemas.jobs import NO_BUDGET, AddedTargetRequest, JobPage, JobRequest, JobView
 from edgefront.core.schemas.predictions import JobEstimate
@@ -192,26 +190,3 @@ def delete_job(job_id: JobId, user: CurrentUser, context: AppContext) -> None:
     with context.database.write() as session:
         jobs.delete_job(session, user, job_id, context.database.now(session))
     context.changed()
-
-
-@router.get(
-    "/{job_id}/events",
-    summary="Follow a job's events (SSE)",
-    response_class=EventSourceResponse,
-    responses=event_stream_answer(example("job_event_stream"), 404),
-)
-async def follow_job(
-    job_id: JobId,
-    request: Request,
-    viewer: CurrentViewer,
-    context: AppContext,
-    after: After = 0,
-    last_event_id: LastEventId = None,
-) -> Response:
-    """Sends the events of the log after `after`, then every new event within a second of its commit; none is skipped.
-
-    Each has the event's number as its id, its kind as its type, and the whole event as its data. A comment is sent
-    every 15 s. The stream stays open after the job has ended (`job_state` says so): close it when you need no more. It
-    ends by itself when the server stops, the key is revoked or the job deleted; reconnect with the last number.
-    """
-    return await event_stream(request, context, viewer, job_id, after, last_event_id)

@@ -5,16 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Query, Request, Response
+from fastapi import APIRouter, Body, Query, Response
 from fastapi.responses import PlainTextResponse
-from sse_starlette import EventSourceResponse
 
 from edgefront.api.docs.examples import example
-from edgefront.api.docs.openapi import answer, errors, event_stream_answer
+from edgefront.api.docs.openapi import answer, errors
 from edgefront.api.http.auth import AppContext, CurrentUser, CurrentViewer
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import Cursor, IdempotencyKey, TrainingId
-from edgefront.api.live.streaming import After, LastEventId, event_stream
 from edgefront.core.common.states import TrainingState
 from edgefront.core.schemas.trainings import (
     MetricPage,
@@ -175,29 +173,6 @@ def delete_training(training_id: TrainingId, user: CurrentUser, context: AppCont
         remove_folder(context.settings, training_id)
     else:
         mark_deleted(context.settings, training_id)
-
-
-@router.get(
-    "/{training_id}/events",
-    summary="Follow a training's events (SSE)",
-    response_class=EventSourceResponse,
-    responses=event_stream_answer(example("training_event_stream"), 404),
-)
-async def follow_training(
-    training_id: TrainingId,
-    request: Request,
-    viewer: CurrentViewer,
-    context: AppContext,
-    after: After = 0,
-    last_event_id: LastEventId = None,
-) -> Response:
-    """Sends the events of the log after `after`, then new states, metrics and checkpoints; none is skipped.
-
-    Each has the event's number as its id, its kind as its type, and the whole event as its data. `rewound`
-    invalidates metrics of steps that were lost in a crash: they are sent again. The stream stays open after the
-    training has ended.
-    """
-    return await event_stream(request, context, viewer, training_id, after, last_event_id)
 
 
 Records = Annotated[int, Query(ge=1, le=MAX_RECORDS, description="Maximum number of records per seed, evenly spread")]

@@ -41,7 +41,7 @@ LOST = "the agent was lost while it measured this"
 def _leases(session: Session, now: datetime) -> None:
     leases.end_expired(session, now)
     return_stranded(session, now)
-    launches.cancel_unwanted(session, now)
+    leases.cancel_unwanted(session, now)
 
 
 def return_stranded(session: Session, now: datetime) -> None:
@@ -51,7 +51,7 @@ def return_stranded(session: Session, now: datetime) -> None:
     fails after its last one; an anchor fails at once. The other launches of the lease are charged nothing. Each lost
     lease counts as a failure of the device (`quarantine`), unless an anchor was running.
     """
-    stranded = launches.stranded(session)
+    stranded = leases.stranded(session)
     if not stranded:
         return
     last_attempts = [row.measurement_id for row in _running(stranded) if not row.is_anchor and _fails(row)]
@@ -61,7 +61,7 @@ def return_stranded(session: Session, now: datetime) -> None:
     running = {row.id: row for row in _running(locked)}
     of_anchors = [row for row in running.values() if row.is_anchor]
     spent = [row for row in running.values() if _fails(row) and row.measurement_id in measurements]
-    launches.add_attempts(session, running)
+    leases.add_attempts(session, running)
     lost = {row.id for row in [*spent, *of_anchors]}
     failed = {"state": LaunchState.FAILED, "reason": LOST, "lease_id": None, "finished_at": now}
     launches.write(session, [{"id": id_, **failed} for id_ in sorted(lost)])
@@ -118,7 +118,7 @@ def _targets(session: Session, now: datetime) -> None:
 
 
 def _ended_leases(session: Session, now: datetime) -> None:
-    launches.forget_leases(session)
+    leases.forget_leases(session)
     leases.forget_ended(session, now - KEEP_ENDED_LEASES)
 
 

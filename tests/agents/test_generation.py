@@ -14,8 +14,7 @@ from pydantic import ValidationError
 from edgefront.agents.measuring.child import Generations
 from edgefront.agents.measuring.energy import EnergyMeter
 from edgefront.agents.measuring.measure import Measurer, least_footprint_bytes
-from edgefront.agents.measuring.request import LaunchRequest
-from edgefront.agents.measuring.runtimes import Generated, library
+from edgefront.agents.measuring.runtimes import Generated, LaunchRequest, library
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.cost.costs import CostOptions, costs
 from edgefront.core.common.errors import InvalidInput

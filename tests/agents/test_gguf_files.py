@@ -12,8 +12,7 @@ import subjects
 from test_llamacpp import FAMILIES, generation, model_of
 
 from edgefront.agents.measuring.measure import Measurer
-from edgefront.agents.measuring.request import GgufFile, LaunchRequest
-from edgefront.agents.measuring.runtimes import library
+from edgefront.agents.measuring.runtimes import GgufFile, LaunchRequest, library
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.model_files.gguf import write_gguf

@@ -16,8 +16,7 @@ from edgefront.agents.device import nvml, probe
 from edgefront.agents.device.nvml import Gpu
 from edgefront.agents.measuring import runtimes
 from edgefront.agents.measuring.failures import reason_of
-from edgefront.agents.measuring.request import LaunchRequest
-from edgefront.agents.measuring.runtimes import llama_cpp, onnx_runtime
+from edgefront.agents.measuring.runtimes import LaunchRequest, llama_cpp, onnx_runtime
 from edgefront.core.common.errors import MeasurementError
 from edgefront.core.measurement.plausible import GPU_GFLOPS
 from edgefront.core.measurement.protocol import MeasurementProtocol

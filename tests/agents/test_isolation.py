@@ -194,7 +194,7 @@ def ended(process: psutil.Process) -> bool:
 
 def test_launches_of_two_agents_take_turns(weights, tmp_path):
     """While one holds the host's lock the other waits, and goes on when it is let go."""
-    from edgefront.agents.measuring.forked import lock_path, only_measurement
+    from edgefront.agents.measuring.forkserver import lock_path, only_measurement
 
     results = []
     with Measurer(weights) as measurer:
@@ -212,7 +212,7 @@ def test_launches_of_two_agents_take_turns(weights, tmp_path):
 def test_a_spawned_child_measures_the_same(weights, tmp_path):
     """The way of GPUs and of other systems, here on the CPU."""
     from edgefront.agents.measuring.measure import run_spawned
-    from edgefront.agents.measuring.request import LaunchRequest
+    from edgefront.agents.measuring.runtimes import LaunchRequest
     from edgefront.core.architectures.parameters import parameters
     from edgefront.core.model_files.formats import WeightCache
 

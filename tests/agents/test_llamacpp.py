@@ -14,8 +14,7 @@ import subjects
 from pydantic import ValidationError
 
 from edgefront.agents.measuring.measure import Measurer, least_footprint_bytes
-from edgefront.agents.measuring.request import LaunchRequest
-from edgefront.agents.measuring.runtimes import library
+from edgefront.agents.measuring.runtimes import LaunchRequest, library
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.cost.costs import CostOptions, costs
 from edgefront.core.common.number_formats import KV_CACHE_BYTES, GgufQuantisation

@@ -13,8 +13,7 @@ import test_modes
 from test_modes import ATTENTION, FEED_FORWARD, MODES, WORDS
 
 from edgefront.agents.measuring.measure import Measurer
-from edgefront.agents.measuring.request import LaunchRequest
-from edgefront.agents.measuring.runtimes import library
+from edgefront.agents.measuring.runtimes import LaunchRequest, library
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.cost.costs import costs
 from edgefront.core.common.units import MIB

@@ -19,7 +19,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from edgefront.api.http import auth
 from edgefront.api.http.credentials import Credential
-from edgefront.api.live import feeds
+from edgefront.api.live import events as event_streams
 from edgefront.core.common.errors import EdgefrontError, Unauthenticated, Unavailable
 from edgefront.core.common.states import JobEventKind, KeyRole
 from edgefront.core.schemas.messages import Event
@@ -41,7 +41,7 @@ def follow(client: httpx.Client, path: str, headers: dict[str, str] | None = Non
 def test_a_key_that_ends_elsewhere_ends_its_streams_here(
     database: Database, start_service: Callable[..., Service], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feeds, "RECHECK_S", 1e9)  # it is told, not found by looking now and then
+    monkeypatch.setattr(event_streams, "RECHECK_S", 1e9)  # it is told, not found by looking now and then
     here, elsewhere = start_service(database), start_service(database)
     here.enrol("board", CLASS)
     made = elsewhere.client().post("/v1/keys", json={"name": "bob"}).json()
@@ -111,15 +111,15 @@ def test_numbers_that_were_never_given_out_are_refused(client: httpx.Client, pat
 def test_a_long_log_comes_whole_to_every_reader(
     service: Service, client: httpx.Client, job: dict[str, Any], path: str
 ) -> None:
-    count = feeds.PAGE * 2 + feeds.KEPT + 7
+    count = event_streams.PAGE * 2 + event_streams.KEPT + 7
     append(service, job["id"], count)
     whole = job["last_event"] + count
     with follow(client, path) as first, follow(client, path, after=whole - 5) as second:
         assert [event.number for event in take(second, 5)] == list(range(whole - 4, whole + 1))
         assert [event.number for event in take(first, whole)] == list(range(1, whole + 1))
-        append(service, job["id"], feeds.PAGE + 1)
+        append(service, job["id"], event_streams.PAGE + 1)
         for events in (first, second):
-            assert take(events, feeds.PAGE + 1)[-1].number == whole + feeds.PAGE + 1
+            assert take(events, event_streams.PAGE + 1)[-1].number == whole + event_streams.PAGE + 1
 
 
 @ON_SQLITE
@@ -142,7 +142,7 @@ def test_readers_of_one_job_share_a_feed_that_ends_with_them(
 def test_a_stream_ends_when_its_job_is_deleted_or_its_key_revoked(
     service: Service, client: httpx.Client, job: dict[str, Any], path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feeds, "RECHECK_S", 0.2)
+    monkeypatch.setattr(event_streams, "RECHECK_S", 0.2)
     admin = service.client("admin", "root")
     made = admin.post("/v1/keys", json={"name": "second", "owner": "bob"}).json()
     other = service.client_with({"Authorization": f"Bearer {made['key']}"})
@@ -158,7 +158,7 @@ def test_a_stream_ends_when_its_job_is_deleted_or_its_key_revoked(
 
 @ON_SQLITE
 def test_streams_are_bounded_for_each_key(client: httpx.Client, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feeds, "MAX_READERS_PER_KEY", 1)
+    monkeypatch.setattr(event_streams, "MAX_READERS_PER_KEY", 1)
     with follow(client, path) as events:
         take(events, 1)
         refused = client.get(f"{path}/events")
@@ -168,7 +168,7 @@ def test_streams_are_bounded_for_each_key(client: httpx.Client, path: str, monke
 
 @ON_SQLITE
 def test_silence_is_filled_with_comments(client: httpx.Client, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgefront.api.live.streaming.HEARTBEAT_S", 0.1)
+    monkeypatch.setattr("edgefront.api.live.events.HEARTBEAT_S", 0.1)
     with client.stream("GET", f"{path}/events") as response:
         lines = response.iter_lines()
         assert next(line for line in lines if line.startswith("retry:")) == "retry: 2000"

@@ -11,7 +11,8 @@ from sqlalchemy import func, select
 from edgefront.core.common.errors import Gone
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.schemas.agent import MAX_BATCH
-from edgefront.core.services.measuring.leases import LIMITS_PER_LAUNCH, MAX_HELD, ROOM_S, GrantedLease
+from edgefront.core.services.measuring.launches import MAX_HELD, GrantedLease
+from edgefront.core.services.measuring.leases import LIMITS_PER_LAUNCH, ROOM_S
 from edgefront.core.services.measuring.quarantine import MAX_FAILING
 from edgefront.core.store.tables import Device, Launch
 

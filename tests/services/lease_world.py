@@ -19,9 +19,9 @@ from edgefront.core.schemas.agent import (
     ReportRequest,
 )
 from edgefront.core.schemas.jobs import AlgorithmRequest, JobRequest, TargetRequest
-from edgefront.core.services.measuring import leases, reports
-from edgefront.core.services.measuring.leases import GrantedLease
-from edgefront.core.services.measuring.queries import launches
+from edgefront.core.services.measuring import launches, leases
+from edgefront.core.services.measuring.launches import GrantedLease
+from edgefront.core.services.measuring.queries import launches as rows
 from edgefront.core.services.measuring.queries.launches import LaunchRow
 from edgefront.core.services.measuring.result_processing import process
 from edgefront.core.services.sweep import PARTS
@@ -223,7 +223,7 @@ class World:
 
     def claim(self, device_id: str, max_items: int = 8) -> GrantedLease:
         with self.write() as session:
-            return leases.claim(session, device_id, max_items, self.now, self.ttl_s)
+            return launches.claim(session, device_id, max_items, self.now, self.ttl_s)
 
     def start(self, device_id: str, item: LaunchRow) -> None:
         with self.write() as session:
@@ -253,12 +253,12 @@ class World:
     ) -> tuple[ReportReceipt, ...]:
         sent = tuple(LaunchReport(launch_id=item.id, fence=item.fence, result=result) for item, result in told)
         with self.write() as session:
-            return reports.accept(session, device_id, ReportRequest(reports=sent, busy_s=busy_s), self.now).receipts
+            return launches.report(session, device_id, ReportRequest(reports=sent, busy_s=busy_s), self.now).receipts
 
     def process(self) -> None:
         """What the worker does after reports."""
         with self.write() as session:
-            targets = launches.unprocessed_targets(session, self.now + timedelta(seconds=1))
+            targets = rows.unprocessed_targets(session, self.now + timedelta(seconds=1))
         for target_id in targets:
             with self.write() as session:
                 process(session, target_id, self.now)

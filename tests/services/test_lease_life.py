@@ -24,7 +24,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.common.errors import Conflict, EdgefrontError, Gone
 from edgefront.core.measurement.record import LaunchResult
-from edgefront.core.services.measuring.leases import GrantedLease
+from edgefront.core.services.measuring.launches import GrantedLease
 from edgefront.core.services.measuring.queries.launches import LaunchRow
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Base, Candidate, Event, Job, Launch, Lease, Measurement

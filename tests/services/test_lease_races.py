@@ -20,7 +20,7 @@ from edgefront.core.schemas.agent import LaunchReport, ReportRequest
 from edgefront.core.services.access import keys
 from edgefront.core.services.fleet import devices
 from edgefront.core.services.jobs.queries import demand
-from edgefront.core.services.measuring import leases, reports
+from edgefront.core.services.measuring import launches, leases
 from edgefront.core.store.tables import Candidate, Device, Event, Launch, Lease, Target
 
 
@@ -32,7 +32,7 @@ def test_claimers_never_share_a_launch(world: World) -> None:
         def work() -> None:
             while True:
                 with world.database.write() as session:
-                    items = leases.claim(session, device, 3, world.now, 60.0).items
+                    items = launches.claim(session, device, 3, world.now, 60.0).items
                 if not items:
                     return
                 claimed.extend(item.id for item in items)
@@ -65,7 +65,7 @@ def test_agents_sweepers_and_users_at_once_lose_nothing(world: World) -> None:
             # A claim passes over what others have locked: that it finds nothing does not say that nothing is left.
             while any(row.state in LIVE_LAUNCHES for row in world.rows(Launch)) and not finished.is_set():
                 with world.database.write() as session:
-                    lease = leases.claim(session, device, 4, world.now, 60.0)
+                    lease = launches.claim(session, device, 4, world.now, 60.0)
                 for item in lease.items:
                     _start(world, device, item.id, item.fence)
                 told = [
@@ -81,7 +81,7 @@ def test_agents_sweepers_and_users_at_once_lose_nothing(world: World) -> None:
                 if told:
                     draw.shuffle(told)
                     with world.database.write() as session:
-                        reports.accept(session, device, ReportRequest(reports=tuple(told)), world.now)
+                        launches.report(session, device, ReportRequest(reports=tuple(told)), world.now)
 
         return work
 
@@ -189,7 +189,7 @@ def test_two_reports_at_once_note_both_protocols_that_a_device_cannot_run(world:
     late = threading.Thread(target=world.append, args=(device, (second, unsupported())))
     with world.write() as session:
         told = LaunchReport(launch_id=first.id, fence=first.fence, result=unsupported())
-        reports.accept(session, device, ReportRequest(reports=(told,), busy_s=0.0), world.now)
+        launches.report(session, device, ReportRequest(reports=(told,), busy_s=0.0), world.now)
         late.start()
         while not waiting_for_locks(world):
             time.sleep(0.01)

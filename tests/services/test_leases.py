@@ -9,7 +9,7 @@ from edgefront.core.common.errors import Conflict, Gone, NotFound
 from edgefront.core.common.states import DeviceState
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.services.jobs.queries import demand
-from edgefront.core.services.measuring import leases
+from edgefront.core.services.measuring import launches
 from edgefront.core.services.measuring.queries.leases import wanted_keys
 from edgefront.core.store.tables import Device
 
@@ -61,7 +61,7 @@ def test_a_draining_device_gets_no_work_and_a_revoked_one_is_refused(world: Worl
     (item,) = world.claim(device, 1).items
     with world.write() as session:
         session.get_one(Device, device).state = "draining"
-    assert world.claim(device)[1:] == leases.GrantedLease(frozenset(), state=DeviceState.DRAINING)[1:]
+    assert world.claim(device)[1:] == launches.GrantedLease(frozenset(), state=DeviceState.DRAINING)[1:]
     with world.write() as session:
         session.get_one(Device, device).state = "revoked"
     with pytest.raises(Gone):

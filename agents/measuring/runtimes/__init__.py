@@ -1,19 +1,67 @@
-"""The runtimes that a child can measure with, one file each. Importing this package imports none of them."""
+"""What a child is asked for (`LaunchRequest`), and the runtimes that it can measure with, one file each. Importing this
+package imports none of them.
+"""
 
 from __future__ import annotations
 
 import sys
-from typing import Any, NamedTuple, Protocol
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
 
-from edgefront.agents.measuring.request import LaunchRequest
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.block import Sru, Srupp
 from edgefront.core.common.number_formats import NumberFormat
+from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.provider import Provider
 from edgefront.core.measurement.runtimes import Runtime
+
+
+class GgufFile(BaseModel):
+    """A GGUF file that llama.cpp runs as it is, and what of its header a launch depends on."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    paths: Annotated[tuple[Path, ...], Field(min_length=1)]
+    """The file, or the parts of one model, of which llama.cpp is given the first."""
+    vocab_size: Annotated[int, Field(ge=1)]
+    keeps_state: bool
+    """Whether llama.cpp may be unable to take a token back (`core.model_files.gguf_header`)."""
+
+
+class LaunchRequest(BaseModel):
+    """One launch, as JSON between the agent, its fork server and the child.
+
+    Exactly one of `architecture` (the canonical description), `onnx_file` and `gguf_file` is given.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    architecture: dict[str, Any] | None = None
+    onnx_file: Path | None = None
+    gguf_file: GgufFile | None = None
+    protocol: MeasurementProtocol
+    seed: Annotated[int, Field(ge=0, lt=1 << 63)]
+    cache: Path
+    """Folder of the weight cache."""
+    cores: tuple[int, ...] = ()
+    """Cores to which the child is pinned; empty: not pinned."""
+    memory_limit_bytes: Annotated[int, Field(ge=1)] | None = None
+    """Memory limit of the launch; more counts as out of memory."""
+
+    @property
+    def subject(self) -> Architecture | Path:
+        """The architecture or file that is measured."""
+        if self.architecture is not None:
+            return Architecture.parse(self.architecture)
+        if self.gguf_file is not None:
+            return self.gguf_file.paths[0]
+        if self.onnx_file is None:
+            raise ValueError("a launch request needs an architecture or a file")
+        return self.onnx_file
 
 
 class Model(Protocol):

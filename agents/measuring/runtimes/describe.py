@@ -16,8 +16,7 @@ from typing import Any, get_args
 
 from pydantic import ValidationError
 
-from edgefront.agents.measuring.request import LaunchRequest
-from edgefront.agents.measuring.runtimes import library
+from edgefront.agents.measuring.runtimes import LaunchRequest, library
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.common.number_formats import QUANTISED, NumberFormat
 from edgefront.core.common.processes.child import die_with_parent

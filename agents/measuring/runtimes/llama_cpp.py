@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from edgefront.agents.measuring.inputs import random_tokens
 from edgefront.agents.measuring.memory_probes import memory_methods
-from edgefront.agents.measuring.request import LaunchRequest
-from edgefront.agents.measuring.runtimes import Generated
+from edgefront.agents.measuring.runtimes import Generated, LaunchRequest
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.block import Attention, ShortConv
 from edgefront.core.common.errors import MeasurementError

@@ -11,7 +11,7 @@ import onnx
 from onnx.external_data_helper import ExternalDataInfo
 
 from edgefront.agents.measuring.inputs import Declared, random_indices, random_inputs, random_state
-from edgefront.agents.measuring.request import LaunchRequest
+from edgefront.agents.measuring.runtimes import LaunchRequest
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.common.errors import MeasurementError
 from edgefront.core.measurement.generation import last_length

@@ -23,8 +23,7 @@ from onnx import TensorProto
 
 from edgefront.agents.measuring.inputs import random_state, random_tokens
 from edgefront.agents.measuring.memory_probes import memory_methods
-from edgefront.agents.measuring.request import LaunchRequest
-from edgefront.agents.measuring.runtimes import Generated, Generator
+from edgefront.agents.measuring.runtimes import Generated, Generator, LaunchRequest
 from edgefront.agents.measuring.runtimes.onnx_graph import generating, graph, inputs, is_finite, likeliest, with_room
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.common.errors import MeasurementError

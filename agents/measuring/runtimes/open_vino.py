@@ -13,8 +13,7 @@ import openvino as ov
 
 from edgefront.agents.measuring.inputs import declared_inputs, random_state, random_tokens, state_sizes
 from edgefront.agents.measuring.memory_probes import memory_methods
-from edgefront.agents.measuring.request import LaunchRequest
-from edgefront.agents.measuring.runtimes import Generated
+from edgefront.agents.measuring.runtimes import Generated, LaunchRequest
 from edgefront.agents.measuring.runtimes.onnx_graph import generating, graph, inputs, is_finite, likeliest, starts
 from edgefront.core.common.errors import MeasurementError
 from edgefront.core.common.number_formats import QUANTISED, NumberFormat

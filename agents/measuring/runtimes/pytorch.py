@@ -11,8 +11,7 @@ import torch
 
 from edgefront.agents.measuring.inputs import cache_type_of, random_indices, random_state
 from edgefront.agents.measuring.memory_probes import memory_methods
-from edgefront.agents.measuring.request import LaunchRequest
-from edgefront.agents.measuring.runtimes import Generated
+from edgefront.agents.measuring.runtimes import Generated, LaunchRequest
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.common.errors import MeasurementError
 from edgefront.core.common.number_formats import NumberFormat

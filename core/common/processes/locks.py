@@ -1,7 +1,7 @@
 """Locks that the operating system releases when their holder ends, however it ends.
 
 `filelock` makes them. Its `FileLock` polls while it waits and is not inherited by children, so two kinds of locks are
-taken on open files instead: the measuring lock of a host (`agents.measuring.forked`: first come, first served, and
+taken on open files instead: the measuring lock of a host (`agents.measuring.forkserver`: first come, first served, and
 held by the launch too), and those of a training (`workers.training`: the file contains the holder, and the run inherits
 it).
 """

@@ -18,6 +18,7 @@ from sqlalchemy import (
     Table,
     bindparam,
     func,
+    insert,
     null,
     or_,
     select,
@@ -47,9 +48,10 @@ from edgefront.core.store.sql import (
     fetch,
     json_text,
     texts,
+    try_lock_name,
     update_rows,
 )
-from edgefront.core.store.tables import Job, Launch, Lease, Measurement, Target
+from edgefront.core.store.tables import Job, Launch, Lease, Measurement, Target, new_id
 from edgefront.core.store.tables.measurement import LEASED, REPORTED, WANTED
 
 if TYPE_CHECKING:
@@ -135,10 +137,11 @@ def _known(value: Known | None, name: str) -> Known:
 
 # Statements of the hot paths are built once: SQLAlchemy takes several times as long to build one as to run it.
 _LAUNCHES = cast(Table, Launch.__table__)
+_LEASES = cast(Table, Lease.__table__)
 _QUIET = {"synchronize_session": False}
 
 
-def _set(session: Session, launch_ids: Collection[str], **values: Any) -> None:
+def set_values(session: Session, launch_ids: Collection[str], **values: Any) -> None:
     """Updates these launches. Launches that the session has loaded are not refreshed."""
     if launch_ids:
         session.execute(update(Launch).where(any_of(Launch.id, launch_ids)).values(**values), execution_options=_QUIET)
@@ -150,7 +153,7 @@ Rows: TypeAlias = "Select[Unpack[tuple[Any, ...]]]"
 _NO_RESULT: ColumnElement[None] = null()
 
 
-def _rows(*conditions: ColumnElement[bool], result: Any = _NO_RESULT) -> Rows:
+def launch_rows(*conditions: ColumnElement[bool], result: Any = _NO_RESULT) -> Rows:
     """Launches as `LaunchRow`, in the order of their ids."""
     own = [getattr(Launch, name) for name in LaunchRow._fields[: LaunchRow._fields.index("digest")]]
     return (
@@ -180,7 +183,7 @@ def _locked(rows: Rows, *, skip_locked: bool = False) -> Rows:
 
 
 def _claimable(device_key: ColumnElement[str]) -> Rows:
-    wanted = _rows(Launch.state == WANTED, Launch.device_key == device_key)
+    wanted = launch_rows(Launch.state == WANTED, Launch.device_key == device_key)
     first = wanted.order_by(None).order_by(Launch.turn, Launch.id).limit(bindparam("most", type_=Integer))
     return _locked(first, skip_locked=True)
 
@@ -221,27 +224,68 @@ def claimable(
     return sorted([*own, *claim(_CLAIMABLE_SHARED)], key=lambda row: (row.turn, row.id))[:limit]
 
 
-def held_by(session: Session, device_id: str) -> list[str]:
-    own = (Launch.device_id == device_id, Launch.state == LaunchState.LEASED)
-    return list(session.scalars(select(Launch.id).where(*own)))
+_HELD = Prepared(
+    select(func.count()).select_from(Launch).where(Launch.device_id == bindparam("device"), Launch.state == LEASED)
+)
+_ADD = insert(_LEASES).values(
+    id=bindparam("lease"),
+    device_id=bindparam("device"),
+    created_at=bindparam("now"),
+    expires_at=bindparam("until"),
+)
+_LEASE_OUT = (
+    update(_LAUNCHES)
+    .where(any_of(_LAUNCHES.c.id, texts("ids")))
+    .values(
+        state=LaunchState.LEASED,
+        fence=_LAUNCHES.c.fence + 1,
+        device_id=bindparam("device"),
+        former_device_id=_LAUNCHES.c.device_id,
+        lease_id=bindparam("lease"),
+        started_at=None,
+    )
+)
+_ADD_AND_LEASE_OUT = Prepared(_LEASE_OUT.add_cte(_ADD.cte("made")))
 
 
-def unfinished_of(session: Session, lease_id: str) -> list[str]:
-    own = (Launch.lease_id == lease_id, Launch.state == LaunchState.LEASED)
-    return list(session.scalars(select(Launch.id).where(*own)))
+def claims_alone(session: Session, device_id: str) -> bool:
+    """Whether no other claim of the same device is under way; none begins before the transaction ends."""
+    return try_lock_name(session, "device", device_id)
+
+
+def held(session: Session, device_id: str) -> int:
+    """Launches that the device holds. A statement of its own: what an earlier claim took is seen by those that begin
+    after its lock was released.
+    """
+    ((count,),) = _HELD.run(session, {"device": device_id})
+    return int(count)
+
+
+def lease_out(
+    session: Session, device_id: str, launch_ids: Collection[str], now: datetime, expires_at: datetime
+) -> str:
+    """A new lease of the device on launches that the caller has locked; returns its id."""
+    lease_id = new_id("lse")
+    values: Document = {
+        "lease": lease_id,
+        "device": device_id,
+        "now": now,
+        "until": expires_at,
+        "ids": list(launch_ids),
+    }
+    if session.get_bind().dialect.name == "sqlite":  # it runs one statement where Postgres takes several
+        session.execute(_ADD, values)
+        session.execute(_LEASE_OUT, values)
+    else:
+        _ADD_AND_LEASE_OUT.run(session, values)
+    return lease_id
 
 
 _IDS = any_of(Launch.id, texts("ids"))
-_OF_ENDED_LEASES = Prepared(_rows(Launch.state == LEASED, Lease.ended_at.is_not(None)))
-_LEASED = _rows(_IDS, Launch.state == LEASED)
+_LEASED = launch_rows(_IDS, Launch.state == LEASED)
 _LEASED_ONES, _LEASED_AND_FREE = (Prepared(_locked(_LEASED, skip_locked=skip)) for skip in (False, True))
-_FOR_REPORT = Prepared(_locked(_rows(_IDS)))
-_UNPROCESSED = Prepared(_locked(_rows(_IDS, Launch.state == REPORTED, result=RESULT)))
-
-
-def stranded(session: Session) -> list[LaunchRow]:
-    """Leased launches whose lease has ended; not locked."""
-    return fetch(session, LaunchRow, _OF_ENDED_LEASES, {})
+_FOR_REPORT = Prepared(_locked(launch_rows(_IDS)))
+_UNPROCESSED = Prepared(_locked(launch_rows(_IDS, Launch.state == REPORTED, result=RESULT)))
 
 
 def lock_leased(session: Session, launch_ids: Collection[str], *, skip_locked: bool = False) -> list[LaunchRow]:
@@ -295,12 +339,12 @@ def fail(session: Session, launch_id: str, reason: str) -> bool:
 
 def forget_holder(session: Session, launch_ids: Collection[str]) -> None:
     """The holder of these locked launches has given them back unmeasured: it reports on them no more."""
-    _set(session, launch_ids, device_id=None, former_device_id=None)
+    set_values(session, launch_ids, device_id=None, former_device_id=None)
 
 
 def transfer(session: Session, launch_ids: Collection[str]) -> None:
     """These locked launches were taken from their holder: what it measured counts until another device holds them."""
-    _set(session, launch_ids, device_id=None, former_device_id=Launch.device_id, fence=Launch.fence + 1)
+    set_values(session, launch_ids, device_id=None, former_device_id=Launch.device_id, fence=Launch.fence + 1)
 
 
 def still_needed(session: Session, launch_ids: Collection[str]) -> set[str]:
@@ -319,41 +363,8 @@ def give_back(session: Session, launch_ids: Collection[str], wanted: Collection[
     """Those of these locked launches that are `wanted` become so again, the others cancelled."""
     free = {"lease_id": None, "started_at": None}  # and the device stays the one that held it last
     unwanted = set(launch_ids).difference(wanted)
-    _set(session, set(launch_ids).intersection(wanted), **free, state=LaunchState.WANTED)
-    _set(session, unwanted, **free, state=LaunchState.CANCELLED, finished_at=now, reason=NOT_WANTED)
-
-
-def cancel_unwanted(session: Session, now: datetime) -> None:
-    """Cancels wanted launches that no running job needs, because the process that ended their job crashed."""
-    own = (
-        select(Target.id)
-        .join(Job)
-        .where(Target.id == Launch.target_id, Target.state.in_(ACTIVE_TARGETS), Job.state == JobState.RUNNING)
-    )
-    ids = session.scalars(
-        select(Launch.id)
-        .where(Launch.state == WANTED, Launch.purpose != Purpose.ANCHOR, ~own.exists(), ~needed())
-        .order_by(Launch.id)
-        .with_for_update(key_share=True, skip_locked=True)
-    ).all()
-    _set(session, ids, state=LaunchState.CANCELLED, finished_at=now, reason=NOT_WANTED)
-
-
-def forget_leases(session: Session) -> None:
-    """Clears the lease of withdrawn launches whose lease has ended."""
-    query = (
-        select(Launch.id)
-        .join(Lease, Lease.id == Launch.lease_id)
-        .where(Launch.state == LaunchState.CANCELLED, Lease.ended_at.is_not(None))
-        .order_by(Launch.id)
-        .with_for_update(of=Launch, key_share=True, skip_locked=True)
-    )
-    _set(session, session.scalars(query).all(), lease_id=None)
-
-
-def add_attempts(session: Session, launch_ids: Collection[str]) -> None:
-    """Adds an attempt and raises the fence, so that the former holder is not charged again."""
-    _set(session, launch_ids, attempts=Launch.attempts + 1, fence=Launch.fence + 1)
+    set_values(session, set(launch_ids).intersection(wanted), **free, state=LaunchState.WANTED)
+    set_values(session, unwanted, **free, state=LaunchState.CANCELLED, finished_at=now, reason=NOT_WANTED)
 
 
 def conditions(session: Session, target_id: str) -> tuple[int, int]:

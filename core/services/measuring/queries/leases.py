@@ -1,4 +1,4 @@
-"""Queries on leases."""
+"""Queries on leases, and on launches whose lease has ended."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Any, cast
 
-from sqlalchemy import Row, Table, bindparam, delete, func, insert, select, update
+from sqlalchemy import Row, Table, bindparam, delete, func, select, update
 from sqlalchemy.orm import Session
 
-from edgefront.core.common.states import LaunchState
+from edgefront.core.common.states import ACTIVE_TARGETS, JobState, LaunchState, Purpose
+from edgefront.core.services.jobs.queries.demand import NOT_WANTED, needed
+from edgefront.core.services.measuring.queries.launches import LaunchRow, launch_rows, set_values
 from edgefront.core.store.clock import MAX_TTL, over
-from edgefront.core.store.sql import Document, Prepared, any_of, texts, try_lock_name
-from edgefront.core.store.tables import Device, Launch, Lease, Measurement, new_id
+from edgefront.core.store.sql import Prepared, any_of, fetch
+from edgefront.core.store.tables import Device, Job, Launch, Lease, Measurement, Target
 from edgefront.core.store.tables.base import UtcDateTime
 from edgefront.core.store.tables.measurement import LEASED, WANTED
 
@@ -21,30 +23,8 @@ _AT_ONCE = 10_000
 
 _LEASES = cast(Table, Lease.__table__)
 _LAUNCHES = cast(Table, Launch.__table__)
-_HELD = Prepared(
-    select(func.count()).select_from(Launch).where(Launch.device_id == bindparam("device"), Launch.state == LEASED)
-)
 _OF_DEVICE = (Device.reported_at, Device.state, Device.last_seen_at)
 _DEVICE_OF = select(Device.id).where(Device.id == bindparam("device"))
-_ADD = insert(_LEASES).values(
-    id=bindparam("lease"),
-    device_id=bindparam("device"),
-    created_at=bindparam("now"),
-    expires_at=bindparam("until"),
-)
-_LEASE_OUT = (
-    update(_LAUNCHES)
-    .where(any_of(_LAUNCHES.c.id, texts("ids")))
-    .values(
-        state=LaunchState.LEASED,
-        fence=_LAUNCHES.c.fence + 1,
-        device_id=bindparam("device"),
-        former_device_id=_LAUNCHES.c.device_id,
-        lease_id=bindparam("lease"),
-        started_at=None,
-    )
-)
-_ADD_AND_LEASE_OUT = Prepared(_LEASE_OUT.add_cte(_ADD.cte("made")))
 _WITHDRAWN = select(func.aggregate_strings(Launch.id, " ")).where(
     Launch.lease_id == bindparam("lease"), Launch.state == LaunchState.CANCELLED
 )
@@ -66,42 +46,11 @@ _EXTEND = (
 )
 
 
-def claims_alone(session: Session, device_id: str) -> bool:
-    """Whether no other claim of the same device is under way; none begins before the transaction ends."""
-    return try_lock_name(session, "device", device_id)
-
-
-def held(session: Session, device_id: str) -> int:
-    """Launches that the device holds. A statement of its own: what an earlier claim took is seen by those that begin
-    after its lock was released.
-    """
-    ((count,),) = _HELD.run(session, {"device": device_id})
-    return int(count)
-
-
 def longest_limit_s(session: Session, device_id: str) -> float:
     """The longest time limit of the launches that the device holds."""
     limit = func.max(Measurement.protocol["time_limit_s"].as_float())
     query = select(limit).join(Launch, Launch.measurement_id == Measurement.id)
     return float(session.scalar(query.where(Launch.device_id == device_id, Launch.state == LEASED)) or 0.0)
-
-
-def add(session: Session, device_id: str, launch_ids: Collection[str], now: datetime, expires_at: datetime) -> str:
-    """A new lease of the device on launches that the caller has locked; returns its id."""
-    lease_id = new_id("lse")
-    values: Document = {
-        "lease": lease_id,
-        "device": device_id,
-        "now": now,
-        "until": expires_at,
-        "ids": list(launch_ids),
-    }
-    if session.get_bind().dialect.name == "sqlite":  # it runs one statement where Postgres takes several
-        session.execute(_ADD, values)
-        session.execute(_LEASE_OUT, values)
-    else:
-        _ADD_AND_LEASE_OUT.run(session, values)
-    return lease_id
 
 
 def extend(session: Session, device_id: str, lease_id: str, now: datetime, expires_at: datetime) -> Row[Any] | None:
@@ -190,3 +139,54 @@ def wanted_keys(session: Session) -> set[str]:
     )
     hops = hops.union_all(select(following).where(hops.c.device_key.is_not(None)))
     return set(session.scalars(select(hops.c.device_key).where(hops.c.device_key.is_not(None))))
+
+
+def held_by(session: Session, device_id: str) -> list[str]:
+    own = (Launch.device_id == device_id, Launch.state == LaunchState.LEASED)
+    return list(session.scalars(select(Launch.id).where(*own)))
+
+
+def unfinished_of(session: Session, lease_id: str) -> list[str]:
+    own = (Launch.lease_id == lease_id, Launch.state == LaunchState.LEASED)
+    return list(session.scalars(select(Launch.id).where(*own)))
+
+
+_STRANDED = Prepared(launch_rows(Launch.state == LEASED, Lease.ended_at.is_not(None)))
+
+
+def stranded(session: Session) -> list[LaunchRow]:
+    """Leased launches whose lease has ended; not locked."""
+    return fetch(session, LaunchRow, _STRANDED, {})
+
+
+def cancel_unwanted(session: Session, now: datetime) -> None:
+    """Cancels wanted launches that no running job needs, because the process that ended their job crashed."""
+    own = (
+        select(Target.id)
+        .join(Job)
+        .where(Target.id == Launch.target_id, Target.state.in_(ACTIVE_TARGETS), Job.state == JobState.RUNNING)
+    )
+    ids = session.scalars(
+        select(Launch.id)
+        .where(Launch.state == WANTED, Launch.purpose != Purpose.ANCHOR, ~own.exists(), ~needed())
+        .order_by(Launch.id)
+        .with_for_update(key_share=True, skip_locked=True)
+    ).all()
+    set_values(session, ids, state=LaunchState.CANCELLED, finished_at=now, reason=NOT_WANTED)
+
+
+def forget_leases(session: Session) -> None:
+    """Clears the lease of withdrawn launches whose lease has ended."""
+    query = (
+        select(Launch.id)
+        .join(Lease, Lease.id == Launch.lease_id)
+        .where(Launch.state == LaunchState.CANCELLED, Lease.ended_at.is_not(None))
+        .order_by(Launch.id)
+        .with_for_update(of=Launch, key_share=True, skip_locked=True)
+    )
+    set_values(session, session.scalars(query).all(), lease_id=None)
+
+
+def add_attempts(session: Session, launch_ids: Collection[str]) -> None:
+    """Adds an attempt and raises the fence, so that the former holder is not charged again."""
+    set_values(session, launch_ids, attempts=Launch.attempts + 1, fence=Launch.fence + 1)

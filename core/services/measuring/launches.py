@@ -1,32 +1,137 @@
-"""Reports: what agents found, appended once and answered. What follows from it is derived by `result_processing`.
+"""What agents do with launches: they claim wanted ones, and report what they found.
 
-One short transaction for a batch: the launches of the batch are locked, each report is evaluated, and the launches keep
-their raw results in the state `reported`. Nothing else is locked, so a report never waits for a search.
+A report is appended once and answered; what follows from it is derived by `result_processing`. One short transaction
+for a batch: the launches of the batch are locked, each report is evaluated, and the launches keep their raw results in
+the state `reported`. Nothing else is locked, so a report never waits for a search.
 """
 
 from __future__ import annotations
 
 import hashlib
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import NamedTuple
 
 import orjson
 from sqlalchemy.orm import Session
 
 from edgefront.core.common.errors import InvalidInput, within
-from edgefront.core.common.states import LaunchOutcome, LaunchState, ReportOutcome
+from edgefront.core.common.states import DeviceState, LaunchOutcome, LaunchState, ReportOutcome
 from edgefront.core.measurement.plausible import longest_s
-from edgefront.core.schemas.agent import LaunchReport, ReportReceipt, ReportRequest, ReportResponse
+from edgefront.core.schemas.agent import MAX_BATCH, LaunchReport, ReportReceipt, ReportRequest, ReportResponse
 from edgefront.core.services import tasks
+from edgefront.core.services.fleet import instances
 from edgefront.core.services.fleet import queries as devices
-from edgefront.core.services.fleet.capability import device_keys, mark_unsupported
+from edgefront.core.services.fleet.capability import device_keys, mark_unsupported, runnable
 from edgefront.core.services.fleet.devices import own_device
 from edgefront.core.services.measuring.decision import ReportDecision, charged, evaluate_report
-from edgefront.core.services.measuring.queries import launches
+from edgefront.core.services.measuring.leases import seen
+from edgefront.core.services.measuring.queries import launches as rows
 from edgefront.core.services.measuring.queries.launches import LaunchRow
 from edgefront.core.services.stored import PROTOCOL
+from edgefront.core.services.work import interval_s
 from edgefront.core.store import outbox
 from edgefront.core.store.clock import elapsed_s
 from edgefront.core.store.sql import Document
+
+MAX_HELD = 2 * MAX_BATCH
+"""Launches without a result that a device holds at most: an agent asks for its next batch when it starts the last
+launch of the one before.
+"""
+
+
+class GrantedLease(NamedTuple):
+    """The answer to a request for launches (`core.schemas.agent.LeaseResponse`)."""
+
+    keys: frozenset[str]
+    """Device keys of the launches that it may run: those under which it waits if there are none. Not sent."""
+    lease_id: str | None = None
+    items: tuple[LaunchRow, ...] = ()
+    expires_at: datetime | None = None
+    ttl_s: float = 0.0
+    heartbeat_s: float = 0.0
+    state: DeviceState = DeviceState.ACTIVE
+    blocked_reason: str | None = None
+    """Why it gets none, and what ends that: a header."""
+
+    def as_json(self) -> bytes:
+        """The answer as it is sent; architectures go in as the text that they are."""
+        items = [
+            {
+                "launch_id": row.id,
+                "fence": row.fence,
+                "digest": row.digest,
+                "architecture": orjson.Fragment(row.architecture),
+                "protocol": orjson.Fragment(_protocol_as_json(row.protocol_json)),
+                "seed": row.seed,
+            }
+            for row in self.items
+        ]
+        sent = {name: value for name, value in self._asdict().items() if name not in ("keys", "blocked_reason")}
+        return orjson.dumps({**sent, "items": items}, option=orjson.OPT_UTC_Z)
+
+
+@lru_cache(maxsize=1024)
+def _protocol_as_json(stored: str) -> bytes:
+    return PROTOCOL.read(orjson.loads(stored)).model_dump_json().encode()
+
+
+def claim(
+    session: Session, device_id: str, max_items: int, now: datetime, ttl_s: float, instance: str | None = None
+) -> GrantedLease:
+    """Takes up to `max_items` wanted launches that the device can run, by their turns (`services.turns`): those for
+    it alone and those of its class.
+
+    `items` is empty if there is nothing to do, or the device is draining, in quarantine or just claiming in another
+    request, or holds `MAX_HELD` rows. Launches that another device is claiming are passed over, so claims never
+    wait for each other.
+
+    `instance`: the process of the agent that asks; older agents do not say.
+
+    Raises:
+        NotFound, Gone: no such device; it was revoked.
+        Conflict: the agent runs beside another with the same credential.
+    """
+    device = own_device(session, device_id)
+    if instance is not None:
+        instances.admit(session, device, instance, now)
+    keys = frozenset(device_keys(device))
+    if device.state == DeviceState.DRAINING or device.quarantine is not None:
+        seen(session, device_id, device.last_seen_at, now)
+        return GrantedLease(keys, state=DeviceState.DRAINING, blocked_reason=_blocked_reason(device))
+    # A second request of the device at the same time gets nothing: together they hold no more than one after the other.
+    most = min(max_items, MAX_HELD - rows.held(session, device_id)) if rows.claims_alone(session, device_id) else 0
+    taken = _take(session, device, most) if most > 0 else []
+    seen(session, device_id, device.last_seen_at, now)
+    if not taken:
+        return GrantedLease(keys)
+    expires_at = now + timedelta(seconds=ttl_s)
+    lease_id = rows.lease_out(session, device_id, [row.id for row in taken], now, expires_at)
+    return GrantedLease(keys, lease_id, tuple(taken), expires_at, ttl_s, interval_s(ttl_s))
+
+
+def _blocked_reason(device: devices.OwnDevice) -> str | None:
+    if device.quarantine is None:
+        return None
+    reason, trust = device.quarantine.rstrip("."), f"edgefront device trust {device.id}"
+    return f"it is in quarantine: {reason}; its owner or an admin lets it back ({trust})"
+
+
+def _take(session: Session, device: devices.OwnDevice, max_items: int) -> list[LaunchRow]:
+    """Launches that the device can run, under the fence that it gets."""
+    own, shared = device_keys(device)
+    unfit: set[str] = set()
+    while True:
+        first = rows.claimable(session, own, shared, unfit, max_items)
+        protocols = {row.protocol_digest: row.protocol for row in first}
+        able = runnable(session, device, [protocol for protocol in protocols.values() if protocol is not None])
+        fit = {key for key, protocol in protocols.items() if protocol is not None and protocol.digest in able}
+        refused = protocols.keys() - fit
+        if not refused:
+            return [row._replace(fence=row.fence + 1) for row in first]
+        # What it cannot run may stand before what it can: look again without those protocols.
+        unfit |= refused
+
 
 _ACCEPTED: dict[ReportDecision, str] = {
     "retry": "an attempt is used up; it will be launched again",
@@ -42,7 +147,7 @@ _REFUSED: dict[ReportDecision, str] = {
 }
 
 
-def accept(session: Session, device_id: str, request: ReportRequest, now: datetime) -> ReportResponse:
+def report(session: Session, device_id: str, request: ReportRequest, now: datetime) -> ReportResponse:
     """Takes a batch of reports; one receipt for each, in order. Sending a batch again changes nothing.
 
     A launch takes one result while it is unfinished: from the device that holds it or held it last, or from the one
@@ -56,7 +161,7 @@ def accept(session: Session, device_id: str, request: ReportRequest, now: dateti
             samples than it asks for, or the times of generations are missing, or of a launch that does not generate.
     """
     device = own_device(session, device_id)
-    locked = launches.lock_for_report(session, {report.launch_id for report in request.reports})
+    locked = rows.lock_for_report(session, {report.launch_id for report in request.reports})
     by_id = {row.id: row for row in locked if row.device_key in device_keys(device)}
     for position, report in enumerate(request.reports):
         if report.launch_id in by_id:
@@ -91,11 +196,11 @@ def accept(session: Session, device_id: str, request: ReportRequest, now: dateti
     }
     busy_s = min(request.busy_s, max(longest.values(), default=0.0))
     wall_s = sum(report.result.wall_s for _, report, _ in counted)
-    rows = []
+    written = []
     for launch, report, decision in counted:
         share = report.result.wall_s / wall_s if wall_s > 0 else 1 / len(counted)
-        rows.append(_row(launch, report, decision, device.id, longest[launch.id], now) | {"busy_s": busy_s * share})
-    launches.write(session, rows)
+        written.append(_row(launch, report, decision, device.id, longest[launch.id], now) | {"busy_s": busy_s * share})
+    rows.write(session, written)
     measuring_s = sum(min(report.result.measuring_s, longest[launch.id]) for launch, report, _ in counted)
     devices.worked(session, device_id, now, busy_s, measuring_s, has_result=bool(counted))
     for target_id in {launch.target_id for launch, _, _ in counted}:
