@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -131,30 +129,6 @@ def test_a_setting_that_cannot_be_used_is_named(
         Settings()
     assert refused.value.detail.startswith(said)
     assert refused.value.field.startswith(said.partition(" ")[0].rstrip(":"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("edgefront", "up", "--no-agent"),
-        ("edgefront", "data", "list"),
-        ("edgefront.api",),
-        ("edgefront.api.setup", "there"),
-        ("celery", "--app", "edgefront.workers.app", "worker"),
-    ],
-    ids=" ".join,
-)
-def test_every_command_says_so_in_one_sentence(arguments: tuple[str, ...], tmp_path: Path) -> None:
-    environment = {**os.environ, "EDGEFRONT_HOME": str(tmp_path), "EDGEFRONT_SCORING__TIMEOUT_S": "0"}
-    root = Path(__file__).parents[2]
-    environment["PYTHONPATH"] = str(root)
-    done = subprocess.run(
-        [sys.executable, "-m", *arguments], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode not in (0, -15)
-    assert "EDGEFRONT_SCORING__TIMEOUT_S: must be greater than 0" in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 def test_commands_look_for_data_where_trainings_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import io
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
@@ -18,7 +15,6 @@ from concurrency import at_once
 from sqlalchemy import Enum, String, inspect, literal, text, update
 from sqlalchemy.exc import IntegrityError
 
-from edgefront.cli import exits
 from edgefront.core.common.errors import Conflict
 from edgefront.core.store.database import MIGRATIONS, Database
 from edgefront.core.store.tables import Base, Device
@@ -83,34 +79,6 @@ def test_a_database_of_another_release_is_refused_by_name(database: Database, re
     assert not database.is_current()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("program", "code"),
-    [
-        (("-m", "edgefront.api"), 2),
-        (("-m", "edgefront.api.setup", "folder"), 2),
-        (("-m", "celery", "--app", "edgefront.workers.app", "worker"), 1),
-        (("-m", "edgefront", "up", "--home", "home", "--no-agent"), exits.REFUSED),
-    ],
-)
-def test_every_program_refuses_it_in_one_line(tmp_path: Path, program: tuple[str, ...], code: int) -> None:
-    database = Database(f"sqlite:///{tmp_path / 'home' / 'edgefront.db'}")
-    database.migrate()
-    with database.engine.begin() as connection:
-        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    database.dispose()
-    ended = subprocess.run(
-        [sys.executable, *program],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "EDGEFRONT_HOME": str(tmp_path / "home")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (ended.returncode, "Traceback" in ended.stderr) == (code, False)
-    assert "another release made this database: its schema 9999" in ended.stderr.strip().splitlines()[-1]
-
-
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_several_may_start_at_once(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest, open_database: Callable[..., Database]
@@ -123,10 +91,3 @@ def test_several_may_start_at_once(
     database = open_database(url)
     at_once(*[database.migrate] * 4)
     assert database.is_current()
-
-
-@pytest.mark.slow
-def test_migrations_do_not_depend_on_the_folder_one_is_in(tmp_path: Path) -> None:
-    code = f"from edgefront.core.store.database import Database; d = Database('sqlite:///{tmp_path}/x.db'); d.migrate()"
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
-    assert (tmp_path / "x.db").exists()
