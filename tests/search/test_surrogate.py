@@ -13,9 +13,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import cost_model
 import numpy as np
 import pytest
 from replayed_device import QUICK, SPACE, Device, Run, perplexity, search
+from test_algorithms import NAMES, make_small
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.catalogue import LTS_GPT2, spaces
@@ -56,13 +58,13 @@ def run() -> Run:
 
 
 @cache
-def whole_frontier(seed: int) -> Run:
-    return search(Device(FRONTIER), settings=ENDLESS, seed=seed, candidates=40)
+def whole_frontier() -> Run:
+    return search(Device(FRONTIER), settings=ENDLESS, candidates=40)
 
 
 @cache
-def until_it_ends(seed: int, jump: float = 1.0) -> Run:
-    return search(Device(BEST, jump=jump), seed=seed, candidates=60)
+def until_it_ends(jump: float = 1.0) -> Run:
+    return search(Device(BEST, jump=jump), candidates=60)
 
 
 def asked(run: Run, candidates: int) -> Snapshot:
@@ -82,13 +84,13 @@ def test_it_learns_from_spread_out_candidates_then_predicts(run: Run) -> None:
 
 def test_one_in_ten_of_what_is_predicted_is_an_audit() -> None:
     """While measuring is worth it, as it long is for a whole frontier."""
-    results = whole_frontier(0).snapshot.results
+    results = whole_frontier().snapshot.results
     assert len(results) == 40
     assert sum(result.operator == AUDIT for result in results[10:]) == math.ceil(30 / 10)
 
 
 def test_predictions_come_with_intervals_that_hold(run: Run) -> None:
-    results = [*run.snapshot.results, *search(Device(BEST), settings=ENDLESS, seed=1, candidates=40).snapshot.results]
+    results = [*run.snapshot.results, *whole_frontier().snapshot.results]
     predicted = [(result, result.predicted) for result in results if result.predicted is not None]
     held = [
         guess.latency_low_ms <= result.latency_ms <= guess.latency_high_ms
@@ -108,23 +110,36 @@ def test_the_same_question_has_the_same_answer(run: Run, candidates: int) -> Non
     assert digests(first.proposals) != digests(surrogate(least_gain=0.0).ask(4, generation, snapshot))
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_another_process_with_other_threads_answers_the_same(run: Run, threads: int) -> None:
-    snapshot = asked(run, 20)
+def test_another_process_answers_the_same(run: Run) -> None:
+    """Every algorithm, with other threads and another order of sets."""
+    asked_of = {name: cost_model.search(make_small(name), 3, 40) for name in NAMES}
+    asked_of["surrogate"] = asked(run, 20)
     question = (
-        "import json, pickle, sys; from test_surrogate import surrogate; snapshot = pickle.load(sys.stdin.buffer);"
-        "print(json.dumps([p.architecture.digest for p in surrogate(least_gain=0.0).ask(3, 2, snapshot)]))"
+        "import json, pickle, sys; from test_surrogate import answers;"
+        "print(json.dumps(answers(pickle.load(sys.stdin.buffer))))"
     )
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     answer = subprocess.run(
         [sys.executable, "-c", question],
-        input=pickle.dumps(snapshot),
+        input=pickle.dumps(asked_of),
         capture_output=True,
         check=True,
         cwd=Path(__file__).parent,
-        env={**os.environ, **dict.fromkeys(names, str(threads))},
+        env={**os.environ, **dict.fromkeys(names, "2"), "PYTHONHASHSEED": "42"},
     )
-    assert json.loads(answer.stdout) == digests(surrogate(least_gain=0.0).ask(3, 2, snapshot))
+    assert json.loads(answer.stdout) == json.loads(json.dumps(answers(asked_of)))
+
+
+def answers(asked_of: dict[str, Snapshot]) -> dict[str, Any]:
+    """Of each algorithm: what it proposes next."""
+    algorithms = {name: surrogate(least_gain=0.0) if name == "surrogate" else make_small(name) for name in asked_of}
+    return {
+        name: [
+            [proposal.architecture.digest, proposal.genome, proposal.operator, proposal.parents]
+            for proposal in algorithms[name].ask(3, 2, snapshot)
+        ]
+        for name, snapshot in asked_of.items()
+    }
 
 
 def test_order_of_arrival_and_identifiers_do_not_matter(run: Run) -> None:
@@ -171,7 +186,7 @@ def test_nothing_is_proposed_that_is_heavier_than_what_the_device_refused() -> N
 
 
 def test_it_ends_by_itself_and_says_why() -> None:
-    run = until_it_ends(0)
+    run = until_it_ends()
     last = run.answers[-1]
     assert last.proposals == ()
     assert last.gain is not None
@@ -180,20 +195,16 @@ def test_it_ends_by_itself_and_says_why() -> None:
     assert len(run.snapshot.results) < 60
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_it_beats_random_search_at_25_launches(seed: int) -> None:
-    predicted, drawn = (
-        search(Device(BEST), name, settings, seed=seed, candidates=22)
-        for name, settings in (("surrogate", ENDLESS), ("random", {}))
-    )
+def test_it_beats_random_search_at_25_launches(run: Run) -> None:
+    predicted = replace(run, snapshot=asked(run, 22))
+    drawn = search(Device(BEST), "random", {}, candidates=22)
     assert predicted.best > drawn.best * 0.96  # both are negative: a perplexity that is 4 % lower and more
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_its_frontier_is_larger_than_that_of_random_search(seed: int) -> None:
-    drawn = search(Device(FRONTIER), "random", {}, seed=seed, candidates=40)
+def test_its_frontier_is_larger_than_that_of_random_search() -> None:
+    drawn = search(Device(FRONTIER), "random", {}, candidates=40)
     volumes = []
-    for snapshot in (whole_frontier(seed).snapshot, drawn.snapshot):
+    for snapshot in (whole_frontier().snapshot, drawn.snapshot):
         shapes = Shapes.of([baseline.architecture for baseline in snapshot.baselines])
         figures = [(baseline.latency_ms, baseline.memory_bytes) for baseline in snapshot.baselines]
         corner = reference(np.column_stack([perplexity(shapes), figures]))
@@ -226,10 +237,9 @@ def test_a_small_space_is_searched_without_repetition_and_ends(goal: Any) -> Non
 
 
 def test_intervals_widen_until_they_hold_on_a_device_that_jumps() -> None:
-    calm, jumping = ([until_it_ends(seed, factor) for seed in range(2)] for factor in (1.0, 2.0))
-    launches = [sum(len(run.snapshot.results) for run in runs) for runs in (calm, jumping)]
-    assert launches[1] > launches[0] + 20
-    later = [result for run in jumping for result in run.snapshot.results[20:] if result.predicted is not None]
+    calm, jumping = (until_it_ends(factor).snapshot.results for factor in (1.0, 2.0))
+    assert len(jumping) > len(calm) + 20
+    later = [result for result in jumping[20:] if result.predicted is not None]
     held = [
         result.predicted.latency_low_ms <= result.latency_ms <= result.predicted.latency_high_ms
         for result in later
