@@ -25,7 +25,7 @@ from edgefront.core.common.errors import (
     InvalidInput,
     Unauthenticated,
 )
-from edgefront.core.common.processes.locks import only_holder
+from edgefront.core.common.files import only_holder
 
 
 class DataFolderBusy(EdgefrontError):

@@ -16,7 +16,7 @@ from edgefront.api.app import create_app
 from edgefront.api.context import Context
 from edgefront.api.web import pages
 from edgefront.core.common.errors import InvalidInput
-from edgefront.core.common.processes.threads import collect_seldom, switch_often
+from edgefront.core.common.processes.program import collect_seldom, switch_often
 from edgefront.core.services.settings import Settings
 from edgefront.core.store.database import Database
 

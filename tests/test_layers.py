@@ -203,7 +203,7 @@ HOMES = {
     r"^(LIVE|ACTIVE|ENDED)_\w+ = ": "core/common/states.py",
     r"^(Quantisation|NumberFormat) = ": "core/common/number_formats.py",
     r"[\"'](tokenizer_config|generation_config)\.json[\"']": "core/common/hugging_face.py",
-    r"\b(1\.96|1\.959\d*|1\.4826)\b": "core/common/statistics.py",
+    r"\b(1\.96|1\.959\d*|1\.4826)\b": "core/measurement/statistics.py",
     r"def _?matern": "core/common/gaussian_process.py",
     r"^MAX_KEY = ": "core/services/idempotency.py",
 }

@@ -25,8 +25,7 @@ from kombu import Exchange, Queue
 
 from edgefront.core.common.errors import EdgefrontError, Unavailable
 from edgefront.core.common.processes.limits import usable_cores
-from edgefront.core.common.processes.program import open_closed_streams
-from edgefront.core.common.processes.threads import collect_seldom, switch_often
+from edgefront.core.common.processes.program import collect_seldom, open_closed_streams, switch_often
 from edgefront.core.common.states import RunOutcome
 from edgefront.core.services import tasks, work
 from edgefront.core.services.dispatch import broker_app, queue_name, queue_of, sender, training_queue, work_queue

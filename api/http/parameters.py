@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import Depends, Header, Path, Query
 
-from edgefront.core.common.token_counts import MAX_TRAIN_TOKENS, MIN_TRAIN_TOKENS
+from edgefront.core.common.units import MAX_TRAIN_TOKENS, MIN_TRAIN_TOKENS
 from edgefront.core.schemas.jobs import MAX_LIMIT, Limits, TrainerName, TrainHours, TrainingBudget
 from edgefront.core.services.idempotency import MAX_KEY
 

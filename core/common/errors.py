@@ -13,7 +13,7 @@ EdgefrontError
 ├── Gone                    it existed and was ended (a revoked device, a deleted job)
 ├── TooLarge                a body, batch or file above its bound
 ├── TooManyRequests         a rate bound was met; says when to come back
-├── Unavailable             the service or something it needs is away for now; try again
+├── Unavailable             the service, or something it needs, is unavailable for now; try again
 ├── Diverged                a model's loss is not a number
 └── MeasurementError        a measurement could not be made on this machine
 """
@@ -29,16 +29,16 @@ _Result = TypeVar("_Result")
 
 
 class EdgefrontError(Exception):
-    """Base of all. `status` is the HTTP status and `kind` the stable word that clients can match on.
+    """Base class. `status` is the HTTP status, `kind` the stable identifier that clients can match on.
 
-    `path` holds the keys that lead to the field it is about, in what was given: ("blocks", "3", "n_head"). A caller for
-    whom that is part of a larger request prefixes the path by `under`.
+    `path` holds the keys of the wrong field within the input: ("blocks", "3", "n_head"). A caller whose request
+    contains that input prefixes the path with `under`.
 
     Args:
-        detail: one sentence: what is wrong and what would be right. Where it begins with the field, followed by a space
-            or a colon, it keeps beginning with the field when the path is prefixed.
-        field: the path, as keys or as they are written: `blocks.3.n_head`. Empty: it is about no field.
-        extra: what else the problem document holds.
+        detail: one sentence: what is wrong and what would be right. If it begins with the field, followed by a space
+            or a colon, that field is prefixed together with the path.
+        field: the path, as keys or as text: `blocks.3.n_head`. Empty: no field.
+        extra: further members of the problem document.
     """
 
     status: ClassVar[int] = 500
@@ -54,7 +54,7 @@ class EdgefrontError(Exception):
 
     @property
     def field(self) -> str:
-        """The path as it is written: `blocks.3.n_head`."""
+        """The path as text: `blocks.3.n_head`."""
         return ".".join(self.path)
 
     @property
@@ -62,13 +62,13 @@ class EdgefrontError(Exception):
         return ({"field": self.field} if self.path else {}) | self._extra
 
     def at(self: _Error, *path: str | int) -> _Error:
-        """The same error, about the field at this path."""
+        """The same error with this path."""
         keys = tuple(str(key) for key in path)
         detail = self.detail if self._after_field is None else ".".join(keys) + self._after_field
         return type(self)(detail, field=keys, **self._extra)
 
     def under(self: _Error, *keys: str | int) -> _Error:
-        """The same error, where what it is about stands at these keys of something larger."""
+        """The same error with a path that begins with these keys."""
         return self.at(*keys, *self.path) if self.path else self
 
 
@@ -79,10 +79,10 @@ class InvalidInput(EdgefrontError, ValueError):
     """A wrong value.
 
     Args:
-        detail, field: as in `EdgefrontError`; a field that is empty means the whole of what was given.
-        value: the offending value as given.
-        allowed: what would be accepted, in words.
-        extra: as in `EdgefrontError`. `errors`, where several fields are wrong: a mapping of each, the first included.
+        detail, field: as in `EdgefrontError`; an empty field means the whole input.
+        value: the wrong value.
+        allowed: the permitted values, in words.
+        extra: as in `EdgefrontError`. `errors`: if several fields are wrong, a mapping for each, the first included.
     """
 
     status = 422
@@ -100,7 +100,6 @@ class InvalidInput(EdgefrontError, ValueError):
         return {"field": self.field, **self._extra}
 
     def under(self: _Invalid, *keys: str | int) -> _Invalid:
-        """The same error, where what it is about stands at these keys of something larger."""
         if self.path or not keys:
             return self.at(*keys, *self.path)
         field = tuple(str(key) for key in keys)
@@ -171,7 +170,7 @@ class Diverged(EdgefrontError):
 
 
 class MeasurementError(EdgefrontError):
-    """A measurement that cannot be made here: `reason` is one of `core.measurement.record.FailureReason`."""
+    """A failed measurement; `reason` is one of `core.measurement.record.FailureReason`."""
 
     kind = "measurement"
 
@@ -181,7 +180,7 @@ class MeasurementError(EdgefrontError):
 
 
 class ErrorCollector:
-    """What a request would be refused for: every error once, in the order in which it was found."""
+    """Collects the errors of a request, each once, in the order of their occurrence."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], EdgefrontError] = {}
@@ -190,7 +189,7 @@ class ErrorCollector:
         return iter(self._found.values())
 
     def collect(self, do: Callable[[], _Result]) -> _Result | None:
-        """What it returns; None if it raises an error, which is kept."""
+        """Calls `do` and returns its result; stores its error and returns None if it raises one."""
         try:
             return do()
         except EdgefrontError as error:
@@ -198,14 +197,14 @@ class ErrorCollector:
             return None
 
     def raise_first(self) -> None:
-        """Nothing where there are none."""
+        """Raises the first error, if any."""
         for error in self:
             raise error
 
 
 @contextmanager
 def within(*keys: str | int) -> Iterator[None]:
-    """Prefixes the path of an error about what stands at these keys: what is read inside knows its own fields alone."""
+    """Prefixes the paths of errors raised inside with these keys."""
     try:
         yield
     except EdgefrontError as error:

@@ -1,15 +1,22 @@
-"""Atomic writes of files, their hashes, and errors of a full disk."""
+"""Atomic writes of files, their hashes, locks, and errors of a full disk; JSON lines.
+
+The operating system releases the locks when their holder ends, however it ends. `filelock` makes them, except two that
+are taken on open files (`lock_open`), because `FileLock` polls while it waits and children do not inherit it: the
+measuring lock of a host (`agents.measuring.forkserver`: first come, first served, and held by the launch too), and
+those of a training (`workers.training`: the file contains the holder, and the run inherits it).
+"""
 
 from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 from uuid import uuid4
 
 from edgefront.core.common.errors import Conflict, EdgefrontError, Unavailable
@@ -27,9 +34,8 @@ def sha256(path: Path) -> str:
 
 
 def check_free(path: Path, *, force: bool) -> None:
-    """Raises `Conflict` where a file is that must not be replaced, FileNotFoundError where the folder is not there.
-
-    For what takes long before it is written.
+    """Checks before a long computation that `path` can be written: `Conflict` if it exists and must not be replaced,
+    FileNotFoundError without its folder.
     """
     _check_folder(path)
     if path.is_file() and not force:
@@ -37,8 +43,8 @@ def check_free(path: Path, *, force: bool) -> None:
 
 
 def check_empty(folder: Path, *, force: bool) -> None:
-    """Raises `Conflict` where a folder has files that must not be replaced, or is a file. For what takes long before it
-    is written.
+    """Checks before a long computation that `folder` can be written: `Conflict` if it is a file, or has files that must
+    not be replaced.
     """
     if folder.exists() and not folder.is_dir():
         raise Conflict(f"{folder} is not a folder: name another place with --output")
@@ -48,11 +54,10 @@ def check_empty(folder: Path, *, force: bool) -> None:
 
 @contextmanager
 def whole_file(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
-    """A new file to write, with these permissions; it takes its name `path` (replacing what was there) only when the
-    block ends well. A device or a pipe is written to as it is.
+    """Writes a file atomically, with these permissions: it replaces `path` only when the block succeeds. A device or a
+    pipe is written directly.
 
-    Raises `Unavailable` where the disk is full; nothing is left behind then, and `path` is as it was.
-    FileNotFoundError where its folder is not there.
+    `Unavailable` if the disk is full; `path` is then unchanged. FileNotFoundError without its folder.
     """
     _check_folder(path)
     if path.exists() and not path.is_file() and not path.is_dir():
@@ -71,14 +76,14 @@ def whole_file(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Writes a file that its owner alone can ever read."""
+    """Writes a file that only its owner can read, also while it is written."""
     with whole_file(path, mode=0o600) as file:
         file.write(text.encode())
 
 
 @contextmanager
 def refusing_full_disk(path: Path) -> Iterator[None]:
-    """Turns "no space left" and "quota exceeded" into `Unavailable`, naming the place."""
+    """Turns "no space left" and "quota exceeded" into `Unavailable` with the path."""
     try:
         yield
     except OSError as error:
@@ -91,7 +96,7 @@ def refusing_full_disk(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Puts the path into errors that do not say where they are of."""
+    """Adds the path to errors without one."""
     try:
         yield
     except BrokenPipeError:
@@ -109,17 +114,33 @@ def _check_folder(path: Path) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Holds the lock file `path` (made if missing), waiting for any other process or thread that holds it."""
-    # Here: it hooks into forks, and the process that forks for every launch needs no lock.
-    from filelock import FileLock
+    """Holds the lock file `path` (made if missing); waits for any other process or thread that holds it."""
+    from filelock import FileLock  # here: it hooks into forks, and the process that forks for launches needs no lock
 
     with FileLock(path, fallback_to_soft=False):
         yield
 
 
+@contextmanager
+def only_holder(path: Path, refusal: EdgefrontError) -> Iterator[None]:
+    """Holds the lock file `path` (made if missing) while the block lasts; raises `refusal` if someone holds it."""
+    from filelock import FileLock, Timeout
+
+    # Never a soft lock, a file that must be removed: it would outlive a holder that is killed.
+    lock = FileLock(path, timeout=0, mode=0o600, thread_local=False, fallback_to_soft=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise refusal from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 def lock_open(descriptor: int, *, shared: bool) -> bool:
-    """Locks an open file until it is closed, unless anybody holds a lock on it; shared ones may be held by several.
-    Whether that could be done at once.
+    """Locks an open file until it is closed, without waiting; several may hold a shared lock. Returns whether it
+    succeeded.
     """
     import fcntl  # which Windows lacks, where clients run
 
@@ -131,10 +152,31 @@ def lock_open(descriptor: int, *, shared: bool) -> bool:
 
 
 def sync(path: Path) -> None:
-    """Makes a file's bytes, or a folder's entries, last through a power failure, where the system can."""
+    """Flushes a file, or a folder's entries, to disk where the system can."""
     handle = os.open(path, os.O_RDONLY)
     try:
         with suppress(OSError):  # some network file systems cannot
             os.fsync(handle)
     finally:
         os.close(handle)
+
+
+# JSON lines ----------------------------------------------------------------------------------------------------------
+# A line ends at a line feed alone. JSON strings may hold other line separators of Unicode (U+2028, U+0085, …), at which
+# `str.splitlines` cuts.
+
+
+def lines_of(text: str) -> Iterator[tuple[int, str]]:
+    """The lines that are not blank, each with its number from 1."""
+    return ((number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip())
+
+
+def object_in(line: str) -> dict[str, Any]:
+    """The object on a line, which may begin with a byte order mark. `ValueError` says what is wrong with the line."""
+    try:
+        value = json.loads(line.removeprefix("\ufeff"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"is not a JSON object, but a {type(value).__name__}")
+    return value

@@ -1,11 +1,19 @@
-"""Gaussian processes: of quality laws, and of what a sum of costs leaves unexplained of a latency.
+"""Gaussian processes, for scaling laws and for the residuals of a latency model.
 
-The covariance of two rows x, y is amplitude²·Matérn5/2(x, y) with a length scale for each column, plus
-linear²·(1 + (x − c)·(y − c)) around the mean c of the rows that were seen, plus noise² for a row with itself. Columns
-are not standardised: their units mean the same wherever rows come from, which is what lets a small table begin with the
-length scales of others. The posterior is exact (Rasmussen & Williams 2006, §2.2), by numpy alone. A kernel's parameters
-are chosen from a grid (`from_grid`), the same on every platform, or are the most probable ones (`most_probable`),
-fitted by scikit-learn.
+| symbol | here | meaning |
+| --- | --- | --- |
+| x, x′ | `rows`, `inputs` | (q,) input rows |
+| c | `centre` | (q,) mean of the inputs |
+| ℓ | `length_scales` | (q,) length scales |
+| k(x, x′) | `Kernel.between` | amplitude² · Matérn5/2((x − x′) / ℓ) + linear² · (1 + (x − c)·(x′ − c)) |
+| σ | `noise` | standard deviation of the noise of a target |
+| L | | Cholesky factor of K + σ²I, the covariance of the targets; `_inverse` is L⁻¹ |
+| y | `targets` | (n,) targets |
+| α | `_weights` | (K + σ²I)⁻¹ y; the mean of a prediction is k(x, inputs) · α |
+
+The posterior is exact (Rasmussen & Williams 2006, §2.2). Columns are not standardised, so that length scales learnt
+from one table apply to another. Kernel parameters come from a grid (`from_grid`), equal on every platform, or from
+maximum a posteriori estimation with scikit-learn (`most_probable`).
 """
 
 from __future__ import annotations
@@ -21,15 +29,15 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 CHUNK = 4096
-"""Rows that are predicted at once: what fits into a cache of the CPU."""
+"""Rows per block of a prediction, which fit into the CPU's cache."""
 ROWS_FOR_KERNEL = 300
-"""Most rows that the kernel's parameters are fitted to: more change them little and take long."""
+"""Maximum number of rows that kernel parameters are fitted to."""
 DIGITS = 5
-"""Significant digits of the kernel's parameters, so that what is stored is what is used."""
+"""Significant digits of kernel parameters, so that the stored ones are exact."""
 _MIN_VARIANCE = 1e-12
 _TIE = 1e-6
-"""Difference of log likelihoods that counts as none: a later kernel of the grid has to be better by more, whatever a
-platform's last digits are."""
+"""Difference of log likelihoods that counts as a tie, in which the earlier kernel of the grid wins on every platform.
+"""
 
 
 def matern52(first: Floats, second: Floats) -> Floats:
@@ -47,9 +55,9 @@ class Kernel:
 
     amplitude: float
     length_scales: tuple[float, ...]
-    """One a column, in its unit: so far apart, two rows still tell about each other."""
+    """One for each column, in its unit."""
     linear: float
-    """Per unit of a column."""
+    """Standard deviation of a slope, per unit of a column."""
     noise: float
     """Standard deviation of the noise of one target."""
 
@@ -62,14 +70,14 @@ class Kernel:
         return np.asarray(smooth + self.linear**2 * (1 + (first - centre) @ (second - centre).T))
 
     def variance(self, rows: Floats, centre: Floats) -> Floats:
-        """(n,) of one target of each row before anything is known, the noise included."""
+        """(n,) prior variance of one target of each row, with noise."""
         signal = self.amplitude**2 + self.linear**2 * (1 + ((rows - centre) ** 2).sum(1))
         return np.asarray(signal + self.noise**2)
 
 
 @dataclass(frozen=True, eq=False)
 class Process:
-    """What is known after `targets` (n,) were seen at `inputs` (n, q)."""
+    """The posterior given `targets` (n,) at `inputs` (n, q)."""
 
     kernel: Kernel
     inputs: Floats
@@ -83,7 +91,7 @@ class Process:
 
     @cached_property
     def _inverse(self) -> Floats:
-        """Inverse of the Cholesky factor of the covariance of all targets."""
+        """L⁻¹."""
         covariance = self.kernel.between(self.inputs, self.inputs, self.centre)
         covariance[np.diag_indices_from(covariance)] += self.kernel.noise**2 * self.noise
         return np.asarray(np.linalg.inv(np.linalg.cholesky(covariance)))
@@ -93,7 +101,7 @@ class Process:
         return np.asarray(self._inverse.T @ (self._inverse @ self.targets))
 
     def predict(self, rows: Floats) -> tuple[Floats, Floats]:
-        """(n,) mean and (n,) standard deviation of one target of each row, its noise included."""
+        """(n,) mean and (n,) standard deviation of one target of each row, with noise."""
         mean, deviation = np.empty(len(rows)), np.empty(len(rows))
         for start in range(0, len(rows), CHUNK):
             part = slice(start, start + CHUNK)
@@ -104,15 +112,10 @@ class Process:
             deviation[part] = np.sqrt(np.maximum(left, self.kernel.noise**2))
         return mean, deviation
 
-    def covariance(self, rows: Floats, others: Floats) -> Floats:
-        """(n, m) covariance, without noise, of the values at rows (n, q) and others (m, q) after what was seen."""
-        near, far = (self._inverse @ self.kernel.between(self.inputs, part, self.centre) for part in (rows, others))
-        return np.asarray(self.kernel.between(rows, others, self.centre) - near.T @ far)
-
     def leave_one_out(self) -> tuple[Floats, Floats]:
-        """Mean and standard deviation of each target had it, and every other of the same input, not been seen.
+        """Mean and standard deviation of each target, predicted without it and the others of the same input.
 
-        In closed form (Rasmussen & Williams 2006, §5.4.2), with the kernel that was found with it.
+        In closed form (Rasmussen & Williams 2006, §5.4.2); the kernel is not refitted.
         """
         precision = self._inverse.T @ self._inverse
         mean, deviation = np.empty(len(self.targets)), np.empty(len(self.targets))
@@ -130,10 +133,10 @@ class Process:
 def from_grid(
     inputs: Floats, targets: Floats, length_scales: Sequence[Floats], ratios: Sequence[float], gain: float
 ) -> Kernel | None:
-    """The kernel with the greatest marginal likelihood of those with these (q,) length scales and ratios of signal to
-    noise variance; None unless its log likelihood is greater by `gain` than that of noise alone.
+    """The kernel with the greatest marginal likelihood among these (q,) length scales and ratios of signal to noise
+    variance; None unless its log likelihood exceeds that of pure noise by `gain`.
 
-    There is no linear part, and the variances are in units of the noise's, which is the likeliest for each kernel.
+    Kernels have no linear part. Variances are in units of the noise variance, which is estimated for each kernel.
     """
     count, chosen = len(targets), None
     best = -count / 2 * np.log(max(float(np.mean(targets**2)), _MIN_VARIANCE)) + gain
@@ -150,20 +153,17 @@ def from_grid(
 
 
 @dataclass(frozen=True)
-class Expectation:
-    """What is thought of a kernel before any target is seen: its parameters, and how far their logarithms may stray."""
+class KernelPrior:
+    """Log-normal prior of a kernel: its median, and the standard deviations of the logarithms."""
 
     kernel: Kernel
-    scales_stray: float = 0.5
-    others_stray: float = 0.5
+    scales_std: float = 0.5
+    others_std: float = 0.5
 
 
-def most_probable(inputs: Floats, targets: Floats, expected: Expectation) -> Kernel:
-    """The most probable kernel for these targets, given what is expected of it.
-
-    The same inputs and targets give the same kernel; of many rows every so many count.
-    """
-    from sklearn.gaussian_process import GaussianProcessRegressor  # here: only who fits waits for it to load
+def most_probable(inputs: Floats, targets: Floats, expected: KernelPrior) -> Kernel:
+    """The maximum a posteriori kernel for these targets. Deterministic; of many rows an evenly spaced subset counts."""
+    from sklearn.gaussian_process import GaussianProcessRegressor  # here: it loads slowly
     from sklearn.gaussian_process.kernels import ConstantKernel, DotProduct, Matern, WhiteKernel
 
     if len(inputs) > ROWS_FOR_KERNEL:
@@ -187,7 +187,7 @@ def most_probable(inputs: Floats, targets: Floats, expected: Expectation) -> Ker
 
 
 def evenly_spaced(number: int, most: int) -> NDArray[np.int64]:
-    """At most `most` places out of `number`, evenly spaced."""
+    """At most `most` indices below `number`, evenly spaced."""
     return np.unique(np.linspace(0, number - 1, min(number, most)).round().astype(np.int64))
 
 
@@ -196,13 +196,13 @@ def rounded(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
 
 
-def _optimizer(expected: Expectation) -> Callable[..., tuple[Any, float]]:
-    """An optimizer for scikit-learn: the likelihood times a log-normal probability of each parameter."""
+def _optimizer(expected: KernelPrior) -> Callable[..., tuple[Any, float]]:
+    """An optimizer for scikit-learn that adds the log prior to the log likelihood."""
     from scipy.optimize import minimize
 
     scales = len(expected.kernel.length_scales)
-    # The kernel has variances, whose logarithms stray twice as far as those of deviations.
-    stray = np.array([2 * expected.others_stray, *[expected.scales_stray] * scales, *[2 * expected.others_stray] * 2])
+    # Of variances, whose logarithms vary twice as much as those of standard deviations.
+    stray = np.array([2 * expected.others_std, *[expected.scales_std] * scales, *[2 * expected.others_std] * 2])
 
     def optimizer(objective: Any, start: Floats, bounds: Floats) -> tuple[Floats, float]:  # noqa: ARG001
         def loss(theta: Floats) -> tuple[float, Floats]:
@@ -210,7 +210,7 @@ def _optimizer(expected: Expectation) -> Callable[..., tuple[Any, float]]:
             apart = (theta - start) / stray
             return value + (apart @ apart) / 2, gradient + apart / stray
 
-        # Six strays are as good as never; without them a wild step of the search overflows.
+        # Six standard deviations; without bounds a step of the search may overflow.
         box = np.column_stack([start - 6 * stray, start + 6 * stray])
         optimum = minimize(loss, start, jac=True, bounds=box, method="L-BFGS-B", options={"maxiter": 60})
         return optimum.x, optimum.fun

@@ -1,7 +1,7 @@
-"""How a server is reached over HTTP: the proxy and the certificates that the environment names, and when to ask again.
+"""HTTP connections: proxies and certificates of the environment, and retries.
 
-httpx reads the variables of curl, `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`, or the system's settings;
-here, what it cannot use is refused by its name, and this machine is reached directly.
+httpx reads curl's variables `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`, or the system's settings. Unusable
+ones are refused by name. This machine is always reached directly.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PROXY_SCHEMES = ("http", "https", "socks5", "socks5h")
 
 
 def failure(error: Exception) -> str:
-    """Why a request failed, with the variable that may help."""
+    """The reason of a failed request, with the environment variable that may help."""
     reason = str(error) or type(error).__name__
     if "CERTIFICATE_VERIFY_FAILED" in reason and "mismatch" not in reason:
         return f"{reason}; a CA of your own is trusted if SSL_CERT_FILE names the file with its certificate"
@@ -35,8 +35,8 @@ def failure(error: Exception) -> str:
 
 @contextmanager
 def asking(server: str) -> Iterator[None]:
-    """Requests to a server. `Unavailable` for each that ends without a final answer: no connection, an answer that
-    breaks off or cannot be decoded, endless redirects. The same request may succeed later.
+    """Turns a request without a complete response into `Unavailable`: no connection, a truncated or undecodable
+    response, endless redirects.
     """
     try:
         yield
@@ -45,11 +45,11 @@ def asking(server: str) -> Iterator[None]:
 
 
 def server_url(text: str, *, field: str = "url") -> str:
-    """The URL of a server without a trailing slash; it may have a path. `InvalidInput` where it is none."""
+    """The URL of a server without a trailing slash; it may have a path. `InvalidInput` if it is invalid."""
     try:
         url = _read(text)
         if url.query or url.fragment:
-            raise ValueError("it goes on after its path")
+            raise ValueError("it has a query or a fragment")
     except ValueError as error:
         raise InvalidInput(
             f"{text!r} is not the URL of a server: {error}",
@@ -61,7 +61,7 @@ def server_url(text: str, *, field: str = "url") -> str:
 
 
 def valid_url(text: str) -> httpx.URL:
-    """The URL of something to fetch; `InvalidInput` where it is none."""
+    """The URL of a resource; `InvalidInput` if it is invalid."""
     try:
         return _read(text)
     except ValueError as error:
@@ -91,7 +91,7 @@ def client_options(url: str, *, follow_redirects: bool = False) -> dict[str, Any
     is_direct = is_own(address.host)
     if not is_direct:
         _check_proxies()
-    # Where nothing is encrypted there is nothing to verify, and loading the certificates takes longer than a request.
+    # Loading certificates takes longer than a request, so plain HTTP does without.
     encrypted = follow_redirects or address.scheme == "https"
     verify = _trusted() if encrypted else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     return {"verify": verify, "trust_env": not is_direct, "follow_redirects": follow_redirects}
@@ -99,7 +99,7 @@ def client_options(url: str, *, follow_redirects: bool = False) -> dict[str, Any
 
 @contextmanager
 def stream(url: str, *, headers: Mapping[str, str], timeout_s: float) -> Iterator[httpx.Response]:
-    """One GET with a streamed body, after redirects."""
+    """A GET request with a streamed response; follows redirects."""
     with (
         httpx.Client(**client_options(url, follow_redirects=True), timeout=timeout_s) as client,
         client.stream("GET", url, headers=dict(headers)) as response,
@@ -123,9 +123,7 @@ def pauses(base_s: float, cap_s: float) -> Callable[[RetryCallState], float]:
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """The seconds of a server's Retry-After, at most an hour; None without one, and for a date, which our server never
-    sends.
-    """
+    """Seconds of a Retry-After header, at most an hour; None if there is none, or if it is a date."""
     try:
         return min(_MAX_RETRY_AFTER_S, max(0.0, float(headers["retry-after"])))
     except (KeyError, ValueError):
@@ -133,7 +131,7 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
 
 
 def problem_document(response: httpx.Response) -> dict[str, Any] | None:
-    """The problem document (RFC 9457) of an error; None of what is none, such as the error page of a proxy."""
+    """The problem document (RFC 9457) of an error response; None for others, such as a proxy's error page."""
     try:
         document = response.json()
     except (ValueError, RecursionError):
@@ -158,9 +156,9 @@ def _check_proxies() -> None:
 
 
 def _trusted() -> ssl.SSLContext:
-    """Trusts the CAs of the system and of certifi; where the environment names others, those as OpenSSL has it."""
+    """Trusts the CAs of the system and of certifi, or those that OpenSSL's variables name."""
     file = os.environ.get("SSL_CERT_FILE")
-    context = ssl.create_default_context()  # reads the variables, and says nothing of those that it cannot use
+    context = ssl.create_default_context()  # silently ignores unusable variables
     if file:
         try:
             context.load_verify_locations(cafile=file)

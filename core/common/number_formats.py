@@ -1,7 +1,7 @@
-"""In which numbers a model is kept and computed: one word for each question, wherever it is asked.
+"""Number formats of weights, caches and computation.
 
-Messages and files keep the field names that they had first: `weights` of a protocol is a `Quantisation`, `numbers` of a
-model file and of a device's facts are `NumberFormat`s.
+Field names in messages differ: `weights` of a protocol is a `Quantisation`; `numbers` of a model file and of a device's
+facts are `NumberFormat`s.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ from fractions import Fraction
 from typing import Final, Literal, get_args
 
 GgufQuantisation = Literal["q8_0", "q4_0", "q4_k_m", "q5_k_m", "q6_k", "iq4_nl"]
-"""What all matrices of a GGUF file hold, in llama.cpp's words: q8_0 and q4_0 one format of blocks, the others a mixture
-of several (`core.architectures.gguf_mixtures`).
+"""Quantisations of GGUF files, named as in llama.cpp. q8_0 and q4_0 use one format for all matrices, the others a
+mixture (`core.architectures.gguf_mixtures`).
 """
 GGUF_QUANTISED = frozenset(get_args(GgufQuantisation))
 
 Quantisation = Literal["full", "int8", "int4", GgufQuantisation]
-"""What the linear layers of the blocks hold (`core.model_files.formats`): int8, their inputs quantised at run time, or
-int4 with a scale for each block of weights; or what all matrices of a GGUF file hold.
+"""Format of the blocks' linear layers (`core.model_files.formats`): int8 with inputs quantised at run time, int4 with a
+scale for each block of weights, or a quantisation of a GGUF file.
 """
 
 QUANTISED = frozenset(get_args(Quantisation)) - {"full"}
 
 BLOCK_SIZE: Final = 32
-"""Weights that share a scale in int4, unless another number is chosen."""
+"""Default number of weights that share a scale in int4."""
 
 GgufFormat = Literal["float32", "float16", GgufQuantisation]
-"""What the matrices of a GGUF file hold."""
+"""Formats of the matrices of a GGUF file."""
 GGUF_MAGIC = b"GGUF"
-"""The first bytes of such a file."""
+"""The first bytes of a GGUF file."""
 GgufBlocks = Literal["q8_0", "q4_0", "q5_0", "q5_1", "q4_k", "q5_k", "q6_k", "iq4_nl"]
-"""llama.cpp's formats of one matrix: weights of a row that have scales together."""
+"""llama.cpp's block formats of a matrix: the weights of a block share scales."""
 GGUF_BLOCKS: Mapping[GgufBlocks, tuple[int, int]] = {
     "q8_0": (32, 34),
     "q4_0": (32, 18),
@@ -42,9 +42,9 @@ GGUF_BLOCKS: Mapping[GgufBlocks, tuple[int, int]] = {
     "q6_k": (256, 210),
     "iq4_nl": (32, 18),
 }
-"""Weights of a block, and its bytes (ggml-common.h)."""
+"""Weights and bytes of a block (ggml-common.h)."""
 GGUF_BLOCK = 32
-"""Weights of the smallest blocks: what a row must be a multiple of to be quantised at all."""
+"""Weights of the smallest blocks; a quantised row is a multiple of it."""
 
 
 def _bytes_of_one(blocks: GgufBlocks) -> Fraction:
@@ -53,19 +53,19 @@ def _bytes_of_one(blocks: GgufBlocks) -> Fraction:
 
 
 KvCache = Literal["f32", "f16", "q8_0", "q4_0"]
-"""What llama.cpp's cache of keys and values holds, as it calls it."""
+"""Formats of llama.cpp's key/value cache, under its names."""
 KV_CACHE_DEFAULT: Final[KvCache] = "f16"
-"""llama.cpp's own, with flash attention wherever it has it (2026.10)."""
+"""llama.cpp's default, with flash attention where available (2026.10)."""
 KV_CACHE_BYTES: Mapping[KvCache, Fraction] = {
     "f32": Fraction(4),
     "f16": Fraction(2),
     "q8_0": _bytes_of_one("q8_0"),
     "q4_0": _bytes_of_one("q4_0"),
 }
-"""Bytes of one number."""
+"""Bytes of one number in the cache."""
 
 WeightFormat = Literal["f32", "f16", "bf16", "int8", "int4", GgufQuantisation]
-"""What a model's weights hold, in one word, whichever runtime reads them."""
+"""Formats of a model's weights, for every runtime."""
 BITS: Mapping[WeightFormat, int] = {
     "f32": 32,
     "f16": 16,
@@ -79,8 +79,8 @@ BITS: Mapping[WeightFormat, int] = {
     "q4_k_m": 4,
     "iq4_nl": 4,
 }
-"""Bits of one weight, without the scales of blocks, and of most weights in a mixture: formats of one model are
-ordered by them."""
+"""Bits of one weight, without the scales of blocks; of a mixture those of most weights. They order the formats of a
+model."""
 
 NumberFormat = Literal["float32", "float16", "bfloat16", "int8", "int4", GgufQuantisation]
-"""What a model computes in: a floating-point type, or float32 with quantised linear layers."""
+"""Formats of computation: a floating-point type, or float32 with quantised linear layers."""

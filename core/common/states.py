@@ -65,23 +65,23 @@ class Purpose(State):
     FIRST = "first"
     REFINEMENT = "refinement"
     REPEAT = "repeat"
-    """Launches differ by more than the scatter of their device, or one alone decides on a depth of the stock model."""
+    """Launches differ by more than the device's scatter, or a single launch decides on a depth of the stock model."""
     ANCHOR = "anchor"
-    """The small fixed model that shows whether a device still is what it was."""
+    """The small fixed model that shows whether a device has drifted."""
 
 
 class LaunchState(State):
     WANTED = "wanted"
     LEASED = "leased"
     REPORTED = "reported"
-    """Its agent has reported on it, and what follows is not derived yet."""
+    """Its agent has reported; the report is not processed yet."""
     DONE = "done"
     INFEASIBLE = "infeasible"
     FAILED = "failed"
     CANCELLED = "cancelled"
     """No running job needs it any more."""
     IMPLAUSIBLE = "implausible"
-    """Its result cannot be true, and is kept aside."""
+    """Its result cannot be true; it is stored but not used."""
 
 
 class LaunchOutcome(State):
@@ -94,17 +94,17 @@ class LaunchOutcome(State):
 
 
 class ReportOutcome(State):
-    """What became of a report on a launch."""
+    """The server's response to a report on a launch."""
 
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
-    """The same report came before, and is answered as then."""
+    """The same report was received before."""
     CONFLICT = "conflict"
-    """Another report has settled this launch, or it was leased to another device."""
+    """Another report completed this launch, or it was leased to another device."""
     UNKNOWN = "unknown"
     """There is no such launch: its job was deleted."""
     CANCELLED = "cancelled"
-    """The job no longer wants it; the measurement is kept all the same."""
+    """The job no longer needs it; the measurement is stored anyway."""
 
 
 class ScoreState(State):
@@ -130,11 +130,11 @@ class TrainingKind(State):
     TRAINING = "training"
     SUPERNET = "supernet"
     IMPORT = "import"
-    """A model whose weights were trained elsewhere: it is done from the start."""
+    """A model whose weights were trained elsewhere; it is done from the start."""
 
 
 class TrainingCommand(State):
-    """What its owner wants of a training."""
+    """The owner's latest request for a training."""
 
     RUN = "run"
     PAUSE = "pause"
@@ -157,13 +157,12 @@ class RunOutcome(State):
 class DeviceState(State):
     ACTIVE = "active"
     DRAINING = "draining"
-    """It finishes what it holds and gets no more."""
+    """It finishes its leases and gets no more."""
     REVOKED = "revoked"
 
 
 class KeyRole(State):
-    """Whose a key is: an admin does everything, a user what concerns its owner, a viewer reads everything and changes
-    nothing; an agent has the credential of a device."""
+    """Admins may do everything, users act for their owner, viewers only read; agents have a device's credential."""
 
     ADMIN = "admin"
     USER = "user"
@@ -172,14 +171,14 @@ class KeyRole(State):
 
 
 class Goal(State):
-    """What a search job is to find."""
+    """The goal of a search job."""
 
     FRONTIER = "frontier"
     BEST_WITHIN_LIMITS = "best_within_limits"
 
 
 class JobEventKind(State):
-    """What changed in a job (`core.schemas.messages`)."""
+    """Kinds of events of a job (`core.schemas.messages`)."""
 
     JOB_STATE = "job_state"
     TARGET_STATE = "target_state"
@@ -190,7 +189,7 @@ class JobEventKind(State):
 
 
 class TrainingEventKind(State):
-    """What changed in a training (`core.schemas.messages`)."""
+    """Kinds of events of a training (`core.schemas.messages`)."""
 
     STATE = "state"
     METRIC = "metric"
@@ -205,7 +204,7 @@ LIVE_JOBS = (JobState.RUNNING, JobState.PAUSED)
 ENDED_JOBS = (JobState.CANCELLED, JobState.FINISHED, JobState.FAILED)
 MEASURED_CANDIDATES = (CandidateState.MEASURED, CandidateState.OUT_OF_BOUNDS)
 LIVE_LAUNCHES = (LaunchState.WANTED, LaunchState.LEASED, LaunchState.REPORTED)
-"""Their result is still to come, or not settled yet."""
+"""Their result is pending or not processed yet."""
 FINISHED_LAUNCHES = (LaunchState.DONE, LaunchState.INFEASIBLE, LaunchState.FAILED, LaunchState.IMPLAUSIBLE)
 FINISHED_SCORES = (ScoreState.DONE, ScoreState.INFEASIBLE)
 LIVE_TRAININGS = (TrainingState.STARTING, TrainingState.TRAINING, TrainingState.EVALUATING)
@@ -213,15 +212,15 @@ ENDED_TRAININGS = (TrainingState.CANCELLED, TrainingState.DONE, TrainingState.FA
 
 
 class WorkKind(State):
-    """What workers do in the background."""
+    """Kinds of background work."""
 
     RESULTS = "results"
     """Processes the reports of a target."""
     ADVANCE = "advance"
-    """Takes the next steps of a target that need no computing."""
+    """Takes the next steps of a target that need no computation."""
     SEARCH = "search"
-    """Computes a target's next step, and stores it."""
+    """Computes and stores a target's next step."""
     SCORE = "score"
     """Computes an owner's scores of proxies that need torch."""
     LEARN = "learn"
-    """Replaces what an owner's trainings of one kind have taught."""
+    """Refits the scaling laws of an owner's trainings of one kind."""

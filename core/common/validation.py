@@ -1,4 +1,4 @@
-"""Turns pydantic's list of errors into the one error of this project that names the field."""
+"""Turns pydantic's errors into `InvalidInput`, which names the field."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _IN_WORDS = {
     "bool_type": "true or false",
     "bool_parsing": "true or false",
 }
-"""What is allowed, for those of pydantic's errors whose own message uses Python's terms."""
+"""Permitted values, for errors of pydantic whose message uses Python's terms."""
 
 _FEW, _NEAREST, _ALIKE = 12, 3, 0.5
-"""So few names are listed; of more, the nearest that are so much alike."""
+"""Maximum number of listed names; of more, the number of nearest ones and their minimum similarity."""
 _SHOULD = re.compile(r"^\w+ should (be )?")
 # Path elements that pydantic adds for a value that fits no member of a union.
 _UNION_MEMBER = re.compile(
@@ -41,7 +41,7 @@ _FORMS: dict[str, str] = {}
 
 
 def form(pattern: str, words: str) -> str:
-    """The pattern of a text field, which errors describe in these words."""
+    """Registers the words by which errors describe this pattern of a text field."""
     _FORMS[pattern] = words
     return pattern
 
@@ -53,10 +53,10 @@ def invalid_input(
     tags: Collection[str] = (),
     model: type[BaseModel] | None = None,
 ) -> InvalidInput:
-    """The first of pydantic's errors as `kind`, with the path of the field, its value and what is allowed.
+    """The first of pydantic's errors as `kind`, with the path of the field, its value and the permitted values.
 
-    `tags` are those of the discriminated unions in the model: they are no part of a field's path. With the `model`, the
-    error of a field that there is not lists those that there are.
+    `tags` of discriminated unions are removed from the path. With the `model`, the error of an unknown field lists the
+    existing ones.
     """
     first = error.errors(include_url=False)[0]
     # A discriminated union puts its tag into the path after the index: blocks.3.attention.n_head.
@@ -66,8 +66,8 @@ def invalid_input(
 
 
 def field_path(item: Mapping[str, Any], path: Sequence[Any], tags: Collection[str] = ()) -> list[Any]:
-    """The path of one of pydantic's errors without what it adds for the members of a union: names of types at its end,
-    and the `tags` of discriminated ones. A field that there is not ends the path, whatever it is called.
+    """The path of one of pydantic's errors without the elements that unions add: names of types at its end, and `tags`.
+    The name of an unknown field always stays.
     """
     if item["type"] == "extra_forbidden":
         return [*(part for part in path[:-1] if part not in tags), path[-1]]
@@ -86,7 +86,7 @@ def checked(model: type[Model], value: Model | Mapping[str, Any]) -> Model:
 
 
 def _fields_at(model: type[BaseModel], path: Sequence[str | int]) -> tuple[str, ...]:
-    """The fields of the model that stands at this path; none where that is unknown."""
+    """The fields of the nested model at this path; empty if unknown."""
     for part in path:
         if isinstance(part, int):
             continue
@@ -114,7 +114,7 @@ def fault(
 ) -> InvalidInput:
     """One of pydantic's errors as `kind`, at this path.
 
-    `whole` is the name of what has no path, `choices` are the fields that exist, where they are known.
+    `whole` is the name of an input without a path; `choices` are the existing fields, if known.
     """
     cause = item.get("ctx", {}).get("error")
     if isinstance(cause, InvalidInput):
@@ -145,7 +145,7 @@ def fault(
 
 
 def _allowed(item: Mapping[str, Any]) -> str:
-    """What would be accepted, to follow `must be`, or beginning with `have` or `match`."""
+    """The permitted values, to follow `must be`, or beginning with `have` or `match`."""
     kind = item["type"]
     if kind in ("too_short", "too_long"):
         bound, count = ("at least", "min_length") if kind == "too_short" else ("at most", "max_length")
@@ -159,7 +159,7 @@ def _allowed(item: Mapping[str, Any]) -> str:
 
 
 def _wrong_tag(kind: type[InvalidInput], part: Sequence[str], context: Mapping[str, Any]) -> InvalidInput:
-    """A part whose kind is unknown or missing, as an error of that field."""
+    """The error of an unknown or missing discriminator."""
     field = (*part, context["discriminator"].strip("'"))
     name = ".".join(field)
     if "tag" not in context:
@@ -174,7 +174,7 @@ def _wrong_tag(kind: type[InvalidInput], part: Sequence[str], context: Mapping[s
 
 
 def one_of(field: str, value: Any, allowed: Collection[str]) -> Any:
-    """The value; `InvalidInput` that names the field unless it is among the allowed."""
+    """The value if it is allowed, else `InvalidInput`."""
     if value in allowed:
         return value
     words, shown = ", ".join(allowed), value[:80] if isinstance(value, str) else value
@@ -182,9 +182,8 @@ def one_of(field: str, value: Any, allowed: Collection[str]) -> Any:
 
 
 def existing(name: str, choices: Iterable[str], command: str = "") -> str:
-    """What there is instead of a name that there is not, to follow `no model named 'gtp2'; `.
-
-    All names if they are few, else the nearest ones and the command that lists all.
+    """The existing names, to follow `no model named 'gtp2'; `: all if they are few, else the nearest ones and the
+    command that lists all.
     """
     names = list(choices)
     if len(names) <= _FEW:
@@ -197,7 +196,7 @@ def existing(name: str, choices: Iterable[str], command: str = "") -> str:
 
 
 def printable(text: str, keep: str = "") -> str:
-    """The text with spaces in place of control characters, other than those to `keep`: terminals would obey them, and
+    """The text with spaces in place of control characters, except those to `keep`: terminals interpret them, and
     Postgres stores no NUL.
     """
     if text.isprintable():
@@ -207,6 +206,6 @@ def printable(text: str, keep: str = "") -> str:
 
 
 def short(value: Any) -> str:
-    """A value as a message shows it."""
+    """A value as text in a message, at most 80 characters."""
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."

@@ -17,6 +17,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
 
+import numpy as np
+from numpy.typing import ArrayLike
+
+Z_95 = 1.959964
+"""Standard deviations to either side of the mean that hold 95 % of a normal distribution."""
+MAD_TO_STD = 1.4826
+"""Standard deviation of a normal distribution divided by its median absolute deviation (Rousseeuw & Croux 1993)."""
 P90_SAMPLES = 20
 """Fewer samples than this say nothing about the slowest tenth."""
 
@@ -249,3 +256,8 @@ def _expanded(probability: float, degrees: int) -> float:
     g3 = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
     g4 = (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160
     return z + g1 / n + g2 / n**2 + g3 / n**3 + g4 / n**4
+
+
+def robust_std(deviations: ArrayLike) -> float:
+    """Standard deviation of (n,) deviations from a centre, n ≥ 1, by the median of their absolute values."""
+    return MAD_TO_STD * float(np.median(np.abs(deviations)))

@@ -16,8 +16,7 @@ from edgefront.core.architectures.cost.flops import macs
 from edgefront.core.architectures.cost.passes import Pass
 from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.common.errors import InvalidInput
-from edgefront.core.common.token_counts import MAX_TRAIN_TOKENS, MIN_TRAIN_TOKENS
-from edgefront.core.common.units import rounded
+from edgefront.core.common.units import MAX_TRAIN_TOKENS, MIN_TRAIN_TOKENS, rounded
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -25,8 +25,8 @@ from numpy.typing import ArrayLike, NDArray
 from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.gaussian_process import evenly_spaced
-from edgefront.core.common.statistics import Z_95
-from edgefront.core.common.token_counts import MAX_TRAIN_TOKENS, MIN_TRAIN_TOKENS
+from edgefront.core.common.units import MAX_TRAIN_TOKENS, MIN_TRAIN_TOKENS
+from edgefront.core.measurement.statistics import Z_95
 from edgefront.core.quality.covariance import NO_MODEL, Excess, LengthScales, Places, Posterior, Rows
 from edgefront.core.quality.features import features, rounded_features
 from edgefront.core.quality.predictor import Origin, PerplexityPredictor, Prediction, TrainingTime

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.common.errors import InvalidInput
-from edgefront.core.common.gaussian_process import Expectation, Kernel, Process, evenly_spaced, most_probable, rounded
+from edgefront.core.common.gaussian_process import Kernel, KernelPrior, Process, evenly_spaced, most_probable, rounded
 from edgefront.core.quality.covariance import LengthScales
 from edgefront.core.quality.features import BLOCK_NAMES, names_of_blocks, rounded_features
 from edgefront.core.quality.predictor import Origin, Prediction
@@ -29,8 +29,8 @@ COVERAGE = 0.95
 
 # The length scales of LTS's two tables and HW-GPT-Bench's roughly agree on these.
 _SCALES = (12.0, 5.0, 3.0, 8.0, 12.0, 12.0, 5.0, 4.0, 5.0, 9.0, 6.0, 15.0)
-_EXPECTED = Expectation(Kernel(amplitude=0.1, length_scales=_SCALES, linear=0.05, noise=0.006))
-_EXPECTED_AROUND_BASE = Expectation(Kernel(amplitude=0.05, length_scales=_SCALES, linear=0.03, noise=0.006))
+_EXPECTED = KernelPrior(Kernel(amplitude=0.1, length_scales=_SCALES, linear=0.05, noise=0.006))
+_EXPECTED_AROUND_BASE = KernelPrior(Kernel(amplitude=0.05, length_scales=_SCALES, linear=0.03, noise=0.006))
 _SLOPE_STD = 0.2
 """Standard deviation of the slope around 1, before any model is seen."""
 

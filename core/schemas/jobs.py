@@ -14,7 +14,7 @@ from edgefront.core.common.states import (
     JobState,
     TargetState,
 )
-from edgefront.core.common.token_counts import MAX_TRAIN_TOKENS, MIN_TRAIN_TOKENS
+from edgefront.core.common.units import MAX_TRAIN_TOKENS, MIN_TRAIN_TOKENS
 from edgefront.core.common.validation import checked
 from edgefront.core.measurement.protocol import Latency, MeasurementProtocol
 from edgefront.core.schemas.agent import Identifier, Name

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from edgefront.core.architectures.cost.shapes import Shapes
-from edgefront.core.common.statistics import Z_95
 from edgefront.core.measurement.generation import with_latency
 from edgefront.core.measurement.prediction.calibration import widening
 from edgefront.core.measurement.prediction.latency import LatencyPredictor
 from edgefront.core.measurement.prediction.memory import MemoryPredictor
+from edgefront.core.measurement.statistics import Z_95
 from edgefront.core.search.interface import AUDIT, Evaluated, Predicted, Snapshot
 from edgefront.core.search.population_shapes import identity
 from edgefront.core.search.problem import Floats, Problem

@@ -20,9 +20,8 @@ from edgefront.agents.device.cores import CorePlan, keep_to, parse_cores
 from edgefront.client.local import LocalServer, read_key
 from edgefront.core.common.addresses import LOOPBACK, LOOPBACK_V6
 from edgefront.core.common.errors import Conflict, EdgefrontError, InvalidInput
-from edgefront.core.common.files import write_private
+from edgefront.core.common.files import only_holder, write_private
 from edgefront.core.common.processes.child import python
-from edgefront.core.common.processes.locks import only_holder
 from edgefront.core.common.states import KeyRole
 from edgefront.embedded.agent import AgentProcess, follow_the_server
 

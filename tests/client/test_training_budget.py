@@ -10,7 +10,7 @@ from running_client import BOARD, Running
 from edgefront.cli import exits
 from edgefront.cli.show.frontier_table import predicted_quality, quality_header, quality_label
 from edgefront.core.common.errors import InvalidInput
-from edgefront.core.common.token_counts import MAX_TRAIN_TOKENS, parse_token_count
+from edgefront.core.common.units import MAX_TRAIN_TOKENS, parse_token_count
 from edgefront.core.schemas.predictions import PredictedView
 
 WRONG = ("0", "10 B", "10^30", "1e30", "-5", "0.5", "1.5", "", "B", "1e-3", "10G", "1e18K", "١B", "nan", "1" * 40)

@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefront.core.common.statistics import Z_95
+from edgefront.core.measurement.statistics import Z_95
 from edgefront.core.quality import study as studies
 from edgefront.core.quality.covariance import Rows
 from edgefront.core.quality.differences import NAMES

@@ -23,7 +23,7 @@ from typing import IO
 from filelock import lock_descriptor
 
 from edgefront.core.common.processes.child import die_with_parent, first_for_the_oom_killer, python
-from edgefront.core.common.processes.threads import BLAS_THREADS
+from edgefront.core.common.processes.program import BLAS_THREADS
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.claims import TrainingClaim
 from edgefront.core.services.trainings.files.folder import training_folder

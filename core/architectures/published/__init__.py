@@ -21,7 +21,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from edgefront.core.common.errors import InvalidInput, NotFound
-from edgefront.core.common.json_lines import lines_of, object_in
+from edgefront.core.common.files import lines_of, object_in
 from edgefront.core.common.validation import existing, form, invalid_input
 
 # The types of the catalogue of published models: one row a model, with its scores, and one row a table of scores.

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from edgefront.core.common.errors import Unavailable
-from edgefront.core.common.processes.locks import only_holder
+from edgefront.core.common.files import only_holder
 
 CHILD = "ef-"
 """How the names of folders begin that children make in it."""

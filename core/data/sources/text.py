@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from edgefront.core.common.errors import InvalidInput
-from edgefront.core.common.json_lines import object_in
+from edgefront.core.common.files import object_in
 
 Form = Literal["text", "jsonl"]
 Unit = Literal["line", "document"]

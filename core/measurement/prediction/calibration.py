@@ -13,8 +13,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefront.core.common.statistics import Z_95
-from edgefront.core.measurement.statistics import t_quantile
+from edgefront.core.measurement.statistics import Z_95, t_quantile
 
 Floats = NDArray[np.float64]
 

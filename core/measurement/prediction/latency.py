@@ -17,7 +17,6 @@ from numpy.typing import ArrayLike, NDArray
 from edgefront.core.architectures.block import BLOCK_KINDS
 from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.common.gaussian_process import Kernel, Process, from_grid
-from edgefront.core.common.statistics import Z_95, robust_std
 from edgefront.core.measurement.prediction import calibration, regression
 from edgefront.core.measurement.prediction.features import (
     FEATURES,
@@ -31,6 +30,7 @@ from edgefront.core.measurement.prediction.features import (
     standardised,
 )
 from edgefront.core.measurement.protocol import MeasurementProtocol
+from edgefront.core.measurement.statistics import Z_95, robust_std
 
 Floats = NDArray[np.float64]
 

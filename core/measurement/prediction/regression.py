@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from edgefront.core.common.statistics import MAD_TO_STD
+from edgefront.core.measurement.statistics import MAD_TO_STD
 
 Floats = NDArray[np.float64]
 

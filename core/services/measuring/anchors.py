@@ -21,11 +21,11 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.common.states import LIVE_LAUNCHES, DeviceState, LaunchState, Purpose
-from edgefront.core.common.statistics import robust_std
 from edgefront.core.measurement.protocol import Dtype, MeasurementProtocol, MemoryMethod
 from edgefront.core.measurement.provider import PROCESSOR, Provider
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.measurement.runtimes import INSTALLATIONS, Runtime
+from edgefront.core.measurement.statistics import robust_std
 from edgefront.core.schemas.service import AnchorPoint, AnchorView
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet.capability import can_run

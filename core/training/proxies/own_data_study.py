@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgefront.core.common.gaussian_process import evenly_spaced
-from edgefront.core.common.statistics import Z_95
+from edgefront.core.measurement.statistics import Z_95
 from edgefront.core.quality.features import features
 from edgefront.core.quality.scaling_law import ScalingLaw
 from edgefront.core.quality.shipped import family, own_data_law

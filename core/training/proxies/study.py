@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.common.errors import InvalidInput
-from edgefront.core.common.statistics import Z_95
+from edgefront.core.measurement.statistics import Z_95
 from edgefront.core.training.proxies.registry import Proxy, ProxySettings
 from edgefront.core.training.proxies.table import (
     Quality,

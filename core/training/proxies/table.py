@@ -22,7 +22,7 @@ from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.block import MAX_BLOCKS
 from edgefront.core.architectures.catalogue import space
 from edgefront.core.common.errors import InvalidInput
-from edgefront.core.common.json_lines import lines_of, object_in
+from edgefront.core.common.files import lines_of, object_in
 
 Row = dict[str, Any]
 

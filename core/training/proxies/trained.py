@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.common.errors import InvalidInput
-from edgefront.core.common.token_counts import MAX_TRAIN_TOKENS, MIN_TRAIN_TOKENS
+from edgefront.core.common.units import MAX_TRAIN_TOKENS, MIN_TRAIN_TOKENS
 from edgefront.core.common.validation import short
 from edgefront.core.quality.scaling_law import OwnTrainings, ScalingLaw, own_trainings
 from edgefront.core.training.proxies.table import TOKENS, Quality, Row, architecture_of, missing_fields, number_in

@@ -9,7 +9,7 @@ import typer
 
 from edgefront.cli.commands.base import Identifies
 from edgefront.core.common.number_formats import GgufFormat, GgufQuantisation, KvCache, NumberFormat
-from edgefront.core.common.token_counts import parse_token_count
+from edgefront.core.common.units import parse_token_count
 from edgefront.core.model_files.model_file import ModelFormat
 
 MODEL_FORMS = (

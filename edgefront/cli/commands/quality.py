@@ -16,7 +16,7 @@ from edgefront.cli.commands.options import Force, ModelArgument
 from edgefront.cli.show.table import Table
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.files import check_free, whole_file
-from edgefront.core.common.token_counts import parse_token_count
+from edgefront.core.common.units import parse_token_count
 
 if TYPE_CHECKING:
     from edgefront.core.architectures.architecture import Architecture
