@@ -12,12 +12,14 @@ from typing import Any
 import databases
 import pytest
 from databases import EmptyDatabase, PostgresServer
+from filelock import FileLock
 from hypothesis import HealthCheck, core, settings
 from hypothesis.internal.conjecture import providers
 from hypothesis.vendor import pretty
 from sqlalchemy import URL, Engine, create_engine, make_url
 
 import servers
+from edgefront.agents.device.probe import probe
 from edgefront.core.store.database import Database
 
 # One thread for linear algebra, here and in what tests start: several processes test at once, and threads of OpenBLAS
@@ -99,6 +101,29 @@ def own_measuring_lock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EDGEFRONT_MEASURE_LOCK", str(tmp_path_factory.mktemp("lock") / "measure.lock"))
         yield
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], None]], Path]:
+    """`made_once(name, make)`: what `make(path)` makes there, once for all processes that test."""
+    base = tmp_path_factory.getbasetemp()
+    folder = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def get(name: str, make: Callable[[Path], None]) -> Path:
+        with FileLock(folder / f"{name}.lock"):
+            if not (folder / name).exists():
+                make(folder / f"{name}.new")
+                (folder / f"{name}.new").rename(folder / name)
+        return folder / name
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def known_device(made_once: Callable[[str, Callable[[Path], None]], Path]) -> dict[str, str]:
+    """Environment variables of a program whose agent knows its device."""
+    path = made_once("facts.json", lambda new: new.write_text(probe().model_dump_json(), encoding="utf-8"))
+    return {"PYTHONPATH": str(Path(__file__).parent / "known_device"), "EDGEFRONT_TEST_FACTS": str(path)}
 
 
 @pytest.fixture(scope="session")

@@ -22,11 +22,10 @@ from edgefront.agents.main import own_folder
 from edgefront.agents.options import AgentOptions
 
 ROOT = Path(__file__).parents[2]
-KNOWN = Path(__file__).with_name("known_device.py")
 
 
 @pytest.fixture
-def start(tmp_path, weights, facts):
+def start(tmp_path, weights, known_device):
     """Starts the agent's command as processes on a device whose facts are known; those that are left at the end are
     killed. With `probes` it finds them out.
     """
@@ -36,13 +35,14 @@ def start(tmp_path, weights, facts):
     (folder / "weights").symlink_to(weights)
     (tmp_path / "token").write_text(TOKEN)
 
-    (tmp_path / "facts.json").write_text(facts.model_dump_json())
-
     def begin(url: str, *options: str, probes: bool = False) -> subprocess.Popen[str]:
-        module = ["-m", "edgefront", "agent"] if probes else [str(KNOWN), str(tmp_path / "facts.json")]
-        command = [sys.executable, *module, "--server", url, "--data-dir", str(folder)]
+        command = [sys.executable, "-m", "edgefront", "agent", "--server", url, "--data-dir", str(folder)]
         process = subprocess.Popen(
-            [*command, "--token-file", str(tmp_path / "token"), *options], stderr=subprocess.PIPE, text=True, cwd=ROOT
+            [*command, "--token-file", str(tmp_path / "token"), *options],
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env=os.environ | ({} if probes else known_device),
         )
         begun.append(process)
         return process

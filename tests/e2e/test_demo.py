@@ -38,9 +38,9 @@ def check(output: Path, words: str) -> None:
     onnx.checker.check_model(by_ending[".onnx"])
 
 
-def test_once_it_ends_by_itself_and_leaves_no_process(tmp_path: Path, mark: str) -> None:
+def test_once_it_ends_by_itself_and_leaves_no_process(tmp_path: Path, mark: str, known_device: dict[str, str]) -> None:
     output, log = tmp_path / "out", tmp_path / "demo.log"
-    with started(*tiny(output, "--once"), mark=mark, log=log) as demo:
+    with started(*tiny(output, "--once"), mark=mark, log=log, variables=known_device) as demo:
         assert demo.wait(280) == exits.OK, log.read_text()
         assert marked(mark) == {}
     words = log.read_text(encoding="utf-8")
@@ -54,7 +54,7 @@ def test_once_it_ends_by_itself_and_leaves_no_process(tmp_path: Path, mark: str)
     with started(*tiny(own, "--once"), mark=mark, log=tmp_path / "2.log") as refused:
         assert refused.wait(60) == exits.REFUSED
     assert [path.name for path in own.iterdir()] == ["thesis.txt"]
-    with started(*tiny(output, "--once"), mark=mark, log=tmp_path / "3.log") as again:
+    with started(*tiny(output, "--once"), mark=mark, log=tmp_path / "3.log", variables=known_device) as again:
         until(lambda: "Measuring 4 layers" in (tmp_path / "3.log").read_text(encoding="utf-8"))
         assert not (output / "frontier.png").exists()
         again.send_signal(signal.SIGINT)
@@ -63,7 +63,7 @@ def test_once_it_ends_by_itself_and_leaves_no_process(tmp_path: Path, mark: str)
     assert "Traceback" not in (tmp_path / "3.log").read_text(encoding="utf-8")
 
 
-def test_in_a_terminal_it_stays_until_ctrl_c(tmp_path: Path, mark: str) -> None:
+def test_in_a_terminal_it_stays_until_ctrl_c(tmp_path: Path, mark: str, known_device: dict[str, str]) -> None:
     output = tmp_path / "out"
     own_end, terminal = pty.openpty()
     shown = bytearray()
@@ -75,7 +75,7 @@ def test_in_a_terminal_it_stays_until_ctrl_c(tmp_path: Path, mark: str) -> None:
 
     process = subprocess.Popen(
         [sys.executable, "-m", "edgefront", *tiny(output)],
-        env=environment(mark) | {"TERM": "xterm"},
+        env=environment(mark) | known_device | {"TERM": "xterm"},
         stdin=terminal,
         stdout=terminal,
         stderr=terminal,

@@ -25,9 +25,9 @@ def run(mark: str, home: Path, *arguments: str) -> subprocess.CompletedProcess[s
     )
 
 
-def test_limits_in_answer_out_with_both_runtimes(tmp_path: Path, mark: str) -> None:
+def test_limits_in_answer_out_with_both_runtimes(tmp_path: Path, mark: str, known_device: dict[str, str]) -> None:
     home, log = tmp_path / "home", tmp_path / "up.log"
-    with started("up", "--home", str(home), "--port", "0", mark=mark, log=log):
+    with started("up", "--home", str(home), "--port", "0", mark=mark, log=log, variables=known_device):
         until(lambda: server_of(home))
         until(lambda: "measures as device 'local'" in log.read_text(encoding="utf-8"))
         finished = run(

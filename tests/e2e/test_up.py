@@ -39,9 +39,9 @@ def agents(mark: str) -> list[int]:
     return [pid for pid, command in marked(mark).items() if "--end-with-parent" in command]
 
 
-def test_a_job_survives_kill_nine_of_the_service(tmp_path: Path, mark: str) -> None:
+def test_a_job_survives_kill_nine_of_the_service(tmp_path: Path, mark: str, known_device: dict[str, str]) -> None:
     home, log = tmp_path / "home", tmp_path / "up.log"
-    with started("up", "--home", str(home), "--port", "0", mark=mark, log=log) as first:
+    with started("up", "--home", str(home), "--port", "0", mark=mark, log=log, variables=known_device) as first:
         until(lambda: is_up(home, first.pid))
         with Client(home=home) as client:
             until(lambda: "measures as device 'local'" in said(log))
@@ -52,7 +52,7 @@ def test_a_job_survives_kill_nine_of_the_service(tmp_path: Path, mark: str) -> N
         until(lambda: not marked(mark), 30)  # nobody is left to tell the agent: it ends by itself
     assert server_of(home) is None
 
-    with started("up", "--home", str(home), "--port", "0", mark=mark, log=log) as second:
+    with started("up", "--home", str(home), "--port", "0", mark=mark, log=log, variables=known_device) as second:
         until(lambda: is_up(home, second.pid))
         with Client(home=home) as client:
             ended = client.jobs.wait(job.id, timeout_s=180)
@@ -74,9 +74,9 @@ def test_a_job_survives_kill_nine_of_the_service(tmp_path: Path, mark: str) -> N
     assert "Traceback" not in said(log)
 
 
-def test_the_agent_comes_back_when_it_is_killed(tmp_path: Path, mark: str) -> None:
+def test_the_agent_comes_back_when_it_is_killed(tmp_path: Path, mark: str, known_device: dict[str, str]) -> None:
     home, log = tmp_path / "home", tmp_path / "up.log"
-    with started("up", "--home", str(home), "--port", "0", mark=mark, log=log) as service:
+    with started("up", "--home", str(home), "--port", "0", mark=mark, log=log, variables=known_device) as service:
         until(lambda: is_up(home, service.pid) and agents(mark))
         with Client(home=home) as client:
             until(lambda: "measures as device 'local'" in said(log))

@@ -44,12 +44,13 @@ def shown(client: NotebookClient, source: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NotebookClient]:
+def laptop(tmp_path_factory: pytest.TempPathFactory, known_device: dict[str, str]) -> Iterator[NotebookClient]:
     home = tmp_path_factory.mktemp("notebooks") / "home"
     with pytest.MonkeyPatch.context() as patch:
         for name in ("EDGEFRONT_URL", "EDGEFRONT_KEY"):
             patch.delenv(name, raising=False)
-        patch.setenv("EDGEFRONT_HOME", str(home))
+        for name, value in {"EDGEFRONT_HOME": str(home), **known_device}.items():
+            patch.setenv(name, value)
         parameters = {"limits": {"latency_ms": 20_000.0, "memory_mb": 4000.0}, "budget": {"candidates": 3}}
         with running("find_for_my_laptop", home.parent, **parameters, narrow=SMALL, sequence_length=16) as client:
             assert (home / "server.json").exists()

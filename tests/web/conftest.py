@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from filelock import FileLock
 from playwright.sync_api import Browser, BrowserContext, ViewportSize, sync_playwright
 from simulated_agent import RemoteAgent
 from watched_page import Submit, Watch, WatchedPage
@@ -94,24 +93,20 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def finished_searches(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data folder with a device and the finished jobs of `SEARCHES`: made once for all processes that test."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "finished-searches"
-    with FileLock(f"{folder}.lock"):
-        if not folder.exists():
-            with serving(tmp_path_factory.mktemp("making") / "home") as service:
-                headers = {"Authorization": f"Bearer {service.key}"}
-                agent = RemoteAgent(service.url, service.key, name=BOARD)
-                with httpx.Client(base_url=service.url, headers=headers, timeout=60, verify=False) as client:
-                    for name, request in SEARCHES.items():
-                        made = client.post("/v1/jobs", json=request).raise_for_status().json()
-                        job = agent.finish(client, made["id"])
-                        (service.home / f"{name}.json").write_text(json.dumps(job), encoding="utf-8")
-                agent.save(service.home / "board.json")
-                agent.close()
-            service.home.rename(folder)
-    return folder
+def finished_searches(made_once: Callable[[str, Callable[[Path], None]], Path]) -> Path:
+    """A data folder with a device and the finished jobs of `SEARCHES`."""
+
+    def make(home: Path) -> None:
+        with serving(home) as service, closing(RemoteAgent(service.url, service.key, name=BOARD)) as agent:
+            headers = {"Authorization": f"Bearer {service.key}"}
+            with httpx.Client(base_url=service.url, headers=headers, timeout=60, verify=False) as client:
+                for name, request in SEARCHES.items():
+                    made = client.post("/v1/jobs", json=request).raise_for_status().json()
+                    job = agent.finish(client, made["id"])
+                    (home / f"{name}.json").write_text(json.dumps(job), encoding="utf-8")
+            agent.save(home / "board.json")
+
+    return made_once("finished-searches", make)
 
 
 @pytest.fixture(scope="session")
