@@ -170,14 +170,14 @@ def test_rows_read_every_prediction_once(rows: int) -> None:
 def test_streams_cut_a_text_into_all_of_its_predictions(size: int, rows: int) -> None:
     tokens = np.arange(size)
     passage = streams(tokens, rows)
-    inputs, targets = passage.cut(0, passage.length + 2)
+    inputs, targets = passage.columns(0, passage.length + 2)
     counted = targets >= 0
     assert sorted(targets[counted]) == list(range(1, size))
     assert (inputs[counted] == targets[counted] - 1).all()
     assert passage.count == size - 1
     assert passage.rows <= rows
     some = streams(tokens, rows, max_tokens=2)
-    assert sorted(some.cut(0, 2)[1][some.cut(0, 2)[1] >= 0]) == list(range(1, min(size, 3)))
+    assert sorted(some.columns(0, 2)[1][some.columns(0, 2)[1] >= 0]) == list(range(1, min(size, 3)))
 
 
 @pytest.mark.parametrize("begin", [None, 5])

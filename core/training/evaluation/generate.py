@@ -1,4 +1,4 @@
-"""Text from a trained model: token after token, each drawn from what the model expects after those before it."""
+"""Text generation by a trained model, token after token."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from edgefront.core.common.errors import Diverged, InvalidInput
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.data.tokenizers.tokenizers import Tokenizer
 from edgefront.core.nn.embedding import RelativePositions
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.training.evaluation.package import Package
-from edgefront.core.training.evaluation.perplexity import first_token
+from edgefront.core.training.evaluation.perplexity import check_scores, first_token
 from edgefront.core.training.evaluation.translation import beam_search
+from edgefront.core.training.recipes.recipe import predicts_next_token
 
 _PROMPT_SEGMENT = 512
-"""Tokens of a prompt that are read in one pass."""
-_CUT = "\ufffd"
-"""What a tokenizer decodes part of a character as."""
+"""Tokens of a prompt in one pass."""
+_INCOMPLETE = "\ufffd"
+"""A tokenizer's text for part of a character."""
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a token is drawn.
+    """How a token is sampled.
 
-    Scores are divided by `temperature` (0: the most likely token is taken); then the `top_k` most likely tokens stay,
-    and of these the fewest that have `top_p` of the probability (Holtzman et al. 2020). Equal seeds draw equally.
+    Logits are divided by `temperature` (0: greedy). Then the `top_k` most likely tokens stay, and of these the fewest
+    with `top_p` of the probability (Holtzman et al. 2020). The seed makes it reproducible.
     """
 
     temperature: float = 1.0
@@ -50,16 +51,15 @@ class Sampling:
                 raise InvalidInput(f"{field} must be {allowed}, not {value}", field=field, value=value, allowed=allowed)
 
     def draw(self, scores: Tensor, generator: torch.Generator) -> int:
-        """One token; `scores` [vocabulary]. Raises `Diverged` where they are not numbers."""
+        """One token from logits [vocabulary]. Raises `Diverged` where they are not finite."""
         scores = scores.detach().double().cpu()
-        if bool(scores.isnan().any()) or not bool(scores.max().isfinite()):
-            raise Diverged("the model's scores are not numbers: its weights are not finite, or they overflow")
+        check_scores(not bool(scores.isnan().any()) and bool(scores.max().isfinite()))
         if self.temperature == 0:
             return int(scores.argmax())
         order = scores.argsort(descending=True, stable=True)[: self.top_k]
         chances = torch.softmax((scores[order] - scores[order[0]]) / self.temperature, 0)
         if self.top_p is not None:
-            # Of those before it, so that the token with which the sum reaches top_p stays.
+            # The sum before each token, so that the token that reaches top_p stays.
             chances = chances[chances.cumsum(0) - chances < self.top_p]
         return int(order[int(torch.multinomial(chances, 1, generator=generator))])
 
@@ -75,49 +75,49 @@ def generate(
     memory: int | None = None,
     on_token: Callable[[int], None] | None = None,
 ) -> list[int]:
-    """At most `tokens` tokens that continue the prompt, without the token of `stop` that ended them.
+    """At most `tokens` tokens after the prompt, without the final token of `stop`.
 
-    Each costs one pass over one token: keys and values of the past, and the recurrence's cell, are kept.
+    Each costs one pass over one token, with a cache of keys, values and the recurrence's cell.
 
     Args:
-        never: tokens that are not drawn.
-        memory: tokens of the past that are attended to; None: all of them.
-        on_token: called with each token as it comes; what it raises ends the generation.
+        never: excluded tokens.
+        memory: past tokens that are attended to; None: all.
+        on_token: called with each new token; an error that it raises ends the generation.
 
-    The model is in evaluation mode. Raises `InvalidInput` for a model that cannot continue a text, an empty
-    prompt, a token outside the vocabulary, and where prompt and tokens together exceed the model's positions.
+    The model is in evaluation mode. Raises `InvalidInput` for a model that cannot continue a text, an empty prompt, a
+    token outside the vocabulary, and more tokens than the model's positions.
     """
     _check(model, prompt, tokens, memory)
     device = next(model.parameters()).device
     generator = torch.Generator().manual_seed(sampling.seed)
     excluded = torch.tensor(list(never), dtype=torch.int64, device=device)
-    found: list[int] = []
+    generated: list[int] = []
     with torch.inference_mode():
-        state = model.init_cache(1)
+        cache = model.init_cache(1)
 
-        def read(some: Sequence[int]) -> Tensor:
-            nonlocal state
-            scores, after = model(torch.tensor([list(some)], device=device), "last", cache=state)
-            state = after if memory is None else after.keep(memory)
+        def read(ids: Sequence[int]) -> Tensor:
+            nonlocal cache
+            scores, after = model(torch.tensor([list(ids)], device=device), "last", cache=cache)
+            cache = after if memory is None else after.keep(memory)
             return scores[0].index_fill(0, excluded, -math.inf) if never else scores[0]
 
         for start in range(0, len(prompt), _PROMPT_SEGMENT):
             scores = read(prompt[start : start + _PROMPT_SEGMENT])
-        while len(found) < tokens:
+        while len(generated) < tokens:
             token = sampling.draw(scores, generator)
             if token in stop:
                 break
-            found.append(token)
+            generated.append(token)
             if on_token is not None:
                 on_token(token)
-            if len(found) < tokens:
+            if len(generated) < tokens:
                 scores = read([token])
-    return found
+    return generated
 
 
 def _check(model: LanguageModel, prompt: Sequence[int], tokens: int, memory: int | None) -> None:
     architecture = model.architecture
-    if not architecture.causal or architecture.output.kind != "tokens" or architecture.source is not None:
+    if not predicts_next_token(architecture):
         raise InvalidInput(
             "this model cannot continue a text: it "
             + ("translates" if architecture.source is not None else "is an encoder, or has no output over tokens"),
@@ -125,7 +125,7 @@ def _check(model: LanguageModel, prompt: Sequence[int], tokens: int, memory: int
             value=architecture.output.kind,
             allowed="a causal model with output tokens and without a source",
         )
-    vocabulary, longest = architecture.embedding.vocab_size, architecture.max_length
+    vocabulary, max_length = architecture.embedding.vocab_size, architecture.max_length
     if not prompt:
         raise InvalidInput("the prompt is empty", field="prompt", allowed="at least one token")
     outside = [token for token in prompt if not 0 <= token < vocabulary]
@@ -141,35 +141,35 @@ def _check(model: LanguageModel, prompt: Sequence[int], tokens: int, memory: int
             raise InvalidInput(
                 f"{field} must be {least} or more, not {value}", field=field, value=value, allowed=f"{least} or more"
             )
-    # The last token is written and never read, so it needs no position of its own.
-    if longest is not None and len(prompt) + tokens - 1 > longest:
-        room = longest - len(prompt) + 1
+    # The last token is never read, so it needs no position.
+    if max_length is not None and len(prompt) + tokens - 1 > max_length:
+        room = max_length - len(prompt) + 1
         raise InvalidInput(
-            f"a prompt of {len(prompt)} tokens and {tokens} more are too many for the model's {longest} positions: "
+            f"a prompt of {len(prompt)} tokens and {tokens} more are too many for the model's {max_length} positions: "
             + (f"{room} fit after it" if room > 0 else "the prompt alone is too long"),
             field="tokens" if room > 0 else "prompt",
             value=tokens if room > 0 else len(prompt),
-            allowed=f"{room} tokens at most, or a shorter prompt" if room > 0 else f"at most {longest} tokens",
+            allowed=f"{room} tokens at most, or a shorter prompt" if room > 0 else f"at most {max_length} tokens",
         )
 
 
 class TextStream:
-    """The text of tokens as they come: pieces that, put together, are the text of all of them.
+    """Streams the text of tokens.
 
-    Tokens may end within a character, which is then held back until it is whole. After a line's end nothing depends on
-    what was before, so that no more than a line is decoded at a time.
+    An incomplete character is held back. Text after a line's end does not depend on earlier tokens, so only one line is
+    decoded at a time.
     """
 
     def __init__(self, tokenizer: Tokenizer, before: Sequence[int] = ()) -> None:
         self._tokenizer = tokenizer
         self._ids = list(before)
-        self._returned = len(tokenizer.decode(self._ids).rstrip(_CUT)) if self._ids else 0
+        self._returned = len(tokenizer.decode(self._ids).rstrip(_INCOMPLETE)) if self._ids else 0
 
     def add(self, token: int) -> str:
-        """The text that is complete now; often a word, sometimes nothing."""
+        """The newly complete text, possibly empty."""
         self._ids.append(token)
         text = self._tokenizer.decode(self._ids)
-        whole = text.rstrip(_CUT)  # one for each byte, in some tokenizers
+        whole = text.rstrip(_INCOMPLETE)  # one for each byte, in some tokenizers
         new, self._returned = whole[self._returned :], max(self._returned, len(whole))
         if text.endswith("\n"):
             # The line's end stays: some tokenizers leave out the space before the first word.
@@ -178,13 +178,13 @@ class TextStream:
         return new
 
     def rest(self) -> str:
-        """What was held back."""
+        """The text that was held back."""
         return self._tokenizer.decode(self._ids)[self._returned :] if self._ids else ""
 
 
 @dataclass(frozen=True)
 class Generated:
-    """`text` continues the prompt, without it. `ended`: by the end token, or by the number of tokens."""
+    """`text` is without the prompt. `ended`: by the end token, or by the number of tokens."""
 
     text: str
     prompt_tokens: int
@@ -205,18 +205,18 @@ def generate_text(
     device: torch.device | str = "cpu",
     on_text: Callable[[str], None] | None = None,
 ) -> Generated:
-    """Text that a trained model writes after the prompt; of a translation model the prompt's translation.
+    """The text that a trained model writes after the prompt; a translation model's translation of the prompt.
 
     Args:
-        memory: tokens of the past that are attended to. None: as many as its evaluation gave the model, with the
-            distances clamped as there; all of them for models with a bounded number of positions.
-        stop_at_end: end with a token that ends a line (words) or a document (bpe), where the tokenizer has one.
-        chat: the prompt is what a user says, put into the chat template of the model, and the text is the answer.
-        special: the names of special tokens in the prompt mean these tokens, and not their characters.
-        on_text: called with each piece of text as it comes.
+        memory: past tokens that are attended to. None: as many, with distances clamped, as in the model's evaluation;
+            all for models with a bounded number of positions.
+        stop_at_end: end at a token that ends a line (words) or a document (bpe).
+        chat: the prompt is a user's message in the model's chat template, and the text is the answer.
+        special: names of special tokens in the prompt mean these tokens, not their characters.
+        on_text: called with each new piece of text.
 
-    An empty prompt begins a new document. Raises as `generate` does, and `InvalidInput` for a prompt with characters
-    that the tokenizer does not have. A translation is what beam search finds; `sampling` has no part in it.
+    An empty prompt begins a new document. A translation comes from beam search, without `sampling`. Raises as
+    `generate`, and `InvalidInput` for a prompt with characters outside the vocabulary.
     """
     model = package.model(device)
     if package.architecture.source is not None:
@@ -241,7 +241,7 @@ def generate_text(
             if on_text is not None:
                 on_text(text)
 
-    found = generate(
+    generated = generate(
         model,
         ids,
         tokens,
@@ -252,7 +252,7 @@ def generate_text(
         on_token=lambda token: put(stream.add(token)),
     )
     put(stream.rest())
-    return Generated("".join(pieces), len(ids), tuple(found), "length" if len(found) == tokens else "end")
+    return Generated("".join(pieces), len(ids), tuple(generated), "length" if len(generated) == tokens else "end")
 
 
 def _translated(

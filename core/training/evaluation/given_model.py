@@ -1,17 +1,15 @@
-"""The model that a command is given: every command takes one in each of these ways.
+"""The model argument of a command, in any of these forms, and the check of uploaded model folders.
 
-    a name            of the catalogue (`edgefront model list`); goes before a file called alike
-    a Hub id          of a published model (`edgefront model list --published`); goes after a file of that path
+    a name            of the catalogue (`edgefront model list`); takes precedence over a file
+    a Hub id          of a published model (`edgefront model list --published`); a file takes precedence
     a description     a JSON file
-    a config.json     of Hugging Face, or the folder that has it
-    a folder of ours  that a training or `edgefront model import` wrote
-    a GGUF file       llama.cpp's
+    a config.json     of Hugging Face, or its folder
+    a model folder    of a training or `edgefront model import`
+    a GGUF file       of llama.cpp
 
 The first three have no weights. Heavy libraries are loaded only for the weights, and gguf for a GGUF file.
 
-A folder of ours that comes from elsewhere: the files that it may have, and whether they are one whole model.
-
-Nothing in it is trusted: files are bounded before they are read, and every number of the weights is looked at.
+An uploaded folder is not trusted: file sizes are bounded before reading, and every weight is checked.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -46,12 +44,21 @@ from edgefront.core.common.validation import invalid_input, short
 from edgefront.core.data.tokenizers.tokenizers import FILE, VOCABULARY_FILE
 from edgefront.core.model_files.parameter_values import StoredValues, safetensors_header
 from edgefront.core.training.evaluation.model_card import LICENCE
-from edgefront.core.training.evaluation.package import CUTS, RESULT, SOURCE, WEIGHTS, Package, describe_as
+from edgefront.core.training.evaluation.package import (
+    CUTS,
+    RESULT,
+    SOURCE,
+    WEIGHTS,
+    Package,
+    describe_as,
+    import_gguf,
+    import_transformers,
+    read_package,
+)
 from edgefront.core.training.recipes.recipe import Recipe
 
 if TYPE_CHECKING:
     from edgefront.core.data.tokenizers.bpe import BPETokenizer
-    from edgefront.core.training.evaluation.package import Package
 
 
 MAX_DESCRIPTION_BYTES = 1 << 20
@@ -59,95 +66,87 @@ WAYS = (
     "a name from `edgefront model list`, a Hub id from `edgefront model list --published`, a description as JSON, the "
     "folder of a trained or a Hugging Face model, its config.json, or a GGUF file"
 )
-"""What an error says that it may be."""
+"""The allowed forms, for errors."""
 
 _TOKENIZERS = ("vocab.json", "merges.txt", "tokenizer.model", "spiece.model", "vocab.txt", "tekken.json")
-"""Other forms of a tokenizer than `tokenizer.json`."""
+"""Tokenizer files other than `tokenizer.json`."""
 
-Way = Literal["name", "description", "config", "folder", "gguf"]
+Form = Literal["name", "description", "config", "folder", "gguf"]
 
 
-@dataclass(frozen=True)
-class _Place:
-    """The place of a model that was given, and how it is stored there."""
-
-    way: Way
+class _Location(NamedTuple):
+    form: Form
     path: Path
 
 
 def architecture_of(given: str | Path) -> Architecture:
-    """The architecture of a model, in whichever way it is given.
+    """The architecture of a model in any form.
 
-    Raises `NotFound` where there is none, `ArchitectureError` for a file that does not describe one, `InvalidInput` for
-    what a description cannot express.
+    Raises `NotFound` for a missing model, `ArchitectureError` for an invalid description, `InvalidInput` for what a
+    description cannot express.
     """
-    place = _place(given)
-    if place.way == "name":
+    location = _locate(given)
+    if location.form == "name":
         return named_model(str(given)).architecture
-    if place.way == "folder":
-        return _description(place.path / ARCHITECTURE)
-    if place.way == "config":
-        if (folder := _hugging_face_folder(place)) is None:
-            return read_config(place.path)
+    if location.form == "folder":
+        return _description(location.path / ARCHITECTURE)
+    if location.form == "config":
+        if (folder := _hugging_face_folder(location)) is None:
+            return read_config(location.path)
         from edgefront.core.model_files.huggingface import read_architecture
 
         return read_architecture(folder)
-    if place.way == "gguf":
+    if location.form == "gguf":
         from edgefront.core.model_files.gguf_reading import GgufFile
 
-        return GgufFile(place.path).architecture
-    return _description(place.path)
+        return GgufFile(location.path).architecture
+    return _description(location.path)
 
 
 def named_as(given: str | Path) -> NamedModel | None:
-    """The named or published model that this is the name of; None where it is given in another way. Errors as in
-    `architecture_of`."""
-    return named_model(str(given)) if _place(given).way == "name" else None
+    """The named or published model; None for other forms. Raises as `architecture_of`."""
+    return named_model(str(given)) if _locate(given).form == "name" else None
 
 
 def published_as(given: str | Path) -> PublishedModel | None:
-    """The facts about a model that is given by its Hub id; None where it is given in another way. `NotFound`."""
-    return published_models().get(str(given)) if _place(given).way == "name" else None
+    """The published model of this Hub id; None for other forms. Raises as `architecture_of`."""
+    return published_models().get(str(given)) if _locate(given).form == "name" else None
 
 
 def is_gguf(given: str | Path) -> bool:
-    """Whether this is a GGUF file. False where there is no such model."""
+    """Whether this is a GGUF file; False for a missing model."""
     try:
-        return _place(given).way == "gguf"
+        return _locate(given).form == "gguf"
     except NotFound:
         return False
 
 
 def quantised_in(given: str | Path) -> str | None:
-    """The quantised formats of a GGUF file's weights, in words: Q4_1 and Q8_0; None where there are none, or it is no
-    such file. Errors as in `architecture_of`.
-    """
-    place = _place(given)
-    if place.way != "gguf":
+    """The quantised formats of a GGUF file in words (Q4_1 and Q8_0), else None. Raises as `architecture_of`."""
+    location = _locate(given)
+    if location.form != "gguf":
         return None
     from edgefront.core.model_files.gguf_header import GgufHeader
 
-    formats = [name for name in GgufHeader(place.path).facts["weights"] if name not in ("F32", "F16", "BF16", "F64")]
+    formats = [name for name in GgufHeader(location.path).facts["weights"] if name not in ("F32", "F16", "BF16", "F64")]
     return " and ".join(formats) or None
 
 
 def has_weights(given: str | Path) -> bool:
-    """Whether this is given with trained weights: a folder of ours, a Hugging Face folder or a GGUF file."""
-    place = _place(given)
-    return place.way in ("folder", "gguf") or _hugging_face_folder(place) is not None
+    """Whether this form has weights: a model folder, a Hugging Face folder or a GGUF file."""
+    location = _locate(given)
+    return location.form in ("folder", "gguf") or _hugging_face_folder(location) is not None
 
 
 @contextmanager
 def package_of(given: str | Path) -> Iterator[Package]:
-    """A model with its trained weights and tokenizer. One of another form than ours is read into a temporary folder.
+    """A model with weights and tokenizer; other forms than a model folder are converted in a temporary folder.
 
-    Raises as `architecture_of`, and `InvalidInput` for a model that is given without weights.
+    Raises as `architecture_of`, and `InvalidInput` for a model without weights.
     """
-    from edgefront.core.training.evaluation.package import read_package
-
-    place = _place(given)
-    if place.way == "folder":
-        yield read_package(place.path)
+    location = _locate(given)
+    if location.form == "folder":
+        yield read_package(location.path)
         return
     with tempfile.TemporaryDirectory(prefix="edgefront-model-") as folder:
         write_imported(given, Path(folder) / "model")
@@ -155,23 +154,19 @@ def package_of(given: str | Path) -> Iterator[Package]:
 
 
 def unread_tokenizer(given: str | Path) -> str | None:
-    """The files of a Hugging Face folder's tokenizer where it has no `tokenizer.json`, which alone is read; None where
-    it has one, or none at all.
-    """
-    folder = _hugging_face_folder(_place(given))
+    """Tokenizer files of a Hugging Face folder that lacks `tokenizer.json`, the only supported one; else None."""
+    folder = _hugging_face_folder(_locate(given))
     if folder is None or (folder / TOKENIZER).is_file():
         return None
     return ", ".join(name for name in _TOKENIZERS if (folder / name).is_file()) or None
 
 
 def write_imported(given: str | Path, output: Path) -> BPETokenizer | None:
-    """Writes a Hugging Face folder or a GGUF file as a folder of ours, and returns its tokenizer if it has one."""
-    from edgefront.core.training.evaluation.package import import_gguf, import_transformers
-
-    place = _place(given)
-    if place.way == "gguf":
-        return import_gguf(place.path, output)
-    if (folder := _hugging_face_folder(place)) is not None:
+    """Writes a Hugging Face folder or a GGUF file as a model folder; returns its tokenizer, if any."""
+    location = _locate(given)
+    if location.form == "gguf":
+        return import_gguf(location.path, output)
+    if (folder := _hugging_face_folder(location)) is not None:
         return import_transformers(folder, output)
     raise InvalidInput(
         f"{short(str(given))} has no weights: give the folder of a trained or a Hugging Face model, or a GGUF file",
@@ -181,20 +176,20 @@ def write_imported(given: str | Path, output: Path) -> BPETokenizer | None:
     )
 
 
-def _place(given: str | Path) -> _Place:
+def _locate(given: str | Path) -> _Location:
     if str(given) in named_models():
-        return _Place("name", Path())
-    if not os.path.exists(given):  # Path.exists raises on names that no file can have
+        return _Location("name", Path())
+    if not os.path.exists(given):  # Path.exists raises for invalid file names
         if str(given) in published_models():
-            return _Place("name", Path())
+            return _Location("name", Path())
         near = nearest_models(str(given))
         raise NotFound(f"{short(str(given))} is neither a file nor a named model; {near}", allowed=WAYS)
     path = Path(given)
     if path.is_dir():
         if (path / ARCHITECTURE).is_file():
-            return _Place("folder", path)
+            return _Location("folder", path)
         if (path / CONFIG).is_file():
-            return _Place("config", path)
+            return _Location("config", path)
         raise NotFound(f"{path} is no folder of a model: it has no {ARCHITECTURE} and no {CONFIG}", allowed=WAYS)
     try:
         with path.open("rb") as file:
@@ -205,20 +200,20 @@ def _place(given: str | Path) -> _Place:
         raise InvalidInput(f"{path} is empty", field="model", value=str(path), allowed=WAYS)
     refuse_pointer(head, path)
     if head.startswith(GGUF_MAGIC):
-        return _Place("gguf", path)
-    return _Place("config" if _is_config(path) else "description", path)
+        return _Location("gguf", path)
+    return _Location("config" if _is_config(path) else "description", path)
 
 
-def _hugging_face_folder(place: _Place) -> Path | None:
-    """The folder with the weights of a `config.json`; None where it comes alone, or is no such file."""
-    if place.way != "config" or (place.path.name != CONFIG and not place.path.is_dir()):
+def _hugging_face_folder(location: _Location) -> Path | None:
+    """The folder with the weights of a `config.json`; None without weights, and for other forms."""
+    if location.form != "config" or (location.path.name != CONFIG and not location.path.is_dir()):
         return None
-    folder = place.path if place.path.is_dir() else place.path.parent
-    return folder if place.path.is_dir() or any(folder.glob("*.safetensors*")) else None
+    folder = location.path if location.path.is_dir() else location.path.parent
+    return folder if location.path.is_dir() or any(folder.glob("*.safetensors*")) else None
 
 
 def _is_config(path: Path) -> bool:
-    """A `config.json`, also one of another name."""
+    """Whether it is a Hugging Face `config.json`, of any name."""
     if path.name == CONFIG:
         return True
     try:
@@ -256,10 +251,10 @@ def _text(path: Path) -> str:
 _TOKENIZER_FILES = (FILE, VOCABULARY_FILE, TOKENIZER, TOKENIZER_CONFIG, GENERATION_CONFIG)
 _CONTENT = (WEIGHTS, CUTS, *_TOKENIZER_FILES, *(f"{SOURCE}/{name}" for name in _TOKENIZER_FILES))
 FILES = (ARCHITECTURE, RESULT, *_CONTENT)
-"""The files that are taken, by their path in the folder; the first and the weights must be there."""
+"""The accepted files by their path in the folder; the first and the weights are required."""
 MAX_TEXT_BYTES = 64 << 20
-"""Of any file but those of tensors. The largest of published models, Gemma's tokenizer, has 33 MB."""
-_OF_TENSORS = (WEIGHTS, CUTS)
+"""Largest file without tensors. The largest of published models, Gemma's tokenizer, has 33 MB."""
+_TENSOR_FILES = (WEIGHTS, CUTS)
 
 _Text = Annotated[str, Field(max_length=200)]
 _Count = Annotated[int, Field(ge=0, lt=1 << 63)]
@@ -281,7 +276,7 @@ class _Scores(_Fact):
 
 
 class _Origin(_Fact):
-    """Another model, of which it was cut or from which it learnt."""
+    """The parent of a pruned model, or a teacher."""
 
     name: _Text | None = None
     training: _Text | None = None
@@ -292,17 +287,17 @@ class _Origin(_Fact):
     temperature: _Real | None = None
 
 
-class _Cut(_Fact):
+class _Pruning(_Fact):
     sentence: Annotated[str, Field(max_length=2000)]
 
 
-class _Recorded(_Fact):
-    """What a folder may say of its model's origin, for the model card."""
+class _Facts(_Fact):
+    """The accepted facts of `result.json`, for the model card."""
 
     name: Annotated[str, Field(min_length=1, max_length=100)] | None = None
     licence: _Licence | None = None
     parent: _Origin | None = None
-    cut: _Cut | None = None
+    cut: _Pruning | None = None
     teacher: _Origin | None = None
     dataset: _Text | None = None
     data_digest: _Text | None = None
@@ -318,31 +313,31 @@ class _Recorded(_Fact):
 
 @dataclass(frozen=True)
 class ImportedModel:
-    """A model that was checked. `digest`: of its weights, its tokenizer and what else decides how it works."""
+    """A checked model. `digest`: of its weights, its tokenizer and the other files that affect its output."""
 
     architecture: Architecture
     facts: Mapping[str, Any]
     digest: str
 
 
-def most_bytes(name: str) -> int | None:
-    """Of a file of `FILES`; None for those of tensors, which have a bound together."""
-    return None if name in _OF_TENSORS else MAX_TEXT_BYTES
+def max_file_bytes(name: str) -> int | None:
+    """Maximum size of one file of `FILES`; None for tensor files, which share one limit."""
+    return None if name in _TENSOR_FILES else MAX_TEXT_BYTES
 
 
 def model_files(folder: Path) -> dict[str, Path]:
-    """The files of a folder of ours that are sent and taken, by their path in it."""
+    """The accepted files of a model folder, by their path in it."""
     return {name: folder / name for name in FILES if (folder / name).is_file()}
 
 
 def check_imported(folder: Path, *, name: str | None = None, licence: str | None = None) -> ImportedModel:
-    """Checks a folder and writes its `result.json` and model card anew; `name` and `licence` replace recorded ones.
+    """Checks a folder and rewrites its `result.json` and model card; `name` and `licence` replace recorded ones.
 
-    Raises `InvalidInput`, which names no folder: a file is missing, is no JSON or no safetensors file; a tensor is
-    missing, unknown, of another shape or type; a number is not finite; the architecture is not that of the weights; the
-    tokenizer has more tokens than the model.
+    Raises `InvalidInput`, without the folder's path, for a missing file or one that is not JSON or safetensors, a
+    missing or unknown tensor, another shape or type, a number that is not finite, an architecture that differs from the
+    weights', and a tokenizer with more tokens than the model.
     """
-    with _naming_no_folder(folder):
+    with _without_path(folder):
         for required in (WEIGHTS, ARCHITECTURE):
             if not (folder / required).is_file():
                 raise InvalidInput(f"{required} is missing", field="model", allowed=", ".join(FILES))
@@ -355,8 +350,8 @@ def check_imported(folder: Path, *, name: str | None = None, licence: str | None
             )
         if (folder / CUTS).exists():
             safetensors_header(folder / CUTS)
-        given = {"name": name, "licence": licence}
-        facts = _recorded(folder) | {field: value for field, value in given.items() if value is not None}
+        replacements = {"name": name, "licence": licence}
+        facts = _recorded(folder) | {field: value for field, value in replacements.items() if value is not None}
         package = Package(folder, {**facts, "digest": described.digest}, weights)
         package.check()
         tokenizer = package.tokenizer_if_any
@@ -375,7 +370,7 @@ def _recorded(folder: Path) -> dict[str, Any]:
     if not (folder / RESULT).is_file():
         return {}
     try:
-        recorded = _Recorded.model_validate_json((folder / RESULT).read_bytes())
+        recorded = _Facts.model_validate_json((folder / RESULT).read_bytes())
     except ValidationError as error:
         raise invalid_input(error, InvalidInput).under(RESULT) from None
     if recorded.recipe is not None:
@@ -384,8 +379,8 @@ def _recorded(folder: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def _naming_no_folder(folder: Path) -> Iterator[None]:
-    """Takes the folder, a temporary one, out of errors, and turns those of text that is not UTF-8 into one of ours."""
+def _without_path(folder: Path) -> Iterator[None]:
+    """Removes the path of the temporary folder from errors, and converts `UnicodeDecodeError`."""
     try:
         yield
     except UnicodeDecodeError as error:

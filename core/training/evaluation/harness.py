@@ -43,19 +43,20 @@ class TrainedModel(LM):
         return [self.scorer.whole(request.args[0]) for request in requests]
 
     def generate_until(self, requests: list[Instance]) -> list[str]:
-        """(context, settings) → what the model writes; greedily unless `do_sample` is set."""
-        return [self._written(*request.args) for request in requests]
-
-    def _written(self, context: str, settings: dict[str, Any]) -> str:
-        until = settings.get("until") or []
-        sampled = settings.get("do_sample", False)
-        sampling = Sampling(
-            temperature=float(settings.get("temperature", 1.0)) if sampled else 0.0,
-            top_k=settings.get("top_k") if sampled else None,
-            top_p=settings.get("top_p") if sampled else None,
-        )
-        until = [until] if isinstance(until, str) else [text for text in until if text]
-        return self.scorer.write(context, int(settings.get("max_gen_toks", _MAX_TOKENS)), until, sampling)
+        """(context, settings) → generated text; greedy unless `do_sample` is set."""
+        texts = []
+        for request in requests:
+            context, settings = request.args
+            until = settings.get("until") or []
+            samples = settings.get("do_sample", False)
+            sampling = Sampling(
+                temperature=float(settings.get("temperature", 1.0)) if samples else 0.0,
+                top_k=settings.get("top_k") if samples else None,
+                top_p=settings.get("top_p") if samples else None,
+            )
+            until = [until] if isinstance(until, str) else [text for text in until if text]
+            texts.append(self.scorer.write(context, int(settings.get("max_gen_toks", _MAX_TOKENS)), until, sampling))
+        return texts
 
 
 def evaluate_tasks(
@@ -71,7 +72,7 @@ def evaluate_tasks(
     """The harness' results by task: each metric, and its standard error, by name.
 
     Args:
-        tasks: names that the harness knows (most download their data from the Hugging Face hub), or those of YAML files
+        tasks: names that the harness knows (most download their data from the Hugging Face Hub), or those of YAML files
             in `include`, whose data may be local.
         shots: number of solved examples before each question (few-shot); the task's own number if absent.
         limit: evaluates only this many questions of each task, from the first.

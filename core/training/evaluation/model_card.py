@@ -1,6 +1,6 @@
-"""A trained model's README: what it is, what it was trained on, what it scores, and what nobody recorded.
+"""A trained model's README: architecture, training, scores, measurements and licence.
 
-Its head, in YAML, is in the format of the Hugging Face Hub's `modelcard.md`: licence, language, data, task, metrics.
+Its YAML head is in the format of the Hugging Face Hub's `modelcard.md`: licence, language, data, task, metrics.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from edgefront.core.training.recipes.recipe import WITHOUT_EFFECT
 Library = Literal["edgefront", "transformers"]
 LICENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,63}")
 MAX_HEAD = 64 << 10
-"""Characters of a README in which its head is looked for."""
+"""Characters of a README that are searched for its head."""
 SPLITS = ("valid", "test")
 _METRICS = {
     "perplexity": ("perplexity", "perplexity"),
@@ -32,7 +32,7 @@ _METRICS = {
     "bpc": ("bits_per_character", "bits per character"),
     "bleu": ("bleu", "BLEU"),
 }
-"""A score of ours → its type on the Hub, and its name for people."""
+"""Our score → its type on the Hub, and its name in words."""
 _TASKS = {"text-generation": "Text Generation", "fill-mask": "Fill-Mask", "translation": "Translation"}
 _NO_LICENCE, _OTHER = "unknown", "other"
 # https://huggingface.co/docs/hub/repositories-licenses
@@ -50,14 +50,14 @@ _LICENCES = frozenset(
 
 
 def front_matter(architecture: Architecture, facts: Mapping[str, Any], name: str, library: Library) -> str:
-    """The YAML between its two lines `---`. `facts`: see `model_card`."""
+    """The YAML head, with its lines `---`. `facts`: see `model_card`."""
     import yaml
 
     task, data = task_of(architecture), data_of(facts)
-    stated = "-".join(str(facts.get("licence") or _NO_LICENCE).lower().split())
-    licence = {"license": stated} if stated in _LICENCES else {"license": _OTHER, "license_name": stated}
+    name_of_licence = "-".join(str(facts.get("licence") or _NO_LICENCE).lower().split())
+    is_known = name_of_licence in _LICENCES
     fields: dict[str, Any] = {
-        **licence,
+        **({"license": name_of_licence} if is_known else {"license": _OTHER, "license_name": name_of_licence}),
         "library_name": library,
         "pipeline_tag": task,
         "tags": ["edgefront", *(["translation"] if task == "translation" else [])],
@@ -74,17 +74,17 @@ def front_matter(architecture: Architecture, facts: Mapping[str, Any], name: str
 
 
 def task_of(architecture: Architecture) -> str:
-    """The Hub's name for what the model does."""
+    """The Hub's name of the model's task."""
     return "translation" if architecture.source else "text-generation" if architecture.causal else "fill-mask"
 
 
 def data_of(facts: Mapping[str, Any]) -> DataSet | None:
-    """The published data set of the name that is recorded; None for data of the user's own."""
+    """The recorded published data set; None for a user's own data."""
     return data_sets().get(str(facts.get("dataset")))
 
 
 def check_licence(given: str) -> str:
-    """The name of a licence as a card states it; `InvalidInput` for a sentence."""
+    """A licence's identifier; `InvalidInput` for other text."""
     if LICENCE.fullmatch(given) is None:
         allowed = "an identifier of SPDX or the Hugging Face Hub, such as apache-2.0"
         raise InvalidInput(f"licence {given!r} is no identifier: give {allowed}", field="licence", allowed=allowed)
@@ -92,9 +92,7 @@ def check_licence(given: str) -> str:
 
 
 def licence_in(card: Path) -> str | None:
-    """The licence that the head of a Hugging Face folder's README states; None where there is no such file or head, or
-    it states none.
-    """
+    """The licence in the head of a Hugging Face folder's README; None without one."""
     import yaml
 
     try:
@@ -109,22 +107,22 @@ def licence_in(card: Path) -> str | None:
     return as_licence(fields.get("license"), fields.get("license_name"))
 
 
-def as_licence(stated: Any, name: Any = None) -> str | None:
-    """The identifier of a licence as cards and GGUF files state it; `name` is that of one that is `other`. Several
-    become one identifier. None where none is stated.
+def as_licence(licence: Any, name: Any = None) -> str | None:
+    """The identifier of a licence from a card or GGUF file; `name` is that of one that is `other`.
+
+    Several licences become one identifier. None without a licence.
     """
-    if isinstance(stated, list):
-        stated = "-and-".join(str(entry) for entry in stated)
-    if stated == _OTHER and isinstance(name, str) and name.strip():
-        stated = name
-    if not isinstance(stated, str) or stated in ("", _NO_LICENCE):
+    if isinstance(licence, list):
+        licence = "-and-".join(str(entry) for entry in licence)
+    if licence == _OTHER and isinstance(name, str) and name.strip():
+        licence = name
+    if not isinstance(licence, str) or licence in ("", _NO_LICENCE):
         return None
-    plain = re.sub(r"[^A-Za-z0-9.+_]+", "-", stated).strip("-.+_")[:64]
-    return plain or None
+    return re.sub(r"[^A-Za-z0-9.+_]+", "-", licence).strip("-.+_")[:64] or None
 
 
 def forbids_derivatives(licence: str) -> bool:
-    """Whether its name says so, as those of Creative Commons do: cc-by-nd-4.0, cc-by-nc-nd-4.0."""
+    """Whether its name contains nd, as those of Creative Commons: cc-by-nd-4.0, cc-by-nc-nd-4.0."""
     return "nd" in licence.lower().split("-")
 
 
@@ -172,7 +170,7 @@ def model_card(
     library: Library = "edgefront",
     tokenizer: Tokenizer | None = None,
 ) -> str:
-    """Markdown, for the folder that this library loads. `tokenizer`: the one in the folder. Facts, all optional:
+    """Markdown for the folder that this library loads. `tokenizer`: that of the folder. Facts, all optional:
 
     name, training (its id), dataset, data_digest, level, recipe (a whole one), seed, steps, best_step, tokens, seconds,
     licence (of the weights: an identifier of SPDX or the Hub); valid and test: loss, tokens, perplexity, bpc,
@@ -241,11 +239,12 @@ def _training(facts: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 
 
 def _named(origin: Mapping[str, Any] | None) -> str:
-    """Another model: its name, its training and the digest of its weights."""
+    """Another model in words: its name, its training and the digest of its weights."""
     if not origin:
         return ""
-    said = [str(origin[name]) for name in ("name", "training") if origin.get(name)]
-    return ", ".join([*said, *([f"weights of SHA-256 {origin['sha256']}"] if origin.get("sha256") else [])])
+    phrases = [str(origin[name]) for name in ("name", "training") if origin.get(name)]
+    phrases += [f"weights of SHA-256 {origin['sha256']}"] if origin.get("sha256") else []
+    return ", ".join(phrases)
 
 
 def _taught(teacher: Mapping[str, Any]) -> str:
@@ -257,7 +256,7 @@ def _taught(teacher: Mapping[str, Any]) -> str:
 
 
 def _changed(recipe: Mapping[str, Any]) -> str:
-    """The fields of a named recipe that were overridden, by which a model is not the paper's."""
+    """The overridden fields of a named recipe, by which the model differs from the paper's."""
     published_recipe = recipes().get(recipe.get("name", ""))
     if published_recipe is None:
         return ""
@@ -296,12 +295,12 @@ def _how(facts: Mapping[str, Any]) -> str:
     evaluation = (facts.get("recipe") or {}).get("evaluation")
     if not evaluation:
         return ""
-    said = [f"{evaluation['segment']} tokens at a time after {evaluation['memory']} of the past"]
+    phrases = [f"{evaluation['segment']} tokens at a time after {evaluation['memory']} of the past"]
     if evaluation.get("same_length"):
-        said.append("the same number of keys for every token")
+        phrases.append("the same number of keys for every token")
     if evaluation.get("clamp") is not None:
-        said.append(f"distances clamped at {evaluation['clamp']}")
-    return f"\nRead {', '.join(said)}; {evaluation['rows']} streams in parallel.\n"
+        phrases.append(f"distances clamped at {evaluation['clamp']}")
+    return f"\nRead {', '.join(phrases)}; {evaluation['rows']} streams in parallel.\n"
 
 
 def _measurements(measured: Iterable[Mapping[str, Any]], vocabulary: int, library: Library) -> str:
@@ -323,14 +322,14 @@ def _measurements(measured: Iterable[Mapping[str, Any]], vocabulary: int, librar
     if not rows:
         return f"This architecture's latency and memory are not recorded here.{how}\n"
     table = _table(("device", "pass", "latency (ms)", "peak memory (MB)", "vocabulary"), rows)
-    said = "".join(
+    notes = "".join(
         f"\nMeasured with a vocabulary of {other:,}; this model has {vocabulary:,}, so embedding and output layer "
         "differ in size.\n"
         for other in sorted(others)
     )
     if not own:
-        return f"{table}{said}\nThis model itself, with its own vocabulary, was not measured.{how}\n"
-    return f"{table}{said}\nMeasured with untrained weights: neither latency nor memory depends on their values.\n"
+        return f"{table}{notes}\nThis model itself, with its own vocabulary, was not measured.{how}\n"
+    return f"{table}{notes}\nMeasured with untrained weights: neither latency nor memory depends on their values.\n"
 
 
 def _tokenizer(architecture: Architecture, tokenizer: Tokenizer | None) -> str:
@@ -383,5 +382,5 @@ def _number(value: Any, form: str = ",") -> str:
 
 
 def _plain(value: Any) -> str:
-    """Text in one cell: names come from users."""
+    """Escapes a user's text for one cell."""
     return " ".join(str(value).split()).replace("|", "\\|").replace("<", "&lt;")

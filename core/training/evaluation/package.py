@@ -1,13 +1,13 @@
 """The folder of a trained model, self-contained: weights, description, tokenizer and metadata.
 
-    model.safetensors    the parameters, as `core.nn.weights` reads them; the metadata says on what they were trained
+    model.safetensors    the parameters, as `core.nn.weights` reads them; the metadata has the training data
     architecture.json    the canonical description
     tokenizer.json …     the tokenizer's files, Hugging Face's too; of a translation model the source's in `source/`
     result.json          facts: recipe, data, steps, tokens, perplexity; written last
     README.md            the same for people (`core.training.evaluation.model_card`)
-    cuts.safetensors     a study of the model's cuts, if one was made (`core.training.pruning.law_file`)
+    cuts.safetensors     the pruning study, if any (`core.training.pruning.study_file`)
 
-Reading a package loads no torch before its `model` is asked for, so a service can write its ONNX files.
+Only `Package.model` loads torch, so a service can write ONNX files without it.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 WEIGHTS, RESULT, CARD, SOURCE = "model.safetensors", "result.json", "README.md", "source"
 CUTS = "cuts.safetensors"
 _RECORDED = ("training", "dataset", "data_digest", "steps", "tokens", "seed")
-"""Facts that are also in the metadata of the weights file; other files of the model have its name and licence too."""
+"""Facts that the metadata of the weights file has too; exported files also have name and licence."""
 _SNAPSHOT = re.compile("[0-9a-f]{40}")
-"""What the Hub's cache calls a revision's folder."""
+"""Folder name of a revision in the Hub's cache."""
 
 
 def write_package(
@@ -56,22 +56,20 @@ def write_package(
 
     Args:
         facts: JSON; the facts for `model_card` are optional. `recipe` is a complete `Recipe`.
-        source_tokenizer: that of what a translation model translates.
+        source_tokenizer: tokenizer of the text to translate.
 
     Every file is written atomically, and `result.json` last. Raises `Unavailable` where the disk is full.
     """
-    weights = _Arrays(dict(model.named_parameters()))
+    weights = _LazyArrays(dict(model.named_parameters()))
     _write(folder, model.architecture, weights, tokenizer, source_tokenizer, facts)
 
 
 def import_transformers(folder: Path, output: Path) -> BPETokenizer | None:
-    """Writes the model of a Hugging Face folder as a package: its weights as float32, its tokenizer if it has one, the
-    licence that its README states.
+    """Writes the model of a Hugging Face folder as a package: float32 weights, tokenizer and licence.
 
-    Returns the tokenizer if there was one. `output` must not exist, or be an empty folder; it is in place only when
-    whole. Raises `InvalidInput` for what the description cannot express, weights that do not fit, a tokenizer of more
-    tokens than the model; `NotFound` where the folder has no config.json or no safetensors files; `Conflict` for an
-    output that exists.
+    Returns the tokenizer, if any. `output` must not exist, or be an empty folder; it appears only when complete. Raises
+    `InvalidInput` for what the description cannot express, weights that do not fit, and a tokenizer with more tokens
+    than the model; `NotFound` for a folder without config.json or safetensors files; `Conflict` for an existing output.
     """
     from edgefront.core.data.tokenizers.bpe import BPETokenizer
     from edgefront.core.model_files.huggingface import TransformersWeights, read_architecture
@@ -84,10 +82,9 @@ def import_transformers(folder: Path, output: Path) -> BPETokenizer | None:
 
 
 def import_gguf(path: Path, output: Path) -> BPETokenizer | None:
-    """Writes the model of a GGUF file as a package: its weights as float32, its tokenizer unless the file has none.
+    """Writes the model of a GGUF file as a package: float32 weights and tokenizer. Returns the tokenizer, if any.
 
-    Returns the tokenizer if there was one. Errors as those of `import_transformers`, and `InvalidInput` for tensors and
-    tokenizers that are not known.
+    Raises as `import_transformers`, and `InvalidInput` for unknown tensors and tokenizers.
     """
     from edgefront.core.data.tokenizers.bpe import BPETokenizer
     from edgefront.core.model_files.gguf_reading import GgufFile
@@ -127,11 +124,11 @@ def _import(
 
 
 def _name_of(source: Path) -> str:
-    """A folder's name, a file's without its ending; in the Hub's cache the repository's."""
-    place = source.resolve()
-    if _SNAPSHOT.fullmatch(place.name) and place.parent.name == "snapshots":
-        return place.parent.parent.name.rpartition("--")[2]
-    return place.name if place.is_dir() else re.sub(r"(-00001-of-\d{5})?\.gguf$", "", place.name)
+    """Name of a folder, or of a file without its suffix; in the Hub's cache, of the repository."""
+    path = source.resolve()
+    if _SNAPSHOT.fullmatch(path.name) and path.parent.name == "snapshots":
+        return path.parent.parent.name.rpartition("--")[2]
+    return path.name if path.is_dir() else re.sub(r"(-00001-of-\d{5})?\.gguf$", "", path.name)
 
 
 def write_new_package(
@@ -141,7 +138,7 @@ def write_new_package(
     tokenizer: Tokenizer | None,
     facts: Mapping[str, Any],
 ) -> None:
-    """Writes a package of float32 arrays by name into a new folder, which is in place only when whole."""
+    """Writes a package of float32 arrays by name into a new folder, which appears only when complete."""
     draft = output.with_name(f".{output.name}.{uuid4().hex}.part")
     try:
         _write(draft, architecture, weights, tokenizer, None, facts)
@@ -161,7 +158,7 @@ def _write(
     from edgefront.core.model_files.export import write_safetensors
 
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / RESULT).unlink(missing_ok=True)  # the files that it describes are about to be replaced
+    (folder / RESULT).unlink(missing_ok=True)  # the files that it describes are replaced below
     write_safetensors(architecture, GivenValues(weights, {"weights": "trained", **_recorded(facts)}), folder / WEIGHTS)
     _write_json(folder / ARCHITECTURE, architecture.canonical)
     if tokenizer is not None:
@@ -175,7 +172,7 @@ def _write(
 
 
 def describe_as(package: Package, facts: Mapping[str, Any]) -> Package:
-    """Writes the facts of a package, and its card, anew; its weights and its tokenizer stay as they are."""
+    """Rewrites the facts and the card of a package; weights and tokenizer stay."""
     digest = package.architecture.digest
     with whole_file(package.folder / CARD) as file:
         file.write(model_card(package.architecture, facts, tokenizer=package.tokenizer_if_any).encode())
@@ -184,7 +181,7 @@ def describe_as(package: Package, facts: Mapping[str, Any]) -> Package:
 
 
 def describe(folder: Path, **changes: Any) -> Package:
-    """Replaces some facts of a package (None removes one) and writes its card again. Raises as `read_package`."""
+    """Replaces some facts of a package (None removes one) and rewrites its card. Raises as `read_package`."""
     package = read_package(folder)
     return describe_as(
         package, {name: value for name, value in {**package.facts, **changes}.items() if value is not None}
@@ -192,7 +189,7 @@ def describe(folder: Path, **changes: Any) -> Package:
 
 
 def add_measurements(folder: Path | str, measured: Sequence[Mapping[str, Any]]) -> Package:
-    """Adds measurements to a package and its card; one by the same device and pass is replaced."""
+    """Adds measurements to a package and its card; one of the same device and pass is replaced."""
     new = {(item["device"], item["protocol"], item["digest"]): item for item in measured}
     kept = [
         item
@@ -203,7 +200,7 @@ def add_measurements(folder: Path | str, measured: Sequence[Mapping[str, Any]]) 
 
 
 def read_package(folder: Path | str) -> Package:
-    """Raises `NotFound` where there is no package, `InvalidInput` where it is not whole or its parts disagree."""
+    """Raises `NotFound` for a missing package, `InvalidInput` for a damaged or inconsistent one."""
     folder = Path(folder)
     try:
         facts = json.loads((folder / RESULT).read_text(encoding="utf-8"))
@@ -229,7 +226,7 @@ def read_package(folder: Path | str) -> Package:
 
 
 class Package:
-    """A trained model as it was read. `weights` is what `core.model_files.model_file.write_model` takes."""
+    """A trained model. `weights` is an argument of `core.model_files.model_file.write_model`."""
 
     def __init__(self, folder: Path, facts: Mapping[str, Any], weights: StoredValues) -> None:
         self.folder, self.facts, self.weights = folder, facts, weights
@@ -240,7 +237,7 @@ class Package:
 
     @cached_property
     def recipe(self) -> Recipe | None:
-        """What it was trained by; None where that was not recorded. `InvalidInput` where it is no recipe."""
+        """The recipe of its training, if recorded. `InvalidInput` for an invalid one."""
         recipe = self.facts.get("recipe")
         return Recipe.parse(recipe) if isinstance(recipe, Mapping) else None
 
@@ -250,13 +247,11 @@ class Package:
 
     @property
     def tokenizer_if_any(self) -> Tokenizer | None:
-        """None where the package has none, as one that was imported without."""
+        """None for a package without a tokenizer, as some imported ones."""
         return self.tokenizer if (self.folder / FILE).is_file() else None
 
     def hugging_face_files(self) -> dict[str, bytes]:
-        """What `core.model_files.model_file.write_model` takes besides the weights, as the folder of transformers has
-        it: the tokenizer if there is one, and the card.
-        """
+        """Tokenizer files and card for transformers, as `core.model_files.model_file.write_model` takes them."""
         tokenizer = self.tokenizer_if_any
         files = {CARD: model_card(self.architecture, self.facts, "transformers", tokenizer).encode()}
         if tokenizer is not None:
@@ -275,15 +270,15 @@ class Package:
 
     @cached_property
     def source_tokenizer(self) -> Tokenizer:
-        """The tokenizer of what a translation model translates."""
+        """The tokenizer of the text to translate."""
         source = self.architecture.source
         if source is None:
             raise InvalidInput(f"the model in {self.folder} has no source", field="model", value=str(self.folder))
         return self._tokenizer(self.folder / SOURCE, source.embedding.vocab_size)
 
     def check(self) -> None:
-        """Reads all of it, without torch. Raises `InvalidInput` where a weight is infinite or not a number, or where a
-        tokenizer is damaged or has more tokens than the model.
+        """Reads everything without torch. Raises `InvalidInput` for a weight that is not finite, and a tokenizer that
+        is damaged or has more tokens than the model.
         """
         for spec in parameters(self.architecture):
             for _ in self.weights.chunks(spec):
@@ -295,7 +290,7 @@ class Package:
     def model(self, device: Any = "cpu") -> LanguageModel:
         """The model with its trained weights, in evaluation mode.
 
-        Raises `InvalidInput` where a weight is infinite or not a number, `Unavailable` for a GPU that is not there.
+        Raises `InvalidInput` for a weight that is not finite, `Unavailable` for a missing GPU.
         """
         import torch
 
@@ -312,7 +307,7 @@ class Package:
 
     def _tokenizer(self, folder: Path, vocab_size: int) -> Tokenizer:
         tokenizer = load_tokenizer(folder)
-        # Fewer pieces than the model has tokens: an embedding that was padded, as published ones are.
+        # Published models have padded embeddings: fewer tokens in the tokenizer than in the model.
         padded = tokenizer.level == "bpe" and tokenizer.vocab_size < vocab_size
         if tokenizer.vocab_size != vocab_size and not padded:
             raise _damaged(
@@ -321,20 +316,20 @@ class Package:
         return tokenizer
 
 
-class _Arrays(Mapping[str, Any]):
-    """Tensors as arrays, one at a time: the whole model is never copied at once."""
+class _LazyArrays(Mapping[str, Any]):
+    """Converts tensors to arrays one at a time, so that the whole model is never copied at once."""
 
-    def __init__(self, given: Mapping[str, Any]) -> None:
-        self._given = given
+    def __init__(self, tensors: Mapping[str, Any]) -> None:
+        self._tensors = tensors
 
     def __getitem__(self, name: str) -> Any:
-        return self._given[name].detach().float().cpu().numpy()
+        return self._tensors[name].detach().float().cpu().numpy()
 
     def __iter__(self) -> Any:
-        return iter(self._given)
+        return iter(self._tensors)
 
     def __len__(self) -> int:
-        return len(self._given)
+        return len(self._tensors)
 
 
 def _recorded(facts: Mapping[str, Any]) -> dict[str, str]:

@@ -1,9 +1,9 @@
 """Perplexity and bits per character as in the papers.
 
-A text is read `segment` tokens at a time after `memory` tokens of the past (Dai et al. 2019, §4.1; Lei 2021, §4): by
-models that can carry the past, in one pass over the text. Models whose positions are absolute, such as GPT-2, cannot;
-they read each segment together with the `memory` tokens before it, which do not count: a sliding window with stride
-`segment`. Sentences (LM1B) and translations are read each from its own beginning.
+A text is read `segment` tokens at a time after `memory` past tokens (Dai et al. 2019, §4.1; Lei 2021, §4), by models
+that can carry the past in one pass over the text. Models with absolute positions, such as GPT-2, read each segment
+together with the `memory` tokens before it, which do not count: a sliding window with stride `segment`. Sentences
+(LM1B) and translations are read from their own beginning.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Passage:
-    """Rows of a text: row r predicts `tokens` from `first[r]` on, `sizes[r]` of them, each from those before it.
+    """Rows of a text: row r predicts `sizes[r]` tokens from `first[r]` on, each from those before it.
 
-    Of these the first `skips[r]` are context alone and count nowhere. With a `begin` that token stands before each
-    row's first prediction; without one it is the text's own. `documents[r]` is the sentence that the row is.
+    The first `skips[r]` predictions are context and do not count. The token before a row's first prediction is `begin`,
+    else the text's own. `documents[r]` is the row's sentence.
     """
 
     tokens: NDArray[Any]
@@ -57,31 +57,31 @@ class Passage:
 
     @property
     def count(self) -> int:
-        """Predictions that count."""
+        """Number of predictions that count."""
         return int((self.sizes - self.skips).sum())
 
-    def cut(self, start: int, stop: int) -> tuple[Tokens, Tokens]:
-        """Inputs and targets of the places `start` … `stop` - 1 of all rows, int64 [rows, stop - start] each.
+    def columns(self, start: int, stop: int) -> tuple[Tokens, Tokens]:
+        """Inputs and targets of columns `start` to `stop` (exclusive), int64 [rows, stop - start] each.
 
-        Targets are `IGNORED` where they do not count and after the end of a row, inputs any token there.
+        Targets are `IGNORED` where they do not count and after the end of a row; inputs there are arbitrary.
         """
-        places = np.arange(start, stop)
-        at = np.minimum(self.first[:, None] + places, len(self.tokens) - 1)
-        counts = (places >= self.skips[:, None]) & (places < self.sizes[:, None])
-        targets = np.where(counts, self.tokens[at].astype(np.int64), IGNORED)
-        inputs = self.tokens[np.maximum(at - 1, 0)].astype(np.int64)
+        columns = np.arange(start, stop)
+        indices = np.minimum(self.first[:, None] + columns, len(self.tokens) - 1)
+        counts = (columns >= self.skips[:, None]) & (columns < self.sizes[:, None])
+        targets = np.where(counts, self.tokens[indices].astype(np.int64), IGNORED)
+        inputs = self.tokens[np.maximum(indices - 1, 0)].astype(np.int64)
         if self.begin is not None and start == 0:
             inputs[:, 0] = self.begin
         return inputs, targets
 
-    def some(self, rows: Integers) -> Passage:
-        """These of the rows."""
+    def take(self, rows: Integers) -> Passage:
+        """The passage of these rows."""
         documents = None if self.documents is None else self.documents[rows]
         return Passage(self.tokens, self.first[rows], self.sizes[rows], self.skips[rows], self.begin, documents)
 
 
 def streams(tokens: NDArray[Any], rows: int, max_tokens: int | None = None) -> Passage:
-    """The text cut into `rows` of equal length, the last one being shorter; at most as many as there are predictions.
+    """The text as `rows` of equal length, the last one shorter; at most one row a prediction.
 
     A row's first input is the last target of the row before.
     """
@@ -97,30 +97,30 @@ def streams(tokens: NDArray[Any], rows: int, max_tokens: int | None = None) -> P
 def documents(
     tokens: NDArray[Any], starts: NDArray[Any], begin: int | None = None, max_tokens: int | None = None
 ) -> Passage:
-    """A row a document (a sentence), those without a prediction left out.
+    """A row for each document (or sentence) with a prediction.
 
-    `max_tokens`: the documents from the first on that make no more predictions than these, but one at least.
+    `max_tokens` limits the predictions to the first whole documents, at least one.
     """
     edges = np.asarray(starts, np.int64)
     skipped = 0 if begin is not None else 1
     first, sizes = edges[:-1] + skipped, np.diff(edges) - skipped
-    chosen = np.flatnonzero(sizes > 0)
-    if max_tokens is not None and len(chosen):
-        chosen = chosen[: max(1, int(np.searchsorted(np.cumsum(sizes[chosen]), max_tokens, "right")))]
-    return Passage(tokens, first[chosen], sizes[chosen], np.zeros_like(chosen), begin, chosen)
+    rows = np.flatnonzero(sizes > 0)
+    if max_tokens is not None and len(rows):
+        rows = rows[: max(1, int(np.searchsorted(np.cumsum(sizes[rows]), max_tokens, "right")))]
+    return Passage(tokens, first[rows], sizes[rows], np.zeros_like(rows), begin, rows)
 
 
 def batched(passage: Passage, rows: int) -> Iterator[Passage]:
-    """The rows, so many at a time, those of like length together."""
+    """Batches of `rows` rows of similar length."""
     order = np.argsort(-passage.sizes, kind="stable")
     for start in range(0, len(order), rows):
-        yield passage.some(order[start : start + rows])
+        yield passage.take(order[start : start + rows])
 
 
 def windows(passage: Passage, segment: int, memory: int) -> Iterable[Passage]:
-    """Every row cut into `segment` predictions at a time, each behind `memory` others that do not count.
+    """Sliding windows of each row: `segment` predictions after `memory` others that do not count.
 
-    Two passages at most: the windows at a row's beginning, which may have less before them, and the others.
+    At most two passages: the windows at a row's beginning, with less context, and the others.
     """
     counts = -(-passage.sizes // segment)
     row = np.repeat(np.arange(passage.rows), counts)
@@ -128,31 +128,31 @@ def windows(passage: Passage, segment: int, memory: int) -> Iterable[Passage]:
     low = np.maximum(0, start - memory)
     high = np.minimum(start + segment, passage.sizes[row])
     for at_beginning in (True, False):
-        chosen = np.flatnonzero((low == 0) == at_beginning)
-        if len(chosen):
+        windows_here = np.flatnonzero((low == 0) == at_beginning)
+        if len(windows_here):
             yield Passage(
                 passage.tokens,
-                passage.first[row[chosen]] + low[chosen],
-                (high - low)[chosen],
-                (start - low)[chosen],
+                passage.first[row[windows_here]] + low[windows_here],
+                (high - low)[windows_here],
+                (start - low)[windows_here],
                 passage.begin if at_beginning else None,
             )
 
 
 Progress = Callable[[int, int], None]
-"""Called with the tokens counted so far and with all there will be; what it raises ends the evaluation."""
+"""Called with the tokens done and in all; an error that it raises ends the evaluation."""
 
 MAX_DEFAULT_SEGMENT = 1024
-"""Tokens of a segment at most where neither a recipe nor a person says how many."""
+"""Longest default segment of a model without a recipe."""
 
 
 @dataclass(frozen=True)
 class Perplexity:
     """`loss` is the mean over `tokens` predictions, in nats, and `perplexity` exp(loss).
 
-    `bpc` and `word_perplexity` spread it over characters and words: loss·n/characters/ln 2 and exp(loss·n/words) for a
-    text of n tokens; None where its characters or words are not known. A perplexity that no float can hold is None
-    too: in a language without spaces a line is one word.
+    `bpc` and `word_perplexity` are per character and word: loss·n/characters/ln 2 and exp(loss·n/words) for a text of n
+    tokens; None for unknown characters or words. A perplexity above the range of floats is None too: in a language
+    without spaces a line is one word.
     """
 
     loss: float
@@ -174,32 +174,31 @@ def perplexity(
     begin: int | None = None,
     progress: Progress | None = None,
 ) -> Perplexity:
-    """The model's perplexity on a split. The model is on `device`, and left in the mode that it was in.
+    """The model's perplexity on a split. The model is on `device`; its mode stays.
 
-    A text of n tokens has n - 1 predictions, the first token following nothing. They are cut into `evaluation.rows`
-    streams of equal length, read side by side; none is left out. A stream begins without memory, so one row gives the
-    exact number, and each further row costs its first tokens some context. Sliding windows and sentences are the same
-    with any rows.
+    A text of n tokens has n - 1 predictions, in `evaluation.rows` parallel streams of equal length. A stream begins
+    without memory: one row is exact, and further rows have less context at their beginning. Sliding windows and
+    sentences do not depend on the number of rows.
 
-    `evaluation.same_length` lets every token see `memory` + 1 keys, itself included; `clamp` replaces the
-    architecture's own for relative positions. Both are without effect where there is no such attention.
+    With `evaluation.same_length` every token attends to `memory` + 1 keys, itself included; `clamp` replaces the
+    architecture's largest relative distance. Both need such attention.
 
     Args:
         precision: of the passes (autocast); losses are added up in float64.
-        max_tokens: predictions at most, from the beginning of the split on; of sentences as many whole ones.
+        max_tokens: largest number of predictions, from the beginning of the split; for sentences, of whole ones.
         sentences: read each document of `split.starts` by itself, instead of running text.
-        begin: token that stands before a sentence, by which its first token is predicted too.
+        begin: token before a sentence, from which its first token is predicted.
 
     Parallel text (a split with `source`) is read as sentences, each after its source. Raises `InvalidInput` for a model
     that does not predict the next token, a text without a prediction, and windows longer than the model's positions;
-    `Diverged` for a loss that is not a number.
+    `Diverged` for a loss that is not finite.
     """
     source = split.source
     _check(model, evaluation, source)
-    one_by_one = sentences or source is not None
+    by_sentence = sentences or source is not None
     text = (
         documents(split.tokens, split.starts, begin, max_tokens)
-        if one_by_one
+        if by_sentence
         else streams(split.tokens, evaluation.rows if can_carry_past(model.architecture) else 1, max_tokens)
     )
     if text.rows == 0:
@@ -207,7 +206,7 @@ def perplexity(
             f"nothing to predict in a text of {len(split.tokens)} tokens",
             field="split",
             value=len(split.tokens),
-            allowed="two tokens or more" + (" in one of its sentences" if one_by_one else ""),
+            allowed="two tokens or more" + (" in one of its sentences" if by_sentence else ""),
         )
     reader = _Reader(model, evaluation, torch.device(device), text.count, progress)
     with evaluating(model, torch.device(device), precision, evaluation.clamp):
@@ -215,28 +214,28 @@ def perplexity(
             for passage in batched(text, evaluation.rows):
                 reader.translate(passage, source)
         elif can_carry_past(model.architecture):
-            for passage in batched(text, evaluation.rows) if one_by_one else (text,):
-                reader.read_on(passage)
+            for passage in batched(text, evaluation.rows) if by_sentence else (text,):
+                reader.read_segments(passage)
         else:
-            for some in windows(text, evaluation.segment, evaluation.memory):
-                for passage in batched(some, evaluation.rows):
+            for part in windows(text, evaluation.segment, evaluation.memory):
+                for passage in batched(part, evaluation.rows):
                     reader.read_whole(passage)
     return perplexity_of(float(reader.total), text.count, split)
 
 
 def evaluation_without_recipe(architecture: Architecture, memory: int | None = None) -> Evaluation:
-    """How a model is evaluated that no recipe trained here, such as an imported one: its context at a time, 1,024
-    tokens at most, behind `memory` others, and as many of such segments at once as have 1,024 tokens.
+    """Evaluation of a model without a recipe, such as an imported one: segments of its context length, at most 1,024
+    tokens, after `memory` others, in batches of 1,024 tokens.
     """
-    behind = memory or 0
-    segment = max(1, min(MAX_DEFAULT_SEGMENT, architecture.stated_length - behind))
-    return Evaluation(segment=segment, memory=behind, rows=max(1, MAX_DEFAULT_SEGMENT // segment))
+    past = memory or 0
+    segment = max(1, min(MAX_DEFAULT_SEGMENT, architecture.stated_length - past))
+    return Evaluation(segment=segment, memory=past, rows=max(1, MAX_DEFAULT_SEGMENT // segment))
 
 
 def first_token(tokenizer: Tokenizer, task: Task) -> int | None:
-    """What stands before a sentence in training: the end of the one before, or a translation's `<bos>` if there is one.
+    """The token before a sentence in training: the end of the sentence before, or a translation's `<bos>`.
 
-    None in running text, and where the tokenizer has no such token.
+    None in running text, and for a tokenizer without such a token.
     """
     if task == "pairs":
         return tokenizer.special.get(BOS, tokenizer.eos)
@@ -244,7 +243,7 @@ def first_token(tokenizer: Tokenizer, task: Task) -> int | None:
 
 
 class _Reader:
-    """Adds up the losses of what it reads."""
+    """Reads passages and sums their losses."""
 
     def __init__(
         self, model: LanguageModel, evaluation: Evaluation, device: torch.device, count: int, progress: Progress | None
@@ -254,22 +253,22 @@ class _Reader:
         self.count, self.done, self.progress = count, 0, progress
         self.total = torch.zeros((), dtype=torch.float64, device=device)
 
-    def read_on(self, passage: Passage) -> None:
-        """Segment after segment, with the past as the model's memory."""
-        state = self.model.init_cache(passage.rows, "memory")
+    def read_segments(self, passage: Passage) -> None:
+        """Segment after segment, with the past as memory."""
+        cache = self.model.init_cache(passage.rows, "memory")
         for start in range(0, passage.length, self.evaluation.segment):
-            inputs, targets = passage.cut(start, min(start + self.evaluation.segment, passage.length))
-            hidden, state = self.model(self._tensor(inputs), "none", cache=state, window=self.window)
-            state = state.keep(self.evaluation.memory)
+            inputs, targets = passage.columns(start, min(start + self.evaluation.segment, passage.length))
+            hidden, cache = self.model(self._tensor(inputs), "none", cache=cache, window=self.window)
+            cache = cache.keep(self.evaluation.memory)
             self._add(hidden, targets)
 
     def read_whole(self, passage: Passage) -> None:
-        inputs, targets = passage.cut(0, passage.length)
+        inputs, targets = passage.columns(0, passage.length)
         self._add(self.model(self._tensor(inputs), "none", window=self.window), targets)
 
     def translate(self, passage: Passage, source: Split) -> None:
-        """Each row after the source's document of the same number."""
-        inputs, targets = passage.cut(0, passage.length)
+        """Each row with the source's document of the same index."""
+        inputs, targets = passage.columns(0, passage.length)
         assert passage.documents is not None
         tokens, mask = padded([source.tokens[source.starts[i] : source.starts[i + 1]] for i in passage.documents])
         hidden = self.model(
@@ -290,6 +289,12 @@ class _Reader:
             self.progress(self.done, self.count)
 
 
+def check_scores(is_finite: bool) -> None:
+    """Raises `Diverged` for a model's scores that are not finite."""
+    if not is_finite:
+        raise Diverged("the model's scores are not numbers: its weights are not finite, or they overflow")
+
+
 def padded(rows: list[NDArray[Any]]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Rows of unequal length as int64 [rows, longest], zeros at their ends, and the mask: False where padded."""
     length = max(1, *(len(row) for row in rows))
@@ -303,8 +308,8 @@ def padded(rows: list[NDArray[Any]]) -> tuple[NDArray[np.int64], NDArray[np.bool
 def evaluating(
     model: LanguageModel, device: torch.device, precision: Precision, clamp: int | None = None
 ) -> Iterator[None]:
-    """Evaluation mode, no gradients, passes in `precision`, distances clamped; afterwards all is as it was."""
-    trained = model.training
+    """Within it: evaluation mode, no gradients, passes in `precision`, clamped distances."""
+    was_training = model.training
     relative = model.positions if isinstance(model.positions, RelativePositions) and clamp is not None else None
     before = None if relative is None else relative.max_relative_distance
     model.eval()
@@ -314,7 +319,7 @@ def evaluating(
         with torch.no_grad(), autocast(device, precision):
             yield
     finally:
-        model.train(trained)
+        model.train(was_training)
         if relative is not None:
             relative.max_relative_distance = before
 
@@ -337,22 +342,21 @@ def _check(model: LanguageModel, evaluation: Evaluation, source: Split | None) -
             field="split",
             allowed="parallel text for a model with a source, and plain text for one without",
         )
-    length, longest = evaluation.segment + evaluation.memory, architecture.max_length
-    if source is None and longest is not None and length > longest:
+    length, max_length = evaluation.segment + evaluation.memory, architecture.max_length
+    if source is None and max_length is not None and length > max_length:
         raise InvalidInput(
             f"evaluation segments of {evaluation.segment} tokens after {evaluation.memory} others do not fit into the "
-            f"model's {longest} positions",
+            f"model's {max_length} positions",
             field="evaluation.segment",
             value=length,
-            allowed=f"segment and memory of {longest} tokens together at most",
+            allowed=f"segment and memory of {max_length} tokens together at most",
         )
 
 
 def perplexity_of(total: float, count: int, split: Split | None) -> Perplexity:
-    """Perplexity of `count` predictions whose losses add up to `total` nats, on a split whose characters and words are
-    known.
+    """Perplexity of `count` predictions with a total loss in nats; `split` has the characters and words.
 
-    Raises `Diverged` for a loss that is not a number.
+    Raises `Diverged` for a loss that is not finite.
     """
     loss = total / max(1, count)
     if not math.isfinite(loss):
@@ -378,6 +382,6 @@ def _exp(nats: float) -> float | None:
 
 
 def autocast(device: torch.device, precision: Precision) -> torch.autocast:
-    """Passes in this precision within it; weights, and the losses of tokens, stay float32."""
+    """Passes in this precision; weights and token losses stay float32."""
     half = torch.float16 if precision == "float16" else torch.bfloat16
     return torch.autocast(device.type, half, enabled=precision != "float32")

@@ -1,6 +1,6 @@
-"""Scores texts with a trained model (log-likelihoods) and generates text up to a stop sequence, for evaluation tasks.
+"""Log-likelihoods of texts, and text up to a stop sequence, by a trained model, for evaluation tasks.
 
-It works on tokens; `core.training.evaluation.harness` adapts it to lm-evaluation-harness.
+`core.training.evaluation.harness` adapts it to lm-evaluation-harness.
 """
 
 from __future__ import annotations
@@ -20,32 +20,31 @@ from edgefront.core.nn.model import LanguageModel
 from edgefront.core.training.evaluation.generate import Sampling, TextStream, generate
 from edgefront.core.training.evaluation.package import Package
 from edgefront.core.training.evaluation.perplexity import evaluating, padded
-from edgefront.core.training.recipes.recipe import Evaluation, can_carry_past
+from edgefront.core.training.recipes.recipe import Evaluation, can_carry_past, predicts_next_token
 
-_POSITIONS = 64  # logits over the whole vocabulary are computed for so many positions at a time
-
+_POSITIONS = 64
+"""Positions whose logits over the whole vocabulary are computed at once."""
 
 Likelihood = tuple[float, bool]
 """Log-likelihood of a continuation in nats, and whether each of its tokens is the likeliest one."""
 
 
 class TextScorer:
-    """Scores and generates text with a trained model.
+    """Scores and generates text.
 
-    A model that carries memory across segments is evaluated as its recipe says (segment, memory, clamp); one with a
+    A model that carries memory across segments is evaluated as in its recipe (segment, memory, clamp); one with a
     bounded number of positions sees the last tokens that fit. `begin` is the token before a text without a context: the
-    tokenizer's BOS, else its EOS, else a line feed, a space or token 0, whichever there is.
+    tokenizer's BOS, else its EOS, else a line feed, a space or token 0.
 
     Raises `InvalidInput` for a model that cannot continue a text.
     """
 
     def __init__(self, package: Package, *, device: torch.device | str = "cpu", rows: int = 16) -> None:
-        architecture = package.architecture
-        if not architecture.causal or architecture.source is not None or architecture.output.kind != "tokens":
+        if not predicts_next_token(package.architecture):
             raise InvalidInput(
                 "texts are scored by models that predict the next token: causal, and without a source",
                 field="model",
-                value=architecture.output.kind,
+                value=package.architecture.output.kind,
                 allowed="a causal model with output tokens",
             )
         self.model: LanguageModel = package.model(device)
@@ -53,7 +52,7 @@ class TextScorer:
         self.device, self.rows = torch.device(device), rows
         recipe = package.recipe
         self.evaluation = Evaluation(segment=512, memory=1 << 20) if recipe is None else recipe.evaluation
-        self.longest = architecture.max_length
+        self.max_length = package.architecture.max_length
         self.begin = _begin(self.tokenizer)
 
     def encoded(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
@@ -74,8 +73,8 @@ class TextScorer:
         order = sorted(range(len(pairs)), key=lambda i: -len(pairs[i][0]) - len(pairs[i][1]))
         with evaluating(self.model, self.device, "float32", self.evaluation.clamp):
             for start in range(0, len(order), self.rows):
-                some = order[start : start + self.rows]
-                for i, likelihood in zip(some, self._scored([pairs[i] for i in some]), strict=True):
+                batch = order[start : start + self.rows]
+                for i, likelihood in zip(batch, self._score_batch([pairs[i] for i in batch]), strict=True):
                     likelihoods[i] = likelihood
                 if progress is not None:
                     progress(min(start + self.rows, len(order)), len(order))
@@ -84,22 +83,20 @@ class TextScorer:
     def whole(self, text: str) -> float:
         """Log-probability of all of a text in nats, every token of it predicted once.
 
-        With a bounded number of positions it is read in windows of that length, the last of which begins earlier so
-        that it has them all.
+        With a bounded number of positions, the text is read in windows of that length; the last one begins earlier, so
+        that it is full.
         """
         tokens = self.tokenizer.encode(text)
-        step = self.longest or max(1, len(tokens))
+        step = self.max_length or max(1, len(tokens))
         pairs = [([self.begin, *tokens[:start]], tokens[start : start + step]) for start in range(0, len(tokens), step)]
         return sum(nats for nats, _ in self.score(pairs))
 
     def write(self, context: str, tokens: int, until: Sequence[str], sampling: Sampling) -> str:
-        """Text that continues the context, up to the first of `until`, the end token or the maximum number of
-        tokens.
-        """
+        """A continuation up to the first of `until`, the end token or the maximum number of tokens."""
         ids = self.tokenizer.prompt(context) or [self.begin]
-        if self.longest is not None:
-            tokens = min(tokens, self.longest)
-            ids = ids[-max(1, self.longest - tokens + 1) :]
+        if self.max_length is not None:
+            tokens = min(tokens, self.max_length)
+            ids = ids[-max(1, self.max_length - tokens + 1) :]
         memory = self.evaluation.memory if can_carry_past(self.model.architecture) else None
         stream, text = TextStream(self.tokenizer, ids), [""]
 
@@ -109,32 +106,30 @@ class TextScorer:
                 raise _StopReached
 
         stop, never = self.tokenizer.stops, self.tokenizer.unused(self.model.architecture.embedding.vocab_size)
-        try:
+        with suppress(_StopReached):
             with evaluating(self.model, self.device, "float32", self.evaluation.clamp):
                 generate(self.model, ids, tokens, sampling, stop=stop, never=never, memory=memory, on_token=put)
             text[0] += stream.rest()
-        except _StopReached:
-            pass
         cuts = [text[0].find(end) for end in until if end in text[0]]
         return text[0][: min(cuts)] if cuts else text[0]
 
-    def _scored(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[Likelihood]:
+    def _score_batch(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[Likelihood]:
         inputs, targets = [], []
         for context, continuation in pairs:
             whole = np.array([*context, *continuation], np.int64)
-            kept = len(whole) if self.longest is None else min(len(whole), self.longest + 1)
-            labels = np.full(kept - 1, IGNORED, np.int64)
-            counted = min(len(continuation), kept - 1)
-            if counted < len(continuation):
+            length = len(whole) if self.max_length is None else min(len(whole), self.max_length + 1)
+            if len(continuation) > length - 1:
                 raise InvalidInput(
-                    f"a continuation of {len(continuation)} tokens is longer than the model's {self.longest} positions",
+                    f"a continuation of {len(continuation)} tokens is longer than the model's {self.max_length} "
+                    "positions",
                     field="continuation",
                     value=len(continuation),
-                    allowed=f"at most {self.longest} tokens",
+                    allowed=f"at most {self.max_length} tokens",
                 )
-            if counted:
-                labels[-counted:] = whole[-counted:]
-            inputs.append(whole[-kept:-1])
+            labels = np.full(length - 1, IGNORED, np.int64)
+            if continuation:
+                labels[-len(continuation) :] = continuation
+            inputs.append(whole[-length:-1])
             targets.append(labels)
         tokens, _ = padded(inputs)
         padded_labels = np.full(tokens.shape, IGNORED, np.int64)
@@ -157,10 +152,10 @@ class TextScorer:
             return hidden
         segment, memory = self.evaluation.segment, self.evaluation.memory
         window = memory + 1 if self.evaluation.same_length else None
-        state, parts = self.model.init_cache(len(tokens), "memory"), []
+        cache, parts = self.model.init_cache(len(tokens), "memory"), []
         for part in tokens.split(segment, 1):
-            hidden, state = self.model(part, "none", cache=state, window=window)
-            state = state.keep(memory)
+            hidden, cache = self.model(part, "none", cache=cache, window=window)
+            cache = cache.keep(memory)
             parts.append(hidden)
         return torch.cat(parts, 1)
 
@@ -176,4 +171,4 @@ def _begin(tokenizer: Tokenizer) -> int:
 
 
 class _StopReached(Exception):
-    """One of the stop sequences was generated."""
+    """A stop sequence was generated."""

@@ -1,4 +1,14 @@
-"""BLEU of translations (Papineni et al. 2002) as sacrebleu computes it (Post 2018), and the translating itself."""
+"""Translation by beam search, and its BLEU (Papineni et al. 2002) by sacrebleu (Post 2018).
+
+Beam search works as in fairseq (Ott et al. 2019); greedy decoding is a beam of 1. At each step:
+
+1. Every token extends the `beam` best unfinished translations of a sentence.
+2. Of the 2·beam best results, those that end and are among the first `beam` are finished.
+3. The best that do not end are continued, until `beam` are finished.
+
+The score of a finished translation is the sum of its tokens' log-probabilities, the end token included, over its length
+to the power of `length_penalty`.
+"""
 
 from __future__ import annotations
 
@@ -12,24 +22,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from edgefront.core.common.errors import Diverged, InvalidInput
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.validation import one_of
 from edgefront.core.data.prepared.prepared import Split
 from edgefront.core.data.tokenizers.tokenizers import Tokenizer
 from edgefront.core.nn.model import LanguageModel
-from edgefront.core.training.evaluation.perplexity import evaluating, padded
+from edgefront.core.training.evaluation.perplexity import check_scores, evaluating, padded
 from edgefront.core.training.recipes.recipe import Precision
-
-# Beam search for models that translate (as in fairseq, Ott et al. 2019; greedy decoding is a beam of 1).  At each step
-# the `beam` best unfinished translations of a sentence are extended by every token; of the 2·beam best results, those
-# among the first `beam` that end are finished, and the best that do not end are continued. A sentence is done with
-# `beam` finished ones. A finished one's score is the sum of its tokens' log-probabilities, its end's included, over its
-# length to the power of `length_penalty`.
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A translation: its tokens without beginning and end, and its score in nats, length-normalised."""
+    """A translation: its tokens without begin and end token, and its length-normalised score in nats."""
 
     tokens: tuple[int, ...]
     score: float
@@ -46,47 +50,46 @@ def beam_search(
     length_penalty: float = 1.0,
     max_length: int = 200,
 ) -> list[list[Hypothesis]]:
-    """For each source the translations that were finished, the best first: at most `beam`, and one at least.
+    """The finished translations of each source, the best first: 1 to `beam`.
 
     Args:
         source: tokens, int64 [batch, source], on the model's device.
         source_mask: bool [batch, source], False where padded.
-        begin: what stands before a translation's first token (fairseq: the end token).
-        length_penalty: above 1 favours longer ones, below 1 shorter; 0 is the sum alone.
-        max_length: tokens before the end at most: after so many only the end may follow. A model's own number of
-            positions bounds it too.
+        begin: the token before a translation (fairseq: the end token).
+        length_penalty: above 1 favours longer translations, below 1 shorter ones; 0 is the plain sum.
+        max_length: largest number of tokens before the end token; the model's positions bound it too.
 
-    The model is in evaluation mode. Raises `InvalidInput` for a model without a source and for numbers that cannot be,
-    `Diverged` for scores that are not numbers.
+    The model is in evaluation mode. Raises `InvalidInput` for a model without a source and for invalid numbers,
+    `Diverged` for scores that are not finite.
     """
     _check(model, source, begin, end, beam, length_penalty, max_length)
-    longest = model.architecture.max_length
-    search = _Search(beam, length_penalty, max_length if longest is None else min(max_length, longest - 1), end)
+    positions = model.architecture.max_length
+    search = _Search(beam, length_penalty, max_length if positions is None else min(max_length, positions - 1), end)
     with torch.no_grad():
-        by_sentence = _searched(model, source, source_mask, begin, search)
+        by_sentence = _search_all(model, source, source_mask, begin, search)
     return [sorted(hypotheses, key=lambda hypothesis: -hypothesis.score) for hypotheses in by_sentence]
 
 
-def _searched(
+def _search_all(
     model: LanguageModel, source: Tensor, source_mask: Tensor | None, begin: int, search: _Search
 ) -> list[list[Hypothesis]]:
-    """What was finished of each sentence, in the order in which it was."""
+    """The finished translations of each sentence, in the order of finishing."""
     beam = search.beam
     batch, device = source.shape[0], source.device
     finished: list[list[Hypothesis]] = [[] for _ in range(batch)]
-    live = torch.arange(batch, device=device)  # sentences that are not done; each has `beam` rows of what follows
-    state = model.init_cache(batch)
-    scores, state = model(
-        source.new_full((batch, 1), begin), "last", cache=state, source=source, source_mask=source_mask
+    live = torch.arange(batch, device=device)  # unfinished sentences, with `beam` rows each below
+    cache = model.init_cache(batch)
+    scores, cache = model(
+        source.new_full((batch, 1), begin), "last", cache=cache, source=source, source_mask=source_mask
     )
     spread = live.repeat_interleave(beam)
-    state, scores = state.take(spread), scores[spread]
-    # At first all hypotheses of a sentence are equal: only the first is extended.
+    cache, scores = cache.take(spread), scores[spread]
+    # At first all hypotheses of a sentence are equal: only the first one counts.
     totals = torch.full((batch, beam), -math.inf, device=device)
     totals[:, 0] = 0.0
     tokens = source.new_empty((batch * beam, 0))
     while True:
-        ended, rows, chosen, totals = search.step(scores, totals, tokens)
+        ended, rows, extensions, totals = search.step(scores, totals, tokens)
         for index, hypothesis in ended:
             sentence = int(live[index])
             if len(finished[sentence]) < beam:
@@ -97,11 +100,11 @@ def _searched(
             break
         kept = going.nonzero().flatten()
         live, totals = live[kept], totals[kept]
-        picked = rows.view(-1, beam)[kept].flatten()
-        last = chosen.view(-1, beam)[kept].flatten()
-        tokens, state = torch.cat((tokens[picked], last[:, None]), 1), state.take(picked)
+        parents = rows.view(-1, beam)[kept].flatten()
+        last = extensions.view(-1, beam)[kept].flatten()
+        tokens, cache = torch.cat((tokens[parents], last[:, None]), 1), cache.take(parents)
         mask = None if source_mask is None else source_mask[live.repeat_interleave(beam)]
-        scores, state = model(last[:, None], "last", cache=state, source_mask=mask)
+        scores, cache = model(last[:, None], "last", cache=cache, source_mask=mask)
     return finished
 
 
@@ -115,34 +118,33 @@ class _Search:
     def step(
         self, scores: Tensor, totals: Tensor, tokens: Tensor
     ) -> tuple[list[tuple[int, Hypothesis]], Tensor, Tensor, Tensor]:
-        """The finished hypotheses, by number of sentence; and the rows, tokens and totals of the continued ones, `beam`
-        per sentence.
+        """The finished hypotheses with their sentence, and rows, tokens and totals of the `beam` continued ones of
+        each.
 
-        `scores` [sentences·beam, vocabulary] are those of the next token, `totals` [sentences, beam] of the tokens so
-        far, `tokens` [sentences·beam, length].
+        `scores` [sentences·beam, vocabulary] are logits of the next token, `totals` [sentences, beam] log-probabilities
+        of the `tokens` [sentences·beam, length] so far.
         """
         chances = torch.log_softmax(scores.float(), -1)
-        if bool(chances.isnan().any()):
-            raise Diverged("the model's scores are not numbers: its weights are not finite, or they overflow")
+        check_scores(not bool(chances.isnan().any()))
         length, (sentences, beam) = tokens.shape[1], totals.shape
         if length >= self.max_length:
             chances[:, : self.end] = chances[:, self.end + 1 :] = -math.inf
         vocabulary = chances.shape[1]
         reached = (totals[:, :, None] + chances.view(sentences, beam, vocabulary)).flatten(1)
-        best, places = reached.topk(2 * beam, dim=1)
-        row, token = places // vocabulary, places % vocabulary
+        best, flat = reached.topk(2 * beam, dim=1)
+        row, token = flat // vocabulary, flat % vocabulary
         row = row + beam * torch.arange(sentences, device=row.device)[:, None]
         ends = token == self.end
         ended = self._ended(best, row, ends, tokens)
-        # The first `beam` that do not end, in their order: a stable sort of what ends to the back.
+        # The first `beam` that do not end, in their order: a stable sort moves the others to the back.
         on = ends.to(torch.int8).sort(dim=1, stable=True).indices[:, :beam]
         totals = best.masked_fill(ends, -math.inf).gather(1, on)
         return ended, row.gather(1, on).flatten(), token.gather(1, on).flatten(), totals
 
     def _ended(self, best: Tensor, row: Tensor, ends: Tensor, tokens: Tensor) -> list[tuple[int, Hypothesis]]:
         beam, length = self.beam, tokens.shape[1]
-        sentence, place = (ends & best.isfinite())[:, :beam].nonzero(as_tuple=True)
-        totals, sequences = best[sentence, place].tolist(), tokens[row[sentence, place]].tolist()
+        sentence, rank = (ends & best.isfinite())[:, :beam].nonzero(as_tuple=True)
+        totals, sequences = best[sentence, rank].tolist(), tokens[row[sentence, rank]].tolist()
         scale = (length + 1) ** self.length_penalty
         return [
             (index, Hypothesis(tuple(words), total / scale))
@@ -176,14 +178,12 @@ def _check(
 
 
 Tokenize = Literal["13a", "intl", "char", "none"]
-"""How sacrebleu splits text into words; "none": at spaces, for text that is tokenised already (IWSLT'14 by custom)."""
+"""sacrebleu's tokenisation; "none": at spaces, for tokenised text (IWSLT'14 by custom)."""
 
 
 @dataclass(frozen=True)
 class Bleu:
-    """`score` and the n-gram `precisions` for n = 1 … 4 in per cent; `signature` is sacrebleu's, to be reported with
-    it.
-    """
+    """`score` and the n-gram `precisions` for n = 1 … 4 in per cent; `signature` is sacrebleu's."""
 
     score: float
     precisions: tuple[float, ...]
@@ -193,7 +193,7 @@ class Bleu:
 
 @dataclass(frozen=True)
 class Translations:
-    """What came out, what should have, and the score of it."""
+    """Translations, references and their BLEU."""
 
     bleu: Bleu
     hypotheses: list[str]
@@ -201,7 +201,7 @@ class Translations:
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str], *, tokenize: Tokenize = "13a") -> Bleu:
-    """Corpus BLEU with one reference a sentence. Raises `InvalidInput` for unequal numbers of both, and for none."""
+    """Corpus BLEU with one reference a sentence. Raises `InvalidInput` for none, or unequal numbers."""
     from sacrebleu.metrics.bleu import BLEU
 
     one_of("tokenize", tokenize, get_args(Tokenize))
@@ -212,7 +212,7 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str], *, tokenize: Toke
             value=len(hypotheses),
             allowed="one for each reference, and at least one",
         )
-    # The text is tokenised on purpose, so sacrebleu's warning about it is suppressed.
+    # `force` suppresses sacrebleu's warning about tokenised text.
     metric = BLEU(tokenize=tokenize, force=tokenize == "none")
     score = metric.corpus_score(list(hypotheses), [list(references)])
     return Bleu(score.score, tuple(score.precisions), score.bp, str(metric.get_signature()))
@@ -239,23 +239,23 @@ def translate(
     """Translates every sentence of `source` and scores the best of each beam against `target`.
 
     Args:
-        end: ends a sentence on both sides.
-        begin: token that stands before a translation; None: the one that ends a sentence.
-        max_length: tokens of a translation.
-        rows: sentences at a time.
-        sentences: the first so many; None: all.
+        end: token that ends a sentence on both sides.
+        begin: token before a translation; None: `end`.
+        max_length: largest number of tokens of a translation.
+        rows: sentences of one batch.
+        sentences: number of sentences from the first; None: all.
         progress: called with the number of finished sentences and the total.
 
-    Raises as `beam_search` and `bleu` do.
+    Raises as `beam_search` and `bleu`.
     """
     count = len(target.starts) - 1 if sentences is None else min(sentences, len(target.starts) - 1)
     lengths = np.diff(np.asarray(source.starts, np.int64))[:count]
-    order = np.argsort(lengths, kind="stable")  # like lengths together, so that little is padded
+    order = np.argsort(lengths, kind="stable")  # similar lengths share a batch, for little padding
     texts = [""] * count
     with evaluating(model, torch.device(device), precision):
         for start in range(0, count, rows):
-            some = order[start : start + rows]
-            tokens, mask = padded([_sentence(source, i) for i in some])
+            batch = order[start : start + rows]
+            tokens, mask = padded([_sentence(source, i) for i in batch])
             searched = beam_search(
                 model,
                 torch.from_numpy(tokens).to(device),
@@ -266,7 +266,7 @@ def translate(
                 length_penalty=length_penalty,
                 max_length=max_length,
             )
-            for i, hypotheses in zip(some, searched, strict=True):
+            for i, hypotheses in zip(batch, searched, strict=True):
                 texts[i] = tokenizer.decode(list(hypotheses[0].tokens))
             if progress is not None:
                 progress(min(start + rows, count), count)

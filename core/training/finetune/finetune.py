@@ -28,7 +28,7 @@ from edgefront.core.model_files.random_values import values
 from edgefront.core.nn.dropout import Dropout
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load
-from edgefront.core.training.evaluation.perplexity import autocast, evaluating, padded
+from edgefront.core.training.evaluation.perplexity import autocast, check_scores, evaluating, padded
 from edgefront.core.training.optimizers import learning_rate, make_optimizer, set_learning_rate
 from edgefront.core.training.recipes.recipe import Optimizer, Precision, Schedule
 from edgefront.core.training.step import seed_device
@@ -208,8 +208,7 @@ def scores_of(
             some = order[start : start + batch]
             tokens, mask, segments = _inputs(model, [rows[i] for i in some], torch.device(device))
             scores = model(tokens, segments=segments, mask=mask).float().cpu().numpy()
-            if not np.isfinite(scores).all():
-                raise Diverged("the model's scores are not numbers: its weights are not finite, or they overflow")
+            check_scores(bool(np.isfinite(scores).all()))
             for i, row_scores in zip(some, scores, strict=True):
                 by_row[i] = row_scores[: len(rows[i].tokens)] if row_scores.ndim == 2 else row_scores
     return by_row

@@ -251,6 +251,11 @@ def can_carry_past(architecture: Architecture) -> bool:
     )
 
 
+def predicts_next_token(architecture: Architecture) -> bool:
+    """Whether it is a language model: causal, with output over tokens, and no translation model."""
+    return architecture.causal and architecture.output.kind == "tokens" and architecture.source is None
+
+
 def has_memory(architecture: Architecture) -> bool:
     """Whether the model is trained on contiguous text: Transformer-XL's attention, or SRU's recurrence."""
     return isinstance(architecture.positions, RelativePositions) or _is_recurrent(architecture)
@@ -274,7 +279,7 @@ def check_task(architecture: Architecture, recipe: Recipe) -> None:
     elif recipe.task == "pairs":
         if architecture.source is None or kind != "tokens":
             needs = "a model with a source whose output is tokens"
-    elif not architecture.causal or kind != "tokens" or architecture.source is not None:
+    elif not predicts_next_token(architecture):
         needs = "a causal model without a source whose output is tokens"
     if needs is not None:
         raise InvalidInput(

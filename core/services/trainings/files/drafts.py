@@ -24,7 +24,7 @@ from edgefront.core.services.trainings import queries as training_queries
 from edgefront.core.services.trainings.files.folder import remove_folder, training_folder
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables.base import new_id
-from edgefront.core.training.evaluation.given_model import FILES, model_files, most_bytes
+from edgefront.core.training.evaluation.given_model import FILES, max_file_bytes, model_files
 from edgefront.core.training.evaluation.package import CARD
 from edgefront.core.training.run_folder import RESULT
 
@@ -133,7 +133,7 @@ def _name(member: tarfile.TarInfo) -> str:
         raise _refused(f"it has {name[:100]!r}, which is no file of a model")
     if not member.isreg() or member.issparse():
         raise _refused(f"its {name} is no ordinary file")
-    most = most_bytes(name)
+    most = max_file_bytes(name)
     if most is not None and member.size > most:
         raise TooLarge(f"the model cannot be imported: its {name} has {member.size} bytes, and at most {most} may be")
     return name
