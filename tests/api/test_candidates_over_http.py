@@ -159,7 +159,3 @@ def test_one_candidate_and_its_raw_samples(service: Service, client: httpx.Clien
     assert client.get(f"/v1/candidates/{candidate.id}").json()["digest"] == candidate.digest
     [launch] = client.get(f"/v1/candidates/{candidate.id}/launches").json()
     assert len(launch["result"]["latency"]["samples_ms"]) == 5
-    eve = service.client("user", "eve")
-    problem(eve.get(f"/v1/candidates/{candidate.id}"), 404)
-    problem(eve.get(f"/v1/candidates/{candidate.id}/launches"), 404)
-    problem(eve.get(f"/v1/candidates/{candidate.id}/model"), 404)

@@ -70,4 +70,3 @@ def test_probabilities_over_the_steps(sqlite_service: Service, supernet: str) ->
     few = ProbabilitiesView.model_validate_json(client.get(path, params={"records": 3}).content)
     assert [record.step for record in few.searches[0].records] == [1, 5, 10]
     problem(client.get(path, params={"records": 0}), 422)
-    problem(sqlite_service.client("user", "eve").get(path), 404)

@@ -1,4 +1,6 @@
-"""A viewer reads what everybody has, and changes nothing: every operation of the OpenAPI document is tried."""
+"""What others have does not exist, and a viewer reads all of it and changes nothing: by every operation of the OpenAPI
+document.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,8 @@ from typing import Any
 import httpx
 import pytest
 from databases import ON_SQLITE
-from running_api import Service
+from ended_trainings import end_trainings
+from running_api import Service, problem
 from simulated_agent import SimulatedAgent
 from sqlalchemy import select
 
@@ -22,6 +25,8 @@ from edgefront.core.store.tables import Base
 
 COMPUTES = {"predict", "import_model", "describe"}
 """What a viewer may send: nothing of it is stored."""
+OWNED = ("job_id", "candidate_id", "training_id")
+"""Path parameters that name what is its owner's alone."""
 SIGNING = {"open_session", "close_session"}
 FOR_ADMINS = {"list_enrolment_tokens", "get_enrolment_token"}
 FOR_USERS = {"list_keys"}
@@ -45,9 +50,12 @@ def things(service: Service) -> dict[str, str]:
     job = service.submit(ada)
     service.measure(agent)
     candidate = ada.get(f"/v1/jobs/{job['id']}/candidates").json()["items"][0]
+    end_trainings(service.database, "gpu-box", owner="ada")
+    training = ada.get("/v1/trainings").json()["items"][0]
     token = service.client().post("/v1/enrolment-tokens", json={}).json()
     return {
-        "job_id": job["id"], "candidate_id": candidate["id"], "device_id": agent.device_id, "token_id": token["id"],
+        "job_id": job["id"], "candidate_id": candidate["id"], "training_id": training["id"],
+        "device_id": agent.device_id, "token_id": token["id"],
     }  # fmt: skip
 
 
@@ -78,6 +86,26 @@ def status(client: httpx.Client, path: str) -> int:
     """Of a GET; an endless answer is not waited for."""
     with client.stream("GET", path) as answer:
         return answer.status_code
+
+
+@ON_SQLITE
+def test_what_another_owner_has_does_not_exist(service: Service, things: dict[str, str]) -> None:
+    """Whoever asks for it is told what they would be told of nothing."""
+    eve, before, tried = service.client("user", "eve"), rows(service), set()
+    for method, path, operation in operations("get", "post", "put", "patch", "delete"):
+        for name in OWNED:
+            if f"{{{name}}}" in path:
+                details = {
+                    problem(
+                        eve.request(method, address(path, operation, {**things, name: id_}), json=body(operation)), 404
+                    )["detail"].replace(id_, "ID")
+                    for id_ in (things[name], f"{things[name][:4]}unknown")
+                }
+                assert len(details) == 1, f"{method} {path}: {details}"
+                tried.add(operation["operationId"])
+    assert {"get_job", "delete_job", "follow_job", "get_frontier", "list_launches", "cancel_training"} <= tried
+    assert rows(service) == before
+    assert [eve.get(path).json()["items"] for path in ("/v1/jobs", "/v1/trainings")] == [[], []]
 
 
 @ON_SQLITE
