@@ -1,10 +1,9 @@
-"""Files by their hash: an ETag that is the SHA-256, If-None-Match, and one Range with If-Range."""
+"""File responses with the SHA-256 as ETag: If-None-Match, and one Range with If-Range."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
-from pathlib import Path
 from typing import Annotated, Any
 
 import anyio
@@ -16,6 +15,7 @@ from starlette.responses import FileResponse
 from starlette.types import Receive, Scope, Send
 
 from edgefront.core.common.errors import Unavailable
+from edgefront.core.services.trainings.files.downloads import Download
 
 _RANGE = re.compile(r"^bytes=(?:(\d{1,18})-(\d{0,18})|-(\d{1,18}))$")
 
@@ -23,34 +23,26 @@ IfNoneMatch = Annotated[str | None, Header(max_length=2000, examples=['"0"'])]
 
 
 def send_file(
-    request: Request,
-    path: Path,
-    *,
-    sha256: str,
-    size: int,
-    name: str,
-    media_type: str,
-    if_none_match: str | None,
-    headers: Mapping[str, str] | None = None,
+    request: Request, file: Download, if_none_match: str | None, headers: Mapping[str, str] | None = None
 ) -> Response:
     """The file, the requested range of it, or 304 if the client has it. 416 for a range that starts after its end."""
-    etag = f'"{sha256}"'
+    etag = f'"{file.sha256}"'
     sent = {"ETag": etag, "Cache-Control": "private, no-cache", "Accept-Ranges": "bytes", **(headers or {})}
     etags = {tag.strip().removeprefix("W/") for tag in (if_none_match or "").split(",")}
     if etag in etags or "*" in etags:
         return Response(status_code=304, headers=sent)
-    whole = not _is_partial(request, etag, size)
-    return _WholeOrPart(path, whole=whole, headers=sent, media_type=media_type, filename=name)
+    whole = not _is_partial(request, etag, file.size)
+    return _RangedFile(file.path, whole=whole, headers=sent, media_type=file.media_type, filename=file.name)
 
 
 def send_view(view: BaseModel) -> Response:
-    """A view as JSON, encoded by the caller's thread: FastAPI would validate and encode it in the event loop."""
+    """A view as JSON, encoded in the caller's thread: FastAPI would validate and encode it in the event loop."""
     return Response(view.model_dump_json(), media_type="application/json")
 
 
 async def streamed(chunks: Iterator[bytes], limiter: anyio.CapacityLimiter | None) -> AsyncIterator[bytes]:
-    """Chunks that are read in threads of `limiter`, up to an empty one. The first is read at once: its error is raised
-    before the response has begun.
+    """Reads chunks in threads of `limiter`, until an empty one. Reads the first one at once, so that its error comes
+    before the response starts.
     """
     first = await anyio.to_thread.run_sync(next, chunks, b"", limiter=limiter)
 
@@ -63,8 +55,8 @@ async def streamed(chunks: Iterator[bytes], limiter: anyio.CapacityLimiter | Non
     return body()
 
 
-class _WholeOrPart(FileResponse):
-    """A file with its hash. `whole` sends all of it, ignoring Range. `Unavailable` if the file is gone by then."""
+class _RangedFile(FileResponse):
+    """A file response. `whole` ignores Range. `Unavailable` if the file was deleted meanwhile."""
 
     chunk_size = 1 << 20
 
@@ -76,15 +68,12 @@ class _WholeOrPart(FileResponse):
         if self.whole:
             scope = {**scope, "headers": [item for item in scope["headers"] if item[0] != b"range"]}
         if not await anyio.Path(self.path).is_file():
-            raise Unavailable("the file has just been removed: ask for it again")
+            raise Unavailable("the file was just removed: request it again")
         await super().__call__(scope, receive, send)
 
 
 def _is_partial(request: Request, etag: str, size: int) -> bool:
-    """Whether a valid range is requested. Invalid ones, and several, are ignored, as RFC 9110 permits.
-
-    416 for a range that starts after the end.
-    """
+    """Whether one valid range is requested; others are ignored, as RFC 9110 permits. 416 for a range after the end."""
     match = _RANGE.match(request.headers.get("range", "").strip().lower())
     if match is None or request.headers.get("if-range", etag) != etag:
         return False

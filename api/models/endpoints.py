@@ -78,18 +78,8 @@ async def download_model(
     folder = context.settings.artifact_folder
     max_bytes = context.settings.data.max_model_bytes
     build = partial(artifact_for, context.database, viewer, candidate_id, format, folder, numbers, max_bytes)
-    artifact = await context.slow.run(build)
     headers = {"X-Edgefront-Weights": "none" if format == "architecture" else "untrained-random"}
-    return send_file(
-        request,
-        artifact.path,
-        sha256=artifact.sha256,
-        size=artifact.size,
-        name=artifact.name,
-        media_type=artifact.media_type,
-        if_none_match=if_none_match,
-        headers=headers,
-    )
+    return send_file(request, await context.slow.run(build), if_none_match, headers)
 
 
 @router.post(

@@ -69,7 +69,7 @@ async def download_training_file(
     def find() -> Download:
         return files_of(context.database, viewer, training_id, context.settings).file(path)
 
-    return _sent(request, await context.slow.run(find), if_none_match)  # hashing a file may take seconds
+    return send_file(request, await context.slow.run(find), if_none_match)  # hashing a file may take seconds
 
 
 @router.get(
@@ -126,23 +126,11 @@ async def download_trained_model(
 ) -> Response:
     """Built from the result at the first request, and kept. One Range with If-Range resumes an interrupted download."""
     build = partial(trained_model, context.database, viewer, training_id, format, context.settings, numbers)
-    return _sent(request, await context.slow.run(build), if_none_match)
-
-
-def _sent(request: Request, file: Download, if_none_match: str | None) -> Response:
-    return send_file(
-        request,
-        file.path,
-        sha256=file.sha256,
-        size=file.size,
-        name=file.name,
-        media_type=_MEDIA,
-        if_none_match=if_none_match,
-    )
+    return send_file(request, await context.slow.run(build), if_none_match)
 
 
 _WRITE_BYTES = 4 << 20
-"""Bytes of a body that are written at once."""
+"""Bytes of a body per write."""
 _DONE = "The training; Location is its URL"
 _FORMER = "The training that there is of these weights and this tokenizer"
 

@@ -187,7 +187,7 @@ def test_a_full_disk_leaves_nothing_behind(
 def test_the_oldest_files_make_room_for_new_ones(tiny: tuple[Service, CandidateView], tmp_path: Path) -> None:
     service, candidate = tiny
 
-    def made(format_: ModelFormat, most: int) -> artifacts.ArtifactFile:
+    def made(format_: ModelFormat, most: int) -> artifacts.Download:
         return artifact_for(service.database, service.user, candidate.id, format_, tmp_path, "float32", most)
 
     first = made("safetensors", 1 << 30)
@@ -206,7 +206,7 @@ def test_making_room_spares_what_was_built_and_forgets_only_what_it_removed(
 ) -> None:
     service, candidate = tiny
 
-    def made(format_: ModelFormat, most: int) -> artifacts.ArtifactFile:
+    def made(format_: ModelFormat, most: int) -> artifacts.Download:
         return artifact_for(service.database, service.user, candidate.id, format_, tmp_path, "float32", most)
 
     def kept() -> set[str]:

@@ -199,7 +199,7 @@ def test_another_owner_s_model_is_none(sqlite_service: Service, settings: Settin
     resolution = resolve(sqlite_service.database, stranger, asked(parent.id))
     with pytest.raises(InvalidInput, match=f"no training '{parent.id}'"):
         resolution.checked()
-    assert [getattr(fault, "field", "") for fault in resolution.faults] == ["space.inherit"]
+    assert [getattr(fault, "field", "") for fault in resolution.errors] == ["space.inherit"]
 
 
 def test_the_same_study_is_one_law_and_a_study_of_other_weights_is_refused(

@@ -16,7 +16,7 @@ from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.schemas.jobs import Limits
 from edgefront.core.services import event_log
-from edgefront.core.services.jobs.resolved import resolved
+from edgefront.core.services.jobs.resolved import ResolvedJob
 from edgefront.core.services.quality import laws
 from edgefront.core.services.search import snapshots
 from edgefront.core.services.search.advance import advance, store
@@ -122,7 +122,7 @@ def test_every_generation_follows_from_its_snapshot(service: Service) -> None:
     asked = request(algorithm={"name": "lts", "settings": {"iterations": 4, "population": 10}})
     job = service.finish(agent, asked)
     with service.database.read() as session:
-        plan = resolved(asked, laws.law_of_request(session, "ann", asked)).plan(MeasurementProtocol(), Limits())
+        plan = ResolvedJob.of(asked, laws.law_of_request(session, "ann", asked)).plan(MeasurementProtocol(), Limits())
         target = session.scalars(select(Target)).one()
         stored = session.scalars(select(Generation).order_by(Generation.number)).all()
         assert [row.number for row in stored] == [0, 1, 2, 3]

@@ -34,7 +34,7 @@ from edgefront.core.search.pareto.frontier import Dominance
 from edgefront.core.search.pareto.options import MEMORY_SPREAD, Figure, Option, OptionLimits
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of
-from edgefront.core.services.jobs.incumbents import together
+from edgefront.core.services.jobs.incumbents import grouped_by_answer
 from edgefront.core.services.jobs.measured_models import MAX_NEAR, near_in_words
 from edgefront.core.services.jobs.queries import candidates as candidate_queries
 from edgefront.core.services.jobs.queries import jobs as job_queries
@@ -225,7 +225,7 @@ def _places_of(session: Session, job: Job, asked: Limits = NO_LIMITS) -> list[Me
             value=job.id,
             allowed="a job with space.published",
         )
-    groups = together(job_queries.targets(session, [job.id]))
+    groups = grouped_by_answer(job_queries.targets(session, [job.id]))
     places = []
     for group in groups:
         first, of_first = group[0], request.targets[group[0].position]

@@ -1,4 +1,4 @@
-"""Candidates against the layer-scaled baseline of their target."""
+"""Compares candidates with the layer-scaled baseline of their target."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def as_baseline(points: Sequence[Point]) -> Baseline | None:
 
 
 def baseline_of(session: Session, target_id: str) -> Baseline | None:
-    """The target's measured baselines; None before the first."""
+    """The target's measured baselines; None before the first one."""
     return as_baseline(frontier_queries.baseline_points(session, [target_id])[target_id])
 
 
@@ -44,7 +44,7 @@ def baselines_of(session: Session, target_ids: Sequence[str]) -> dict[str, Basel
 
 
 def summary_of(points: Sequence[Point], baseline: Baseline | None, target: Target, request: JobRequest | None) -> str:
-    """The comparison of a target's frontier with the baseline in one sentence. Empty while there is no baseline."""
+    """One sentence that compares a target's frontier with the baseline; empty without a baseline."""
     if baseline is None:
         return ""
     own = starts_from_model(request)
@@ -54,7 +54,7 @@ def summary_of(points: Sequence[Point], baseline: Baseline | None, target: Targe
 
 
 def depth_of(baseline: Candidate | CandidateView) -> Depth:
-    """What its launches say of a depth of the stock model."""
+    """The measured figures of one depth of the stock model."""
     return Depth(
         len(baseline.architecture["blocks"]),
         baseline.latency_ms,
@@ -67,7 +67,7 @@ def depth_of(baseline: Candidate | CandidateView) -> Depth:
 def unmeasured_depth(
     request: JobRequest | None, baselines: Iterable[Candidate | CandidateView], limits: Limits
 ) -> Architecture | None:
-    """The stock model that is predicted to be the deepest within these limits, where it was not measured."""
+    """The stock model that is predicted to be the deepest within these limits; None if that was measured."""
     if request is None or not limits.any:
         return None
     problem = Problem(
@@ -77,18 +77,18 @@ def unmeasured_depth(
     )
     try:
         depths = space_of(request.space).baselines(request.baseline_layers)
-    except InvalidInput:  # of a space that this release does not have
+    except InvalidInput:  # an unknown space
         return None
     return predicted_within([depth_of(baseline) for baseline in baselines], depths, problem)
 
 
 def starts_from_model(request: JobRequest | None) -> bool:
-    """Whether a job's baseline is a model of the user's; `request` is None where it cannot be read."""
+    """Whether a job's baseline is the user's model. `request` is None if it is unreadable."""
     return request is not None and request.space.model is not None
 
 
 def _half_widths(points: Sequence[Point]) -> list[float]:
-    """NaN where it is not known."""
+    """Half-widths of latencies in ms; NaN where unknown."""
     return [math.nan if point.latency_half_width_ms is None else point.latency_half_width_ms for point in points]
 
 

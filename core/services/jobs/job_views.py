@@ -50,7 +50,7 @@ def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobV
     deserted = [
         target.device_key for target in targets if target.state in ACTIVE_TARGETS and not online[target.device_key]
     ]
-    held_back = job_queries.held_back(session, deserted) if deserted else {}
+    blocked = job_queries.blocked_devices(session, deserted) if deserted else {}
     marked = candidate_queries.marked_counts(session, ids)
     scoring = score_queries.waiting(session, [target.id for target in targets if target.state in ACTIVE_TARGETS])
     answers = answers_of(session, jobs, targets)
@@ -67,7 +67,7 @@ def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobV
                 online=online[key],
                 facts=facts.get(key, ()),
                 scoring=scoring.get(target.id, 0),
-                held_back=held_back.get(key),
+                blocked_device=blocked.get(key),
             )
             view = _target_view(job, request, target, note, now).model_copy(
                 update={

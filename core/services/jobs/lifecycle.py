@@ -28,11 +28,11 @@ from edgefront.core.services.event_log import Entry
 from edgefront.core.services.idempotency import add_once, check_key, check_same, request_digest
 from edgefront.core.services.jobs import supernet_plan
 from edgefront.core.services.jobs.job_views import job_views
-from edgefront.core.services.jobs.placement import Place, place, place_target
+from edgefront.core.services.jobs.placement import Placement, place_target, place_targets
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as job_queries
 from edgefront.core.services.jobs.resolve import resolve
-from edgefront.core.services.jobs.resolved import ResolvedJob, check_target, resolved
+from edgefront.core.services.jobs.resolved import ResolvedJob, check_target
 from edgefront.core.services.jobs.transitions import change_job, end_job, end_targets
 from edgefront.core.services.quality import laws, scoring
 from edgefront.core.services.settings import Settings
@@ -52,11 +52,11 @@ def submit_job(
     settings: Settings | None = None,
     validate_limits: Callable[[JobRequest], None] | None = None,
 ) -> JobView:
-    """Stores a job with its targets and sends `advance` for each. Plans it before, in no transaction.
+    """Resolves a request without a transaction, stores the job with its targets, and sends `advance` for each.
 
-    The same `idempotency_key` of the same owner with the same request returns the job of the first time. `settings`
-    locate the data for searches that train or score; by default they are read from the environment. `validate_limits`
-    refuses a new request whose limits nothing can meet (`prediction.limits`).
+    A repeated request with the same `idempotency_key` returns the job of the first one. `settings` locate the data for
+    searches that train or score; the default reads them from the environment. `validate_limits` refuses limits that no
+    model can meet (`prediction.limits`).
 
     Raises:
         InvalidInput: space, algorithm settings, baselines or a target are invalid; names the field.
@@ -88,11 +88,11 @@ def _create(
     idempotency_key: str | None,
     now: datetime,
 ) -> JobView:
-    """`digest` is that of the request as it was sent, without what it leaves open."""
+    """Stores a resolved job. `digest` is that of the request as it was sent, without defaults."""
     request = resolved.request
-    faults = ErrorCollector()
-    places = place(session, request, faults)
-    faults.raise_first()
+    errors = ErrorCollector()
+    placements = place_targets(session, request, errors)
+    errors.raise_first()
     job = Job(
         name=request.name,
         owner=principal.owner,
@@ -107,8 +107,8 @@ def _create(
     former = add_once(session, [job], lambda: job_queries.find_by_key(session, principal.owner, idempotency_key or ""))
     if former is not None:
         return _same(session, former, digest, now)
-    for position, asked in enumerate(request.targets):
-        _add_target(session, job, asked, places[position], request, position, proxy_data)
+    for position, target in enumerate(request.targets):
+        _add_target(session, job, target, placements[position], request, position, proxy_data)
     event_log.append(session, job.id, [Entry(JobEventKind.JOB_STATE, {"state": JobState.RUNNING, "reason": None})], now)
     return _view(session, job, now)
 
@@ -116,21 +116,21 @@ def _create(
 def _add_target(
     session: Session,
     job: Job,
-    asked: TargetRequest,
-    place: Place,
+    requested: TargetRequest,
+    placement: Placement,
     request: JobRequest,
     position: int,
     proxy_data: str | None,
 ) -> None:
-    """Stores a target of the job that begins with its baselines, and sends `advance` for it."""
+    """Stores a target of the job, and sends `advance` for it."""
     target = Target(
         job_id=job.id,
         position=position,
-        name=place.name,
-        device_key=place.device_key,
-        protocol=asked.protocol.model_dump(mode="json"),
-        protocol_digest=asked.protocol.digest,
-        limits=asked.limits.model_dump(mode="json"),
+        name=placement.name,
+        device_key=placement.device_key,
+        protocol=requested.protocol.model_dump(mode="json"),
+        protocol_digest=requested.protocol.digest,
+        limits=requested.limits.model_dump(mode="json"),
         seed=target_seed(request.seed, position),
         proxy=request.proxy,
         proxy_data=proxy_data,
@@ -142,9 +142,7 @@ def _add_target(
 
 
 def target_seed(job_seed: int, position: int) -> int:
-    """The seed of a target's search, 63 bits; different targets of a job, and jobs with adjacent seeds, get unrelated
-    seeds.
-    """
+    """The 63-bit seed of a target's search, unrelated to those of the job's other targets and of adjacent job seeds."""
     key = hashlib.sha256(f"edgefront/target/{job_seed}/{position}".encode("ascii")).digest()
     return int.from_bytes(key[:8], "big") >> 1
 
@@ -153,7 +151,7 @@ def extend_job(
     database: Database,
     principal: Principal,
     job_id: str,
-    asked: AddedTargetRequest,
+    added: AddedTargetRequest,
     validate_limits: Callable[[JobRequest], None] | None = None,
 ) -> JobView:
     """Adds a target that measures the job's baselines and, of its candidates, about ten spread-out ones and those that
@@ -170,17 +168,17 @@ def extend_job(
         job = job_of(session, principal, job_id)
         _must_be(job, (*LIVE_JOBS, JobState.FINISHED), "extended: submit it again with the further target")
         request = JOB_REQUEST.read(job.request)
-        planned = resolved(request, laws.law_of(session, job, request))
+        resolved = ResolvedJob.of(request, laws.law_of(session, job, request))
     first = request.targets[0]
     target = TargetRequest(
-        name=asked.name,
-        device=asked.device,
-        device_class=asked.device_class,
-        protocol=asked.protocol or first.protocol,
-        limits=asked.limits or first.limits,
+        name=added.name,
+        device=added.device,
+        device_class=added.device_class,
+        protocol=added.protocol or first.protocol,
+        limits=added.limits or first.limits,
         added=True,
     )
-    check_target(planned, target, validate_limits)
+    check_target(resolved, target, validate_limits)
     with database.write() as session:
         now = database.now(session)
         job, targets = _locked(session, principal, job_id)
@@ -188,9 +186,9 @@ def extend_job(
         request = JOB_REQUEST.read(job.request)  # another target may have been added meanwhile
         if len(targets) >= MAX_TARGETS:
             raise Conflict(f"job {job.id} has {MAX_TARGETS} targets, which is the most that a job can have")
-        place = place_target(session, target, [other.name for other in targets])
+        placement = place_target(session, target, [other.name for other in targets])
         for other in targets:
-            if (other.device_key, other.protocol_digest) == (place.device_key, target.protocol.digest):
+            if (other.device_key, other.protocol_digest) == (placement.device_key, target.protocol.digest):
                 field, value = ("device", target.device) if target.device else ("device_class", target.device_class)
                 raise InvalidInput(
                     f"{field}: target {other.name!r} of the job measures there by this protocol already",
@@ -199,7 +197,7 @@ def extend_job(
                     allowed="another device, device class or protocol",
                 )
         job.request = request.model_copy(update={"targets": (*request.targets, target)}).model_dump(mode="json")
-        _add_target(session, job, target, place, request, len(request.targets), targets[0].proxy_data)
+        _add_target(session, job, target, placement, request, len(request.targets), targets[0].proxy_data)
         if job.state == JobState.FINISHED:
             job.finished_at = None
             change_job(session, job, JobState.RUNNING, None, now)
@@ -209,7 +207,7 @@ def extend_job(
 
 
 def get_job(session: Session, principal: Principal, job_id: str, now: datetime) -> JobView:
-    """The job with its targets' progress. NotFound if there is none or it is another owner's."""
+    """The job with its targets' progress. `NotFound` if there is none or it is another owner's."""
     return _view(session, job_of(session, principal, job_id), now)
 
 
@@ -222,7 +220,7 @@ def list_jobs(
     cursor: str | None = None,
     limit: int = 50,
 ) -> JobPage:
-    """Jobs, the newest first: the caller's own, or all for an admin or a viewer; in one state, if given."""
+    """Jobs, newest first: the caller's own, or all for an admin or a viewer. `state` filters them."""
     principal.require(KeyRole.USER, KeyRole.VIEWER)
     owner = None if principal.reads_all else principal.owner
     jobs, following = newest_page(session, Job, cursor, max(1, min(limit, MAX_PAGE)), owner=owner, state=state)
@@ -230,23 +228,23 @@ def list_jobs(
 
 
 def pause_job(session: Session, principal: Principal, job_id: str, now: datetime) -> JobView:
-    """No further launches; running measurements are still accepted. Pausing a paused job changes nothing."""
+    """Stops further launches. Running launches may still report. Idempotent."""
     job, targets = _locked(session, principal, job_id)
     if job.state == JobState.PAUSED:
         return _view(session, job, now)
     _must_be(job, LIVE_JOBS, "paused")
     withdrawn = demand.withdraw(session, [target.id for target in targets], now)
-    # Launches that were not started do not count: they are requested again when the job resumes.
+    # Launches that were not started are not charged: the resumed job requests them again.
     unspent = Counter(launch.target_id for launch in withdrawn if launch.purpose == Purpose.REFINEMENT)
     for target in targets:
         target.refinements -= unspent[target.id]
-    supernet_plan.follow(session, [target.id for target in targets], JobState.PAUSED, now)
+    supernet_plan.pause_or_resume(session, [target.id for target in targets], JobState.PAUSED, now)
     change_job(session, job, JobState.PAUSED, None, now)
     return _view(session, job, now)
 
 
 def resume_job(session: Session, principal: Principal, job_id: str, now: datetime) -> JobView:
-    """Resumes where it was paused; the time of the pause does not count. Conflict if the job has ended."""
+    """Resumes a paused job. The pause does not count as search time. `Conflict` if the job has ended."""
     job, targets = _locked(session, principal, job_id)
     if job.state == JobState.RUNNING:
         return _view(session, job, now)
@@ -258,14 +256,14 @@ def resume_job(session: Session, principal: Principal, job_id: str, now: datetim
         if target.started_at is not None and paused is not None:
             target.started_at += now - max(paused.created_at, target.started_at)
         enqueue(session, tasks.ADVANCE, target_id=target.id)
-    supernet_plan.follow(session, [target.id for target in targets], JobState.RUNNING, now)
+    supernet_plan.pause_or_resume(session, [target.id for target in targets], JobState.RUNNING, now)
     change_job(session, job, JobState.RUNNING, None, now)
-    scoring.resend(session, now)  # those that were claimed meanwhile were not computed
+    scoring.resend(session, now)  # workers skipped the scores of the paused job
     return _view(session, job, now)
 
 
 def cancel_job(session: Session, principal: Principal, job_id: str, now: datetime) -> JobView:
-    """Ends the job permanently; keeps its results. Cancelling a cancelled job changes nothing; Conflict if finished."""
+    """Ends the job permanently and keeps its results. Idempotent; `Conflict` if the job is finished."""
     job, targets = _locked(session, principal, job_id)
     if job.state == JobState.CANCELLED:
         return _view(session, job, now)
@@ -278,7 +276,7 @@ def cancel_job(session: Session, principal: Principal, job_id: str, now: datetim
 
 
 def delete_job(session: Session, principal: Principal, job_id: str, now: datetime) -> None:
-    """Removes the job, its candidates and events. What was measured is kept, for other jobs to use."""
+    """Deletes the job, its candidates and events. Measurements stay, for other jobs."""
     job, targets = _locked(session, principal, job_id)
     withdrawn = demand.withdraw(session, [target.id for target in targets], now)
     demand.remove_launches(session, [launch.id for launch in withdrawn])
@@ -289,12 +287,12 @@ def delete_job(session: Session, principal: Principal, job_id: str, now: datetim
 
 
 def _locked(session: Session, principal: Principal, job_id: str) -> tuple[Job, list[Target]]:
-    """The job with its targets, all locked: to change it."""
+    """The job and its targets, locked, for a change by its owner."""
     principal.require(KeyRole.USER)
     job = job_of(session, principal, job_id)
     targets = job_queries.lock_targets(session, job.id)
     locked = job_queries.lock_job(session, job.id)
-    if locked is None:  # deleted while we waited
+    if locked is None:  # deleted meanwhile
         return job_of(session, principal, job_id), []
     return locked, targets
 

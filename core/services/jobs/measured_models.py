@@ -1,4 +1,4 @@
-"""Measured models of a target as options that a recommendation chooses among."""
+"""Measured models of a target as the options of a recommendation."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from edgefront.core.search.pareto.recommendation import Recommendation, recommen
 from edgefront.core.services.jobs.comparison import starts_from_model
 
 MAX_NEAR = 3
-"""Models just beyond the limits that an answer names."""
+"""Maximum number of models just beyond the limits that an answer names."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredModels:
-    """Measured models, what they are compared by, and what they may take at most."""
+    """Measured models, their limits, and how they are compared."""
 
     proxy: str
     limits: Limits
     request: JobRequest | None
-    """It is None where it cannot be read."""
+    """None if it is unreadable."""
     candidates: tuple[CandidateView, ...]
     """Baselines, and measured models within the limits or nearest to them."""
     trained: tuple[TrainedView, ...]
     law: PerplexityPredictor | None
-    """The job's, for the training budget that was asked for."""
+    """The job's scaling law, for the requested training budget."""
     dominance: Dominance
 
     def short(self) -> str:
@@ -51,7 +51,7 @@ class MeasuredModels:
         options = [
             _option(candidate, trained.get(candidate.id), self.proxy)
             for candidate in candidates
-            # One that waits for a second launch may be wrong; one without blocks cannot be read.
+            # Excludes candidates that wait for a second launch, and unreadable architectures.
             if candidate.state in MEASURED_CANDIDATES and candidate.architecture
         ]
         return recommend(
@@ -66,9 +66,9 @@ class MeasuredModels:
         )
 
     def _ratio(self, option: Option, other: Option) -> Ratio:
-        """Ratio of two perplexities by the job's law, which knows what two models have in common."""
+        """Ratio of two perplexities by the job's scaling law, which accounts for what the models have in common."""
         assert self.law is not None
-        for one in (option, other):  # kept: the stock model is compared with one after the other
+        for one in (option, other):  # cached: the stock model is compared with many options
             if one.id not in self._shapes:
                 described = next(candidate.architecture for candidate in self.candidates if candidate.id == one.id)
                 self._shapes[one.id] = Shapes.of([Architecture.model_validate(described)])
@@ -84,7 +84,7 @@ def _option(candidate: CandidateView, trained: float | None, proxy: str) -> Opti
     predicted = candidate.predicted
     score = candidate.proxy
     if proxy == "quality_law" and predicted is not None and predicted.perplexity is not None:
-        score = -math.log(predicted.perplexity)  # for the training that was asked for
+        score = -math.log(predicted.perplexity)  # for the requested training
     stock = candidate.role == CandidateRole.BASELINE
     return Option(
         id=candidate.id,
@@ -107,13 +107,13 @@ def _option(candidate: CandidateView, trained: float | None, proxy: str) -> Opti
 
 
 def near_in_words(near: Iterable[tuple[str, CandidateView]], limits: Limits) -> str:
-    """A sentence that names models just beyond the limits; empty if there are none."""
-    said = [f"{name}: {_beyond(candidate, limits)}" for name, candidate in near]
-    return f"Better, but just beyond the limits: {'; '.join(said[:MAX_NEAR])}." if said else ""
+    """A sentence that names models just beyond the limits; empty without any."""
+    models = [f"{name}: {_excess(candidate, limits)}" for name, candidate in near]
+    return f"Better, but just beyond the limits: {'; '.join(models[:MAX_NEAR])}." if models else ""
 
 
-def _beyond(candidate: CandidateView, limits: Limits) -> str:
-    """`42.8 ms, one launch, 7 % beyond`: of the limit that it exceeds most."""
+def _excess(candidate: CandidateView, limits: Limits) -> str:
+    """`42.8 ms, one launch, 7 % beyond`, for the limit that the model exceeds most."""
     values = {
         "latency_ms": candidate.latency_ms,
         "memory_mb": (candidate.memory_bytes or 0) / MB,

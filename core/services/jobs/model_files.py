@@ -1,8 +1,8 @@
-"""Files for download: a candidate's model as ONNX (one file a mode), GGUF, safetensors or the folder
-of transformers, or its architecture as JSON.
+"""Model files of candidates for download: ONNX (one file per mode), GGUF, safetensors, a transformers folder, or the
+architecture as JSON.
 
 Weights are untrained, from the candidate's seed, and the file name says so. The files are a cache: a missing one is
-built again with the same bytes, so they are not uploaded to an artifact store.
+built again with the same bytes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import errno
 import shutil
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from sqlalchemy import delete, func, select
@@ -27,16 +26,17 @@ from edgefront.core.model_files.formats import OF_DTYPE
 from edgefront.core.model_files.model_file import ModelFormat, check_format, file_name, write_model
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import candidate_of
+from edgefront.core.services.trainings.files.downloads import BINARY, Download
 from edgefront.core.store import sql
 from edgefront.core.store.database import Database
 from edgefront.core.store.sql import any_of
 from edgefront.core.store.tables import Artifact
 
 _MEDIA_TYPES = {".onnx": "application/onnx", ".json": "application/json", ".tar": "application/x-tar"}
-_BINARY = "application/octet-stream"
-# Number formats in the names of cached files: a new layout of one would have a new name.
-_KEPT_AS = {**OF_DTYPE, "int8": "s7", "int4": "u4"}
-_SHARE_AT_LEAST: dict[NumberFormat, float] = {
+
+# Names of number formats in the cache's records: a new layout of a format gets a new name.
+_CACHE_NAMES = {**OF_DTYPE, "int8": "s7", "int4": "u4"}
+_MINIMUM_SIZES: dict[NumberFormat, float] = {
     "float32": 1.0,
     "float16": 0.5,
     "bfloat16": 0.5,
@@ -49,23 +49,12 @@ _SHARE_AT_LEAST: dict[NumberFormat, float] = {
     "q4_k_m": 0.125,
     "iq4_nl": 0.125,
 }
-"""Least share of the bytes of float32 that a file has: quantised formats keep some matrices as they are."""
+"""Lower bound of a file's size relative to float32: quantised formats keep some matrices in higher precision."""
 _ABANDONED_S = 24 * 3600.0
 _LEFT_FREE = GIB
-"""Bytes of the disk that stay free for others who write there."""
+"""Bytes of the disk that stay free for other writers."""
 _LOCKS = tuple(threading.Lock() for _ in range(64))
-"""One builder per file at a time in this process. Two processes may both build it, with the same bytes."""
-
-
-@dataclass(frozen=True)
-class ArtifactFile:
-    """A file that is ready to be sent. `sha256` (of the bytes) is its ETag."""
-
-    path: Path
-    name: str
-    media_type: str
-    size: int
-    sha256: str
+"""Locks by file, so that one thread builds it. Two processes may both build a file, with the same bytes."""
 
 
 def artifact_for(
@@ -75,19 +64,19 @@ def artifact_for(
     format_: ModelFormat,
     folder: Path,
     number_format: NumberFormat = "float32",
-    most: int | None = None,
-) -> ArtifactFile:
+    max_bytes: int | None = None,
+) -> Download:
     """The file, built once per (architecture, seed, format, number format) and again if it is missing from the disk.
-    Of those that were built before, the oldest are removed so that all together have at most `most` bytes (None: any).
+    Removes the oldest files so that all have at most `max_bytes` together (None: no limit).
 
-    Takes the database, not a session: building can take seconds and holds no transaction. Concurrent requests are
-    safe; a partially written file is never visible.
+    Building may take seconds and holds no transaction. Concurrent requests are safe, and a partly written file is never
+    visible.
 
     Raises:
-        NotFound: no such candidate, or not yours.
-        InvalidInput: unknown format or number format, or one that this model does not support.
-        TooLarge: the model alone has more bytes, or ONNX cannot hold it.
-        Unavailable: the disk is full or the folder cannot be written.
+        NotFound: no such candidate, or another owner's.
+        InvalidInput: the model does not support the format or number format.
+        TooLarge: the model exceeds `max_bytes`, or what ONNX can hold.
+        Unavailable: the disk is full, or the folder cannot be written.
     """
     with database.read() as session:
         candidate, _ = candidate_of(session, principal, candidate_id)
@@ -95,36 +84,38 @@ def artifact_for(
     architecture = Architecture.parse(description)
     check_format(architecture, format_, number_format)
     path = folder / f"{digest[:2]}/{digest}/{file_name(digest, seed, format_, number_format)}"
-    kept_as = format_ if number_format == "float32" else f"{format_}-{_KEPT_AS.get(number_format, number_format)}"
-    file = _ready(database, digest, seed, kept_as, path)
+    cached_as = format_ if number_format == "float32" else f"{format_}-{_CACHE_NAMES.get(number_format, number_format)}"
+    file = _cached(database, digest, seed, cached_as, path)
     if file is not None:
         return file
     with _LOCKS[hash(path) % len(_LOCKS)]:
-        # A caller that waited for the lock finds the file that the previous one has built.
-        file = _ready(database, digest, seed, kept_as, path)
+        file = _cached(database, digest, seed, cached_as, path)  # another thread may have built it
         if file is not None:
             return file
         if format_ != "architecture":
-            counted = costs(architecture, CostOptions(sequence_length=1))
-            _check_room(folder, counted.weight_bytes, number_format, most)
+            float32_bytes = costs(architecture, CostOptions(sequence_length=1)).weight_bytes
+            _check_space(folder, int(float32_bytes * _MINIMUM_SIZES[number_format]), max_bytes)
         hashed, size = _build(architecture, seed, format_, path, number_format)
         relative = str(path.relative_to(folder))
         with database.write() as session:
             values = {"path": relative, "size": size, "sha256": hashed, "created_at": database.now(session)}
-            record = sql.upsert(session, Artifact).values(digest=digest, seed=seed, format=kept_as, **values)
+            record = sql.upsert(session, Artifact).values(digest=digest, seed=seed, format=cached_as, **values)
             session.execute(record.on_conflict_do_update(index_elements=["digest", "seed", "format"], set_=values))
-        if most is not None:
-            _make_room(database, folder, most, but=relative)
-    return ArtifactFile(path, path.name, _MEDIA_TYPES.get(path.suffix, _BINARY), size, hashed)
+        if max_bytes is not None:
+            _evict(database, folder, max_bytes, exclude=relative)
+    return _download(path, size, hashed)
 
 
-def _check_room(folder: Path, float32_bytes: int, number_format: NumberFormat, most: int | None) -> None:
-    """Raises unless a file with so many bytes of weights may be written, and the disk has room for it."""
-    size = int(float32_bytes * _SHARE_AT_LEAST[number_format])
-    if most is not None and size > most:
+def _download(path: Path, size: int, sha256_: str) -> Download:
+    return Download(path, path.name, size, sha256_, _MEDIA_TYPES.get(path.suffix, BINARY))
+
+
+def _check_space(folder: Path, size: int, max_bytes: int | None) -> None:
+    """Raises unless a file of at least this size fits the cache and the disk."""
+    if max_bytes is not None and size > max_bytes:
         raise TooLarge(
-            f"the model has {size / GIB:.1f} GiB, above the {most / GIB:.1f} GiB of models that this service keeps for "
-            "download (data.max_model_bytes): take its architecture, and build it where it is needed"
+            f"the model has {size / GIB:.1f} GiB, above the {max_bytes / GIB:.1f} GiB of models that this service "
+            "keeps for download (data.max_model_bytes): take its architecture, and build it where it is needed"
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -135,19 +126,19 @@ def _check_room(folder: Path, float32_bytes: int, number_format: NumberFormat, m
         raise Unavailable(f"the server's disk has no room for a model of {size / GIB:.1f} GiB: an admin can free some")
 
 
-def _make_room(database: Database, folder: Path, most: int, but: str) -> None:
-    """Removes the oldest files, except one, until all have at most so many bytes."""
+def _evict(database: Database, folder: Path, max_bytes: int, exclude: str) -> None:
+    """Removes the oldest files, except `exclude`, until the rest has at most `max_bytes`."""
     with database.read() as session:
-        excess = int(session.scalar(select(func.sum(Artifact.size))) or 0) - most
+        excess = int(session.scalar(select(func.sum(Artifact.size))) or 0) - max_bytes
         oldest: list[tuple[str, str]] = []
-        others = select(Artifact).where(Artifact.path != but).order_by(Artifact.created_at, Artifact.id)
+        others = select(Artifact).where(Artifact.path != exclude).order_by(Artifact.created_at, Artifact.id)
         for row in session.scalars(others) if excess > 0 else ():
             if excess <= 0:
                 break
             oldest.append((row.id, row.path))
             excess -= row.size
     removed = []
-    for id_, path in oldest:  # before their records: of a file without a record nobody would know
+    for id_, path in oldest:  # before their records: nothing would remove a file without a record
         with contextlib.suppress(OSError):
             (folder / path).unlink(missing_ok=True)
             removed.append(id_)
@@ -156,30 +147,30 @@ def _make_room(database: Database, folder: Path, most: int, but: str) -> None:
             session.execute(delete(Artifact).where(any_of(Artifact.id, removed)))
 
 
-def _ready(database: Database, digest: str, seed: int, kept_as: str, path: Path) -> ArtifactFile | None:
-    """The file if it is recorded, and on the disk with the recorded size."""
-    own = (Artifact.digest == digest, Artifact.seed == seed, Artifact.format == kept_as)
+def _cached(database: Database, digest: str, seed: int, cached_as: str, path: Path) -> Download | None:
+    """The file, if it is recorded and has the recorded size on the disk."""
+    own = (Artifact.digest == digest, Artifact.seed == seed, Artifact.format == cached_as)
     with database.read() as session:
-        noted = session.execute(select(Artifact.size, Artifact.sha256).where(*own)).first()
+        record = session.execute(select(Artifact.size, Artifact.sha256).where(*own)).first()
     with contextlib.suppress(OSError):
-        if noted is not None and path.stat().st_size == noted.size:
-            return ArtifactFile(path, path.name, _MEDIA_TYPES.get(path.suffix, _BINARY), *noted)
+        if record is not None and path.stat().st_size == record.size:
+            return _download(path, *record)
     return None
 
 
 def _build(
     architecture: Architecture, seed: int, format_: ModelFormat, path: Path, number_format: NumberFormat
 ) -> tuple[str, int]:
-    """Writes the file, which has its name once it is complete; returns SHA-256 and size."""
+    """Writes the file, which appears under its name once it is complete. Returns SHA-256 and size."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        for part in path.parent.glob(".*.part"):  # files of builders that were killed (`whole_file`)
+        for part in path.parent.glob(".*.part"):  # left by killed processes (`whole_file`)
             with contextlib.suppress(OSError):
                 if time.time() - part.stat().st_mtime > _ABANDONED_S:
                     part.unlink()
         write_model(architecture, format_, seed, path, number_format)
         return sha256(path), path.stat().st_size
-    except Unavailable as error:  # its message names the server's folder
+    except Unavailable as error:  # hides the server's folder
         raise Unavailable(_FULL) from error
     except OSError as error:
         raise _unavailable(error) from error

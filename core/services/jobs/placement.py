@@ -1,4 +1,4 @@
-"""Assigns the targets of a request to devices, and checks that these can measure them."""
+"""Assigns the targets of a request to devices, and checks that these can run their protocols."""
 
 from __future__ import annotations
 
@@ -21,52 +21,53 @@ from edgefront.core.store.tables import Device
 
 
 @dataclass(frozen=True)
-class Place:
-    """`device_key` is `device:<id>` or `class:<name>`; `name` is the target's, unique within its job."""
+class Placement:
+    """A target's device key (`device:<id>` or `class:<name>`), and its name, unique within the job."""
 
     device_key: str
     name: str
 
 
-def place(session: Session, request: JobRequest, faults: ErrorCollector) -> dict[int, Place]:
-    """The place of each target, by its position in the request; why others have none (`place_target`) goes to `faults`.
+def place_targets(session: Session, request: JobRequest, errors: ErrorCollector) -> dict[int, Placement]:
+    """Position in the request → placement. Collects the errors of `place_target`.
 
     A device may be offline or draining: the job waits for it.
     """
-    places: dict[int, Place] = {}
+    placements: dict[int, Placement] = {}
 
     def place_at(position: int) -> None:
         with within("targets", position):
-            target = request.targets[position]
-            places[position] = place_target(session, target, [other.name for other in places.values()])
+            taken = [placement.name for placement in placements.values()]
+            placements[position] = place_target(session, request.targets[position], taken)
 
     for position in range(len(request.targets)):
-        faults.collect(partial(place_at, position))
-    return places
+        errors.collect(partial(place_at, position))
+    return placements
 
 
-def place_target(session: Session, target: TargetRequest, taken: Collection[str]) -> Place:
-    """The place of one target, whose name is none of those that are taken.
+def place_target(session: Session, target: TargetRequest, taken: Collection[str]) -> Placement:
+    """The placement of one target, with a name that is not taken.
 
     Raises:
-        InvalidInput: no device of the target can measure by its protocol; names the field within the target.
+        InvalidInput: no device of the target can run its protocol; names the field within the target.
         NotFound: no such device or class.
         Conflict: the device was revoked.
     """
     device_key, label, candidates = find_devices(session, target)
     check_runtime(target, candidates, label)
-    return Place(device_key, _name(target, label, taken))
+    return Placement(device_key, _name(target, label, taken))
 
 
 def find_devices(session: Session, target: TargetRequest) -> tuple[str, str, Sequence[Device]]:
-    """Device key, its name for people, and the devices behind it. Errors as in `place_target`."""
+    """Device key, its display name, and its devices. Raises as `place_target`."""
     if target.device is not None:
         device = device_queries.find(session, target.device)
         if device is None:
-            names = existing(target.device, device_queries.names(session), "edgefront device list")
-            wrong = _mistaken_runtime(session, target.device)
-            wrong = wrong or f"no device {target.device!r} is enrolled; {names}"
-            raise NotFound(wrong, field="device", value=target.device)
+            message = _unknown_runtime(session, target.device)
+            if not message:
+                names = existing(target.device, device_queries.names(session), "edgefront device list")
+                message = f"no device {target.device!r} is enrolled; {names}"
+            raise NotFound(message, field="device", value=target.device)
         if device.state == DeviceState.REVOKED:
             raise Conflict(f"device {device.name!r} was revoked; enrol it again to use it")
         return key_of_device(device.id), device.name, [device]
@@ -90,27 +91,27 @@ def find_devices(session: Session, target: TargetRequest) -> tuple[str, str, Seq
     return device_key, name, job_queries.devices_of(session, device_key)
 
 
-def _mistaken_runtime(session: Session, name: str) -> str:
-    """What to say of `local:tensorrt`, where `local` is a device: it is the runtime that is unknown."""
+def _unknown_runtime(session: Session, name: str) -> str:
+    """The message for `local:tensorrt`, if `local` is a device: the runtime is unknown. Empty for other names."""
     parts = name.split(":")
-    split = next((at for at in range(1, len(parts)) if device_queries.find(session, ":".join(parts[:at]))), None)
-    if split is None:
-        return ""
-    device = device_queries.find(session, ":".join(parts[:split]))
-    has = [] if device is None else [str(runtime["runtime"]) for runtime in device.facts["runtimes"]]
-    if parts[split] in has:
-        here = ":".join(parts[:split])
-        return f"{name!r} is the device {here!r}: give its runtime {parts[split]!r} as the runtime of the protocol"
-    return f"{parts[split]!r} is no runtime of {':'.join(parts[:split])!r}, which has {', '.join(has) or 'none'}"
+    for split in range(1, len(parts)):
+        prefix, runtime = ":".join(parts[:split]), parts[split]
+        device = device_queries.find(session, prefix)
+        if device is not None:
+            runtimes = [str(facts["runtime"]) for facts in device.facts["runtimes"]]
+            if runtime in runtimes:
+                return f"{name!r} is the device {prefix!r}: give its runtime {runtime!r} as the runtime of the protocol"
+            return f"{runtime!r} is no runtime of {prefix!r}, which has {', '.join(runtimes) or 'none'}"
+    return ""
 
 
 def check_runtime(target: TargetRequest, devices: Sequence[Device], label: str) -> None:
-    """`InvalidInput` that names the field unless one of the devices can measure by the target's protocol."""
+    """Raises `InvalidInput`, with the field, unless one of the devices can run the target's protocol."""
     protocol = target.protocol
     if any(can_run(device.facts, protocol) for device in devices):
         return
     facts = [device.facts for device in devices]
-    wish = (
+    problem = (
         f"{label!r} cannot measure {protocol.runtime} on {protocol.provider} in {protocol.number_format} with "
         f"{protocol.threads} threads and memory by {protocol.memory}"
         + (f", with keys and values in {protocol.kv_cache}" if protocol.kv_cache else "")
@@ -122,7 +123,7 @@ def check_runtime(target: TargetRequest, devices: Sequence[Device], label: str) 
             "a device reported it as unsupported",
         )
         raise InvalidInput(
-            f"protocol: {wish}: {reason}",
+            f"protocol: {problem}: {reason}",
             field="protocol",
             value=protocol.model_dump(mode="json"),
             allowed="another protocol",
@@ -140,7 +141,7 @@ def check_runtime(target: TargetRequest, devices: Sequence[Device], label: str) 
     name, allowed = missing
     install = f"; {protocol.runtime} comes with its agent's extra {INSTALLATIONS[protocol.runtime].extra}"
     raise InvalidInput(
-        f"protocol.{name}: {wish}; it has {'; '.join(offers)}; up to {cores} threads"
+        f"protocol.{name}: {problem}; it has {'; '.join(offers)}; up to {cores} threads"
         + (install if name == "runtime" else "")
         + ("; its agent is of an earlier release: update the agent" if name == "kv_cache" else ""),
         field=f"protocol.{name}",
@@ -160,8 +161,8 @@ def _name(target: TargetRequest, label: str, taken: Collection[str]) -> str:
             )
         return target.name
     protocol = target.protocol
-    where = "" if protocol.provider == "cpu" else f" {protocol.provider}"
-    base = name = f"{label} {protocol.runtime}{where}"
+    provider = "" if protocol.provider == "cpu" else f" {protocol.provider}"
+    base = name = f"{label} {protocol.runtime}{provider}"
     number = 2
     while name in taken:
         name, number = f"{base} {number}", number + 1

@@ -1,4 +1,4 @@
-"""A target's progress: planned candidates, remaining time, whether it has a next step, and a note for people."""
+"""A target's progress: planned candidates, remaining time, whether it has a next step, and a note for users."""
 
 from __future__ import annotations
 
@@ -22,32 +22,29 @@ from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Job, Target
 
 RECENT = 5
-"""Launches from which the present pace is read."""
+"""Number of the latest launches that give the current pace."""
 
 
 def planned(request: JobRequest | None, target: Target) -> int | None:
-    """Expected number of candidates at the end, baselines included; None if the stored request cannot be read."""
+    """Expected number of candidates at the end, with baselines; None if unknown."""
     if target.state not in (TargetState.BASELINES, TargetState.SEARCHING):
         return target.candidates
     try:
         if request is None or request.targets[target.position].added:  # as many as predictions recommend
             return None
         sizes = sizes_of(request)
-    except InvalidInput:  # of a space or an algorithm that this release does not have
+    except InvalidInput:  # an unknown space or algorithm
         return None
     return sizes.baselines + sizes.candidates
 
 
 def refinement_budget(request: JobRequest, target: Target, baselines: int) -> int:
-    """Maximum number of refinement launches of the target, which has so many baselines: a share of its first
-    launches."""
+    """Maximum number of refinement launches of a target with this many baselines: a share of its candidates."""
     return int(request.budget.refinement * max(0, target.candidates - baselines))
 
 
 def seconds_left(job: Job, request: JobRequest | None, target: Target, now: datetime) -> float | None:
-    """Seconds to the end at the pace so far, with all permitted refinement launches, at most the rest of the time
-    budget. None while it cannot be estimated.
-    """
+    """Seconds to the end at the average pace, with all refinement launches, within the time budget. None if unknown."""
     if target.state not in ACTIVE_TARGETS:
         return 0.0
     total = planned(request, target)
@@ -66,11 +63,11 @@ def seconds_left(job: Job, request: JobRequest | None, target: Target, now: date
 
 
 def launches_in_time(session: Session, request: JobRequest, target: Target, now: datetime) -> int | None:
-    """How many launches fit in the rest of the job's minutes at the target's pace so far, or that of the last `RECENT`
-    where it is slower: a search comes to ever larger models. None without a budget of time, or before a launch of its
-    own.
+    """Number of launches within the rest of the job's minutes, at the slower of the target's average pace and that of
+    its last `RECENT` launches: later models of a search may be larger. None without a time budget, or before the
+    target's first launch.
     """
-    began = job_queries.clock_of(session, target)
+    began = job_queries.first_start(session, target)
     if request.budget.minutes is None or began is None or target.started_at is None or not target.launches_done:
         return None
     left = request.budget.minutes * 60 - (now - began).total_seconds()
@@ -82,13 +79,14 @@ def launches_in_time(session: Session, request: JobRequest, target: Target, now:
 
 
 def out_of_time(session: Session, request: JobRequest, target: Target, now: datetime) -> bool:
-    """Whether the job's minutes have passed since its first launch on the target's device began, whichever of its
-    targets asked for that; time in which the job is paused does not count."""
-    return request.budget.minutes is not None and is_spent(request, job_queries.clock_of(session, target), now)
+    """Whether the job's minutes have passed since its first launch on the target's device, for any of its targets.
+    Pauses do not count.
+    """
+    return request.budget.minutes is not None and is_spent(request, job_queries.first_start(session, target), now)
 
 
 def is_spent(request: JobRequest, began: datetime | None, now: datetime) -> bool:
-    """Whether the job's minutes have passed since its first launch on a device began there."""
+    """Whether the job's minutes have passed since its first launch on a device (`began`)."""
     minutes = request.budget.minutes
     return minutes is not None and began is not None and (now - began).total_seconds() >= minutes * 60
 
@@ -114,21 +112,19 @@ def has_next_step(session: Session, target: Target, now: datetime) -> bool:
 
 
 def baselines_complete(session: Session, request: JobRequest, target: Target) -> bool:
-    """Whether every baseline has its result, from as many launches as the job wants unless one failed, and none is
-    launched again.
-    """
+    """Whether every baseline has its result and no further launch of a baseline is pending."""
     baselines = candidate_queries.baselines(session, target.id)
     if not baselines or any(baseline.state == CandidateState.WAITING for baseline in baselines):
         return False
     if demand.has_live_launch(session, target, Purpose.REPEAT):
         return False
-    unsure = [
+    incomplete = [
         row.measurement_id
         for row in baselines
         if row.measurement_id and row.launches < sizes_of(request).baseline_launches
     ]
-    counts = demand.launch_counts(session, unsure)
-    return not any(counts[id_][state] for id_ in unsure for state in LIVE_LAUNCHES)
+    counts = demand.launch_counts(session, incomplete)
+    return not any(counts[id_][state] for id_ in incomplete for state in LIVE_LAUNCHES)
 
 
 def note(
@@ -138,37 +134,35 @@ def note(
     online: int,
     facts: Sequence[Document],
     scoring: int = 0,
-    held_back: tuple[str, bool] | None = None,
+    blocked_device: tuple[str, bool] | None = None,
 ) -> str:
-    """A note for people: why the target ended, that it is paused, or that no online agent can measure for it.
+    """A note for users: why the target ended, that it is paused, or that no online agent can measure for it.
 
-    `facts` are those of the devices online; empty if they were not queried. `scoring` is the number of models whose
-    scores the target waits for. `held_back` is a device of the target that gets no launches
-    (`job_queries.held_back`).
+    `facts` are those of the devices online; empty if they were not queried. `scoring` is the number of models that wait
+    for their scores. `blocked_device` is a device of the target without launches (`job_queries.blocked_devices`).
     """
-    said = [target.note] if target.note else []
+    parts = [target.note] if target.note else []
     if target.state in ACTIVE_TARGETS:
         if job.state == JobState.PAUSED:
-            said.append("Paused.")
+            parts.append("Paused.")
         elif scoring:
-            said.append(f"Scoring {scoring} model{'s' if scoring > 1 else ''} by {target.proxy} before measuring.")
-        elif online == 0 and held_back is not None:
-            name, in_quarantine = held_back
-            state = "in quarantine" if in_quarantine else "draining"
-            way_on = "trust it again" if in_quarantine else "activate it"
-            said.append(
+            parts.append(f"Scoring {scoring} model{'s' if scoring > 1 else ''} by {target.proxy} before measuring.")
+        elif online == 0 and blocked_device is not None:
+            name, in_quarantine = blocked_device
+            state, remedy = ("in quarantine", "trust it again") if in_quarantine else ("draining", "activate it")
+            parts.append(
                 f"The device {name!r} is {state}, and no other is online for {_kind(target)} {device!r}: "
-                f"its owner or an admin may {way_on}."
+                f"its owner or an admin may {remedy}."
             )
         elif online == 0:
-            said.append(f"No agent online for {_kind(target)} {device!r}: waiting for one.")
+            parts.append(f"No agent online for {_kind(target)} {device!r}: waiting for one.")
         elif facts:
-            said.append(_inability(target, device, facts))
-    return " ".join(text for text in said if text)
+            parts.append(_unsupported_note(target, device, facts))
+    return " ".join(text for text in parts if text)
 
 
 def added_note(session: Session, request: JobRequest, target: Target) -> str:
-    """How many of the job's candidates were measured for such a target, and why these; empty for the job's own."""
+    """How many of the job's candidates were measured for a target that was added later; empty for other targets."""
     if not request.targets[target.position].added:
         return ""
     own = [
@@ -187,8 +181,8 @@ def added_note(session: Session, request: JobRequest, target: Target) -> str:
     )
 
 
-def _inability(target: Target, device: str, facts: Sequence[Document]) -> str:
-    """A message that none of these devices can measure for the target; empty if one can."""
+def _unsupported_note(target: Target, device: str, facts: Sequence[Document]) -> str:
+    """A message that none of these devices can run the target's protocol; empty if one can."""
     protocol = PROTOCOL.read_or(target.protocol, None)
     if protocol is None or any(can_run(device_facts, protocol) for device_facts in facts):
         return ""

@@ -1,4 +1,4 @@
-"""Resolves a job's request: names what it leaves open, and checks what needs no device, before any transaction."""
+"""Resolves a job's request before it is stored: fills in the defaults, and checks everything that needs no device."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from edgefront.core.search.registry import check_settings
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import training_of
 from edgefront.core.services.jobs import supernet_plan
-from edgefront.core.services.jobs.resolved import ResolvedJob, check_limited, check_search, resolved
+from edgefront.core.services.jobs.resolved import ResolvedJob, check_limits_apply, check_search
 from edgefront.core.services.quality import laws, scoring
 from edgefront.core.services.quality.laws import CUTS_LAW, with_law
 from edgefront.core.services.settings import Settings
@@ -37,61 +37,61 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class Resolution:
-    """What a request comes to, and what it would be refused for."""
+    """The resolved job of a request, or its errors."""
 
     request: JobRequest
-    """The request with its defaults, as far as they can be named."""
+    """The request with its defaults, as far as they could be filled in."""
     job: ResolvedJob | None
-    """It is None where the request does not even say which models it is about."""
+    """None if the request's space is unknown."""
     proxy_data: str | None
-    """Digest of the data that its scores use; None if they use none, or only the workers have it."""
-    faults: ErrorCollector
+    """Digest of the data for its proxy scores; None if they use none, or only the workers have it."""
+    errors: ErrorCollector
 
     def checked(self) -> ResolvedJob:
-        """The job; raises the first fault."""
-        self.faults.raise_first()
-        assert self.job is not None, "a request without faults is a job"
+        """The job. Raises the first error."""
+        self.errors.raise_first()
+        assert self.job is not None, "a request without errors is a job"
         return self.job
 
 
 def resolve(
     database: Database, principal: Principal, request: JobRequest, settings: Settings | None = None
 ) -> Resolution:
-    """Names what a request leaves open, and finds everything that is wrong with it and needs no device.
+    """Fills in a request's defaults, and collects all of its errors that need no device.
 
-    May take seconds: limits may permit only one architecture in thousands, which is then searched for. `settings`
-    locate the data of searches that train or score; by default they are read from the environment. Faults name the
-    field's path within the request. What depends on something wrong is not looked at.
+    Each step works on a valid request: where a field is wrong, the step after it gets the request without that field.
+    Errors have the field's path within the request. This may take seconds, if the limits permit one architecture in
+    thousands. `settings` locate the data of searches that train or score; the default reads them from the environment.
     """
     errors = ErrorCollector()
 
     def read(do: Callable[[Session], _Result]) -> _Result | None:
-        """What it reads, in a session of its own; None if it raises an error, which is kept."""
+        """The result of `do` in a session of its own; None after an error, which is collected."""
 
-        def reading() -> _Result:
+        def in_session() -> _Result:
             with database.read() as session:
                 return do(session)
 
-        return errors.collect(reading)
+        return errors.collect(in_session)
 
     if (expanded := errors.collect(lambda: _with_variants(request))) is None:
-        alone = [target.model_copy(update={"variants": None}) for target in request.targets]
-        expanded = request.model_copy(update={"targets": tuple(alone)})
-    of_parent = read(lambda session: _with_parent(session, principal, expanded))
-    if of_parent is None and request.space.model is None:
-        return Resolution(expanded, None, None, errors)  # no space is known
+        without_variants = [target.model_copy(update={"variants": None}) for target in request.targets]
+        expanded = request.model_copy(update={"targets": tuple(without_variants)})
+    with_parent = read(lambda session: _with_parent(session, principal, expanded))
+    if with_parent is None and request.space.model is None:
+        return Resolution(expanded, None, None, errors)
     without_parent = request.space.model_copy(update={"inherit": None})
-    asked = of_parent or expanded.model_copy(update={"space": without_parent})
-    asked = errors.collect(lambda: laws.check_named(database, principal.owner, asked)) or with_law(asked, None)
-    paced = read(lambda session: paces.with_pace(session, principal.owner, asked))
-    asked = paced or asked.model_copy(update={"train_time": None})
-    errors.collect(lambda: _check_narrowing(asked))
-    named = errors.collect(lambda: with_defaults(asked))
-    if named is None:
-        return Resolution(asked, None, None, errors)
-    job = read(lambda session: resolved(named, laws.law_of_request(session, principal.owner, named)))
+    valid = with_parent or expanded.model_copy(update={"space": without_parent})
+    valid = errors.collect(lambda: laws.check_named(database, principal.owner, valid)) or with_law(valid, None)
+    with_pace = read(lambda session: paces.with_pace(session, principal.owner, valid))
+    valid = with_pace or valid.model_copy(update={"train_time": None})
+    errors.collect(lambda: _check_narrowing(valid))
+    complete = errors.collect(lambda: with_defaults(valid))
+    if complete is None:
+        return Resolution(valid, None, None, errors)
+    job = read(lambda session: ResolvedJob.of(complete, laws.law_of_request(session, principal.owner, complete)))
     if job is None:
-        return Resolution(named, None, None, errors)
+        return Resolution(complete, None, None, errors)
     for check in _checks(job, settings):
         errors.collect(check)
     proxy_data = errors.collect(lambda: scoring.check_data(job.request, settings))
@@ -99,7 +99,7 @@ def resolve(
 
 
 def _with_variants(request: JobRequest) -> JobRequest:
-    """The request with a target for each variant. `InvalidInput` names the field of the target that has none."""
+    """The request with one target for each variant. `InvalidInput` for a target without any."""
     if all(target.variants is None for target in request.targets):
         return request
     targets = []
@@ -117,11 +117,11 @@ def _with_variants(request: JobRequest) -> JobRequest:
 
 
 def _variants(target: TargetRequest) -> Iterator[TargetRequest]:
-    asked = target.variants
-    if asked is None:
+    variants = target.variants
+    if variants is None:
         yield target
         return
-    protocols = variants_of(target.protocol, asked.runtimes, asked.formats, asked.kv_caches)
+    protocols = variants_of(target.protocol, variants.runtimes, variants.formats, variants.kv_caches)
     caches = {protocol.kv_cache for protocol in protocols} - {None}
     for protocol in protocols:  # `pi llamacpp q8_0`, `pi llamacpp q8_0, cache f16`
         cache = f", cache {protocol.kv_cache}" if len(caches) > 1 and protocol.kv_cache else ""
@@ -131,10 +131,10 @@ def _variants(target: TargetRequest) -> Iterator[TargetRequest]:
 
 
 def _with_parent(session: Session, principal: Principal, request: JobRequest) -> JobRequest:
-    """The request with the architecture of the parent and the law of its cuts, if its models inherit.
+    """The request with the parent's architecture and the scaling law of its cuts, if its models inherit weights.
 
-    `InvalidInput` names `space.inherit` where the caller has no such model, or no study of it came along, and what the
-    request says otherwise than the parent.
+    `InvalidInput` names `space.inherit` if the caller has no such model with a study, and a field that contradicts the
+    parent.
     """
     if request.space.inherit is None:
         return request
@@ -177,7 +177,7 @@ def _checks(job: ResolvedJob, settings: Settings | None) -> Iterator[Callable[[]
     yield partial(scoring.proxy_of, request)
     yield partial(_check_algorithm, request)
     for index, target in enumerate(request.targets):
-        yield partial(check_limited, request, target, index)
+        yield partial(check_limits_apply, request, target, index)
         yield partial(check_search, job, target, index)
     yield partial(supernet_plan.check, job, settings)
 
@@ -204,9 +204,7 @@ def _check_model(request: JobRequest) -> None:
 
 
 def _check_narrowing(request: JobRequest) -> None:
-    """Refuses repeated values, which bounds the size of stored requests. The gene accepts them, for jobs of earlier
-    releases.
-    """
+    """Refuses repeated values, to limit the size of stored requests. Genes accept them, for older jobs."""
     for gene, choice in request.space.narrow.items():
         seen: set[str] = set()
         for value in choice if isinstance(choice, list) else ():
@@ -221,7 +219,7 @@ def _check_narrowing(request: JobRequest) -> None:
 
 
 def _check_published(request: JobRequest) -> None:
-    """Refuses what a list of published models does not have, and a score of it elsewhere."""
+    """Refuses settings that do not apply to published models, and their score for other spaces."""
     if request.space.published is None:
         if request.proxy == "published_score":
             raise InvalidInput(
@@ -249,9 +247,8 @@ def _check_algorithm(request: JobRequest) -> None:
 
 
 def with_defaults(request: JobRequest) -> JobRequest:
-    """The request with its proxy, algorithm and baselines named, as far as they do not follow from its space.
-
-    Raises `SpaceError` with the field's path within the request.
+    """The request with its default proxy, algorithm and baselines. Raises `SpaceError` with the field's path within
+    the request.
     """
     request = _for_llama_cpp(_around_model(request))
     if request.space.published is not None:
@@ -277,7 +274,7 @@ def with_defaults(request: JobRequest) -> JobRequest:
 
 
 def _among_published(request: JobRequest) -> JobRequest:
-    """Names the models, so that the job stays what it was where the catalogue changes."""
+    """The request with the names of its models, so that the job does not change with the catalogue."""
     space = request.space.model_copy(update={"narrow": {MODEL: list(space_of(request.space).gene(MODEL).values)}})
     algorithm = request.algorithm
     if algorithm.name == "auto":
@@ -287,7 +284,7 @@ def _among_published(request: JobRequest) -> JobRequest:
 
 
 def _depths_within_memory(request: JobRequest) -> tuple[int, ...] | None:
-    """Depths of the stock model whose weights alone leave it a chance; at least the least one. None: every depth."""
+    """Depths of the stock model with weights within a memory limit, and depth 1. None: every depth."""
     space, depths = space_of(request.space), {1}
     for target in request.targets:
         if target.limits.memory_mb is None:
@@ -296,14 +293,14 @@ def _depths_within_memory(request: JobRequest) -> tuple[int, ...] | None:
             try:
                 weights = protocol_costs(architecture, target.protocol).weight_bytes
             except EdgefrontError:
-                return None  # `resolve` says why such a model cannot run
+                return None  # `check_search` says why such a model cannot run
             if weights <= target.limits.memory_mb * MB:
                 depths.add(depth)
     return tuple(sorted(depths))
 
 
 def _around_model(request: JobRequest) -> JobRequest:
-    """Adds the name of the space that has the request's model, and the model in its canonical form."""
+    """The request with its model in canonical form, and the name of the model's space."""
     space = space_of(request.space)
     if space.model is None:
         return request
@@ -312,10 +309,8 @@ def _around_model(request: JobRequest) -> JobRequest:
 
 
 def _for_llama_cpp(request: JobRequest) -> JobRequest:
-    """Narrows the space to what llama.cpp runs, where a target is measured with it.
-
-    One narrowing for all targets, so that they measure the same candidates. `resolve` refuses spaces of which it runs
-    none. Raises `SpaceError` that names the gene of which it runs no value that was asked for.
+    """The request narrowed to models that llama.cpp runs, if a target uses it. All targets get this space, so that they
+    measure the same candidates. Raises `SpaceError` for a gene without a requested value that llama.cpp runs.
     """
     space = space_of(request.space)
     if not space.loads_in_part or all(target.protocol.runtime != "llamacpp" for target in request.targets):

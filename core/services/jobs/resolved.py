@@ -1,4 +1,4 @@
-"""A job as it was resolved, and the search plan of each of its targets, with what that is refused for."""
+"""A resolved job, the search plan of each of its targets, and the checks of a plan."""
 
 from __future__ import annotations
 
@@ -40,39 +40,45 @@ from edgefront.core.store.sql import Document
 
 @dataclass(frozen=True)
 class ResolvedJob:
-    """What was asked, with everything that follows from it: submission, estimate, worker and views read the same."""
+    """A job's request with its space and scaling law: submission, estimate, workers and views read the same object."""
 
     request: JobRequest
-    """The request with its defaults named."""
+    """The request with its defaults filled in, as it is stored."""
     space: SearchSpace
     law: PerplexityPredictor | None
-    """The law by which the job ranks, or which says what perplexity to expect; None where none covers its space."""
+    """The scaling law that ranks candidates or predicts their perplexity; None if none covers the space."""
+
+    @classmethod
+    def of(cls, request: JobRequest, law: PerplexityPredictor | None) -> ResolvedJob:
+        """The job of a stored request. Raises `InvalidInput` if this release cannot carry it out."""
+        if law is None:
+            laws.check_no_budget(request, f"the models of {request.space.name}")
+        return cls(request, space_of(request.space), law)
 
     def plan(self, protocol: MeasurementProtocol, limits: Limits, *, added: bool = False) -> SearchPlan:
-        """The search of a target; of one that was added later, which chooses among the job's candidates.
+        """The search of a target. One that was `added` later chooses among the job's candidates.
 
         Raises `InvalidInput` with the field's path within the request.
         """
         accept, problem = _acceptance(self, protocol, limits), _problem(self, protocol, limits)
         if added:
             return SearchPlan(self, protocol, limits, Extension(accept, problem), problem)
-        asked = self.request.algorithm
         with within("algorithm"):
-            algorithm = make(asked.name, asked.settings, self.space, accept, problem)
+            algorithm = make(self.request.algorithm.name, self.request.algorithm.settings, self.space, accept, problem)
         return SearchPlan(self, protocol, limits, algorithm, problem)
 
-    def inherits(self, shapes: Shapes) -> NDArray[np.bool_] | bool:
-        """Whether each can be a model of this job as far as it inherits weights: only a part of the parent can."""
+    def can_inherit(self, shapes: Shapes) -> NDArray[np.bool_] | bool:
+        """Whether each shape is a part of the parent, for a job with inherited weights; True for other jobs."""
         return self.law.table.align(shapes).is_part if isinstance(self.law, CutLaw) else True
 
     def perplexities(self, architectures: Sequence[Architecture]) -> list[Document]:
-        """What the law expects of each: fields of `core.schemas.predictions.PredictedView`; empty without one."""
+        """Predictions of the scaling law, as fields of `core.schemas.predictions.PredictedView`; empty without one."""
         return perplexities(self.law, architectures)
 
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """One target's search: a pure function of job, protocol and limits."""
+    """The search of one target: a pure function of job, protocol and limits."""
 
     job: ResolvedJob
     protocol: MeasurementProtocol
@@ -81,9 +87,7 @@ class SearchPlan:
     problem: Problem
 
     def baselines(self) -> tuple[Architecture, ...]:
-        """The stock model at the depths asked for, or the model that the job starts from; `InvalidInput` if one does
-        not fit the protocol.
-        """
+        """The stock model at the requested depths, or the user's model."""
         return self.job.space.baselines(self.job.request.baseline_layers)
 
     def costs(self, architecture: Architecture) -> Costs:
@@ -94,13 +98,13 @@ class SearchPlan:
         return bool(self.examples(1))
 
     def examples(self, count: int) -> list[Architecture]:
-        """So many permitted architectures, drawn by the job's seed; fewer where hardly any are permitted."""
+        """Up to `count` permitted architectures, sampled with the job's seed."""
         accept = _acceptance(self.job, self.protocol, self.limits)
         drawn = make("random", {"population": count}, self.job.space, accept)
         return [proposal.architecture for proposal in drawn.ask(self.job.request.seed, 0, Snapshot())]
 
     def exhausted(self) -> str:
-        """The reason why nothing is left to propose, as text."""
+        """Why no architecture is left to propose, as text."""
         if self.job.space.size() <= MAX_ENUMERATED:
             return "Every permitted architecture has been proposed."
         return f"No other permitted architecture was found in {DRAWS:,} draws."
@@ -110,24 +114,14 @@ class SearchPlan:
         return generations is None or number < generations
 
 
-def resolved(request: JobRequest, law: PerplexityPredictor | None) -> ResolvedJob:
-    """A request whose defaults are named, as jobs store it, with its law. Raises `InvalidInput` where this release
-    cannot carry it out.
-    """
-    if law is None:
-        laws.check_no_budget(request, f"the models of {request.space.name}")
-    return ResolvedJob(request, space_of(request.space), law)
-
-
 def _problem(job: ResolvedJob, protocol: MeasurementProtocol, limits: Limits) -> Problem:
-    """What the search is to find, for the algorithms that can use it."""
     request = job.request
     law = job.law if request.proxy == "quality_law" else None
 
     def permitted(shapes: Shapes) -> NDArray[np.bool_]:
         weights = weight_bytes(shapes, protocol)
         within = _permitted(request, limits, shapes.decoder_parameters, shapes.total_parameters, weights)
-        return np.asarray(within & job.inherits(shapes))
+        return np.asarray(within & job.can_inherit(shapes))
 
     times = limits.times
     own = times.pop(protocol.latency, math.inf) if protocol.mode == "generate" else math.inf
@@ -146,40 +140,40 @@ def _problem(job: ResolvedJob, protocol: MeasurementProtocol, limits: Limits) ->
 
 
 BASELINE_LAUNCHES = 3
-"""Launches of each baseline of a frontier: all comparisons divide by it, and their spread estimates the device's launch
-variance.
+"""Launches of each baseline of a frontier: every comparison divides by a baseline, and their spread estimates the
+device's launch variance.
 """
 
 
 class Sizes(NamedTuple):
-    """How much each target of a job measures at most. A budget of time may end its search earlier."""
+    """Maximum numbers of measurements of each target. A time budget may end its search earlier."""
 
     baselines: int
     baseline_launches: int
-    """Launches of each before the search begins: one where most of them only say where the limits are."""
+    """Launches of each baseline before the search begins: one if most baselines only locate the limits."""
     candidates: int
-    """Candidates that the search will have proposed at its end."""
+    """Candidates of the whole search."""
     generation: int
-    """Candidates that the search proposes at once."""
+    """Candidates of the largest generation."""
 
 
 def sizes_of(request: JobRequest) -> Sizes:
-    """Raises `InvalidInput` for a space or an algorithm that this release does not have."""
+    """Sizes of a job. Raises `InvalidInput` for an unknown space or algorithm."""
     return _sizes(request.model_dump_json(include={"space", "algorithm", "baseline_layers", "budget", "goal"}))
 
 
 @lru_cache(maxsize=512)
 def _sizes(text: str) -> Sizes:
-    asked = json.loads(text)
-    space, budget = space_of(SpaceRequest(**asked["space"])), asked["budget"]["candidates"]
-    algorithm = make(**asked["algorithm"], space=space, problem=Problem(candidates=budget))
+    request = json.loads(text)
+    space, budget = space_of(SpaceRequest(**request["space"])), request["budget"]["candidates"]
+    algorithm = make(**request["algorithm"], space=space, problem=Problem(candidates=budget))
     most = space.size() if budget is None else min(space.size(), budget)
     total, generation, largest = 0, 0, 0
     while total < most and (algorithm.generations is None or generation < algorithm.generations):
         size = algorithm.generation_size(generation)
         total, largest, generation = total + size, max(largest, size), generation + 1
-    baselines, launches = len(space.baselines(asked["baseline_layers"])), BASELINE_LAUNCHES
-    if asked["goal"] == Goal.BEST_WITHIN_LIMITS:
+    baselines, launches = len(space.baselines(request["baseline_layers"])), BASELINE_LAUNCHES
+    if request["goal"] == Goal.BEST_WITHIN_LIMITS:
         baselines, launches = min(baselines, MOST_DEPTHS), 1 if baselines > 1 else BASELINE_LAUNCHES
     return Sizes(baselines, launches, min(total, most), min(largest, most))
 
@@ -189,8 +183,8 @@ _Counts = int | NDArray[np.int64]
 
 
 def _acceptance(job: ResolvedJob, protocol: MeasurementProtocol, limits: Limits) -> Callable[[Architecture], bool]:
-    """Accepts architectures that the runtime can run, within the limits on parameters, whose weights alone fit the
-    memory limit; of a job whose models inherit, parts of the parent.
+    """Accepts architectures that the runtime can run, with parameters within the request's bounds and weights within
+    the memory limit; with inherited weights, only parts of the parent.
     """
     request = job.request
 
@@ -198,7 +192,7 @@ def _acceptance(job: ResolvedJob, protocol: MeasurementProtocol, limits: Limits)
         if runtime_fault(architecture, protocol) is not None:
             return False
         counted = protocol_costs(architecture, protocol)
-        if job.request.space.inherit is not None and not np.all(job.inherits(Shapes.of([architecture]))):
+        if job.request.space.inherit is not None and not np.all(job.can_inherit(Shapes.of([architecture]))):
             return False
         return bool(
             _permitted(request, limits, counted.decoder_parameters, counted.total_parameters, counted.weight_bytes)
@@ -210,10 +204,9 @@ def _acceptance(job: ResolvedJob, protocol: MeasurementProtocol, limits: Limits)
 def _permitted(
     request: JobRequest, limits: Limits, decoder: _Counts, total: _Counts, weights: _Counts
 ) -> bool | NDArray[np.bool_]:
-    """Whether counts of parameters and bytes of weights are within the limits: of one architecture, or arrays of many.
+    """Whether counts of parameters and bytes of weights are within bounds and memory limit. Works on arrays too.
 
-    The peak includes all weights, so a model whose weights exceed the memory limit is out of bounds without a
-    measurement.
+    Peak memory includes all weights, so a model with too many is out of bounds without a measurement.
     """
     bounds = request.parameters
     return (
@@ -225,19 +218,19 @@ def _permitted(
 
 
 FAR = 2
-"""Factor beyond the largest and the smallest model that moving one gene at a time finds."""
+"""Factor beyond the estimated largest and smallest model of a space at which no sampling is needed."""
 EXAMPLES = 200
-"""Number of architectures sampled to describe a space in an error message."""
+"""Architectures that are sampled to describe a space in an error message."""
 
 
 def check_target(
     job: ResolvedJob, target: TargetRequest, validate_limits: Callable[[JobRequest], None] | None = None
 ) -> None:
-    """Checks a target that is added to a job; paths of errors are those within the target. `validate_limits` as in
+    """Checks a target that is added to a job. Errors have paths within the target. `validate_limits` as in
     `submit_job`.
     """
     try:
-        check_limited(job.request, target, 0)
+        check_limits_apply(job.request, target, 0)
         check_search(job, target, 0)
         if validate_limits is not None:
             validate_limits(job.request.model_copy(update={"targets": (target,)}))
@@ -247,7 +240,8 @@ def check_target(
         raise
 
 
-def check_limited(request: JobRequest, target: TargetRequest, index: int) -> None:
+def check_limits_apply(request: JobRequest, target: TargetRequest, index: int) -> None:
+    """Raises `InvalidInput` for limits that the target's mode does not measure, or missing ones that the goal needs."""
     limits = target.limits
     if limits.times and target.protocol.mode != "generate":
         name = f"{next(iter(limits.times))}_ms"
@@ -269,6 +263,7 @@ def check_limited(request: JobRequest, target: TargetRequest, index: int) -> Non
 
 
 def check_search(job: ResolvedJob, target: TargetRequest, index: int) -> None:
+    """Raises `InvalidInput` unless the target's baselines can run and its search can find a model."""
     request, plan = job.request, job.plan(target.protocol, target.limits)
     bounds = request.parameters
     if bounds.min_decoder is not None and bounds.max_decoder is not None and bounds.min_decoder > bounds.max_decoder:
@@ -293,7 +288,7 @@ def check_search(job: ResolvedJob, target: TargetRequest, index: int) -> None:
 
 
 def _out_of_reach(plan: SearchPlan) -> bool:
-    """Whether limits on parameters are far beyond the largest or the smallest model: thousands need not be drawn."""
+    """Whether the bounds on parameters are far beyond the largest or the smallest model, so that sampling is futile."""
     bounds, space = plan.job.request.parameters, plan.job.space
     limits = [limit for limit in (bounds.max_decoder, bounds.max_total) if limit is not None]
     most = min(limits, default=None)
@@ -308,7 +303,7 @@ def _out_of_reach(plan: SearchPlan) -> bool:
 
 
 def _check_limits(plan: SearchPlan, target: TargetRequest, index: int) -> None:
-    """Raises `InvalidInput` if the runtime runs none, or none is within the limits on parameters and weights."""
+    """Raises `InvalidInput` if the runtime runs no model of the space, or none is within the bounds."""
     if not _out_of_reach(plan) and plan.permitted():
         return
     space, bounds, memory_mb = plan.job.space, plan.job.request.parameters, target.limits.memory_mb

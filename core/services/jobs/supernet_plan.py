@@ -1,4 +1,4 @@
-"""The training of a search's supernet: checked before the job is stored, and cancelled when the search ends."""
+"""The training of a search's supernet: checks at submission, pause and resume with the job, cancellation at its end."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _TASKS = ("streams", "sentences")
 _SETTINGS = ("algorithm", "settings")
 
 
-def recipe_of(asked: ParSupernetSettings) -> Recipe:
+def recipe_of(settings: ParSupernetSettings) -> Recipe:
     """The recipe of the supernet's weights. Raises `InvalidInput` with the field's path within the job."""
     with within(*_SETTINGS):
-        recipe = resolved_recipe(asked.recipe, dict(asked.overrides))
+        recipe = resolved_recipe(settings.recipe, dict(settings.overrides))
         what = None
         if recipe.task not in _TASKS:
             what = f"trains on {recipe.task}"
@@ -46,9 +46,9 @@ def recipe_of(asked: ParSupernetSettings) -> Recipe:
         return recipe
 
 
-def dataset_of(asked: ParSupernetSettings, recipe: Recipe) -> str:
-    """The data set of the supernet; `InvalidInput` if neither the search nor its recipe names one."""
-    dataset = asked.dataset or recipe.dataset
+def dataset_of(settings: ParSupernetSettings, recipe: Recipe) -> str:
+    """The data set of the supernet. `InvalidInput` if neither the search nor its recipe names one."""
+    dataset = settings.dataset or recipe.dataset
     if dataset is None:
         raise InvalidInput(
             f"dataset is missing: the recipe {recipe.name} has no default data set",
@@ -65,27 +65,27 @@ def check(job: ResolvedJob, settings: Settings | None) -> None:
     if not isinstance(search, ParSupernet):
         return
     settings = settings or Settings()
-    asked = search.settings
-    recipe = recipe_of(asked)
-    dataset = dataset_of(asked, recipe)
-    device, _, _, queue = resources_for(Requirements(device=asked.device), settings)
-    check_served(device, queue, settings)
+    supernet = search.settings
+    recipe = recipe_of(supernet)
+    dataset = dataset_of(supernet, recipe)
+    resources = resources_for(Requirements(device=supernet.device), settings)
+    check_served(resources.device, resources.queue, settings)
     with within(*_SETTINGS):
         check_dataset(dataset, settings.data_folder, recipe.task, allow_remote=not settings.embedded)
-        steps = min(recipe.steps, asked.steps or recipe.steps)
-        if asked.weight_steps is not None and steps - asked.weight_steps < 2:
+        steps = min(recipe.steps, supernet.steps or recipe.steps)
+        if supernet.weight_steps is not None and steps - supernet.weight_steps < 2:
             raise InvalidInput(
-                f"weight_steps: {asked.weight_steps} of {steps} steps leave too few for the architecture",
+                f"weight_steps: {supernet.weight_steps} of {steps} steps leave too few for the architecture",
                 field="weight_steps",
-                value=asked.weight_steps,
+                value=supernet.weight_steps,
                 allowed=f"at most {max(0, steps - 2)}, or more steps",
             )
-        if asked.latency_weight is None:  # the shape does not depend on it, and latencies come from the probes
+        if supernet.latency_weight is None:  # else the latencies of the first candidates are needed
             search.supernet(Snapshot())
 
 
-def follow(session: Session, target_ids: Collection[str], state: JobState, now: datetime) -> None:
-    """Pauses or resumes the trainings of supernets as their job was."""
+def pause_or_resume(session: Session, target_ids: Collection[str], state: JobState, now: datetime) -> None:
+    """Pauses or resumes the trainings of supernets with their job."""
     change = training_transitions.pause if state == JobState.PAUSED else training_transitions.resume
     for training in training_queries.open_supernets(session, target_ids):
         if training.wanted != TrainingCommand.CANCEL:
@@ -93,7 +93,7 @@ def follow(session: Session, target_ids: Collection[str], state: JobState, now: 
 
 
 def withdraw(session: Session, target_ids: Collection[str], now: datetime) -> None:
-    """Cancels the trainings of supernets that their targets no longer need."""
+    """Cancels the trainings of the targets' supernets."""
     for training in training_queries.open_supernets(session, target_ids):
         training.wanted = TrainingCommand.CANCEL
         if training.state in LIVE_TRAININGS:  # its worker ends it

@@ -26,9 +26,8 @@ from edgefront.core.schemas.predictions import Count, JobEstimate, Refusal, Sour
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet.device_keys import key_of_class, parsed
 from edgefront.core.services.fleet.instances import ONLINE
-from edgefront.core.services.jobs import placement
 from edgefront.core.services.jobs.incumbents import has_one_answer
-from edgefront.core.services.jobs.placement import Place
+from edgefront.core.services.jobs.placement import Placement, place_targets
 from edgefront.core.services.jobs.queries import jobs as job_queries
 from edgefront.core.services.jobs.resolve import resolve
 from edgefront.core.services.jobs.resolved import SearchPlan, sizes_of
@@ -70,15 +69,15 @@ def estimate(
     """Takes up to seconds, as a submission does. `settings` as in `submit_job`."""
     principal.require(KeyRole.USER)
     resolution = resolve(database, principal, request, settings)
-    request, job, faults = resolution.request, resolution.job, resolution.faults
-    faults.collect(lambda: check_limits(database, principal, request, fits))
+    request, job, errors = resolution.request, resolution.job, resolution.errors
+    errors.collect(lambda: check_limits(database, principal, request, fits))
     plans = (
-        [] if job is None or list(faults) else [job.plan(target.protocol, target.limits) for target in request.targets]
+        [] if job is None or list(errors) else [job.plan(target.protocol, target.limits) for target in request.targets]
     )
     baselines = [{baseline.digest for baseline in plan_.baselines()} for plan_ in plans]
-    placed: list[tuple[int, Place, _Known]] = []
+    placed: list[tuple[int, Placement, _Known]] = []
     with database.read() as session:
-        places = placement.place(session, request, faults)
+        places = place_targets(session, request, errors)
         for index, place in places.items() if plans else ():
             placed.append((index, place, _known(session, database, request, index, place, baselines[index], fits)))
     examples = [plans[index].examples(EXAMPLES) for index, _, _ in placed]
@@ -92,7 +91,7 @@ def estimate(
     bytes_ = [plans[0].costs(architecture).total_parameters * 4 for drawn in examples for architecture in drawn]
     return JobEstimate(
         request=request,
-        refusals=tuple(_refusal(error) for error in faults),
+        refusals=tuple(_refusal(error) for error in errors),
         targets=tuple(targets),
         launches=_sum([target.launches for target in targets]),
         minutes=_together(keys, [target.minutes for target in targets]),
@@ -109,7 +108,7 @@ def _known(
     database: Database,
     request: JobRequest,
     index: int,
-    place: Place,
+    place: Placement,
     baselines: set[str],
     fits: Fits,
 ) -> _Known:
@@ -134,7 +133,7 @@ def _target(
     request: JobRequest,
     index: int,
     plan_: SearchPlan,
-    place: Place,
+    place: Placement,
     data: _Known,
     examples: Sequence[Architecture],
     fits: Fits,

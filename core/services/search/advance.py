@@ -38,7 +38,7 @@ from edgefront.core.services.jobs.queries import candidates as candidate_queries
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import frontier as frontier_queries
 from edgefront.core.services.jobs.queries import jobs as job_queries
-from edgefront.core.services.jobs.resolved import SearchPlan, resolved, sizes_of
+from edgefront.core.services.jobs.resolved import ResolvedJob, SearchPlan, sizes_of
 from edgefront.core.services.jobs.transitions import change_state, end_target
 from edgefront.core.services.quality import laws, scoring
 from edgefront.core.services.quality import queries as score_queries
@@ -107,7 +107,7 @@ def advance(session: Session, target_id: str, now: datetime) -> bool | ComputeSt
     if target.state == TargetState.REFINING and not refining.is_reopened(session, request, target):
         refined = refining.refine(session, request, target, now)
         return replace(refined, owner=job.owner) if isinstance(refined, ComputeStep) else refined
-    plan = resolved(request, laws.law_of(session, job, request)).plan(
+    plan = ResolvedJob.of(request, laws.law_of(session, job, request)).plan(
         protocol, limits, added=request.targets[target.position].added
     )
     if target.state == TargetState.REFINING:
@@ -211,7 +211,9 @@ def stalled(session: Session, now: datetime) -> list[str]:
     active = job_queries.active_targets(session)
     requests = {job.id: job.request for _, job in active}
     read = {job_id: JOB_REQUEST.read_or(request, None) for job_id, request in requests.items()}
-    began = job_queries.clocks(session, [id_ for id_, request in read.items() if request and request.budget.minutes])
+    began = job_queries.first_starts(
+        session, [id_ for id_, request in read.items() if request and request.budget.minutes]
+    )
     ending = [
         target.id
         for target, job in active

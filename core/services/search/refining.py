@@ -40,7 +40,7 @@ from edgefront.core.services.jobs.queries import candidates as candidate_queries
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import frontier as frontier_queries
 from edgefront.core.services.jobs.queries import jobs as job_queries
-from edgefront.core.services.jobs.resolved import SearchPlan, resolved
+from edgefront.core.services.jobs.resolved import ResolvedJob, SearchPlan
 from edgefront.core.services.jobs.transitions import change_state, end_target
 from edgefront.core.services.measuring.queries import launches
 from edgefront.core.services.measuring.queries import measurements as measurement_queries
@@ -192,7 +192,9 @@ def _last_depth(session: Session, target: Target, request: JobRequest) -> Comput
         return None
     asked = request.targets[target.position]
     law = laws.law_of(session, session.get_one(Job, target.job_id), request)
-    plan = resolved(request, law).plan(PROTOCOL.read(target.protocol), LIMITS.read(target.limits), added=asked.added)
+    plan = ResolvedJob.of(request, law).plan(
+        PROTOCOL.read(target.protocol), LIMITS.read(target.limits), added=asked.added
+    )
     depths = [depth_of(baseline) for baseline in every]
     if not next_depths(depths, plan.baselines(), plan.problem, MOST_AT_END):
         return None

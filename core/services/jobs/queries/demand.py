@@ -1,6 +1,6 @@
-"""The searches' side of measurements: requests measurements, and adds and withdraws launches.
+"""Demand of searches for measurements: requests measurements, adds and withdraws launches.
 
-The devices' side of the same two tables (claims, reports, expiry) is in `measuring.queries`.
+The supply by devices in the same two tables (claims, reports, expiry) is in `measuring.queries`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NOT_WANTED = "no running job needs it any more"
 
 @dataclass(frozen=True)
 class Want:
-    """An architecture whose measurement a target needs, with the seed of its weights."""
+    """An architecture to measure, with the seed of its weights."""
 
     digest: str
     architecture: Document
@@ -46,12 +46,11 @@ class Want:
 def measurements(
     session: Session, device_key: str, protocol: Document, protocol_digest: str, wants: Iterable[Want]
 ) -> dict[str, Measurement]:
-    """Digest → measurement on this device key, created if missing (state `wanted`), locked in the order of ids.
+    """Digest → measurement on this device key, locked in the order of ids. Creates missing ones in state `wanted`, and
+    requests failed ones again: the failure of another target may be due to a broken device.
 
-    One that failed for another target, perhaps on a broken device, is wanted again.
-
-    While the lock is held, no report can be settled between reading the measurement and committing the candidates that
-    refer to it. Rows are inserted in the order of digests, so that two targets cannot deadlock.
+    The lock keeps reports from being processed before the candidates that refer to the measurement are committed. Rows
+    are inserted in the order of digests, so that two targets cannot deadlock.
     """
     by_digest = {want.digest: want for want in wants}
     if not by_digest:
@@ -83,7 +82,7 @@ def measurements(
         .execution_options(populate_existing=True)
     )
     stored: dict[str, Measurement] = {}
-    while len(stored) < len(by_digest):  # again where one was there and is removed by now (`forget_unmeasured`)
+    while len(stored) < len(by_digest):  # repeated if `forget_unmeasured` has removed one meanwhile
         session.execute(sql.upsert(session, Measurement).on_conflict_do_nothing(), rows)
         stored = {row.digest: row for row in session.scalars(query) if row.seed == by_digest[row.digest].seed}
     for row in stored.values():
@@ -93,7 +92,7 @@ def measurements(
 
 
 def unmeasured(session: Session, job_id: str) -> list[str]:
-    """Measurements of a job's candidates that have no result."""
+    """Ids of measurements without a result, of a job's candidates."""
     query = select(Measurement.id).join(Candidate, Candidate.measurement_id == Measurement.id)
     return list(
         session.scalars(
@@ -103,7 +102,7 @@ def unmeasured(session: Session, job_id: str) -> list[str]:
 
 
 def forget_unmeasured(session: Session, measurement_ids: Collection[str]) -> None:
-    """Removes those of these measurements that have no result, no candidate and no launch."""
+    """Deletes the measurements without result, candidate and launch."""
     lock = select(Measurement.id).where(
         any_of(Measurement.id, measurement_ids), Measurement.state == MeasurementState.WANTED
     )
@@ -111,7 +110,7 @@ def forget_unmeasured(session: Session, measurement_ids: Collection[str]) -> Non
     if not ids:
         return
     session.execute(
-        # A statement of its own: it sees who had them when they were locked, and nobody comes to have them any more.
+        # A separate statement sees the candidates and launches as of the lock, which admits no further ones.
         delete(Measurement).where(
             any_of(Measurement.id, ids),
             ~select(Candidate.id).where(Candidate.measurement_id == Measurement.id).exists(),
@@ -132,7 +131,7 @@ _LOCK = (
 
 
 def lock(session: Session, measurement_ids: Collection[str]) -> dict[str, Measurement]:
-    """Measurements by id, locked in the order of ids; their descriptions are loaded only when they are asked for."""
+    """Measurements by id, locked in the order of ids, with deferred architecture and protocol."""
     return {row.id: row for row in session.scalars(_LOCK, {"ids": list(measurement_ids)})}
 
 
@@ -152,7 +151,7 @@ def launch_counts(session: Session, measurement_ids: Collection[str]) -> dict[st
 def add_launches(
     session: Session, target: Target, measurement_ids: Collection[str], *, purpose: Purpose, now: datetime
 ) -> None:
-    """One wanted launch for each id given (an id given twice gets two). The target is locked."""
+    """Adds a wanted launch for each id; a repeated id gets several. The target is locked."""
     number = len(measurement_ids)
     rows = [
         _launch(id_, target.id, target.device_key, purpose, now) | {"id": launch_id, "turn": turn}
@@ -167,7 +166,7 @@ def add_launches(
 def add_first(
     session: Session, measurement_id: str, target_id: str | None, device_key: str, purpose: Purpose, now: datetime
 ) -> None:
-    """One wanted launch, ahead of all that take turns."""
+    """Adds a wanted launch ahead of all others (turn 0)."""
     row = _launch(measurement_id, target_id, device_key, purpose, now)
     session.execute(insert(Launch), [row | {"id": random_ids("lau", 1)[0]}])
 
@@ -184,7 +183,7 @@ def _launch(measurement_id: str, target_id: str | None, device_key: str, purpose
 
 
 def has_live_launch(session: Session, target: Target, purpose: Purpose | None = None) -> bool:
-    """Whether a launch that this target requested, for any purpose or for this one, is still live."""
+    """Whether a launch that this target requested, for this purpose if given, is still live."""
     query = select(Launch.id).where(Launch.target_id == target.id, Launch.state.in_(LIVE_LAUNCHES))
     if purpose is not None:
         query = query.where(Launch.purpose == purpose)
@@ -192,14 +191,14 @@ def has_live_launch(session: Session, target: Target, purpose: Purpose | None = 
 
 
 def finished_before(session: Session, target: Target, launches: int) -> datetime | None:
-    """When the target's last launch but so many finished; None where it has had no more than these."""
+    """When the launch before the target's last `launches` ones finished; None without one."""
     query = select(Launch.finished_at).where(Launch.target_id == target.id, Launch.finished_at.is_not(None))
     return session.scalar(query.order_by(Launch.finished_at.desc()).offset(launches).limit(1))
 
 
 def needed(*conditions: Callable[[type[Candidate]], ColumnElement[bool]]) -> ColumnElement[bool]:
-    """Whether an active target of a running job needs a launch: it waits for its measurement, requested the launch
-    itself, or has the measurement as a baseline that needs further launches. `conditions` on its candidate.
+    """Whether an active target of a running job needs a launch: it waits for the measurement, has requested the launch,
+    or has the measurement as a baseline that needs further launches. `conditions` restrict its candidate.
     """
     candidate, target, job = aliased(Candidate), aliased(Target), aliased(Job)
     return (
@@ -224,11 +223,11 @@ def needed(*conditions: Callable[[type[Candidate]], ColumnElement[bool]]) -> Col
 def withdraw(
     session: Session, target_ids: Collection[str], now: datetime
 ) -> Sequence[Row[str, str | None, Purpose, int]]:
-    """Withdraws launches that only these targets need and no device has started: cancels those that a device has, or
-    had, and removes the others, so that whoever asks and withdraws in a loop leaves no rows.
-    Returns their id, target_id and purpose.
+    """Withdraws launches that only these targets need and no device has started: cancels those that were leased, and
+    deletes the others, so that repeated requests and withdrawals leave no rows. Returns the rows (id, target_id,
+    purpose, fence).
 
-    Call this before the states of the candidates change, with the targets locked.
+    Call it before the candidates change their state, with the targets locked.
     """
     wanted_by_us = select(Candidate.id).where(
         Candidate.target_id.in_(target_ids), Candidate.measurement_id == Launch.measurement_id
@@ -274,7 +273,7 @@ _MARKED = Prepared(
 
 
 def marked(session: Session, measurement_ids: Collection[str]) -> set[str]:
-    """Finds the measurements of which a launch that counts has a mark."""
+    """Ids of the measurements with a flagged launch that counts."""
     return {row[0] for row in _MARKED.run(session, {"ids": list(measurement_ids)})} if measurement_ids else set()
 
 
@@ -288,19 +287,19 @@ def launches_of(session: Session, measurement_id: str) -> list[Launch]:
 
 
 def launch_turns(session: Session, target: Target, count: int) -> list[float]:
-    """The turns of `count` launches that the target requests, rising. The target is locked."""
+    """Rising turns for `count` launches that the target requests. The target is locked."""
     if not count:
         return []
     kind, name = parsed(target.device_key)
     if kind == "device":
         name = session.scalar(select(Device.device_class).where(Device.id == name)) or ""
     devices = session.scalars(select(Device.id).where(Device.device_class == name))
-    there = any_of(Launch.device_key, [target.device_key, key_of_class(name), *map(key_of_device, devices)])
+    in_queue = any_of(Launch.device_key, [target.device_key, key_of_class(name), *map(key_of_device, devices)])
     owner = select(Job.owner).where(Job.id == target.job_id).scalar_subquery()
     owned = Launch.target_id.in_(select(Target.id).join(Job, Job.id == Target.job_id).where(Job.owner == owner))
     queue = TurnQueue(
         Launch,
-        waiting=(Launch.state == WANTED, there, Launch.turn > 0),
-        served=(Launch.state == LEASED, there),
+        waiting=(Launch.state == WANTED, in_queue, Launch.turn > 0),
+        served=(Launch.state == LEASED, in_queue),
     )
     return next_turns(session, queue, owned, count)

@@ -1,7 +1,7 @@
 """Queries on jobs, targets and generations.
 
-Row locks are `FOR NO KEY UPDATE`: they exclude each other but not the foreign keys of rows that are being added.
-SQLite has one writer at a time and ignores them.
+Row locks are `FOR NO KEY UPDATE`: they exclude each other, but not inserts of rows with a foreign key to the locked
+row. SQLite has one writer at a time and ignores them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _OWNERS = Prepared(
 
 
 def owners_of(session: Session, target_ids: Collection[str]) -> dict[str, str]:
-    """Target id → the owner of its job; targets that do not exist are left out."""
+    """Target id → the owner of its job, for existing targets."""
     return dict(_OWNERS.run(session, {"targets": list(target_ids)}))
 
 
@@ -129,10 +129,9 @@ _active = (
 
 
 def idle_targets(session: Session) -> list[str]:
-    """Active targets of running jobs that wait for nothing: neither for a live launch, nor for scores, nor for a worker
-    that computes their next generation.
+    """Active targets of running jobs that wait neither for a live launch, nor for scores, nor for a worker.
 
-    Either a step is due whose task was lost, or launches are missing.
+    Either the task of their next step was lost, or launches are missing.
     """
     waiting = (Candidate.target_id == Target.id) & (Candidate.state == CandidateState.WAITING)
     baseline = (
@@ -163,26 +162,26 @@ def idle_targets(session: Session) -> list[str]:
 
 
 def unfinished_targets(session: Session) -> list[str]:
-    """Active targets of running jobs with a generation of which a part is stored, and that no worker stores."""
+    """Active targets of running jobs with a partly stored generation that no worker is storing."""
     last = (Generation.target_id == Target.id) & (Generation.number == Target.generation)
     unfinished = _active.join(Generation, last).where(Generation.stored < Generation.proposals, ~_has_work())
     return list(session.scalars(unfinished))
 
 
 def _has_work() -> ColumnElement[bool]:
-    """Whether a step of the target was requested: workers are woken for it until one has taken it."""
+    """Whether a step of the target is requested or in progress."""
     steps = (WorkKind.ADVANCE, WorkKind.SEARCH)
     return select(WorkItem.subject).where(WorkItem.subject == Target.id, WorkItem.kind.in_(steps)).exists()
 
 
 def targets_without_device(session: Session) -> list[str]:
-    """Active targets of running jobs whose device has been revoked."""
+    """Active targets of running jobs whose device was revoked."""
     revoked = _active.join(Device, Target.device_key == DEVICE + Device.id).where(Device.state == DeviceState.REVOKED)
     return list(session.scalars(revoked))
 
 
 def revoked_device(session: Session, device_key: str) -> str | None:
-    """The name of the device of this key if it was revoked, else None. None for a class: it may still get a device."""
+    """The name of this key's device if it was revoked, else None. None for a class, which may get further devices."""
     kind, device_id = parsed(device_key)
     if kind != "device":
         return None
@@ -194,16 +193,16 @@ def active_targets(session: Session) -> list[tuple[Target, Job]]:
     return [(target, job) for target, job in session.execute(_active.with_only_columns(Target, Job))]
 
 
-def clock_of(session: Session, target: Target) -> datetime | None:
-    """When the first of the job's targets on this device was started; None: none was."""
+def first_start(session: Session, target: Target) -> datetime | None:
+    """Start of the first of the job's targets on this device key; None before that."""
     others = select(func.min(Target.started_at)).where(
         Target.job_id == target.job_id, Target.device_key == target.device_key, Target.id != target.id
     )
     return min((at for at in (target.started_at, session.scalar(others)) if at is not None), default=None)
 
 
-def clocks(session: Session, job_ids: Collection[str]) -> dict[tuple[str, str], datetime]:
-    """Job and device key → when the first of the job's targets there was started, where one was."""
+def first_starts(session: Session, job_ids: Collection[str]) -> dict[tuple[str, str], datetime]:
+    """(Job id, device key) → start of the first of the job's targets there, for started ones."""
     rows = session.execute(
         select(Target.job_id, Target.device_key, func.min(Target.started_at))
         .where(any_of(Target.job_id, job_ids), Target.started_at.is_not(None))
@@ -217,8 +216,8 @@ def _devices(
 ) -> dict[str, list[Any]]:
     """Device key → these columns of its devices, in the order of their ids."""
     ids, classes = ids_and_classes(device_keys)
-    behind = or_(any_of(Device.id, ids), any_of(Device.device_class, classes))
-    query = select(Device.id, Device.device_class, *columns).where(behind, *conditions).order_by(Device.id)
+    matches = or_(any_of(Device.id, ids), any_of(Device.device_class, classes))
+    query = select(Device.id, Device.device_class, *columns).where(matches, *conditions).order_by(Device.id)
     by_key: dict[str, list[Any]] = {key: [] for key in device_keys}
     for row in session.execute(query):
         for key in (key_of_device(row.id), key_of_class(row.device_class)):
@@ -232,28 +231,26 @@ def _seen(since: datetime) -> tuple[ColumnElement[bool], ...]:
 
 
 def devices_seen(session: Session, device_keys: Sequence[str], since: datetime) -> dict[str, int]:
-    """Device key → number of its active devices, none in quarantine, that were seen since then."""
+    """Device key → number of its active devices outside quarantine that were seen since then."""
     return {key: len(rows) for key, rows in _devices(session, device_keys, (), *_seen(since)).items()}
 
 
 def facts_seen(session: Session, device_keys: Sequence[str], since: datetime) -> dict[str, list[Document]]:
-    """Device key → the facts of those."""
+    """Device key → the facts of the devices of `devices_seen`."""
     found = _devices(session, device_keys, (Device.facts,), *_seen(since))
     return {key: [row.facts for row in rows] for key, rows in found.items()}
 
 
-def held_back(session: Session, device_keys: Sequence[str]) -> dict[str, tuple[str, bool]]:
-    """Device key → the name of a device of it that gets no launches though it was not revoked, and whether it is in
-    quarantine, else draining; keys without one are left out.
-    """
-    waits = or_(Device.quarantine.is_not(None), Device.state == DeviceState.DRAINING)
+def blocked_devices(session: Session, device_keys: Sequence[str]) -> dict[str, tuple[str, bool]]:
+    """Device key → the name of a device in quarantine (True) or draining (False), for keys with one."""
+    is_blocked = or_(Device.quarantine.is_not(None), Device.state == DeviceState.DRAINING)
     columns = (Device.name, Device.quarantine)
-    found = _devices(session, device_keys, columns, waits, Device.state != DeviceState.REVOKED)
+    found = _devices(session, device_keys, columns, is_blocked, Device.state != DeviceState.REVOKED)
     return {key: (rows[0].name, rows[0].quarantine is not None) for key, rows in found.items() if rows}
 
 
 def devices_of(session: Session, device_key: str) -> list[Device]:
-    """The devices of a key that are not revoked."""
+    """Devices of a key, without revoked ones."""
     kind, name = parsed(device_key)
     column = Device.id if kind == "device" else Device.device_class
     query = select(Device).where(column == name, Device.state != DeviceState.REVOKED)
@@ -261,6 +258,6 @@ def devices_of(session: Session, device_key: str) -> list[Device]:
 
 
 def device_classes(session: Session) -> list[str]:
-    """Classes that have a device which is not revoked."""
+    """Classes with a device that is not revoked."""
     query = select(Device.device_class).where(Device.state != DeviceState.REVOKED).distinct()
     return list(session.scalars(query.order_by(Device.device_class)))

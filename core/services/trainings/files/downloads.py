@@ -35,6 +35,7 @@ from edgefront.core.store.tables import Training
 from edgefront.core.training.evaluation.package import read_package
 from edgefront.core.training.run_folder import LOG, RESULT, TENSORBOARD
 
+BINARY = "application/octet-stream"
 _CHUNK = 1 << 20
 _MODELS = "models"
 """Folder of single-file models, each built from the result at its first request."""
@@ -48,6 +49,7 @@ class Download:
     name: str
     size: int
     sha256: str
+    media_type: str = BINARY
 
 
 @dataclass(frozen=True)
