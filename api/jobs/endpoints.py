@@ -22,7 +22,7 @@ from edgefront.core.schemas.service import JobLawView
 from edgefront.core.services.jobs import choices, law, recommendation
 from edgefront.core.services.jobs import lifecycle as jobs
 from edgefront.core.services.prediction import estimates
-from edgefront.core.services.prediction.limits import check_limits
+from edgefront.core.services.prediction.estimates import check_limits
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=JsonRoute)
 

@@ -20,9 +20,8 @@ from edgefront.core.schemas.jobs import AddedTargetRequest, JobRequest, Limits
 from edgefront.core.search.proposals import smallest
 from edgefront.core.services.jobs.lifecycle import extend_job
 from edgefront.core.services.jobs.resolve import resolve
-from edgefront.core.services.prediction.estimates import estimate
+from edgefront.core.services.prediction.estimates import check_limits, estimate
 from edgefront.core.services.prediction.fits import Fits
-from edgefront.core.services.prediction.limits import check_limits
 
 
 def limited(**limits: float) -> JobRequest:

@@ -16,7 +16,7 @@ from edgefront.core.schemas.predictions import PredictionRequest, PredictionsVie
 from edgefront.core.services.prediction.estimates import estimate
 from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.prediction.predictions import predict
-from edgefront.core.services.search import device_data
+from edgefront.core.services.search import snapshots
 
 STOCK = space("lts-gpt2").baselines([2])[0]
 
@@ -91,8 +91,8 @@ def test_no_session_is_open_while_it_learns(measured: Service, monkeypatch: pyte
 @ON_SQLITE
 def test_a_fit_is_kept_until_something_is_measured(measured: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     fits, read = Fits(), []
-    of_device = device_data.of_device
-    monkeypatch.setattr(device_data, "of_device", lambda *given: read.append(given) or of_device(*given))
+    of_device = snapshots.current_device_data
+    monkeypatch.setattr(snapshots, "current_device_data", lambda *given: read.append(given) or of_device(*given))
     first = ask(measured, fits)
     assert ask(measured, fits) == first
     assert len(read) == 1

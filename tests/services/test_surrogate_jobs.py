@@ -18,7 +18,7 @@ from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.schemas.jobs import JobRequest
 from edgefront.core.services import event_log
 from edgefront.core.services.jobs import recommendation
-from edgefront.core.services.search import device_data, snapshots
+from edgefront.core.services.search import snapshots
 from edgefront.core.services.search.advance import advance
 from edgefront.core.services.search.computing import ComputeStep
 from edgefront.core.store.tables import Candidate, Generation, Target
@@ -98,7 +98,7 @@ def test_a_generation_that_is_asked_again_proposes_the_same(service: Service, ag
         stored = session.scalars(
             select(Generation).where(Generation.target_id == target_id, Generation.number == 1)
         ).one()
-        again = device_data.load(session, stored.device_data or {})
+        again = snapshots.load_device_data(session, stored.device_data or {})
         assert again.stored == step.device_data.stored  # type: ignore[union-attr]
         assert snapshots.restore(session, target_id, 1) == step.snapshot
     second = ComputeStep(

@@ -56,7 +56,7 @@ def submit_job(
 
     A repeated request with the same `idempotency_key` returns the job of the first one. `settings` locate the data for
     searches that train or score; the default reads them from the environment. `validate_limits` refuses limits that no
-    model can meet (`prediction.limits`).
+    model can meet (`prediction.estimates`).
 
     Raises:
         InvalidInput: space, algorithm settings, baselines or a target are invalid; names the field.
@@ -156,7 +156,7 @@ def extend_job(
 ) -> JobView:
     """Adds a target that measures the job's baselines and, of its candidates, about ten spread-out ones and those that
     are predicted to matter there. A finished job is running again. Planned before, in no transaction. `validate_limits`
-    refuses limits that nothing can meet there (`prediction.limits`).
+    refuses limits that nothing can meet there (`prediction.estimates`).
 
     Raises:
         InvalidInput: the target makes no sense, or the job measures there by this protocol already; names the field.

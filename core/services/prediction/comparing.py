@@ -1,4 +1,4 @@
-"""Several targets beside each other: what their baselines and the architectures on their frontiers take on each."""
+"""Compares targets: latency and memory of their baselines and frontier architectures on each of them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from edgefront.core.store.database import Database
 from edgefront.core.store.sql import any_of
 from edgefront.core.store.tables import Candidate, Job, Measurement, Target
 
-_TELLING = (
+_COMPARED_FIELDS = (
     "mode",
     "sequence_length",
     "memory_length",
@@ -51,13 +51,13 @@ _TELLING = (
     "kv_cache",
     "latency",
 )
-"""Fields of a protocol without which figures say little of two devices."""
+"""Fields of a protocol that make figures incomparable if they differ."""
 MAX_OF_A_TARGET = 200
-"""Architectures that are compared of a target's frontier: the first by decoder parameters."""
+"""Maximum number of a frontier's architectures in a comparison: the first by decoder parameters."""
 
 
 @dataclass(frozen=True)
-class _Place:
+class _JobTarget:
     target: Target
     job: Job
     protocol: MeasurementProtocol
@@ -66,36 +66,36 @@ class _Place:
 def compare(
     database: Database, principal: Principal, target_ids: Sequence[str], job_ids: Sequence[str], fits: Fits
 ) -> ComparisonView:
-    """These targets, and all those of these jobs, in this order; each once. Takes up to seconds.
+    """The comparison of these targets and all targets of these jobs, in this order. Takes up to seconds.
 
     Raises:
         NotFound: no such target or job, or another owner's.
         InvalidInput: none, or more than 8 of them.
     """
     with database.read() as session:
-        places = _places(session, principal, target_ids, job_ids)
+        compared = _targets_of(session, principal, target_ids, job_ids)
         by_digest: dict[str, Candidate] = {}
-        for place in places:
-            baselines = measured_baselines(session, place.target.id)
-            for candidate in (*baselines, *frontier(session, place.target.id)[:MAX_OF_A_TARGET]):
+        for each in compared:
+            baselines = measured_baselines(session, each.target.id)
+            for candidate in (*baselines, *frontier(session, each.target.id)[:MAX_OF_A_TARGET]):
                 by_digest.setdefault(candidate.digest, candidate)
-        entries = [_measured(session, place, list(by_digest)) for place in places]
+        entries = [_measured(session, each, list(by_digest)) for each in compared]
         asked = [
-            fits.read(session, place.target.device_key, place.protocol) if len(own) < len(by_digest) else None
-            for place, own in zip(places, entries, strict=True)
+            fits.read(session, each.target.device_key, each.protocol) if len(own) < len(by_digest) else None
+            for each, own in zip(compared, entries, strict=True)
         ]
         used = {(candidate.predicted or {}).get("law") for candidate in by_digest.values()}
-        requests = [(place.job, JOB_REQUEST.read_or(place.job.request, None)) for place in places]
+        requests = [(each.job, JOB_REQUEST.read_or(each.job.request, None)) for each in compared]
         known = [laws.known_law_of(session, job, request) for job, request in requests]
-        labels = [device_queries.name_of(session, place.target.device_key) for place in places]
-    for place, own, to_fit in zip(places, entries, asked, strict=True):
+        labels = [device_queries.name_of(session, each.target.device_key) for each in compared]
+    for each, own, to_fit in zip(compared, entries, asked, strict=True):
         fit = None if to_fit is None else fits.fit(to_fit)
         if fit is not None:
             missing = [candidate for digest, candidate in by_digest.items() if digest not in own]
-            own |= _predicted(fit, place.protocol, missing)
+            own |= _predicted(fit, each.protocol, missing)
     return ComparisonView(
         targets=tuple(
-            _target(place, label, entries[0], own) for place, label, own in zip(places, labels, entries, strict=True)
+            _target(each, label, entries[0], own) for each, label, own in zip(compared, labels, entries, strict=True)
         ),
         architectures=tuple(
             _architecture(candidate, [own.get(candidate.digest) for own in entries])
@@ -104,18 +104,20 @@ def compare(
             )
         ),
         perplexity_of="; ".join(dict.fromkeys(law.about for law in known if law and law.origin.name in used)),
-        note=_note([place.protocol for place in places]),
+        note=_note([each.protocol for each in compared]),
     )
 
 
-def _places(session: Session, principal: Principal, target_ids: Sequence[str], job_ids: Sequence[str]) -> list[_Place]:
-    by_id: dict[str, _Place] = {}
+def _targets_of(
+    session: Session, principal: Principal, target_ids: Sequence[str], job_ids: Sequence[str]
+) -> list[_JobTarget]:
+    by_id: dict[str, _JobTarget] = {}
     pairs = [target_by_id(session, principal, target_id) for target_id in target_ids]
     for job_id in job_ids:
         job = job_of(session, principal, job_id)
         pairs += [(target, job) for target in job_queries.targets(session, [job.id])]
     for target, job in pairs:
-        by_id.setdefault(target.id, _Place(target, job, PROTOCOL.read(target.protocol)))
+        by_id.setdefault(target.id, _JobTarget(target, job, PROTOCOL.read(target.protocol)))
     if not 1 <= len(by_id) <= MAX_TARGETS:
         raise InvalidInput(
             f"a comparison has 1 to {MAX_TARGETS} targets, not {len(by_id)}",
@@ -126,9 +128,9 @@ def _places(session: Session, principal: Principal, target_ids: Sequence[str], j
     return list(by_id.values())
 
 
-def _measured(session: Session, place: _Place, digests: Sequence[str]) -> dict[str, ComparedEntry]:
-    """Digest → what was measured on the target, by this job or by another."""
-    target = place.target
+def _measured(session: Session, each: _JobTarget, digests: Sequence[str]) -> dict[str, ComparedEntry]:
+    """Digest → measurement on the target's device by its protocol, of this job or another."""
+    target = each.target
     variance = launch_variance(session, target.device_key, target.protocol_digest)
     of_any_job = (
         select(
@@ -191,7 +193,7 @@ def _measured(session: Session, place: _Place, digests: Sequence[str]) -> dict[s
 
 
 def _predicted(fit: DeviceFit, protocol: MeasurementProtocol, missing: Sequence[Candidate]) -> dict[str, ComparedEntry]:
-    """Digest → what is predicted, of those that can do the protocol's pass and are not beyond what was measured."""
+    """Digest → prediction, for architectures that support the protocol and are not extrapolated."""
     passing = []
     for candidate in missing:
         architecture = Architecture.parse(candidate.architecture)
@@ -217,7 +219,7 @@ def _predicted(fit: DeviceFit, protocol: MeasurementProtocol, missing: Sequence[
 
 
 def _target(
-    place: _Place, device: str, first: dict[str, ComparedEntry], own: dict[str, ComparedEntry]
+    each: _JobTarget, device: str, first: dict[str, ComparedEntry], own: dict[str, ComparedEntry]
 ) -> ComparedTarget:
     both = sorted(first.keys() & own.keys())
     measured = [digest for digest in both if not (first[digest].predicted or own[digest].predicted)]
@@ -226,13 +228,13 @@ def _target(
     lows = [ratio.low for ratio in ratios if ratio.low is not None]
     highs = [ratio.high for ratio in ratios if ratio.high is not None]
     return ComparedTarget(
-        target_id=place.target.id,
-        target=place.target.name,
-        job_id=place.job.id,
-        job_name=place.job.name,
+        target_id=each.target.id,
+        target=each.target.name,
+        job_id=each.job.id,
+        job_name=each.job.name,
         device=device,
-        protocol=place.protocol,
-        state=TargetState(place.target.state),
+        protocol=each.protocol,
+        state=TargetState(each.target.state),
         shared=len(measured),
         latency_ratio=median([ratio.value for ratio in ratios]) if ratios else None,
         latency_ratio_low=median(lows) if lows else None,
@@ -265,7 +267,9 @@ def _architecture(candidate: Candidate, entries: Sequence[ComparedEntry | None])
 
 
 def _note(protocols: Sequence[MeasurementProtocol]) -> str:
-    differ = [name for name in _TELLING if len({getattr(protocol, name) for protocol in protocols} - {None}) > 1]
+    differ = [
+        name for name in _COMPARED_FIELDS if len({getattr(protocol, name) for protocol in protocols} - {None}) > 1
+    ]
     if not differ:
         return ""
     words = " and ".join(name.replace("_", " ") for name in differ)

@@ -1,6 +1,6 @@
-"""What a job would take, and what it would be refused for: nothing is stored.
+"""Estimates a job before it is submitted, and lists the reasons to refuse it; checks limits against predictions.
 
-What is known of the devices is read in one short session; requests are checked, and predictors fitted, outside of it.
+Data of the devices is read in one short session; checks and fits take place outside of it. Nothing is stored.
 """
 
 from __future__ import annotations
@@ -11,62 +11,63 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from sqlalchemy import ColumnElement, Row, select
+from sqlalchemy import ColumnElement, Row, func, select
 from sqlalchemy.orm import Session
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.architectures.formatting import layers_in_words
-from edgefront.core.common.errors import EdgefrontError
+from edgefront.core.common.errors import EdgefrontError, InvalidInput, within
 from edgefront.core.common.states import KeyRole, LaunchState
+from edgefront.core.common.units import MB, plain, rounded, rounded_up
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.schemas.jobs import JobRequest
+from edgefront.core.schemas.jobs import JobRequest, SpaceRequest
 from edgefront.core.schemas.predictions import Count, JobEstimate, Refusal, Source, StockEstimate, TargetEstimate
+from edgefront.core.search.proposals import smallest
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet.device_keys import key_of_class, parsed
 from edgefront.core.services.fleet.instances import ONLINE
 from edgefront.core.services.jobs.incumbents import has_one_answer
-from edgefront.core.services.jobs.placement import Placement, place_targets
+from edgefront.core.services.jobs.placement import Placement, find_devices, place_targets
 from edgefront.core.services.jobs.queries import jobs as job_queries
 from edgefront.core.services.jobs.resolve import resolve
 from edgefront.core.services.jobs.resolved import SearchPlan, sizes_of
 from edgefront.core.services.measuring.queries.measurements import launch_variance
-from edgefront.core.services.prediction import queries
-from edgefront.core.services.prediction.fits import DeviceFit, Fits, ToFit
-from edgefront.core.services.prediction.limits import check_limits
+from edgefront.core.services.prediction.fits import DeviceFit, FitInputs, Fits, launches_of
 from edgefront.core.services.quality.expected import law_note
 from edgefront.core.services.search.refining import optimism
 from edgefront.core.services.settings import Settings
+from edgefront.core.services.spaces import space_of
 from edgefront.core.services.stored import PROTOCOL
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Launch, Measurement
 
 EXAMPLES = 48
-"""Architectures that stand for those of the search."""
+"""Number of sampled architectures that represent those of the search."""
 EVENT_BYTES = 570
-"""Bytes of the log for one candidate: proposed, launched, measured, and the frontier moved."""
+"""Bytes of a job's event log for each candidate."""
 
 
 @dataclass(frozen=True)
 class _Known:
-    """What was read of a target's device."""
+    """Data of a target's device."""
 
     baselines: Mapping[str, int]
-    """Digest → launches that a baseline has, or that are not needed."""
+    """Digest of a baseline → number of its launches (`launches_of`)."""
     measured: int
-    """Architectures measured there by this protocol."""
+    """Number of architectures measured on it by this protocol."""
     precise: bool
-    """One launch is known to be as precise as the protocol asks."""
+    """Whether one launch is as precise as the protocol asks."""
     online: int
     past: PastLaunches
-    to_fit: ToFit
+    to_fit: FitInputs
 
 
 def estimate(
     database: Database, principal: Principal, request: JobRequest, fits: Fits, settings: Settings | None = None
 ) -> JobEstimate:
-    """Takes up to seconds, as a submission does. `settings` as in `submit_job`."""
+    """The estimate of a job. Takes up to seconds, as a submission does. `settings` as in `submit_job`."""
     principal.require(KeyRole.USER)
     resolution = resolve(database, principal, request, settings)
     request, job, errors = resolution.request, resolution.job, resolution.errors
@@ -120,7 +121,7 @@ def _known(
     keys = [place.device_key, *({key_of_class(device.device_class) for device in devices} if kind == "device" else ())]
     seen = job_queries.devices_seen(session, [place.device_key], database.now(session) - ONLINE)
     return _Known(
-        baselines=queries.launches_of(session, place.device_key, protocol.digest, request.seed, baselines),
+        baselines=launches_of(session, place.device_key, protocol.digest, request.seed, baselines),
         measured=to_fit.extent.measurements,
         precise=bool(variance.degrees) and 1 not in optimism(protocol, variance),
         online=seen[place.device_key],
@@ -145,7 +146,7 @@ def _target(
     repeats = min(sum(lacking), sizes.baselines * launches_each)
     expected = plan_.algorithm.expected_candidates(data.measured, most)
     share = request.budget.refinement
-    # Of a job with one answer over its targets only one of them measures again.
+    # In a job with one answer over its targets only one of them is refined.
     none = data.precise or (index > 0 and has_one_answer(request))
     refinements = Count(expected=0 if none else int(share * expected), at_most=int(share * most))
     launches = Count(expected=repeats + expected + refinements.expected, at_most=repeats + most + refinements.at_most)
@@ -200,7 +201,7 @@ def _minutes(
 
 
 def _together(device_keys: Sequence[str], minutes: Sequence[float | None]) -> float | None:
-    """Of targets by their device keys: those of one device take turns."""
+    """Minutes of all targets: those of one device add up, devices run in parallel. None if any is unknown."""
     total: dict[str, float] = {}
     for key, spent in zip(device_keys, minutes, strict=True):
         if spent is None:
@@ -226,12 +227,12 @@ def _sum(counts: Sequence[Count]) -> Count:
 
 
 LATEST = 60
-"""Launches that the pace is taken from."""
+"""Maximum number of launches from which the pace is computed."""
 
 
 @dataclass(frozen=True)
 class PastLaunches:
-    """The latest launches of a device: by the protocol in question, or by others where there are none."""
+    """The latest launches of a device: by the same protocol, or if there are none by others."""
 
     same: Sequence[Row[Any]]
     others: Sequence[Row[Any]]
@@ -239,7 +240,7 @@ class PastLaunches:
     def pace(
         self, architectures: Sequence[Architecture], protocol: MeasurementProtocol, fit: DeviceFit | None
     ) -> tuple[float | None, Source]:
-        """Seconds of the mean launch of such architectures by the protocol, None where they are unknown."""
+        """Mean seconds of a launch of these architectures by the protocol, and how they are known; None if unknown."""
         if not architectures:
             return None, "unknown"
         passes = protocol.warmup + protocol.repeats
@@ -256,7 +257,7 @@ class PastLaunches:
 
 
 def past_launches(session: Session, device_keys: Sequence[str], protocol_digest: str) -> PastLaunches:
-    """The latest launches of the first of these keys that has any."""
+    """The latest launches of the first device key that has any."""
     for key in device_keys:
         same = _latest(session, Launch.device_key == key, Measurement.protocol_digest == protocol_digest)
         if same:
@@ -280,17 +281,88 @@ def _latest(session: Session, *conditions: ColumnElement[bool]) -> list[Row[Any]
 
 
 def _overhead_s(past: Sequence[Row[Any]]) -> float:
-    """What a launch takes beside its passes: starting the process and building the model."""
+    """Median overhead of a launch: starting the process and building the model."""
     return float(median(max(0.0, launch.result["wall_s"] - launch.result["measuring_s"]) for launch in past))
 
 
 def _flops_per_ms(past: Sequence[Row[Any]]) -> float | None:
-    """The speed that was reached in the median; None where no launch can be read."""
+    """The median speed; None if no launch is readable."""
     speeds = []
     for launch in past:
         try:
             architecture = Architecture.model_validate(launch.architecture)
             speeds.append(protocol_costs(architecture, PROTOCOL.read(launch.protocol)).flops / launch.latency_ms)
-        except EdgefrontError:  # of a form that this release does not have
+        except EdgefrontError:  # stored in a form that this release cannot read
             continue
     return median(speeds) if speeds else None
+
+
+# Limits --------------------------------------------------------------------------------------------------------------
+
+OUT_OF_REACH = 0.5
+"""A latency limit is refused below this share of the lower end of the fastest model's predicted interval."""
+NO_LIMIT = 10.0
+"""A memory limit above this multiple of the device's memory is refused: it was probably meant in another unit."""
+
+
+def check_limits(database: Database, principal: Principal, request: JobRequest, fits: Fits) -> None:
+    """`InvalidInput`, with the path of the limit, if even the fastest model of the space is predicted to take far
+    longer, or if a memory limit exceeds ten times the device's memory. Other errors of the request are ignored here.
+
+    Takes up to seconds if a limit is below every measured latency of the device, else next to nothing.
+    """
+    principal.require(KeyRole.USER)
+    for index, target in enumerate(request.targets):
+        limit, memory_mb = target.limits.latency_ms, target.limits.memory_mb
+        if limit is None and memory_mb is None:
+            continue
+        try:
+            with database.read() as session:
+                device_key, label, devices = find_devices(session, target)
+                total = max((int(device.facts["memory_bytes"]) for device in devices), default=None)
+                there = Measurement.device_key == device_key, Measurement.protocol_digest == target.protocol.digest
+                fastest = session.scalar(select(func.min(Measurement.latency_ms)).where(*there))
+                below = fastest is not None and limit is not None and limit < fastest
+                asked = fits.read(session, device_key, target.protocol) if below else None
+        except EdgefrontError:
+            continue
+        with within("targets", index, "limits"):
+            if memory_mb is not None and total is not None:
+                _check_memory(memory_mb, total, label)
+            fit = None if asked is None else fits.fit(asked)
+            if fit is not None and limit is not None:
+                _check_latency(fit, request.space, label, limit)
+
+
+def _check_memory(limit_mb: float, total: int, label: str) -> None:
+    if limit_mb * MB <= NO_LIMIT * total:
+        return
+    meant = limit_mb / MB
+    sensible = 1 <= meant <= NO_LIMIT * total / MB
+    unit = f"; if it was meant in bytes, it is {meant:.0f} MB" if sensible else ""
+    raise InvalidInput(
+        f"memory_mb {plain(limit_mb)} is no limit: {label!r} has {total / MB:.0f} MB of memory{unit}",
+        field="memory_mb",
+        value=limit_mb,
+        allowed=f"MB, at most about {total / MB:.0f}",
+    )
+
+
+def _check_latency(fit: DeviceFit, asked: SpaceRequest, label: str, limit: float) -> None:
+    try:
+        space = space_of(asked)
+    except InvalidInput:
+        return
+    quickest = smallest(space, lambda architectures: fit.latency.predict(Shapes.of(architectures)).ms)
+    ms, low, high = (float(column[0]) for column in fit.latency.predict(Shapes.of([quickest])))
+    least = OUT_OF_REACH * low
+    if limit >= least:
+        return
+    seconds = f"; if it was meant in seconds, it is {plain(1000 * limit)} ms" if 1000 * limit >= low else ""
+    raise InvalidInput(
+        f"latency_ms {plain(limit)} is below every model of {space.name}: on {label!r} the quickest is predicted to "
+        f"take {rounded(ms, 3)} ms ({rounded(low, 3)} to {rounded(high, 3)}){seconds}",
+        field="latency_ms",
+        value=limit,
+        allowed=f"at least {plain(rounded_up(least))} ms",
+    )

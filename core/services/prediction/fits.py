@@ -1,107 +1,115 @@
-"""Predictors that have learnt from all that is known of a device by a protocol, kept while nothing new is measured."""
+"""Predictors fitted to all measurements of a device by a protocol, cached until something new is measured."""
 
 from __future__ import annotations
 
 import math
 import threading
 from collections import OrderedDict
+from collections.abc import Collection
 from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
 from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.common.errors import InvalidInput
+from edgefront.core.common.states import MeasurementState
 from edgefront.core.measurement.prediction.calibration import HARD
 from edgefront.core.measurement.prediction.features import descriptors, features
 from edgefront.core.measurement.prediction.latency import LatencyPredictor
 from edgefront.core.measurement.prediction.memory import MemoryPredictor
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.search.interface import Snapshot
-from edgefront.core.services.prediction.queries import Extent, extent
-from edgefront.core.services.search import device_data
-from edgefront.core.services.search.device_data import DeviceData
+from edgefront.core.services.search import snapshots
+from edgefront.core.services.search.snapshots import DeviceData
+from edgefront.core.services.stored import PROTOCOL
+from edgefront.core.store.sql import any_of
+from edgefront.core.store.tables import Measurement
 
-KEPT = 32
-TELLING = 20
-"""Measurements from which a large error says that a device is hard to predict: few alone explain one."""
-FAR = 1.5
-"""Products, as a factor beyond the most or below the least of what was measured, from which it says little."""
+MAX_FITS = 32
+ENOUGH = 20
+"""Number of measurements from which on a large error means that the device is hard to predict."""
+EXTRAPOLATION = 1.5
+"""Factor above the most, or below the least, multiply-accumulates of the measured models from which on predictions
+extrapolate."""
 
 
 @dataclass(frozen=True)
 class DeviceFit:
-    """What the measurements of a device by a protocol teach."""
+    """The predictors of a device under a protocol."""
 
     extent: Extent
     latency: LatencyPredictor
     memory: MemoryPredictor
-    products: tuple[float, float]
-    """Logarithms of the least and the most products of what was measured."""
+    log_macs: tuple[float, float]
+    """Logarithms of the least and the most multiply-accumulates of the measured models."""
 
     def beyond_measured(self, shapes: Shapes) -> NDArray[np.bool_]:
-        """(n,) whether each does much more, or much less, than anything that was measured."""
-        asked, (least, most) = _products(shapes, self.latency.protocol), self.products
-        return np.asarray((asked < least - math.log(FAR)) | (asked > most + math.log(FAR)))
+        """(n,) whether each has far more, or far fewer, multiply-accumulates than any measured model."""
+        asked, (least, most) = _log_macs(shapes, self.latency.protocol), self.log_macs
+        return np.asarray((asked < least - math.log(EXTRAPOLATION)) | (asked > most + math.log(EXTRAPOLATION)))
 
     @property
     def hard_to_predict(self) -> bool:
-        return self.latency.launches >= TELLING and self.latency.error > HARD
+        return self.latency.launches >= ENOUGH and self.latency.error > HARD
 
     @property
     def note(self) -> str:
-        """What a person should know of its predictions; empty where there is nothing."""
+        """A warning about its predictions, else empty."""
         if self.hard_to_predict:
             return (
                 f"This device is hard to predict: {self.latency.launches} measurements, each predicted from the "
-                f"others, were missed by {self.latency.error:.1%} in the mean. The intervals are as wide as that asks "
-                "for; measure what matters."
+                f"others, were missed by {self.latency.error:.1%} in the mean. The intervals are accordingly wide; "
+                "measure what matters."
             )
-        if self.latency.launches < TELLING:
+        if self.latency.launches < ENOUGH:
             return (
                 f"Learnt from {self.latency.launches} measurements only: intervals become narrower with "
-                f"{TELLING} or more."
+                f"{ENOUGH} or more."
             )
         return ""
 
 
 @dataclass(frozen=True)
-class ToFit:
-    """What was read of a device: fitted outside of any session, unless a fit of it is kept."""
+class FitInputs:
+    """Data of a device, read in a session; the fit takes place outside of it."""
 
     key: tuple[str, str]
     """Device key and protocol digest."""
     protocol: MeasurementProtocol
     extent: Extent
     data: DeviceData | None
-    """It is None where a fit is kept."""
+    """None if a current fit is cached."""
 
 
 class Fits:
-    """The fits of one process, the latest `KEPT`. Thread-safe."""
+    """Cache of the latest `MAX_FITS` fits of a process. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._kept: OrderedDict[tuple[str, str], DeviceFit] = OrderedDict()
 
-    def read(self, session: Session, device_key: str, protocol: MeasurementProtocol) -> ToFit:
-        """What a fit needs; where one is kept of the same measurements, only that there is nothing new."""
+    def read(self, session: Session, device_key: str, protocol: MeasurementProtocol) -> FitInputs:
+        """Reads the data of a fit, unless a fit of the same measurements is cached."""
         key = device_key, protocol.digest
         newest = extent(session, *key)
         with self._lock:
             kept = self._kept.get(key)
         if kept is not None and kept.extent == newest:
-            return ToFit(key, protocol, newest, None)
-        return ToFit(key, protocol, newest, device_data.of_device(session, *key))
+            return FitInputs(key, protocol, newest, None)
+        return FitInputs(key, protocol, newest, snapshots.current_device_data(session, *key))
 
-    def fit(self, asked: ToFit) -> DeviceFit | None:
-        """The fit of what was read, which takes up to a second; None where too few architectures differ."""
+    def fit(self, asked: FitInputs) -> DeviceFit | None:
+        """The cached or new fit, which takes up to a second; None if there are too few different architectures."""
         with self._lock:
             kept = self._kept.get(asked.key)
         if kept is not None and kept.extent == asked.extent:
             return kept
-        if asked.data is None:  # replaced since it was read: what replaced it is newer
+        if asked.data is None:  # a newer fit replaced it since the data was read
             return kept
         made = _fitted(asked.data, asked.protocol, asked.extent)
         if made is None:
@@ -109,7 +117,7 @@ class Fits:
         with self._lock:
             self._kept[asked.key] = made
             self._kept.move_to_end(asked.key)
-            if len(self._kept) > KEPT:
+            if len(self._kept) > MAX_FITS:
                 self._kept.popitem(last=False)
         return made
 
@@ -129,10 +137,81 @@ def _fitted(data: DeviceData, protocol: MeasurementProtocol, measured: Extent) -
         memory = MemoryPredictor.fit(shapes, protocol, [other.memory_bytes for other in learnable.others])
     except InvalidInput:
         return None
-    products = _products(shapes, protocol)
-    return DeviceFit(measured, latency, memory, (float(products.min()), float(products.max())))
+    macs = _log_macs(shapes, protocol)
+    return DeviceFit(measured, latency, memory, (float(macs.min()), float(macs.max())))
 
 
-def _products(shapes: Shapes, protocol: MeasurementProtocol) -> NDArray[np.float64]:
+def _log_macs(shapes: Shapes, protocol: MeasurementProtocol) -> NDArray[np.float64]:
     """(n,) logarithms of the multiply-accumulates of a pass."""
     return np.asarray(descriptors(shapes, features(shapes, protocol))[:, 0])
+
+
+# Queries -------------------------------------------------------------------------------------------------------------
+
+_NO_MORE = 1 << 30
+
+
+class Extent(NamedTuple):
+    """Version of a device's data: every measurement and launch changes it."""
+
+    measurements: int
+    launches: int
+    latest: datetime | None
+
+
+def extent(session: Session, device_key: str, protocol_digest: str) -> Extent:
+    """Extent of the measurements of a device (class) by a protocol."""
+    query = select(func.count(), func.sum(Measurement.launches), func.max(Measurement.measured_at))
+    row = session.execute(query.where(*_measured_at(device_key, protocol_digest))).one()
+    return Extent(int(row[0]), int(row[1] or 0), row[2])
+
+
+def measured_by_digest(
+    session: Session, device_key: str, protocol_digest: str, digests: Collection[str]
+) -> dict[str, Measurement]:
+    """Digest → its measurement; of several seeds the one with most launches."""
+    query = select(Measurement).where(*_measured_at(device_key, protocol_digest), any_of(Measurement.digest, digests))
+    rows = session.scalars(query.order_by(Measurement.launches, Measurement.id.desc()))
+    return {row.digest: row for row in rows}
+
+
+def launches_of(
+    session: Session, device_key: str, protocol_digest: str, seed: int, digests: Collection[str]
+) -> dict[str, int]:
+    """Digest → number of its launches with weights of this seed; a large number if no more will be made."""
+    rows = session.execute(
+        select(Measurement.digest, Measurement.launches, Measurement.state).where(
+            Measurement.device_key == device_key,
+            Measurement.protocol_digest == protocol_digest,
+            Measurement.seed == seed,
+            any_of(Measurement.digest, digests),
+        )
+    )
+    has_launches = (MeasurementState.WANTED, MeasurementState.MEASURED)
+    return {row.digest: row.launches if row.state in has_launches else _NO_MORE for row in rows}
+
+
+def protocols(session: Session, device_key: str, most: int) -> list[tuple[MeasurementProtocol, int]]:
+    """The protocols with the most measurements of a device, and their numbers."""
+    count = func.count()
+    groups = session.execute(
+        select(func.min(Measurement.id), count)
+        .where(Measurement.device_key == device_key, Measurement.state == MeasurementState.MEASURED)
+        .group_by(Measurement.protocol_digest)
+        .order_by(count.desc(), func.min(Measurement.id))
+        .limit(most)
+    )
+    by_use = []
+    for id_, measurements in groups.all():
+        protocol = PROTOCOL.read_or(session.get_one(Measurement, id_).protocol, None)
+        if protocol is not None:
+            by_use.append((protocol, int(measurements)))
+    return by_use
+
+
+def _measured_at(device_key: str, protocol_digest: str) -> tuple[ColumnElement[bool], ...]:
+    return (
+        Measurement.device_key == device_key,
+        Measurement.protocol_digest == protocol_digest,
+        Measurement.state == MeasurementState.MEASURED,
+    )

@@ -1,6 +1,6 @@
-"""What architectures would take on a device, predicted from all that was measured there: nothing is run.
+"""Predicts latency, memory and quality of architectures on a device without running them.
 
-What is known is read in a short session, and nothing is open while predictors learn and predict.
+Data is read in a short session; fits and predictions take place outside of it.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ from edgefront.core.services.access.ownership import candidate_of, target_of
 from edgefront.core.services.fleet.device_keys import key_of_class, parsed
 from edgefront.core.services.jobs.placement import check_runtime, find_devices
 from edgefront.core.services.measuring.queries.measurements import launch_variance
-from edgefront.core.services.prediction import queries
-from edgefront.core.services.prediction.fits import DeviceFit, Fits
+from edgefront.core.services.prediction.fits import DeviceFit, Fits, extent, measured_by_digest, protocols
 from edgefront.core.services.quality import laws
 from edgefront.core.services.quality.expected import perplexities
 from edgefront.core.services.stored import PROTOCOL
@@ -47,7 +46,7 @@ from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Measurement
 
 _NAMED = 3
-"""Protocols that an error names, of those that a device was measured by."""
+"""Maximum number of protocols that an error message names."""
 MEANINGS = {
     "weights": "weights",
     "runtime": "the runtime itself",
@@ -60,7 +59,7 @@ MEANINGS = {
     "output": "the output layer in another order",
     "copies": "weights held a second time",
 }
-"""What holds memory, in words: those of `core.measurement.prediction.memory.MEMORY_FEATURES`, and the weights."""
+"""Names of the parts of memory in words: `core.measurement.prediction.memory.MEMORY_FEATURES`, and the weights."""
 _TOO_FEW = (
     f"Nothing is predicted here yet: that needs {MIN_ARCHITECTURES} different architectures, measured on this device "
     "by this protocol."
@@ -71,8 +70,8 @@ def predict(database: Database, principal: Principal, request: PredictionRequest
     """Latency, memory and quality of each architecture, with 95 % intervals. Takes up to seconds.
 
     Raises:
-        InvalidInput: an architecture makes no sense or does not fit the protocol, or no device there can measure by
-            it; names the field.
+        InvalidInput: an architecture is invalid or does not fit the protocol, or no such device supports the protocol;
+            names the field.
         NotFound: no such device, class or named model.
         Conflict: fewer than three different architectures were measured there by this protocol; says by which others.
     """
@@ -88,7 +87,7 @@ def predict(database: Database, principal: Principal, request: PredictionRequest
     with database.read() as session:
         device_key, label, devices = find_devices(session, place)
         asked = fits.read(session, device_key, protocol)
-        measured = queries.measured(
+        measured = measured_by_digest(
             session, device_key, protocol.digest, {architecture.digest for architecture in architectures}
         )
         variance = launch_variance(session, device_key, protocol.digest)
@@ -123,8 +122,8 @@ def predict(database: Database, principal: Principal, request: PredictionRequest
 def _law(
     architecture: Architecture, named: PerplexityPredictor | None, budget: TrainingBudget
 ) -> PerplexityPredictor | None:
-    """The law that predicts the model's quality after this training; None where none is about it. `InvalidInput` names
-    the field where the law knows one budget, or there is no law.
+    """The scaling law that predicts the model's quality after this training; None if none applies. `InvalidInput` names
+    the field if a budget is given that the law, or the lack of one, does not permit.
     """
     law = named or law_for(architecture)
     if law is not None:
@@ -175,7 +174,7 @@ def _predictions(
 
 
 def part_views(fit: DeviceFit, shapes: Shapes, row: int = 0) -> tuple[PartView, ...]:
-    """What each part of the architecture in this row of `shapes` takes of its predicted latency."""
+    """The predicted latency of each part of the architecture in this row of `shapes`."""
     return tuple(
         PartView(block=part.block, kind=part.kind, ms=part.ms, by_feature=dict(part.by_feature))
         for part in fit.latency.parts(shapes, row)
@@ -183,7 +182,7 @@ def part_views(fit: DeviceFit, shapes: Shapes, row: int = 0) -> tuple[PartView, 
 
 
 def candidate_parts(database: Database, principal: Principal, candidate_id: str, fits: Fits) -> CandidateParts:
-    """Takes up to seconds. NotFound if there is no such candidate or it is another owner's."""
+    """Predicted latency and memory of a candidate by part. Takes up to seconds. NotFound for another owner's."""
     with database.read() as session:
         candidate, job = candidate_of(session, principal, candidate_id)
         target = target_of(session, job, candidate.target_id)
@@ -227,18 +226,18 @@ def _too_few(
     measurements: int,
     device_class: str,
 ) -> Conflict:
-    """What is missing, and what could be asked instead."""
+    """The error for too few measurements, with alternatives."""
     there = [
         f"{used.one_pass} by {used.runtime} on {used.provider}, {used.threads} thread(s), batch {used.batch}, logits "
         f"{used.logits}, {used.number_format} ({count})"
-        for used, count in queries.protocols(session, device_key, _NAMED)
+        for used, count in protocols(session, device_key, _NAMED)
     ]
     hints = ["measure some by a job, as `edgefront job submit` does"]
     if there:
         hints.append(f"or name a protocol that it was measured by: {'; '.join(there)}")
     kind, _ = parsed(device_key)
     if kind == "device":
-        of_class = queries.extent(session, key_of_class(device_class), protocol.digest).measurements
+        of_class = extent(session, key_of_class(device_class), protocol.digest).measurements
         if of_class >= MIN_ARCHITECTURES:
             hints.append(f"or ask with device_class {device_class!r}, which has {of_class}")
     enough = f"{MIN_ARCHITECTURES} different architectures, measured there by this protocol"

@@ -42,7 +42,7 @@ from edgefront.core.services.jobs.resolved import ResolvedJob, SearchPlan, sizes
 from edgefront.core.services.jobs.transitions import change_state, end_target
 from edgefront.core.services.quality import laws, scoring
 from edgefront.core.services.quality import queries as score_queries
-from edgefront.core.services.search import device_data, refining, snapshots, supernets
+from edgefront.core.services.search import refining, snapshots, supernets
 from edgefront.core.services.search.computing import Computed, ComputeStep
 from edgefront.core.services.search.proposing import (
     BEFORE_SEARCH,
@@ -340,12 +340,12 @@ def _ask(
     stored = job_queries.find_generation(session, target.id, number)
     if stored is not None:  # it was asked before: its worker died, or it has waited for its scores
         snapshot = snapshots.restore(session, target.id, number)
-        data = None if stored.device_data is None else device_data.load(session, stored.device_data)
+        data = None if stored.device_data is None else snapshots.load_device_data(session, stored.device_data)
     else:
         changes, snapshot = snapshots.take(session, target.id, number)
         data = None
         if Need.DEVICE_DATA in needs:
-            data = device_data.take(session, target, with_incumbent=Need.INCUMBENT in needs)
+            data = snapshots.take_device_data(session, target, with_incumbent=Need.INCUMBENT in needs)
         stored = job_queries.add_generation(session, target.id, number, changes, now)
         stored.device_data = None if data is None else dict(data.stored)
     return replace(step, snapshot=snapshot, device_data=data, generation_id=stored.id)

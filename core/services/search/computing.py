@@ -17,8 +17,8 @@ from edgefront.core.search.interface import Context, Probabilities, ScoredCandid
 from edgefront.core.search.par_supernet import ParSupernet
 from edgefront.core.services.jobs.resolved import SearchPlan
 from edgefront.core.services.quality.scoring import Scored, Scorer, scorer_of
-from edgefront.core.services.search.device_data import DeviceData
 from edgefront.core.services.search.proposing import BEFORE_SEARCH, Proposed
+from edgefront.core.services.search.snapshots import DeviceData
 from edgefront.core.services.search.supernets import wanted_supernet
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.lifecycle import SupernetRequest
