@@ -1,4 +1,4 @@
-"""An architecture as an ONNX model, written directly: milliseconds, and no torch on the device.
+"""Builds the ONNX model of an architecture in milliseconds, without torch.
 
 Inputs and outputs, all with free batch, sequence and past:
 
@@ -6,21 +6,20 @@ Inputs and outputs, all with free batch, sequence and past:
   embedding;
   `segments`, the same, in a forward graph of a model that has them
 - `source_tokens`, int64 [batch, source], of a model with a source, except when decoding
-- `logits`, or `hidden` after the final norm, as `logits` chooses (see `core.model_files.output.write_end`)
+- `logits`, or `hidden` after the final norm, as `logits` chooses (see `core.model_files.output.write_head`)
 
 and by mode:
 
 forward   nothing else
-segment   the state in its "memory" form, in and out: the papers' evaluation, segment by segment
-prefill   the state out, in its "cache" form
-decode    the state in and out, in its "cache" form, for any number of tokens (usually one)
+segment   the state in and out, of the type "memory": the papers' evaluation, segment by segment
+prefill   the state out, of the type "cache"
+decode    the state in and out, of the type "cache", for any number of tokens (usually one)
 
-Built `in_place`, a decode graph takes and leaves keys and values of `capacity` tokens along their growing axis, where
-others have the past before and after the pass (`build`).
+Built `in_place`, a decode graph takes and returns keys and values with `capacity` tokens along their growing axis.
 
-State comes in under the names of `core.model_files.state` and goes out under the same after "next.". A state of nothing
-has length 0 along its growing axes, zeros as cells and position 0. It grows by what was seen; who wants less of the
-past cuts it.
+State comes in under the names of `core.model_files.state` and goes out under the same names with the prefix "next.".
+The initial state has length 0 along its growing axes, zeros as cells and position 0. It grows with every pass; a caller
+that wants less of the past cuts it.
 
 `logits` are log-probabilities where the embedding is adaptive (see `core.model_files.output`), and in any case numbers
 whose softmax is the distribution over the vocabulary in token order.
@@ -54,7 +53,7 @@ from edgefront.core.model_files.formats import (
     quantise_int4,
     stored,
 )
-from edgefront.core.model_files.output import write_end
+from edgefront.core.model_files.output import write_head
 from edgefront.core.model_files.positions import write_positions
 from edgefront.core.model_files.random_values import INT4_SCALE, values
 from edgefront.core.model_files.state import Dtype, GraphOptions, check_pass
@@ -95,10 +94,10 @@ def write_embedding(
 
 
 def _clustered(graph: GraphWriter, architecture: Architecture, name: str) -> str:
-    """Rows of the cluster that each token belongs to, projected to d_model; [batch·sequence, d_model].
+    """Embeddings of the clusters, projected to d_model; [batch·sequence, d_model].
 
-    Every cluster looks all tokens up (those outside it as some row of its own, then set to zero) and adds its
-    projection: a few more multiplications than gathering each cluster's tokens, but static shapes and no scatter.
+    Every cluster looks all tokens up and zeroes the rows of tokens outside it: a few more multiplications than
+    gathering each cluster's tokens, but static shapes and no scatter.
     """
     tokens = graph.op("Reshape", graph.tokens, graph.integers(-1))
     parts = architecture.clusters
@@ -116,7 +115,8 @@ def _clustered(graph: GraphWriter, architecture: Architecture, name: str) -> str
         mask = graph.op("And", *inside) if len(inside) > 1 else inside[0]
         rows = graph.op("Gather", f"{name}.tables.{cluster.index}", local)
         rows = graph.op("Where", graph.op("Unsqueeze", mask, graph.integers(1)), rows, graph.number(0.0))
-        total = (graph.op("Gemm", rows, f"{name}.projections.{cluster.index}", *total, transB=1),)  # adds those before
+        # The third input of Gemm is the sum over the previous clusters.
+        total = (graph.op("Gemm", rows, f"{name}.projections.{cluster.index}", *total, transB=1),)
     return total[0]
 
 
@@ -127,18 +127,18 @@ def build(
     weights: WeightCache | Mapping[str, NDArray[Any]] | None = None,
     seed: int = 0,
 ) -> ModelProto:
-    """The model with its weights: mapped from a cache, given by name, or (None) made from `seed` and kept inside.
+    """The model with its weights: mapped from a cache, given by name, or (None) made from `seed` and stored inside.
 
     With a cache the model holds only references, relative to the cache's folder, and a session over it maps the files:
 
         options.add_session_config_entry(EXTERNAL_FOLDER, str(cache.folder))
         session = onnxruntime.InferenceSession(build(..., weights=cache).SerializeToString(), options)
 
-    ONNX Runtime copies the weights of its linear layers once more into packed form while the session is made (and lets
-    go of the mapped ones), unless `session.disable_prepacking` is set: about 9 % slower on 16 layers of 512
-    features and 192 tokens, with a tenth of the anonymous memory. Embedding tables stay mapped.
+    ONNX Runtime copies the weights of linear layers into packed form when the session is created, and releases the
+    mapped ones, unless `session.disable_prepacking` is set: about 9 % slower on 16 layers of 512 features and 192
+    tokens, with a tenth of the anonymous memory. Embedding tables stay mapped.
 
-    The protobuf limit of 2 GiB holds for weights that are kept inside; float64 cannot come from a cache.
+    The protobuf limit of 2 GiB holds for weights stored inside; float64 cannot come from a cache.
     Raises `InvalidInput` for a mode or window that the architecture does not have.
     """
     model = unfilled_model(architecture, options)
@@ -196,12 +196,12 @@ def unfilled_model(architecture: Architecture, options: GraphOptions = GraphOpti
 
 
 def int8_scale(spec: ParameterSpec, scale: float = RANDOM_SCALE) -> TensorProto:
-    """What a graph multiplies the int8 values of this parameter with, as an initializer."""
+    """The scale of this parameter's int8 values, as an initializer."""
     return numpy_helper.from_array(np.float32(scale), f"{spec.name}.scale")
 
 
 def used_parameters(model: ModelProto, architecture: Architecture) -> list[ParameterSpec]:
-    """Those that the graph reads: without logits not the output layer's, when decoding not those of a source."""
+    """The parameters that the graph reads: without logits not the output layer's, in decode not the encoder's."""
     names = set(_names_read(model.graph))
     return [spec for spec in parameters(architecture) if spec.name in names]
 
@@ -228,7 +228,7 @@ def _graph(graph: GraphWriter, architecture: Architecture, options: GraphOptions
             source = encoder.norm(source, "source.final_norm")
     context = GraphContext(graph, architecture, options, source=source)
     hidden = _write_blocks(context, segments)
-    output, name, shape = write_end(graph, architecture, hidden, options.logits)
+    output, name, shape = write_head(graph, architecture, hidden, options.logits)
     graph.output(output, name, shape)
     context.emit_state()
     return graph.graph()
@@ -237,7 +237,7 @@ def _graph(graph: GraphWriter, architecture: Architecture, options: GraphOptions
 def _write_blocks(context: GraphContext, segments: str | None) -> str:
     """Embedding and blocks: the residual stream after the last, [batch·sequence, d_model]."""
     graph, architecture, prefix = context.graph, context.architecture, context.prefix
-    positions = write_positions(graph, architecture, context.place, prefix)
+    positions = write_positions(graph, architecture, context.positions, prefix)
     hidden = write_embedding(graph, architecture, positions=positions, segments=segments, prefix=prefix)
     for index, block in enumerate(architecture.blocks):
         name = f"{prefix}blocks.{index}"
@@ -281,7 +281,7 @@ def _inside(
         raise ValueError(f"{spec.name} must be {spec.shape}, not {array.shape}")
     full, block_size = options.quantisation == "full", options.block_size
     kind = "full" if full else format_of(spec.name, options.dtype, options.quantisation)
-    # Random weights get the scales that the cache has for all sizes, so that both give the same model.
+    # Random weights have the cache's scales, so that both give the same model.
     if kind == "s7":
         quantised, scale = (encode(array, kind), RANDOM_SCALE) if given is None else quantise(array)
         return [numpy_helper.from_array(quantised, spec.name), int8_scale(spec, scale)]

@@ -1,4 +1,4 @@
-"""The context that the blocks of one ONNX graph share: masks, distances, the source, incoming and outgoing state."""
+"""What the blocks of one ONNX graph share: masks, distances, the encoder's states, incoming and outgoing state."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class GraphContext:
     """One pass over the `sequence` tokens of a graph: the twin of `core.nn.context`.
 
     Args:
-        source: the encoder's states, [batch·source, d_model]; not in a decode graph, whose state holds its keys.
-        options: `in_place` and `fused` apply to a decode graph alone.
+        source: the encoder's states, [batch·source, d_model]; None in a decode graph, whose state has its keys.
+        options: `in_place` and `fused` apply only to a decode graph.
         prefix: prefix of the names of the pass's parameters: "source." in an encoder.
     """
 
@@ -69,7 +69,7 @@ class GraphContext:
         }
         self._next_state: dict[str, str] = {}
         self.beside: dict[Parallel, str] = {}
-        """What a feed_forward reads that is parallel to the last attention."""
+        """Inputs of a feed_forward that is parallel to the last attention."""
         for spec in self._incoming.values():
             graph.input(spec.name, self._axes(spec), TensorProto.INT64 if spec.integer else None)
 
@@ -82,11 +82,10 @@ class GraphContext:
         project: Project,
         window: int | None = None,
     ) -> tuple[str, str]:
-        """Everything that the block `name` may see, as keys and values [batch, head, keys, d_head].
+        """All keys and values of the block `name`, [batch, head, keys, d_head]: encoder, past, segment.
 
-        `hidden` are its raw inputs [batch·sequence, d_model] and `own` the keys and values of them; None lets the
-        context project them together with the earlier inputs. In order: the source, the past, the segment. The
-        state for the next pass is cut to what a block of this window will see.
+        `hidden` are the block's inputs [batch·sequence, d_model] and `own` their keys and values; if None they are
+        projected together with the past inputs. The next state keeps no more than the block's window will see.
         """
         if self.in_place(name):
             assert own is not None
@@ -120,42 +119,40 @@ class GraphContext:
         return keys, values
 
     def in_place(self, name: str) -> bool:
-        """Whether the keys and values of this block are written into buffers with room for them."""
+        """Whether the keys and values of this block are written in place."""
         return f"{name}.keys" in self._in_place
 
     def _written(self, entry: str, value: str) -> str:
-        """The buffer with these keys or values [batch, head, sequence, width] after those that it holds."""
+        """The buffer with these keys or values [batch, head, sequence, width] appended."""
         graph, axes = self.graph, self._incoming[entry].axes
 
         def make() -> str:
-            places = graph.op("Unsqueeze", self.place(), graph.integers(0, 1, 3))
-            return graph.op("Expand", places, graph.op("Shape", value))
+            positions = graph.op("Unsqueeze", self.positions(), graph.integers(0, 1, 3))
+            return graph.op("Expand", positions, graph.op("Shape", value))
 
-        places = graph.memoized(f"written {axes[1]} {axes[3]}", make)
-        return graph.op("ScatterElements", entry, places, value, axis=2)
+        positions = graph.memoized(f"written {axes[1]} {axes[3]}", make)
+        return graph.op("ScatterElements", entry, positions, value, axis=2)
 
     def _seen_later(self, value: str, window: int | None, axis: int) -> str:
-        """What a later token sees of the tokens along this axis: the last of them with a window, else all."""
+        """The tokens along this axis that a later token sees: the last ones within the window, or all."""
         graph = self.graph
         if window is None:
             return value
         return graph.op("Slice", value, graph.integers(1 - window), graph.integers(2**63 - 1), graph.integers(axis))
 
     def projects_earlier(self, attends: Attends) -> bool:
-        """Whether raw inputs other than the segment's own will be projected in this graph."""
+        """Whether this graph projects inputs other than the segment's."""
         return self.mode == "segment" or (attends != "self" and self.source is not None)
 
     def mask(self, attends: Attends, window: int | None = None) -> str | None:
-        """Additive mask of the graph's type, [sequence, keys]: 0 where the key is not after the query and within the
-        window, else -∞. None masks nothing.
-        """
+        """Additive causal mask, [sequence, keys]: 0 for keys up to the query within the window, else -∞; or None."""
         if attends == "source" or not self.architecture.causal:
             return None
         graph = self.graph
         least = min((size for size in (window, self._window) if size is not None), default=None)
 
         def make() -> str:
-            # Places of the segment's tokens among the keys, [sequence, 1], and of the keys, [1, keys]; both int64.
+            # Indices of the segment's tokens among the keys, [sequence, 1], and of the keys, [1, keys]; both int64.
             earlier = self._earlier(attends, window)
             last = graph.steps() if earlier is None else graph.op("Add", graph.steps(), earlier)
             last = graph.op("Unsqueeze", last, graph.integers(1))
@@ -181,7 +178,7 @@ class GraphContext:
             return graph.sequence()
         return graph.memoized(f"keys {attends} {window}", lambda: graph.op("Add", earlier, graph.sequence()))
 
-    def place(self) -> str:
+    def positions(self) -> str:
         """Position of each of the segment's tokens in the whole sequence: int64 [sequence]."""
         graph = self.graph
         if "position" not in self._incoming:
@@ -189,23 +186,21 @@ class GraphContext:
         return graph.memoized("place", lambda: graph.op("Add", graph.steps(), "position"))
 
     def rotations(
-        self, by: RotaryPositions, d_head: int, window: int | None = None
+        self, rotary: RotaryPositions, d_head: int, window: int | None = None
     ) -> tuple[tuple[str, str], tuple[str, str]]:
-        """What `write_rotary` needs for the queries of heads of this width, and for the keys that this pass projects,
-        turned as `by` says: [n, 1, rotated features] twice.
-        """
+        """Rotations (`write_rotations`) of the queries, and of the keys that this pass projects."""
         graph = self.graph
-        per_place = rotary_frequencies(by, d_head)
+        frequencies = rotary_frequencies(rotary, d_head)
         in_memory = self.mode == "segment"
-        key = f"rotations {by} {d_head} {window if in_memory else None}"
+        key = f"rotations {rotary} {d_head} {window if in_memory else None}"
         made: list[str] = []
 
         def part(index: int, last: bool) -> str:
             def make() -> str:
                 if not made:  # sines and cosines share their angles
-                    # Of a memory only distances count, so its places are counted from its beginning.
-                    places = graph.range(self.keys("self", window)) if in_memory else self.place()
-                    made.extend(write_rotations(graph, per_place, places))
+                    # Only distances matter, so positions in a memory are counted from its start.
+                    positions = graph.range(self.keys("self", window)) if in_memory else self.positions()
+                    made.extend(write_rotations(graph, frequencies, positions))
                 return made[index]
 
             whole = graph.memoized(f"{key} {index}", make)
@@ -220,9 +215,9 @@ class GraphContext:
         return (part(0, True), part(1, True)), (part(0, False), part(1, False))
 
     def distances(self, window: int | None = None) -> str:
-        """Distances of relative attention before the clamp, int64 [keys + 1]: keys, keys - 1, …, 0.
+        """Distances of relative attention before clamping, int64 [keys + 1]: keys, keys - 1, …, 0.
 
-        There is one more than there are keys, for the shift of `core.model_files.blocks.attention`.
+        One more than keys, for the shift in `core.model_files.blocks.attention`.
         """
         graph = self.graph
 
@@ -233,9 +228,8 @@ class GraphContext:
         return graph.memoized(f"distances {window}", make)
 
     def sinusoids(self, window: int | None = None) -> str:
-        """Sinusoids of the different distances: [rows, d_model].
-
-        Without a clamp the rows follow `distances`; with one they are those of 0, 1, … up to the clamp (see `clamped`).
+        """Sinusoids of the distances: [rows, d_model], in the order of `distances`, or with a maximum distance those of
+        0, 1, … up to it (see `clamped`).
         """
         graph, positions = self.graph, self.architecture.positions
         assert isinstance(positions, RelativePositions)
@@ -249,7 +243,7 @@ class GraphContext:
         return graph.memoized(f"sinusoids {window}", make)
 
     def clamped(self, rows: str, axis: int, window: int | None = None) -> str:
-        """Rows of `sinusoids`, or what was made of them along `axis`, in the order of `distances`."""
+        """Rows of `sinusoids`, or a result with these rows along `axis`, in the order of `distances`."""
         graph, positions = self.graph, self.architecture.positions
         assert isinstance(positions, RelativePositions)
         clamp = positions.clamp
@@ -261,12 +255,12 @@ class GraphContext:
         return graph.op("Gather", rows, index, axis=axis)
 
     def normed(self, prefix: str, hidden: str) -> str:
-        """What the block of these parameters reads: norm(x) under norm pre and both, else x itself."""
+        """The input of f: norm(x) under norm pre and both, else x."""
         return self.graph.norm(hidden, f"{prefix}.norm") if self.architecture.norms_input else hidden
 
     def added(self, prefix: str, hidden: str, update: str) -> str:
-        """What it leaves: x + update, norm(x + update) under norm post, x + norm(update) under branch and both; what
-        is added is multiplied with the residual multiplier.
+        """The block's output: x + update, under norm post norm(x + update), under branch and both x + norm(update); the
+        update is multiplied by the residual multiplier.
         """
         graph, architecture = self.graph, self.architecture
         if architecture.norms_update:
@@ -289,7 +283,7 @@ class GraphContext:
         self._next_state[entry] = value
 
     def emit_state(self) -> None:
-        """Declares the outgoing state as outputs, each under the name of its entry after `NEXT`."""
+        """Declares the outgoing state as outputs, each under its name with the prefix `NEXT`."""
         graph = self.graph
         for name, spec in self._outgoing.items():
             if name == "position":
@@ -301,7 +295,7 @@ class GraphContext:
             graph.output(value, f"{NEXT}{name}", self._axes(spec, NEXT), TensorProto.INT64 if spec.integer else None)
 
     def _axes(self, spec: StateSpec, prefix: str = "") -> tuple[str | int, ...]:
-        """Axes of an entry as the graph declares them: the growing axis of outgoing state has another length."""
+        """Declared axes of an entry: the growing axis of outgoing state has another length."""
 
         def name(axis: str | int) -> str:
             return CAPACITY if spec.name in self._in_place else f"{prefix}{axis}"
@@ -323,7 +317,7 @@ class GraphContext:
         return {} if cache_type is None else {spec.name: spec for spec in state_specs(self.architecture, cache_type)}
 
     def _earlier(self, attends: Attends, window: int | None = None) -> str | None:
-        """Number of keys before the segment's own, a vector of one; None where there are none."""
+        """Number of keys before the segment's, a vector of one; None without any."""
         graph = self.graph
         if self._room(attends, window) is not None:
             return graph.memoized("earlier in place", lambda: graph.op("Unsqueeze", "position", graph.integers(0)))
@@ -340,5 +334,5 @@ class GraphContext:
         )
 
     def _room(self, attends: Attends, window: int | None) -> str | None:
-        """An entry with the buffer's length, if blocks that attend so write in place."""
+        """An entry with the buffer's size, if such blocks write in place."""
         return None if attends != "self" or window is not None else next(iter(sorted(self._in_place)), None)

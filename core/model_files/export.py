@@ -1,7 +1,7 @@
 """Writes a model to one file, with a seed's untrained weights or given ones: ONNX or safetensors, without torch.
 
-Memory stays bounded whatever the size: parameters are made (or read) and written a chunk at a time, in int4 a linear
-layer at a time. The same architecture and seed give the same bytes, with any version of numpy and on any platform
+Memory is bounded for any size: parameters are made (or read) and written in chunks, in int4 one linear layer at a time.
+The same architecture and seed give the same bytes, with any version of numpy and on any platform
 (ONNX: with any one version of onnx).
 """
 
@@ -47,14 +47,14 @@ ONNX_LIMIT_BYTES = (1 << 31) - 1
 """Protobuf reads no larger message."""
 
 LONGEST = 1 << 15
-"""Tokens at most in the rotary tables of a file: 8 MiB where 64 features of a head turn."""
+"""Maximum length of the rotary tables in a file: 8 MiB for a rotary_dim of 64."""
 
 # Field numbers of onnx.proto, which its compatibility rules keep constant.
 _MODEL_GRAPH, _GRAPH_INITIALIZER, _TENSOR_RAW_DATA = 7, 5, 9
 
 
 def metadata(architecture: Architecture, weights: int | ParameterValues) -> dict[str, str]:
-    """What both formats say of themselves: whose architecture, and which seed or that, and on what, it was trained."""
+    """Metadata of both formats: architecture, and the seed or the training data."""
     return {
         "format": FORMAT,
         "digest": architecture.digest,
@@ -69,12 +69,12 @@ def write_onnx(
     path: Path | str,
     options: GraphOptions = GraphOptions(),  # noqa: B008  (frozen)
 ) -> None:
-    """One self-contained ONNX file (see `core.model_files.build` for inputs and outputs), in place only when whole.
+    """One self-contained ONNX file (inputs and outputs in `core.model_files.build`), which appears only when complete.
 
     `weights`: the seed of untrained ones, or given ones. The file contains the parameters that the graph reads; its
-    metadata includes mode and number format (dtype, or the quantisation). `options.in_place`: a decode graph that
-    generates, whose mode there is `generate`: it has ONNX Runtime's own attention (`options.fused`); rotary tables end
-    at `LONGEST` tokens at most.
+    metadata includes mode and number format (dtype, or the quantisation). With `options.in_place` the graph is for
+    generation, and its mode in the metadata is `generate`: it has ONNX Runtime's own attention (`options.fused`), and
+    rotary tables of at most `LONGEST` tokens.
 
     Raises `InvalidInput` for a mode or window that the architecture does not have, `TooLarge` above protobuf's
     2 GiB (safetensors has no such bound), `Unavailable` where the disk is full.
@@ -97,7 +97,7 @@ def write_onnx(
     graph = model.graph.SerializeToString(deterministic=True)
     model.ClearField("graph")
     head = model.SerializeToString(deterministic=True)
-    # A message is the concatenation of its fields, so the weights can follow the rest of the graph as they are made.
+    # A protobuf message is the concatenation of its fields, so the weights can be written after the rest of the graph.
     tensors = [_initializers(spec, kind) for spec, kind in zip(specs, kinds, strict=True)]
     graph_size = len(graph) + sum(len(opening) + size for parts in tensors for opening, size in parts)
     total = len(head) + 6 + graph_size
@@ -121,14 +121,14 @@ def write_onnx(
 
 
 def longest_generated(architecture: Architecture) -> int:
-    """Tokens that a graph written in place can see: rotary tables are in the file, learned positions end."""
+    """Maximum sequence length of an in-place graph: that of its rotary tables or learned positions."""
     if isinstance(architecture.positions, RotaryPositions):
         return min(architecture.stated_length, LONGEST)
     return architecture.max_length or MAX_LENGTH
 
 
 def write_safetensors(architecture: Architecture, weights: int | ParameterValues, path: Path | str) -> None:
-    """One safetensors file with the parameters under their names and `metadata`, in place only when whole.
+    """One safetensors file with the parameters by name and `metadata`, which appears only when complete.
 
     `weights` as in `write_onnx`. Raises `Unavailable` where the disk is full.
     """
@@ -140,7 +140,7 @@ def write_safetensors(architecture: Architecture, weights: int | ParameterValues
 
 
 def safetensors_head(metadata: Mapping[str, str], shapes: Mapping[str, tuple[int, ...]]) -> bytes:
-    """What a safetensors file of float32 tensors has before their values, which follow in the same order."""
+    """The header of a safetensors file of float32 tensors; their values follow in the same order."""
     header: dict[str, object] = {"__metadata__": metadata}
     at = 0
     for name, shape in shapes.items():
@@ -160,8 +160,8 @@ def _write_values(
 
 
 def _initializers(spec: ParameterSpec, kind: Format) -> list[tuple[bytes, int]]:
-    """Of each tensor of the parameter (one; in int4 the weight and its scales) everything of its
-    GraphProto.initializer up to the bytes of its raw_data, which is its last field, and how many those are.
+    """For each tensor of the parameter (in int4 the weight and its scales): its GraphProto.initializer up to the bytes
+    of raw_data, the last field, and the number of these bytes.
     """
     if kind != "u4":
         return [_initializer(spec.name, spec.shape, kind, bytes_of(spec.size, kind))]

@@ -22,8 +22,8 @@ _ADAPTER = "adapter_config.json"
 _ELEMENTS = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 _WRAPPERS = {"_orig_mod", "module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
-"""Parts of names that torch.compile, DDP, FSDP and checkpointing put between others, around the same model."""
-_FOREIGN: Mapping[str, tuple[str, ...]] = {
+"""Parts that torch.compile, DDP, FSDP and checkpointing add to names."""
+_UNSUPPORTED: Mapping[str, tuple[str, ...]] = {
     "part of a LoRA adapter, which has to be merged into its model first": (".lora_A.", ".lora_B.", ".lora_embedding_"),
     "of weights that GPTQ or AWQ quantised": (".qweight", ".qzeros", ".g_idx"),
     "of weights that bitsandbytes quantised": (".absmax", ".quant_map", ".quant_state.", ".SCB", ".weight_format"),
@@ -35,14 +35,14 @@ _FOREIGN: Mapping[str, tuple[str, ...]] = {
     ),
     "of weights that MLX quantised": (".scales", ".biases"),
 }
-"""What a tensor is whose name has such a part; the first kind that is found counts."""
+"""Kinds of unsupported tensors, by parts of their names; the first match counts."""
 
 
 class FolderTensors(Mapping[str, NDArray[np.float32]]):
-    """The tensors of one file, or of as many as the folder's index names, as float32; read when they are asked for.
+    """The tensors of one file, or of the files in the folder's index, as float32; read on access.
 
-    Names are without what wrappers add. Raises `NotFound` where the folder has no safetensors files, `InvalidInput`
-    where one is none or lacks what the index has there, and for weights that were quantised or are an adapter's.
+    Names are without parts added by wrappers. Raises `NotFound` if the folder has no safetensors files, `InvalidInput`
+    if a file is not one or lacks tensors of the index, and for weights that are quantised or of an adapter.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -52,7 +52,7 @@ class FolderTensors(Mapping[str, NDArray[np.float32]]):
             raise unfit(folder, f"has an {_ADAPTER}: it is an adapter beside a model. Merge the two first")
         files = self._files()
         self._all = next(iter(files)) if len(files) == 1 else folder
-        """What lacks a tensor that is nowhere."""
+        """The path to name in errors about missing tensors."""
         for path, promised in files.items():
             entries, start = safetensors_header(path)
             for name in sorted(promised - entries.keys()):
@@ -64,13 +64,13 @@ class FolderTensors(Mapping[str, NDArray[np.float32]]):
                 if plain in self._places:
                     raise unfit(path, f"has {name} again")
                 self._places[plain] = path, entry, start
-        for kind, parts in _FOREIGN.items():
+        for kind, parts in _UNSUPPORTED.items():
             for name, (path, _, _) in self._places.items():
                 if any(part in name for part in parts):
                     raise unfit(path, f"has {name}: it is {kind}")
 
     def _files(self) -> dict[Path, set[str]]:
-        """The files, with the tensors that the index says are there."""
+        """The files, with their tensors according to the index."""
         if (self._folder / WEIGHTS).is_file():
             return {self._folder / WEIGHTS: set()}
         try:
@@ -96,7 +96,7 @@ class FolderTensors(Mapping[str, NDArray[np.float32]]):
         return self._places[name][0]
 
     def check(self, name: str, shape: tuple[int, ...]) -> None:
-        """Raises `InvalidInput` where there is no such tensor, of this shape and whole."""
+        """Raises `InvalidInput` if there is no complete tensor of this name and shape."""
         if name not in self._places:
             owner = name.rpartition(".")[0] + "."
             alike = next(
@@ -144,7 +144,7 @@ class FolderTensors(Mapping[str, NDArray[np.float32]]):
 
 
 def unfit(path: Path, what: str) -> InvalidInput:
-    """The error of a file or folder of which this is to be said."""
+    """The error about a file or folder."""
     return InvalidInput(
         f"{path} {what}", field="weights", value=str(path), allowed=f"exactly the tensors of its {CONFIG}"
     )

@@ -1,20 +1,20 @@
-"""Number formats that weights are kept in: float32, the two halves of it, int8 with one scale a tensor, int4 with many.
+"""Number formats of weights: float32, float16, bfloat16, int8 with one scale per tensor, int4 with one per block.
 
-What "int8" means everywhere here is dynamic quantisation of the linear layers of the blocks: weights are int8 of seven
-bits, -64 to 64, symmetric, with one scale for the whole tensor; the input of each layer is quantised to unsigned bytes
-at run time, with scale and zero point of its own extremes; products are summed in int32 and come back as float32 before
-the bias is added. Tables, output layer, norms, recurrences and attention's own products stay float32.
+"int8" is dynamic quantisation of the linear layers of the blocks: weights are symmetric int8 of seven bits, -64 to 64,
+with one scale for the whole tensor; the input of each layer is quantised to unsigned bytes at run time, with scale and
+zero point from its extremes; products are summed in int32 and converted to float32 before the bias is added. Tables,
+output layer, norms, recurrences and attention's own products stay float32.
 
 Seven bits, because x86 processors without VNNI add two products of an unsigned and a signed byte in 16 bits and
 saturate: 2·255·64 fits, 2·255·127 does not (docs/decisions/0014-seven-bit-weights.md).
 
-"int4" is of the same layers: each output's weights fall into blocks of `block_size` inputs (the last one padded), and
-every block has a float32 scale. A weight is (n - 8)·scale for n from 0 to 15; two n are a byte, the first its low half.
-It is what `MatMulNBits` of ONNX Runtime (com.microsoft) reads.
+"int4" quantises the same layers: each output's weights are divided into blocks of `block_size` inputs (the last one
+padded), with one float32 scale each. A weight is (n - 8)·scale for n from 0 to 15; two n are a byte, the first its low
+half. `MatMulNBits` of ONNX Runtime (com.microsoft) reads this format.
 
-The formats of `GGUF_BLOCKS` are llama.cpp's, of matrices in GGUF files alone (`core.model_files.gguf`).
+The formats of `GGUF_BLOCKS` are llama.cpp's, for matrices in GGUF files (`core.model_files.gguf`).
 
-`WeightCache` keeps random weights that measuring processes memory-map instead of generating them again.
+`WeightCache` stores random weights, which measuring processes memory-map instead of generating them again.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ _PACKAGE = "xllamacpp"
 
 
 def quantised(values: NDArray[np.float32], blocks: GgufBlocks) -> NDArray[np.uint8]:
-    """Weights, whole blocks of them, as the bytes that `ggml_quantize_chunk` makes without an importance matrix.
+    """Whole blocks of weights as quantised by `ggml_quantize_chunk` without an importance matrix.
 
-    Raises `Unavailable` where xllamacpp is not installed, or lacks that function.
+    Raises `Unavailable` if xllamacpp is not installed or lacks that function.
     """
     from gguf import GGMLQuantizationType
 
@@ -93,25 +93,25 @@ _UNITS: dict[Format, tuple[int, int]] = {
     "u4": (2, 1),
     **dict(GGUF_BLOCKS.items()),
 }
-"""How many values share how many bytes."""
+"""Values of a unit, and its bytes."""
 OF_DTYPE: dict[str, Format] = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 _LINEAR_MAPS = frozenset({"qkv", "out", "up", "down", "kv"})
 
 LARGEST = 64
 """Magnitude of an int8 weight: two products with unsigned bytes, 2·255·64 = 32,640, stay below 2^15."""
 RANDOM_SCALE = float(np.float32(STANDARD_DEVIATION * math.sqrt(3) / LARGEST))
-"""Scale of the random weights: they are uniform up to ±0.02·√3, so that one scale serves every size of a tensor."""
+"""Scale of random weights, which are uniform up to ±0.02·√3 in tensors of every size."""
 _ZERO = 8
 
 
 def bytes_of(count: int, kind: Format) -> int:
-    """Bytes of so many values: whole units of the format."""
+    """Bytes of `count` values, in whole units of the format."""
     values, size = _UNITS[kind]
     return -(-count // values) * size
 
 
 def values_in(size: int, kind: Format) -> int:
-    """How many values so many bytes hold, in whole units of the format."""
+    """Number of values in `size` bytes, in whole units of the format."""
     values, unit = _UNITS[kind]
     return size // unit * values
 
@@ -119,14 +119,14 @@ def values_in(size: int, kind: Format) -> int:
 def is_linear_map(parameter: str) -> bool:
     """Whether the parameter of this name is the weight (out, in) of a linear layer in a block: what int8 quantises.
 
-    Relative attention's projection of distances is not: with few queries the order of its product changes.
+    Relative attention's projection of distances is not: its product has another order for few queries.
     """
     path = parameter.removeprefix("source.").split(".")
     return len(path) == 4 and path[0] == "blocks" and path[2] in _LINEAR_MAPS and path[3] == "weight"
 
 
 def format_of(parameter: str, dtype: str, quantisation: Quantisation) -> Format:
-    """The format of a parameter in a model of this type; ValueError for a type that no file is kept in (float64)."""
+    """The format of a parameter in a model of this type; ValueError for float64, which no file has."""
     if dtype not in OF_DTYPE:
         raise ValueError(f"weights are stored as {', '.join(OF_DTYPE)}, not {dtype}")
     if quantisation == "full" or not is_linear_map(parameter):
@@ -137,10 +137,10 @@ def format_of(parameter: str, dtype: str, quantisation: Quantisation) -> Format:
 def stored(
     spec: ParameterSpec, dtype: str, quantisation: Quantisation, block_size: int
 ) -> tuple[tuple[ParameterSpec, Format], ...]:
-    """What a weight cache holds of a parameter for a model of this type, and what a model maps from there.
+    """The files of a parameter in a weight cache, for a model of this type.
 
-    In int4 the weight and its scales. A weight whose rows are no whole number of blocks is kept as float32: it is
-    padded and quantised when a model is built.
+    In int4 the weight and its scales. A weight whose rows are not whole blocks is stored as float32, and padded and
+    quantised when a model is built.
     """
     kind = format_of(spec.name, dtype, quantisation)
     if kind != "u4":
@@ -163,9 +163,9 @@ def int4_shape(spec: ParameterSpec, block_size: int) -> tuple[int, int, int]:
 def encode(values: NDArray[np.float32], kind: Format, scale: float = RANDOM_SCALE) -> NDArray[Any]:
     """float32 values as little-endian numbers of this format, rounded to the nearest, ties to even.
 
-    bfloat16, which numpy does not have, comes as its bits (uint16); int8 values are in units of `scale`, int4 values in
-    units of `INT4_SCALE`, an even number of them, two to a byte. llama.cpp's are whole blocks, as bytes; `Unavailable`
-    for those that need xllamacpp where it is not installed (`core.model_files.formats`).
+    bfloat16 is returned as its bits (uint16); int8 values are in units of `scale`, int4 values in units of
+    `INT4_SCALE`, two in a byte. llama.cpp's formats take whole blocks and return bytes; raises `Unavailable` for those
+    that need xllamacpp if it is not installed.
     """
     if kind == "bf16":
         bits: NDArray[Any] = np.ascontiguousarray(values, "<f4").view("<u4")
@@ -196,11 +196,11 @@ def encode(values: NDArray[np.float32], kind: Format, scale: float = RANDOM_SCAL
 
 
 def _q8_0(blocks: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """Blocks of 32 as llama.cpp's q8_0: the largest magnitude becomes 127. gguf itself takes six times as long."""
+    """Blocks of 32 as llama.cpp's q8_0: the largest magnitude becomes 127. The gguf package takes six times as long."""
     scale = np.abs(blocks).max(axis=1, keepdims=True) / np.float32(127)
     with np.errstate(divide="ignore"):
         units = blocks * np.where(scale == 0, np.float32(0), np.float32(1) / scale)
-    units += np.copysign(np.float32(0.5), units)  # halves are rounded away from zero; the conversion cuts off
+    units += np.copysign(np.float32(0.5), units)  # halves are rounded away from zero; the conversion truncates
     made = np.empty((len(blocks), GGUF_BLOCKS["q8_0"][1]), np.uint8)
     made[:, :2] = scale.astype("<f2").view(np.uint8)
     made[:, 2:] = units.astype(np.int8).view(np.uint8)
@@ -208,14 +208,14 @@ def _q8_0(blocks: NDArray[np.float32]) -> NDArray[np.uint8]:
 
 
 def _q4_0(blocks: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """Blocks of 32 as llama.cpp's q4_0: the largest magnitude becomes 0, zero 8. Two are a byte: the first half of a
-    block and the second. gguf itself takes ten times as long.
+    """Blocks of 32 as llama.cpp's q4_0: the largest magnitude becomes 0, zero becomes 8. A byte has one value of the
+    block's first half and one of its second. The gguf package takes ten times as long.
     """
     largest = blocks[np.arange(len(blocks)), np.abs(blocks).argmax(axis=1)][:, None]
     scale = largest / np.float32(-_ZERO)
     with np.errstate(divide="ignore"):
         units = blocks * np.where(scale == 0, np.float32(0), np.float32(1) / scale)
-    units += np.float32(_ZERO + 0.5)  # the conversion cuts off
+    units += np.float32(_ZERO + 0.5)  # the conversion truncates
     nibbles = np.minimum(units.astype(np.uint8), 2 * _ZERO - 1)
     half = GGUF_BLOCK // 2
     made = np.empty((len(blocks), GGUF_BLOCKS["q4_0"][1]), np.uint8)
@@ -225,7 +225,7 @@ def _q4_0(blocks: NDArray[np.float32]) -> NDArray[np.uint8]:
 
 
 def quantise(weight: NDArray[Any]) -> tuple[NDArray[np.int8], float]:
-    """Given weights as int8, and the scale that brings them back: the largest magnitude becomes `LARGEST`."""
+    """Weights as int8, and their scale: the largest magnitude becomes `LARGEST`."""
     scale = float(np.float32(np.abs(weight).max(initial=0.0) / LARGEST)) or 1.0
     return np.rint(np.asarray(weight, np.float32) / np.float32(scale)).astype(np.int8), scale
 
@@ -235,7 +235,7 @@ def quantise_int4(
 ) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
     """A weight (out, in) as int4 in the shape of `int4_shape`, and its scales (out, blocks).
 
-    Without a `scale` for all blocks the largest magnitude of each becomes -8, by a negative scale if it is positive.
+    Without a common `scale` the largest magnitude of each block becomes -8; its scale is negative if it is positive.
     """
     rows, width = weight.shape
     blocks = np.zeros((rows, -(-width // block_size), block_size), np.float32)
@@ -250,7 +250,7 @@ def quantise_int4(
 
 
 def _packed(units: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """Whole numbers, clipped to four bits, two to a byte."""
+    """Integers, clipped to four bits, two in a byte."""
     nibbles = (np.clip(units, -_ZERO, _ZERO - 1) + _ZERO).astype(np.uint8).reshape(-1)
     return np.asarray(nibbles[0::2] | nibbles[1::2] << np.uint8(4))
 
@@ -267,23 +267,23 @@ _NUMPY: dict[Format, str] = {
 
 
 class WeightCache:
-    """Raw little-endian files that processes share safely, one a parameter and format: `{folder}/{seed}/{name}.f32`.
+    """Raw little-endian files that processes share safely, one per parameter and format: `{folder}/{seed}/{name}.f32`.
 
-    A parameter's values do not depend on its size, so one file serves every architecture: the largest so far, of which
-    the others map a prefix. Parameters of ones and zeros map one file each, of any seed. Other formats than float32
-    (`core.model_files.formats`) are rounded once, here.
+    A parameter's values do not depend on its size, so one file serves all architectures: each maps a prefix of the
+    largest so far. Parameters of ones and zeros map one file for all seeds. Formats other than float32 are rounded
+    once, here.
 
-    Growing appends under a lock and never shortens: what another process has mapped stays as it was, and an append
-    that a crash or a full disk cuts short leaves a valid, shorter file. When the folder exceeds `max_bytes`, the
-    seeds least recently used go, except those used within the last minute; on POSIX a process that has such a file
-    mapped keeps it.
+    Files only grow, by appending under a lock: mapped pages never change, and an append that a crash or a full disk
+    interrupts leaves a valid, shorter file. When the folder exceeds `max_bytes`, the least recently used seeds are
+    removed, except those used within the last minute; on POSIX a process that has mapped such a file keeps it.
     """
 
     def __init__(self, folder: Path | str, max_bytes: int = 8 << 30) -> None:
         self.folder = Path(folder).absolute()
         self.max_bytes = max_bytes
         self._unmeasured = 0
-        """Bytes that may be written before the whole folder, some hundred files a seed, is measured again."""
+        """Bytes that may be written before the size of the folder, with hundreds of files per seed, is measured again.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def location(self, spec: ParameterSpec, seed: int, kind: Format = "f32") -> str:
@@ -291,9 +291,9 @@ class WeightCache:
         return f"{seed}/{spec.name}.{kind}" if spec.fill == "random" else f"{spec.fill}.{kind}"
 
     def file(self, spec: ParameterSpec, seed: int, kind: Format = "f32") -> Path:
-        """A file whose first `spec.size` values are the parameter's; written or grown if need be.
+        """A file whose first `spec.size` values are the parameter's; written or extended if necessary.
 
-        Raises `Unavailable` where the disk is full even after other seeds were dropped.
+        Raises `Unavailable` if the disk is full even after other seeds were removed.
         """
         if seed < 0:
             raise InvalidInput(f"seed must be 0 or more, not {seed}", field="seed", value=seed, allowed="0 or more")
@@ -304,21 +304,21 @@ class WeightCache:
         return path
 
     def array(self, spec: ParameterSpec, seed: int, kind: Format = "f32") -> NDArray[Any]:
-        """The parameter, mapped copy-on-write: no page is read before it is used, and writing stays private.
+        """The parameter, memory-mapped copy-on-write: pages are read when used, and writes stay private.
 
-        float32, float16 or int8; bfloat16 as its bits, uint16; int4 and llama.cpp's as flat bytes.
+        float32, float16 or int8; bfloat16 as its bits, uint16; int4 and llama.cpp's formats as flat bytes.
         """
         shape = (bytes_of(spec.size, kind),) if _NUMPY[kind] == "u1" else spec.shape
         return np.memmap(self.file(spec, seed, kind), _NUMPY[kind], mode="c", shape=shape)
 
     def touch(self, seed: int) -> None:
-        """Mark a seed as used now. `core.model_files.build` and `core.nn.weights` do so once a model."""
+        """Marks a seed as used now. `core.model_files.build` and `core.nn.weights` do so once per model."""
         folder = self.folder / str(seed)
         if folder.exists():
             os.utime(folder)
 
     def size_bytes(self) -> int:
-        """Bytes of all files in the folder, also of formats that earlier releases kept."""
+        """Bytes of all files in the folder, also of formats of earlier releases."""
         return sum(_bytes(path) for path in self.folder.rglob("*.*") if path.suffix)
 
     def _grow(self, path: Path, spec: ParameterSpec, seed: int, kind: Format) -> None:
@@ -329,9 +329,9 @@ class WeightCache:
         if self._unmeasured < 0:
             total = self.size_bytes()
             if total + missing > self.max_bytes:
-                # Room for more than this one, so that a full cache is not measured for every parameter.
+                # More room than for this file, so that a full cache is not measured for every parameter.
                 total = self._drop(total, seed, self.max_bytes - max(missing, self.max_bytes // 16))
-            # Half of what is left: another process may write the other half.
+            # Half of the remaining bytes: another process may write the other half.
             self._unmeasured = (self.max_bytes - total - missing) // 2
         try:
             _append(path, spec, seed, kind)
@@ -343,7 +343,9 @@ class WeightCache:
                 _append(path, spec, seed, kind)
 
     def _drop(self, total: int, keep: int, down_to: int) -> int:
-        """Remove seeds, the least recently used first, until of `total` bytes `down_to` are left; how many are."""
+        """Removes seeds, the least recently used first, until at most `down_to` of `total` bytes are left; returns
+        these.
+        """
         seeds = [folder for folder in self.folder.iterdir() if folder.is_dir() and folder.name != str(keep)]
         for folder in sorted(seeds, key=lambda folder: folder.stat().st_mtime):
             if total <= down_to or time.time() - folder.stat().st_mtime < _IN_USE_S:
@@ -363,7 +365,7 @@ def _bytes(path: Path) -> int:
 def _append(path: Path, spec: ParameterSpec, seed: int, kind: Format) -> None:
     path.parent.mkdir(exist_ok=True)
     with path.open("ab") as file:
-        # An append that was cut short may have left part of a value; nobody can have mapped that.
+        # An interrupted append may have left part of a value, which no process can have mapped.
         have = values_in(file.tell(), kind)
         file.truncate(bytes_of(have, kind))
         start = have // 8 * 8

@@ -1,6 +1,6 @@
-"""The files that a model is shipped as: which there are, which models have them, and how they are called.
+"""The file formats of a model: which models have them, their names, and writing them.
 
-Heavy libraries are loaded only when one is written.
+Heavy libraries are loaded only for writing.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ MODES: dict[ModelFormat, Mode] = {
     "onnx-generate": "decode",
     "onnx-segment": "segment",
 }
-"""Formats that are an ONNX graph, and the pass that each one runs (see `core.model_files.build`). `onnx-generate` reads
-the prompt too, and writes keys and values in place.
+"""ONNX formats, and the pass of each graph (see `core.model_files.build`). `onnx-generate` also reads the prompt, and
+writes keys and values in place.
 """
 
 _OF_ONNX: tuple[NumberFormat, ...] = ("float32", "float16", "bfloat16", "int8", "int4")
@@ -54,18 +54,17 @@ NUMBERS: dict[ModelFormat, tuple[NumberFormat, ...]] = {
     **dict.fromkeys(MODES, _OF_ONNX),
     "gguf": get_args(GgufFormat),
 }
-"""Number formats of the files of each format; float32 alone of those that are not named."""
+"""Number formats of each file format; only float32 for the others."""
 
 
 def formats_of(architecture: Architecture) -> tuple[ModelFormat, ...]:
-    """The formats that this model has."""
+    """The file formats of this model."""
     return tuple(format_ for format_ in get_args(ModelFormat) if _fault(architecture, format_) is None)
 
 
 def check_format(architecture: Architecture, format_: ModelFormat, number_format: NumberFormat = "float32") -> None:
-    """`InvalidInput` that names `format` if this model has no file of this format: an encoder generates nothing.
-
-    And `number_format` for one that files of this format do not have.
+    """`InvalidInput` that names `format` if this model has no file of this format, as an encoder none for generation,
+    and `numbers` for a number format that such files do not have.
     """
     one_of("format", format_, get_args(ModelFormat))
     one_of("numbers", number_format, get_args(NumberFormat))
@@ -94,8 +93,8 @@ def check_format(architecture: Architecture, format_: ModelFormat, number_format
 
 
 def file_name(digest: str, seed: int | None, format_: ModelFormat, number_format: NumberFormat = "float32") -> str:
-    """The name contains the seed of untrained weights (None: they are trained), the mode of a graph other than forward,
-    and a number format other than float32.
+    """A name with the seed of untrained weights (None: trained), the mode of a graph unless forward, and the number
+    format unless float32.
     """
     short = digest[:12]
     if format_ == "architecture":
@@ -116,15 +115,14 @@ def write_model(
     number_format: NumberFormat = "float32",
     files: Mapping[str, bytes] | None = None,
 ) -> None:
-    """One whole file, with the untrained weights of a seed or given ones (`core.model_files.parameter_values`: those of
-    a trained model's safetensors file); an architecture is its canonical form alone. `files` of a trained model go into
-    the folder of transformers beside the weights: tokenizer and card; a GGUF file takes its vocabulary from them.
+    """Writes one file, with the untrained weights of a seed or given ones (`core.model_files.parameter_values`); the
+    format architecture is only the canonical form. `files` are the tokenizer and card of a trained model: they go into
+    the folder of transformers, and a GGUF file takes its vocabulary from them.
 
-    Graphs that generate, prefill and decode, score the last position only, [batch, scores]; the others score all.
+    Graphs for prefill and decode score only the last position, [batch, scores]; the others score all.
 
     Raises `InvalidInput` for a format or number format that the model does not have, or a tokenizer that GGUF does not
-    have, `TooLarge` for an ONNX file above
-    2 GiB, `Unavailable` where the disk is full.
+    have, `TooLarge` for an ONNX file above 2 GiB, `Unavailable` if the disk is full.
     """
     check_format(architecture, format_, number_format)
     if format_ == "architecture":
@@ -156,10 +154,10 @@ def write_model(
 
 @contextmanager
 def as_folder(path: Path, format_: ModelFormat, *, force: bool) -> Iterator[Path]:
-    """Where to write the one file of a model that is to be at `path`. One of transformers comes as an archive, which
-    then becomes the folder `path`, unless that ends in `.tar` or is a folder of other things, which gets the archive.
+    """Where to write the file of a model for `path`. An archive of transformers then becomes the folder `path`, unless
+    that ends in `.tar` or is a folder of other things, which gets the archive.
 
-    Raises `Conflict` where a model's folder or a file is at `path` already; with `force` its files are replaced.
+    Raises `Conflict` if `path` is already a model's folder or a file; with `force` its files are replaced.
     """
     holds_others = path.is_dir() and not (path / CONFIG).exists()
     if format_ != "transformers" or path.suffix == ".tar" or holds_others:

@@ -1,6 +1,6 @@
-"""What stands after the blocks, as a part of the ONNX graph: the final norm, and the output layer.
+"""Final norm and output layer in the ONNX graph.
 
-In the adaptive softmax the head's entries for the clusters stand in the clusters' order (see `core.nn.output`).
+The adaptive softmax has the head's entries for the clusters in the clusters' order (see `core.nn.output`).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from edgefront.core.model_files.writer import GraphWriter
 
 
-def write_end(
+def write_head(
     graph: GraphWriter, architecture: Architecture, hidden: str, logits: Logits
 ) -> tuple[str, str, list[str | int]]:
-    """The last block's states [batch·sequence, d_model] to (value, the name it is to have as an output, its shape).
+    """The last block's states [batch·sequence, d_model] to (value, name as an output, shape).
 
     `hidden` [batch, sequence, d_model] after the final norm for logits "none" and output kind none; else `logits`
     [batch, sequence, scores], or [batch, scores] for "last" (of the last position) and of pooled outputs, which read
@@ -105,7 +105,7 @@ def _token_logits(graph: GraphWriter, architecture: Architecture, features: list
     """Before any softmax, one value a cluster: [rows, cluster.size]."""
     parts = architecture.clusters
     if len(set(features)) == 1 and len(table_specs(architecture)) == 1:
-        # All clusters see the same features: one product with the whole matrix, split afterwards.
+        # All clusters have the same features: one product with the whole matrix, split afterwards.
         bias = ("output.bias",) if architecture.output_bias else ()
         together = graph.op("Gemm", features[0], _tables(architecture, 0), *bias, transB=1)
         return _split(graph, architecture, together, 1)

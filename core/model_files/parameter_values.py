@@ -1,4 +1,4 @@
-"""Where a file's parameters come from: a seed (untrained), a safetensors file, or arrays that are at hand."""
+"""Sources of a file's parameters: a seed (untrained), a safetensors file, or arrays."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _LARGEST_HEADER = 100_000_000
 
 
 def safetensors_header(path: Path) -> tuple[dict[str, Any], int]:
-    """Entries of a safetensors file by tensor, its `__metadata__` among them, and where the data begins.
+    """Entries of a safetensors file by tensor, with `__metadata__`, and the offset of the data.
 
-    `InvalidInput` where it is no such file; FileNotFoundError where there is none.
+    `InvalidInput` if it is not such a file; FileNotFoundError if there is none.
     """
     with path.open("rb") as file:
         start = file.read(64)
@@ -47,7 +47,7 @@ def safetensors_header(path: Path) -> tuple[dict[str, Any], int]:
 
 
 def not_finite(place: Path | str, name: str) -> InvalidInput:
-    """The error of weights that a training which diverged left behind."""
+    """The error about weights of a diverged training."""
     return InvalidInput(
         f"{place} has numbers in {name} that are not finite",
         field="weights",
@@ -57,10 +57,10 @@ def not_finite(place: Path | str, name: str) -> InvalidInput:
 
 
 class SeededValues:
-    """Untrained: random by seed."""
+    """Untrained weights, random by seed."""
 
     int4_scale: float | None = INT4_SCALE
-    """The scale of every block in int4 (`core.model_files.formats`); None: each has its own."""
+    """Common scale of all int4 blocks (`core.model_files.formats`); None: each has its own."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -68,26 +68,26 @@ class SeededValues:
         """Entries for a file's metadata, besides the architecture."""
 
     def chunks(self, spec: ParameterSpec) -> Iterator[NDArray[np.float32]]:
-        """All values in the order of the shape, flat, some at a time."""
+        """All values in the order of the shape, in flat chunks."""
         return chunks(spec, self.seed)
 
     def scale(self, spec: ParameterSpec) -> float:
-        """What an int8 value of this parameter stands for (`core.model_files.formats`)."""
+        """Scale of this parameter's int8 values (`core.model_files.formats`)."""
         return RANDOM_SCALE
 
 
 class GivenValues:
-    """Arrays by name; `about` describes them in metadata. `InvalidInput` names a parameter that has an infinite number,
-    or what is none: it gets into no file.
+    """Arrays by name; `about` describes them in metadata. `InvalidInput` names a parameter that has an infinite number
+    or NaN.
     """
 
     int4_scale: float | None = None
 
     def __init__(self, arrays: Mapping[str, Any], about: Mapping[str, str], place: Path | str = "the model") -> None:
-        self._arrays, self.about, self._place = arrays, about, place
+        self.arrays, self.about, self._place = arrays, about, place
 
     def chunks(self, spec: ParameterSpec) -> Iterator[NDArray[np.float32]]:
-        flat = np.asarray(self._arrays[spec.name]).reshape(-1)
+        flat = np.asarray(self.arrays[spec.name]).reshape(-1)
         for start in range(0, spec.size, CHUNK):
             chunk = flat[start : start + CHUNK].astype(np.float32, copy=False)
             if not np.isfinite(chunk).all():
@@ -101,10 +101,10 @@ class GivenValues:
 
 
 class StoredValues(GivenValues):
-    """The parameters of a safetensors file of ours, mapped into memory: nothing is read before it is used.
+    """The parameters of a safetensors file that edgefront wrote, memory-mapped: pages are read when used.
 
-    Raises `InvalidInput` where the file is cut short or none of ours, and names the first parameter that is missing,
-    unknown, or of another shape or type than float32; FileNotFoundError where there is none.
+    Raises `InvalidInput` if the file is truncated or not written by edgefront, and names the first parameter that is
+    missing, unknown, or of another shape or type than float32; FileNotFoundError if there is none.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -151,5 +151,5 @@ ParameterValues = SeededValues | GivenValues
 
 
 def values_of(weights: int | ParameterValues) -> ParameterValues:
-    """Those given, or the untrained ones of a seed."""
+    """The given values, or the untrained ones of a seed."""
     return SeededValues(weights) if isinstance(weights, int) else weights

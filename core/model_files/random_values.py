@@ -1,8 +1,8 @@
 """Random values that are the same on every platform and with every library version.
 
-A parameter's values are a function of (seed, name, index) alone: raw 64-bit words of Philox4x64-10 (Salmon et al.
-2011), a counter-based generator, under a key made from seed and name. So any part of a parameter can be made without
-the rest, and a smaller parameter of the same name is a prefix of a larger one.
+A parameter's values are a function of (seed, name, index): raw 64-bit words of Philox4x64-10 (Salmon et al. 2011), a
+counter-based generator, with a key from seed and name. So any part of a parameter can be made without the rest, and a
+smaller parameter of the same name is a prefix of a larger one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from edgefront.core.architectures.parameters import Fill, ParameterSpec
 
 STANDARD_DEVIATION = 0.02
 CHUNK = 1 << 16
-"""Values made at a time: 256 KiB, which stays in a core's cache."""
+"""Values in a chunk: 256 KiB, which fits a core's cache."""
 
 # A counter step gives four words of 64 bits: eight values.
 _PER_COUNTER = 8

@@ -1,15 +1,14 @@
-"""What a graph is built for, and the state that a model carries from one pass to the next: a flat set of named tensors
+"""Options of an ONNX graph, and the state that a model carries from one pass to the next: a flat set of named tensors
 with declared axes.
 
-The names are the same in torch and in ONNX. There are two forms, which hold the same past:
+The names are the same in torch and in ONNX. There are two types of cache, which hold the same past:
 
 - "cache": projected keys and values, for generating one token at a time;
 - "memory": each attention's layer inputs, projected again in every pass: the segment memory of Transformer-XL
   (Dai et al. 2019, §3.2) and SRU++, through whose projections gradients flow.
 
-Either also has each recurrence's cell, the last inputs of each short convolution, and the number of tokens seen where
-it counts: with absolute positions, and with rotary ones in a cache, whose keys are turned already. (In a memory only
-distances count.)
+Both also have each recurrence's cell, the last inputs of each short convolution, and the number of tokens seen if
+positions need it: absolute ones, and rotary ones with the type "cache", whose keys are already rotated.
 """
 
 from __future__ import annotations
@@ -31,50 +30,50 @@ from edgefront.core.common.validation import one_of
 
 CacheType = Literal["memory", "cache"]
 Attends = Literal["self", "source", "both", "none"]
-"""What an attention sees, by the block's field of this name."""
+"""Values of a block's field `attends`."""
 Logits = Literal["all", "last", "none"]
-"""The positions of which a pass returns scores; "none": the hidden states instead."""
+"""The positions whose scores a pass returns; "none": hidden states instead."""
 Mode = Literal["forward", "segment", "prefill", "decode"]
-"""What a pass does with state: nothing; memory in and out; cache out; cache in and out."""
+"""forward: no state; segment: memory in and out; prefill: cache out; decode: cache in and out."""
 
 Dtype = Literal["float32", "float64", "float16", "bfloat16"]
-"""The numbers that a graph computes in."""
+"""Floating-point type of a graph."""
 
 CAPACITY = "capacity"
-"""Name of the growing axis of an entry that a graph writes in place: as many tokens as its buffer has room for."""
+"""Name of the growing axis of an entry that a graph writes in place: the size of its buffer, in tokens."""
 AXIS_OF = {"self": "past", "both": "context", "source": "source"}
-"""What the growing axis of an entry holds: the past, the source and then the past, or the source alone."""
+"""Contents of an entry's growing axis: past tokens, the source before past tokens, or only the source."""
 
 
 @dataclass(frozen=True)
 class StateSpec:
-    """One entry. `axes` are sizes, or names of free ones: batch, and one of `axis_of`."""
+    """One entry. `axes` are sizes, or names of free axes: batch, and one of `axis_of`."""
 
     name: str
     axes: tuple[str | int, ...]
     integer: bool = False
     most: int | None = None
-    """Tokens of the past that are kept at most: with a window the others are never seen again."""
+    """Maximum number of past tokens: with a window earlier ones are never seen again."""
 
     @property
     def growing(self) -> int | None:
-        """Index of the axis along which tokens come; None for a cell or a count."""
+        """Index of the token axis; None for a cell or a count."""
         return next((index for index, axis in enumerate(self.axes) if isinstance(axis, str) and axis != "batch"), None)
 
     @property
     def holds_source(self) -> bool:
-        """Whether a source stands along the growing axis."""
+        """Whether the growing axis contains the source."""
         return self.growing is not None and self.axes[self.growing] in (AXIS_OF["both"], AXIS_OF["source"])
 
     def sizes(self, batch: int, past: int, source: int = 0) -> tuple[int, ...]:
-        """Size of every axis after so many tokens of a past and of a source."""
+        """Size of every axis after `past` tokens and a source of `source` tokens."""
         past = past if self.most is None else min(past, self.most)
         free = {"batch": batch, AXIS_OF["both"]: source + past, AXIS_OF["source"]: source}
         return tuple(axis if isinstance(axis, int) else free.get(axis, past) for axis in self.axes)
 
 
 def axis_of(attends: Attends, window: int | None = None) -> str:
-    """Name of the growing axis of what a block keeps of what it attends to, itself not counted among its window."""
+    """Name of the growing axis of an attention's entries; a window includes the token itself."""
     return AXIS_OF[attends] + ("" if window is None else str(window - 1))
 
 
@@ -103,24 +102,22 @@ def state_specs(architecture: Architecture, cache_type: CacheType) -> tuple[Stat
 
 
 def counts_tokens(architecture: Architecture, cache_type: CacheType) -> bool:
-    """Whether a state of this form has the number of tokens seen."""
+    """Whether a cache of this type counts tokens."""
     if isinstance(architecture.positions, RotaryPositions):
         return cache_type == "cache" and any(isinstance(block, Attention) for block in architecture.blocks)
     return isinstance(architecture.positions, LearnedPositions | SinusoidalPositions)
 
 
 def writes_in_place(architecture: Architecture, spec: StateSpec) -> bool:
-    """Whether a decode graph can write this entry's tokens into a buffer with room for them: keys and values without a
-    window, of a model that counts its tokens, whose scores do not depend on how much room there is.
+    """Whether a decode graph can write this entry's tokens into a larger buffer: keys and values without a window, of a
+    model that counts tokens and whose scores do not depend on the size of the buffer.
     """
     grows = spec.growing is not None and spec.axes[spec.growing] == AXIS_OF["self"]
     return grows and counts_tokens(architecture, "cache") and not isinstance(architecture.positions, RelativePositions)
 
 
 def check_in_place(architecture: Architecture) -> None:
-    """`InvalidInput` that says why for an architecture of which a decode graph writes nothing in place, or which it
-    cannot run from the first token on.
-    """
+    """`InvalidInput` with the reason if a decode graph writes nothing in place, or cannot start at the first token."""
     specs = state_specs(architecture, "cache")
     if architecture.source is not None:
         reason = "a decode graph does not encode its source"
@@ -181,15 +178,14 @@ class GraphOptions:
     logits: Logits = "all"
     dtype: Dtype = "float32"
     quantisation: Quantisation = "full"
-    """int8 and int4 quantise linear layers (`core.model_files.formats`), given weights too; with dtype float32."""
+    """int8 and int4 quantise linear layers (`core.model_files.formats`); only with dtype float32."""
     block_size: int = BLOCK_SIZE
-    """Weights of int4 that share a scale."""
+    """Number of int4 weights that share a scale."""
     window: int | None = None
     """Each token sees at most this number of keys, itself included (Transformer-XL's same-length evaluation)."""
     in_place: bool = False
-    """A decode graph takes keys and values in buffers with room for what it writes, where that can be
-    (`writes_in_place`), and puts them out at the same length: with one buffer bound as both, ONNX
-    Runtime copies none of them. What lies beyond the tokens so far has to be finite."""
+    """A decode graph takes keys and values in larger buffers, where it can (`writes_in_place`), and returns them at the
+    same size: with one buffer bound to both, ONNX Runtime copies nothing. Unused elements must be finite."""
     fused: int | None = None
-    """Attention that writes in place is one operator of ONNX Runtime's own (com.microsoft), where it has one for it
-    (`core.model_files.blocks.attention`), for sequences of at most so many tokens."""
+    """Maximum sequence length of in-place attention as one operator of ONNX Runtime (com.microsoft), where it supports
+    the block (`core.model_files.blocks.attention`); None: standard operators."""

@@ -1,7 +1,7 @@
-"""Collects the nodes of one ONNX graph. Values are named by strings; parameters by their own names.
+"""Collects the nodes of one ONNX graph. Values are strings; parameters have their own names.
 
-Only operators of the standard domain up to opset 21 are used, so that any execution provider can take the graph; int4
-alone needs one of ONNX Runtime's own.
+Only standard operators up to opset 21 are used, so that any execution provider can run the graph; only int4 needs an
+operator of ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -24,15 +24,14 @@ IR_VERSION = 10
 CONTRIBUTED = "com.microsoft"
 """The domain of ONNX Runtime's own operators."""
 _INT8_INPUTS = 4
-"""Value of MatMulNBits' `accuracy_level`: inputs are quantised to eight bits, a scale each block, as its users have
-it."""
+"""MatMulNBits' `accuracy_level` with inputs quantised to eight bits, one scale for each block, its usual setting."""
 
 
 class GraphWriter:
     """A graph under construction over the int64 input `tokens` [batch, sequence].
 
     The residual stream between the parts is two-dimensional, [batch·sequence, features]: each linear layer is then one
-    Gemm with its bias, reading the weight as torch keeps it, (out, in).
+    Gemm with its bias, whose weight is (out, in) as in torch.
     """
 
     tokens = "tokens"
@@ -53,7 +52,7 @@ class GraphWriter:
         self.quantisation = quantisation
         self._block_size = block_size
         self._shapes = shapes or {}
-        """Shapes of the parameters: int4 needs those of linear layers."""
+        """Shapes of the parameters, needed for int4."""
         self._nodes: list[NodeProto] = []
         self._constants: dict[Any, TensorProto] = {}
         self._inputs: list[ValueInfoProto] = []
@@ -65,7 +64,7 @@ class GraphWriter:
         self._root = self._scope = ""
 
     def child(self, tokens: str, epsilon: float, norm_kind: NormKind) -> GraphWriter:
-        """A writer into the same graph for another sequence (a source): it shares no value that hangs on the tokens."""
+        """A writer into the same graph for the encoder's sequence: it shares no value that depends on the tokens."""
         other = GraphWriter(
             self.dtype.name, epsilon, self.quantisation, self._block_size, self._shapes, norm_kind=norm_kind
         )
@@ -77,11 +76,11 @@ class GraphWriter:
         return other
 
     def op(self, operator: str, *inputs: str, **attributes: Any) -> str:
-        """Add one node of one output; returns the output's name."""
+        """Adds a node with one output; returns the output's name."""
         return self.ops(operator, *inputs, outputs=1, **attributes)[0]
 
     def ops(self, operator: str, *inputs: str, outputs: int, **attributes: Any) -> list[str]:
-        """Add one node; returns the names of its outputs."""
+        """Adds a node; returns the names of its outputs."""
         name = f"{self._scope}{operator}_{len(self._nodes)}"
         names = [name] if outputs == 1 else [f"{name}:{index}" for index in range(outputs)]
         self._nodes.append(helper.make_node(operator, inputs, names, name, **attributes))
@@ -90,13 +89,13 @@ class GraphWriter:
 
     @contextmanager
     def within(self, scope: str) -> Iterator[None]:
-        """Nodes added inside carry `scope` in their names, as profilers show them."""
+        """Nodes added inside have `scope` in their names, for profilers."""
         outer, self._scope = self._scope, f"{self._scope}{scope}/"
         yield
         self._scope = outer
 
     def memoized(self, key: str, make: Callable[[], str]) -> str:
-        """The value that `make` writes, written at the first call with this key and shared by later ones."""
+        """The value that `make` writes at the first call with this key; later calls share it."""
         if key not in self._shared:
             scope, self._scope = self._scope, f"{self._root}shared/"
             self._shared[key] = make()
@@ -129,7 +128,7 @@ class GraphWriter:
     def linear(self, x: str, name: str, *, bias: bool = True, rows: tuple[int, int] | None = None) -> str:
         """x·Wᵀ + b for [rows, in] → [rows, out], with the parameters `{name}.weight` (out, in) and `{name}.bias`.
 
-        `rows`: of those of the parameters only these, from the first to before the last.
+        `rows`: only the rows `start` to `stop` - 1 of the parameters.
         """
         if self.quantisation != "full" and is_linear_map(f"{name}.weight"):
             write = self._int8_linear if self.quantisation == "int8" else self._int4_linear
@@ -147,7 +146,7 @@ class GraphWriter:
     def _int8_linear(self, x: str, name: str, bias: bool, rows: tuple[int, int] | None) -> str:
         """`linear` as `core.model_files.formats` defines it, with the scale `{name}.weight.scale` beside the weight.
 
-        ONNX Runtime makes one kernel of these nodes, and packs the weight as it transposes it, once.
+        ONNX Runtime fuses these nodes into one kernel, and packs the transposed weight once.
         """
         if x not in self._quantised:
             self._quantised[x] = self.ops("DynamicQuantizeLinear", x, outputs=3)
@@ -176,7 +175,7 @@ class GraphWriter:
         return self.op("Add", product, self._rows(f"{name}.bias", rows)) if bias else product
 
     def norm(self, x: str, name: str) -> str:
-        """The model's kind of norm over the last axis, with the model's epsilon."""
+        """The model's norm over the last axis, with its epsilon."""
         if self.norm_kind == "rms":
             return self.rms_norm(x, name)
         return self.layer_norm(x, name, self.epsilon)
@@ -184,12 +183,12 @@ class GraphWriter:
     def rms_norm(self, x: str, name: str, factor: float | None = None) -> str:
         """x/√(mean(x²) + ε)·weight·factor over the last axis (Zhang & Sennrich 2019), with the model's epsilon.
 
-        Halves are squared and summed in float32. ONNX Runtime makes one kernel of these nodes.
+        float16 and bfloat16 are squared and summed in float32. ONNX Runtime fuses these nodes into one kernel.
         """
-        # Of two constants, one that is computed when the session is made.
+        # A product of constants, which is computed when the session is created.
         gain = f"{name}.weight" if factor is None else self.op("Mul", f"{name}.weight", self.number(factor))
         if self.dtype == np.float64:
-            # Not the nodes that ONNX Runtime knows: its kernel loses an epsilon that is no float32.
+            # Other nodes than those that ONNX Runtime fuses: its kernel rounds epsilon to float32.
             square = self.op("ReduceMean", self.op("Mul", x, x), self.integers(-1))
             scale = self.op("Reciprocal", self.op("Sqrt", self.op("Add", square, self.number(self.epsilon))))
             return self.op("Mul", self.op("Mul", x, scale), gain)
@@ -204,7 +203,7 @@ class GraphWriter:
         """Layer norm over the last axis (Ba et al. 2016)."""
         if self.dtype != np.float64:
             return self.op("LayerNormalization", x, f"{name}.weight", f"{name}.bias", axis=-1, epsilon=epsilon)
-        # The operator keeps its epsilon as float32, which is too coarse here.
+        # The operator rounds epsilon to float32, which is too coarse here.
         centred = self.op("Sub", x, self.op("ReduceMean", x, self.integers(-1)))
         variance = self.op("ReduceMean", self.op("Mul", centred, centred), self.integers(-1))
         scale = self.op("Reciprocal", self.op("Sqrt", self.op("Add", variance, self.number(epsilon))))
@@ -231,11 +230,11 @@ class GraphWriter:
     def _erf(self, x: str) -> str:
         """erf(x) = 2x/√π · ∫₀¹ exp(-x²t²) dt by Gauss–Legendre quadrature: ONNX Runtime has no Erf in float64.
 
-        40 nodes leave an error below 1e-14 up to |x| = 6, from where on it is 1 to the last bit.
+        40 nodes leave an error below 1e-14 up to |x| = 6, above which erf is 1 to the last bit.
         """
-        places, weights = np.polynomial.legendre.leggauss(40)  # on [-1, 1], an interval twice as long
+        points, weights = np.polynomial.legendre.leggauss(40)  # on [-1, 1], an interval twice as long
         x = self.op("Clip", x, self.number(-6.0), self.number(6.0))
-        scaled = self.op("Mul", self.op("Unsqueeze", x, self.integers(-1)), self.numbers((places + 1) / 2))
+        scaled = self.op("Mul", self.op("Unsqueeze", x, self.integers(-1)), self.numbers((points + 1) / 2))
         bell = self.op("Exp", self.op("Neg", self.op("Mul", scaled, scaled)))
         mean = self.op("MatMul", bell, self.numbers(weights / math.sqrt(math.pi)))
         return self.op("Mul", x, mean)
@@ -257,7 +256,7 @@ class GraphWriter:
         return self.op("Range", self.integer(0), self.op("Squeeze", count), self.integer(1))
 
     def unflatten(self, x: str, *tail: int) -> str:
-        """[batch·n, features] → [batch, n, *tail], n being the sequence or whatever the batch leaves."""
+        """[batch·n, features] → [batch, n, *tail], for any n."""
 
         def make() -> str:
             return self.op("Concat", self.batch(), self.integers(-1, *tail), axis=0)
@@ -276,7 +275,7 @@ class GraphWriter:
     def output(self, value: str, name: str, shape: Sequence[int | str], element: int | None = None) -> None:
         """Declares `value` an output of the graph, under the name `name`."""
         if value in self._renamed or value not in self._made:
-            value = self.op("Identity", value)  # an input, a parameter or another output already
+            value = self.op("Identity", value)  # it is an input, a parameter or another output
         self._renamed[value] = name
         self._outputs.append(helper.make_tensor_value_info(name, self._element(element), shape))
 

@@ -8,14 +8,13 @@ from itertools import pairwise
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.parameters import ParameterSpec, parameters
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.number_formats import Quantisation
 from edgefront.core.model_files.formats import RANDOM_SCALE, Format, WeightCache, format_of, is_linear_map
+from edgefront.core.model_files.parameter_values import StoredValues
 from edgefront.core.model_files.random_values import values
 from edgefront.core.nn.blocks.attention import AttentionBlock
 from edgefront.core.nn.layers import Linear
@@ -126,30 +125,10 @@ def _tensor(cache: WeightCache, spec: ParameterSpec, seed: int, kind: Format) ->
 def load_safetensors(path: Path | str) -> LanguageModel:
     """The model of a file that `core.model_files.export` wrote: its architecture and its parameters.
 
-    Raises `InvalidInput` where the file is not such a file or a parameter is missing, unknown or of a wrong shape.
+    Errors as in `core.model_files.parameter_values.StoredValues`.
     """
-    try:
-        with safe_open(path, framework="pt") as file:
-            about = file.metadata() or {}
-            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-    except SafetensorError as error:
-        raise InvalidInput(f"{path} is not a safetensors file: {error}", field="path", value=str(path)) from error
-    if about.get("format") != "edgefront" or "architecture" not in about:
-        raise InvalidInput(
-            f"{path} does not describe its architecture",
-            field="path",
-            value=str(path),
-            allowed="a safetensors file written by edgefront",
-        )
-    architecture = Architecture.parse(about["architecture"])
-    if about.get("digest") != architecture.digest:
-        raise InvalidInput(
-            f"{path} names digest {about.get('digest')} but holds architecture {architecture.digest}",
-            field="digest",
-            value=about.get("digest"),
-            allowed=architecture.digest,
-        )
-    return load(LanguageModel(architecture), weights)
+    stored = StoredValues(path)
+    return load(LanguageModel(stored.architecture), {name: torch.tensor(stored.arrays[name]) for name in stored.arrays})
 
 
 def load(model: LanguageModel, weights: Mapping[str, Tensor]) -> LanguageModel:

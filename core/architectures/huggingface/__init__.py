@@ -7,13 +7,23 @@ the same description. So one table of fields, the readers, decides both.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from edgefront.core.architectures.architecture import Architecture
-from edgefront.core.architectures.huggingface.fields import Fields
-from edgefront.core.architectures.huggingface.types import READERS, nearest_configurations, unloadable
+from edgefront.core.architectures.block import Attention, FeedForward, ShortConv
+from edgefront.core.architectures.embeddings_and_head import RotaryPositions
+from edgefront.core.architectures.huggingface.fields import WRITTEN, Fields
+from edgefront.core.architectures.huggingface.rotary_types import (
+    TYPES,
+    Config,
+    Parts,
+    bounded,
+    read_lfm2,
+    read_mobilellm,
+    tokens,
+)
 from edgefront.core.common.errors import ArchitectureError, InvalidInput, NotFound
 from edgefront.core.common.hugging_face import CONFIG, refuse_pointer
 from edgefront.core.common.validation import short
@@ -81,6 +91,118 @@ _WITHOUT_OUTPUT = frozenset(f"{name}Model" for name in _BARE)
 """And those that are saved without their output."""
 
 
+def _read_gpt2(fields: Fields) -> Config:
+    # transformers takes the names of other types, too.
+    width = fields.count(fields.either("n_embd", "hidden_size"))
+    fields.fixed("scale_attn_weights", True)
+    fields.fixed("scale_attn_by_inverse_layer_idx", False)
+    length = fields.count(fields.either("n_positions", "max_position_embeddings"), 1024)
+    fields.fixed("n_ctx", length, f"n_positions says {length}")
+    layer = [
+        {"kind": "attention", "n_head": fields.count(fields.either("n_head", "num_attention_heads"))},
+        {"kind": "feed_forward", "d_inner": fields.count("n_inner", 4 * width)},
+    ]
+    return {
+        "d_model": width,
+        "positions": {"kind": "learned", "length": length},
+        "norm_eps": fields.epsilon("layer_norm_epsilon", 1e-5),
+        "activation": fields.activation("activation_function", "gelu_new"),
+        "embedding": {"vocab_size": fields.count("vocab_size")},
+        "blocks": layer * bounded(fields, fields.either("n_layer", "num_hidden_layers")),
+        "output": {"kind": "tokens", "tied": fields.flag("tie_word_embeddings", True)},
+    }
+
+
+def _write_gpt2(parts: Parts) -> Config:
+    architecture = parts.architecture
+    return {
+        "architectures": ["GPT2LMHeadModel"],
+        "n_embd": architecture.d_model,
+        "n_head": parts.attention.n_head,
+        "n_inner": parts.feed_forward.d_inner,
+        "n_layer": parts.layers,
+        "n_positions": architecture.max_length or 1024,
+        "activation_function": WRITTEN[architecture.activation],
+        "layer_norm_epsilon": float(architecture.norm_eps),
+        **tokens(architecture),
+    }
+
+
+def _read_opt(fields: Fields) -> Config:
+    width = fields.count("hidden_size")
+    fields.fixed("enable_bias", True)
+    fields.fixed("layer_norm_elementwise_affine", True)
+    fields.fixed("_remove_final_layer_norm", False)
+    layer = [
+        {"kind": "attention", "n_head": fields.count("num_attention_heads")},
+        {"kind": "feed_forward", "d_inner": fields.count("ffn_dim")},
+    ]
+    return {
+        "d_model": width,
+        "positions": {"kind": "learned", "length": fields.count("max_position_embeddings", 2048), "offset": 2},
+        "norm": "pre" if fields.flag("do_layer_norm_before", True) else "post",
+        "activation": fields.activation("activation_function", "relu"),
+        "embedding": {"vocab_size": fields.count("vocab_size"), "d_embed": fields.count("word_embed_proj_dim", width)},
+        "blocks": layer * bounded(fields, "num_hidden_layers"),
+        "output": {"kind": "tokens", "tied": fields.flag("tie_word_embeddings", True)},
+    }
+
+
+def _write_opt(parts: Parts) -> Config:
+    architecture = parts.architecture
+    return {
+        "architectures": ["OPTForCausalLM"],
+        "hidden_size": architecture.d_model,
+        "num_attention_heads": parts.attention.n_head,
+        "ffn_dim": parts.feed_forward.d_inner,
+        "num_hidden_layers": parts.layers,
+        "max_position_embeddings": architecture.max_length or 2048,
+        "do_layer_norm_before": architecture.norm == "pre",
+        "word_embed_proj_dim": architecture.d_embed,
+        "activation_function": WRITTEN[architecture.activation],
+        **tokens(architecture),
+    }
+
+
+_READERS: Mapping[str, Callable[[Fields], Config]] = {
+    "gpt2": _read_gpt2,
+    "opt": _read_opt,
+    **{kind: declared.read for kind, declared in TYPES.items()},
+    "mobilellm": read_mobilellm,
+    "lfm2": read_lfm2,
+}
+
+
+def _nearest_configurations(architecture: Architecture) -> Iterator[tuple[str, Config]]:
+    """Type and nearest configuration of each type that has the parts of this model."""
+
+    def first(kind: type[Any]) -> Any:
+        return next((block for block in architecture.blocks if isinstance(block, kind)), None)
+
+    attention, feed_forward, conv = first(Attention), first(FeedForward), first(ShortConv)
+    if feed_forward is None:
+        return
+    writers: dict[str, Callable[[Parts], Config]] = {"gpt2": _write_gpt2, "opt": _write_opt}
+    if isinstance(architecture.positions, RotaryPositions):
+        writers = {kind: declared.write for kind, declared in TYPES.items() if kind != "lfm2" or conv is not None}
+    for kind, write in writers.items():
+        if attention is not None or kind == "lfm2":  # without attention no heads are made
+            yield kind, write(Parts(architecture, attention or Attention(n_head=1), feed_forward))
+
+
+def _unloadable(kind: str, config: Mapping[str, Any]) -> str | None:
+    """Why transformers (5.23) does not load or run this configuration of ours; None where it does."""
+    width, heads = config.get("hidden_size", 0), config.get("num_attention_heads", 1)
+    if kind in ("llama", "gemma3_text") and width % heads:  # validate_architecture of their configurations
+        return f"a hidden_size {width} that is no multiple of num_attention_heads {heads}"
+    if kind == "lfm2" and "full_attention" not in config["layer_types"]:  # its cache counts the tokens of an attention
+        return "no full_attention among its layer_types"
+    return None
+
+
+# Reading and writing --------------------------------------------------------------------------------------------------
+
+
 def parse_config(text: str | bytes) -> dict[str, Any]:
     """The object of a `config.json`; `InvalidInput` where it is none."""
     refuse_pointer(text, CONFIG)
@@ -123,12 +245,12 @@ def from_config(config: Mapping[str, Any]) -> Architecture:
     each with field, value, allowed and detail.
     """
     fields = Fields(config)
-    kind = fields.one_of("model_type", tuple(READERS))
+    kind = fields.one_of("model_type", tuple(_READERS))
     if "auto_map" in config:
         fields.ignore("auto_map")
     if "auto_map" in config and kind != "mobilellm":
         fields.fault("auto_map", config["auto_map"], "it brings code of its own, which a description cannot", "omit it")
-    if kind not in READERS:
+    if kind not in _READERS:
         fields.ignore(*config)  # what its fields mean is not known
     _check_quantisation(fields)
     # The model that a file is of: one that scores tokens, or that without its output.
@@ -141,7 +263,7 @@ def from_config(config: Mapping[str, Any]) -> Architecture:
     fields.fixed("add_cross_attention", False)
     fields.fixed("pruned_heads", {})
     fields.ignore(*ignored(kind))
-    description = READERS[kind](fields) if kind in READERS else {}
+    description = _READERS[kind](fields) if kind in _READERS else {}
     fields.finish()
     try:
         return Architecture.parse(description)
@@ -168,13 +290,13 @@ def to_config(architecture: Architecture) -> dict[str, Any]:
     """
     nearest: tuple[str, list[tuple[str, Any, Any]]] | None = None
     refused: list[str] = []
-    for kind, config in nearest_configurations(architecture):
+    for kind, config in _nearest_configurations(architecture):
         try:
             restored = from_config({"model_type": kind, **config})
         except InvalidInput:  # its first layer is none of this type
             continue
         if restored == architecture:
-            if (reason := unloadable(kind, config)) is None:
+            if (reason := _unloadable(kind, config)) is None:
                 return {"model_type": kind, **config}
             refused.append(f"{reason}, which its {kind} does not load")
             continue

@@ -19,7 +19,7 @@ def _write_feed_forward(context: GraphContext, block: FeedForward, prefix: str, 
     """x + W₂·act(W₁·norm(x) + b₁) + b₂, [batch·sequence, d_model] both ways; or with the norms elsewhere
     (`GraphContext.added`).
 
-    Gated: x + W₂·(act(W_g·norm(x) + b_g) ⊙ (W_u·norm(x) + b_u)) + b₂. Parallel, norm(x) is of the attention's input.
+    Gated: x + W₂·(act(W_g·norm(x) + b_g) ⊙ (W_u·norm(x) + b_u)) + b₂. A parallel block reads the attention's input.
     """
     graph, architecture = context.graph, context.architecture
     read = hidden if block.parallel is None else context.beside[block.parallel]
@@ -38,7 +38,7 @@ def _write_feed_forward(context: GraphContext, block: FeedForward, prefix: str, 
 def _write_short_conv(context: GraphContext, block: ShortConv, prefix: str, hidden: str) -> str:
     """x + W_out·(c ⊙ Σᵢ wᵢ ⊙ (b ⊙ u)[t - kernel + 1 + i]), b, c and u from x; [batch·sequence, d_model] both ways.
 
-    Products and sums of shifted rows: a Conv over so few tokens takes longer, and has no float64.
+    Products of shifted rows are faster than a Conv over so few tokens, which also lacks float64.
     """
     graph, architecture = context.graph, context.architecture
     d, kernel = architecture.d_model, block.kernel
@@ -51,9 +51,9 @@ def _write_short_conv(context: GraphContext, block: ShortConv, prefix: str, hidd
     context.carry(f"{prefix}.inputs", graph.op("Slice", inputs, *last))
     taps = graph.ops("Split", f"{prefix}.conv.weight", outputs=kernel, axis=0, num_outputs=kernel)
     parts = []
-    for place, tap in enumerate(taps):  # as many tokens as the segment has, from this place on
-        start = graph.integers(place)
-        stop = graph.memoized(f"sequence + {place}", partial(graph.op, "Add", graph.sequence(), start))
+    for offset, tap in enumerate(taps):
+        start = graph.integers(offset)
+        stop = graph.memoized(f"sequence + {offset}", partial(graph.op, "Add", graph.sequence(), start))
         parts.append(graph.op("Mul", graph.op("Slice", inputs, start, stop, graph.integers(1)), tap))
     if block.bias:
         parts.append(f"{prefix}.conv.bias")

@@ -32,10 +32,10 @@ def write_attention(context: GraphContext, block: Attention, prefix: str, hidden
         return graph.op("Transpose", graph.unflatten(x, count, d_head), perm=[0, 2, 1, 3])
 
     def placed(x: str, count: int, *, query: bool) -> str:
-        """The same of queries, scaled, or of keys, with their norms and turned by their places.
+        """The same for scaled queries or keys, normed and rotated.
 
-        Both before heads and places are exchanged: there ONNX Runtime knows the nodes of a norm. And scaled this early,
-        it does not fold the factor into an attribute, which would be float32 in any type.
+        Both happen before the transposition, where ONNX Runtime recognises the nodes of a norm. Scaled this early, the
+        factor is not folded into an attribute, which would be float32 in any type.
         """
         factor = architecture.attention_scale(block) if query else None
         if factor is not None and not block.qk_norm:
@@ -102,7 +102,7 @@ def write_attention(context: GraphContext, block: Attention, prefix: str, hidden
 
 
 def _grouped(context: GraphContext, block: Attention, rows: str, matrices: str, last: Callable[[], str]) -> str:
-    """Rows of every head of queries times the matrix of the head of keys that it shares, which is not copied.
+    """Rows of every query head times the matrix of its key and value head, which is not copied.
 
     [batch, n_head, sequence, m] and [batch, n_kv_head, m, n] → [batch, n_head, sequence, n]; `last` writes a vector
     of m.
@@ -114,7 +114,7 @@ def _grouped(context: GraphContext, block: Attention, rows: str, matrices: str, 
     def apart() -> str:
         return graph.op("Concat", graph.integers(0, block.n_head), graph.sequence(), graph.integers(-1), axis=0)
 
-    # The heads that share one follow each other, so that their rows are the rows of one matrix.
+    # Query heads of one key head are consecutive, so that their rows are the rows of one matrix.
     width = last()
     shape = graph.memoized(
         f"grouped {block.kv_heads} {width}",
@@ -127,8 +127,8 @@ def _grouped(context: GraphContext, block: Attention, rows: str, matrices: str, 
 def _position_scores(context: GraphContext, q: str, weight: str, n_head: int, d_head: int, window: int | None) -> str:
     """(q_i + v)·r_{i-j}/√d_head for every key j (Dai et al. 2019, §3.3, terms b and d): [batch, head, sequence, keys].
 
-    r_n = W·sinusoid(n) of each distance n. For the few queries of a decode graph it is much less work to take them
-    through W than every distance: q·(W·s) = (q·W)·s.
+    r_n = W·sinusoid(n) of each distance n. In a decode graph projecting the few queries is much less work than
+    projecting all distances: q·(W·s) = (q·W)·s.
     """
     graph = context.graph
     d_model = context.architecture.d_model
@@ -147,9 +147,9 @@ def _position_scores(context: GraphContext, q: str, weight: str, n_head: int, d_
 def _shifted(graph: GraphWriter, scores: str) -> str:
     """Scores by distance [batch, head, sequence, keys + 1], the farthest first, to scores by key, [..., keys].
 
-    The place of query i and key j among the distances is j + sequence - i. In one flat row of all queries that is at
-    sequence + i·keys + j: leaving out the first `sequence` numbers, and folding the rest into rows of `keys`, aligns
-    them. What stands after the diagonal is of the query before, and masked.
+    Query i and key j have the index j + sequence - i among the distances. In one flat row of all queries that is
+    sequence + i·keys + j, so leaving out the first `sequence` numbers and reshaping the rest into rows of `keys` aligns
+    them. Entries above the diagonal belong to another query and are masked.
     """
     flat = graph.op("Reshape", scores, graph.integers(0, 0, -1))
     rest = graph.op("Slice", flat, graph.sequence(), graph.integers(2**63 - 1), graph.integers(2))
@@ -162,36 +162,33 @@ def _shifted(graph: GraphWriter, scores: str) -> str:
 
 # One operator --------------------------------------------------------------------------------------------------------
 #
-# Attention of a decode graph as ONNX Runtime's own `GroupQueryAttention` (com.microsoft). It turns queries and keys,
-# writes keys and values in place, and attends: about thirty nodes of the standard domain. docs/decisions/0010-state.md
-# says what that gains.
+# Attention of a decode graph as ONNX Runtime's `GroupQueryAttention` (com.microsoft), which rotates queries and keys,
+# writes keys and values in place, and attends: it replaces about thirty standard nodes (docs/decisions/0010-state.md).
 
-_WIDTHS, _TURNED = 8, 16
-"""Of which the width of a head, and that of its turned features, are multiples."""
+_HEAD_MULTIPLE, _ROTARY_MULTIPLE = 8, 16
+"""The operator needs multiples of these as d_head and rotary_dim."""
 
 
 def _is_fused(context: GraphContext, block: Attention, prefix: str) -> bool:
-    """Whether the block is written so: float32 and in place."""
+    """Whether the block is written as one operator: float32 and in place."""
     architecture, d_head = context.architecture, context.architecture.d_head(block)
     rotary = architecture.rotary(block)
-    turned = 0 if rotary is None else rotary.width(d_head)
+    rotary_dim = 0 if rotary is None else rotary.width(d_head)
     return (
         context.fused is not None
         and context.graph.dtype == "float32"
         and context.in_place(prefix)
-        and d_head % _WIDTHS == 0
-        and turned % _TURNED == 0
+        and d_head % _HEAD_MULTIPLE == 0
+        and rotary_dim % _ROTARY_MULTIPLE == 0
     )
 
 
 def _write_fused(context: GraphContext, block: Attention, prefix: str, qkv: str) -> str:
-    """softmax(q·kᵀ·scale + mask)·v of queries, keys and values [batch·sequence, all their rows], which `prefix`
-    leaves to the next pass: [batch·sequence, n_head·d_head].
-    """
+    """softmax(q·kᵀ·scale + mask)·v of queries, keys and values [batch·sequence, n]: [batch·sequence, n_head·d_head]."""
     graph, architecture = context.graph, context.architecture
     d_head = architecture.d_head(block)
     rows = (block.n_head * d_head, block.kv_heads * d_head, block.kv_heads * d_head)
-    if block.qk_norm:  # those of the operator itself are for GPUs alone
+    if block.qk_norm:  # the operator's own norms are only for GPUs
         q, k, v = graph.ops("Split", qkv, graph.integers(*rows), outputs=3, axis=-1)
         whole = block.qk_norm == "whole"
         q, k = (
@@ -216,7 +213,7 @@ def _write_fused(context: GraphContext, block: Attention, prefix: str, qkv: str)
 
 
 def _lengths(context: GraphContext) -> tuple[str, str]:
-    """Tokens after this pass less one, of each row of the batch; and tokens after it. Both int32."""
+    """Number of tokens after this pass minus one, for each row of the batch; and that number. Both int32."""
     graph = context.graph
 
     def total() -> str:
@@ -230,9 +227,9 @@ def _lengths(context: GraphContext) -> tuple[str, str]:
     return graph.memoized("tokens after, less one", less_one), graph.memoized("tokens after", total)
 
 
-def _rotations(context: GraphContext, by: RotaryPositions, d_head: int) -> Iterator[str]:
-    """Cosines and sines of every place, [places, turned features / 2]."""
+def _rotations(context: GraphContext, rotary: RotaryPositions, d_head: int) -> Iterator[str]:
+    """Cosines and sines of every position, [positions, rotary_dim / 2]."""
     assert context.fused is not None
-    angles = np.arange(context.fused)[:, None] * rotary_frequencies(by, d_head)
+    angles = np.arange(context.fused)[:, None] * rotary_frequencies(rotary, d_head)
     for of in (np.cos, np.sin):
-        yield context.graph.memoized(f"{of.__name__} {by} {d_head}", partial(context.graph.numbers, of(angles)))
+        yield context.graph.memoized(f"{of.__name__} {rotary} {d_head}", partial(context.graph.numbers, of(angles)))
