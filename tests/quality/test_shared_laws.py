@@ -22,6 +22,7 @@ from edgefront.core.quality.features import NAMES
 from edgefront.core.quality.predictor import Pace, PerplexityPredictor, TrainingTime
 from edgefront.core.quality.scaling_law import OwnTrainings, ScalingLaw, own_trainings
 from edgefront.core.quality.shipped import law_named
+from edgefront.core.search.population_shapes import PopulationShapes
 from edgefront.core.training.proxies.study import best, spearman
 from edgefront.core.training.proxies.table import architecture_of, read_table
 
@@ -294,7 +295,7 @@ def test_ratios_to_the_stock_model_of_the_same_size_are_known_as_documented() ->
     ]
     stock = shapes(of.baselines([13])[0])
     for part, (_, *row) in zip(parts, rows, strict=True):
-        every = Shapes.of([part.architecture(genome) for genome in part.samples(6000, rng)])
+        every = PopulationShapes(part)(part.operators.sample(6000, rng))
         every = every.take((every.decoder_parameters > 30e6) & (every.decoder_parameters < 60e6))
         known, ratios = percent(law, every, stock), np.exp(law.ratio(every, stock).log_perplexity)
         leading = np.argsort(ratios)[: len(ratios) // 10]
