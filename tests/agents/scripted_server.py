@@ -48,7 +48,6 @@ class Script:
     status: dict[str, int] = field(default_factory=dict)
     """Path prefix → status to answer with instead."""
     headers: dict[str, str] = field(default_factory=dict)
-    garbage: bool = False
     first: tuple[int, dict[str, str], bytes] | None = None
     """Status, headers and body with which the first request of each kind is answered."""
     state: str = "active"
@@ -121,7 +120,7 @@ def _app(script: Script) -> FastAPI:
         script.requests.append(request.url.path)
         if is_first and script.first is not None:
             raise Refusal(script.first)
-        if script.garbage or any(request.url.path.startswith(prefix) for prefix in script.status):
+        if any(request.url.path.startswith(prefix) for prefix in script.status):
             raise Refusal
         given = request.headers.get("authorization")
         token = TOKEN if request.url.path == "/v1/agents/enrol" else script.credential
@@ -138,8 +137,6 @@ def _app(script: Script) -> FastAPI:
         for prefix, status in script.status.items():
             if request.url.path.startswith(prefix):
                 return Response('{"detail": "as scripted"}', status, headers=script.headers)
-        if script.garbage:
-            return Response("<html>proxy</html>", 200)
         return Response('{"detail": "unknown credential"}', 401)
 
     @app.post("/v1/agents/enrol", status_code=201, response_model=EnrolResponse)

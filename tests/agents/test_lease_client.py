@@ -128,8 +128,16 @@ def ask(server: ScriptedServer, credential: str = CREDENTIAL, wait_s: float = 0.
     return asyncio.run(lease())
 
 
-def test_a_proxys_error_page_counts_as_an_unavailable_server():
-    with ScriptedServer(Script(garbage=True)) as server, pytest.raises(errors.Unavailable, match="not a LeaseResponse"):
+@pytest.mark.parametrize(
+    ("headers", "body", "said"),
+    [
+        ({"Content-Encoding": "gzip"}, b"no gzip", "cannot be reached"),
+        ({}, b"<html>sign in</html>", "not a LeaseResponse"),
+        ({}, b'{"lease_id": 3}', "not a LeaseResponse"),
+    ],
+)
+def test_an_answer_that_is_not_the_servers_counts_as_an_unavailable_server(headers, body, said):
+    with ScriptedServer(Script(first=(200, headers, body))) as server, pytest.raises(errors.Unavailable, match=said):
         ask(server)
 
 
