@@ -14,13 +14,13 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from edgefront.api.agents import launches
 from edgefront.api.candidates import endpoints as candidates
 from edgefront.api.catalogue import endpoints as catalogue
-from edgefront.api.context import VERSION, Context
+from edgefront.api.context import VERSION, Context, CurrentPrincipal
 from edgefront.api.devices import endpoints as devices
 from edgefront.api.docs import openapi
 from edgefront.api.docs.examples import example
 from edgefront.api.health import endpoints as health
 from edgefront.api.http import problems
-from edgefront.api.http.auth import Authenticate, CurrentPrincipal
+from edgefront.api.http.auth import Authenticate
 from edgefront.api.http.credentials import Credentials
 from edgefront.api.http.metrics import Metrics
 from edgefront.api.http.middleware import BodyBound, Guard

@@ -1,4 +1,4 @@
-"""Objects that the endpoints share; one per running application."""
+"""What endpoints are given: the objects that they share, one of each per running application, and who asks."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import version
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import anyio
+from fastapi import Depends, Request
 from sqlalchemy.orm import Session
 
-from edgefront.api.http.credentials import Credentials
+from edgefront.api.http.credentials import Credential, Credentials
 from edgefront.api.http.metrics import Metrics
 from edgefront.api.http.threads import SlowWork
 from edgefront.api.live.long_poll import WaitingRoom
+from edgefront.core.common.errors import Forbidden, Unauthenticated
+from edgefront.core.common.states import KeyRole
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet.device_keys import key_of_device
 from edgefront.core.services.prediction.fits import Fits
@@ -25,6 +28,7 @@ from edgefront.core.store.database import Database
 if TYPE_CHECKING:
     from edgefront.api.live.events import Feeds  # whose endpoints take a context
 
+ENROLMENT_PREFIX = "efe_"
 VERSION = version("edgefront-lm")
 """Of the running release."""
 
@@ -69,3 +73,51 @@ class Context:
         self.credentials.close()
         self.room.close()
         self.feeds.close()
+
+
+async def _context(request: Request) -> Context:
+    context: Context = request.app.state.context
+    return context
+
+
+async def _anyone(request: Request) -> Principal:
+    principal: Principal | None = getattr(request.state, "principal", None)
+    if principal is None:
+        raise Unauthenticated("this needs an API key, not an enrolment token")
+    return principal
+
+
+def _of_role(*roles: KeyRole) -> Any:
+    """The principal of the request's key, which must have one of these roles."""
+
+    async def principal_of(principal: Annotated[Principal, Depends(_anyone)]) -> Principal:
+        if principal.role not in roles:
+            raise Forbidden(f"this needs a key of the role {' or '.join(roles)}, not {principal.role}")
+        return principal
+
+    return Depends(principal_of)
+
+
+async def _device(principal: Annotated[Principal, Depends(_anyone)]) -> str:
+    if principal.role != KeyRole.AGENT or principal.device_id is None:
+        raise Forbidden(f"this needs an agent's credential, not a key of the role {principal.role}")
+    return principal.device_id
+
+
+async def _enrolment_token(request: Request) -> str:
+    credential: Credential = request.state.credential
+    if not credential.secret.startswith(ENROLMENT_PREFIX):
+        raise Unauthenticated("enrolling needs an enrolment token (edgefront token create), not a key")
+    return credential.secret
+
+
+AppContext = Annotated[Context, Depends(_context)]
+CurrentPrincipal = Annotated[Principal, Depends(_anyone)]
+CurrentUser = Annotated[Principal, _of_role(KeyRole.USER, KeyRole.ADMIN)]
+"""A user or an admin: may change their own rows."""
+CurrentViewer = Annotated[Principal, _of_role(KeyRole.USER, KeyRole.VIEWER, KeyRole.ADMIN)]
+"""A user, viewer or admin: may read."""
+CurrentAdmin = Annotated[Principal, _of_role(KeyRole.ADMIN)]
+DeviceId = Annotated[str, Depends(_device)]
+"""Id of the device whose agent sent the request."""
+EnrolmentToken = Annotated[str, Depends(_enrolment_token)]

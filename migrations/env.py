@@ -10,7 +10,8 @@ from sqlalchemy import JSON, Connection
 
 from edgefront.core.common.errors import EdgefrontError
 from edgefront.core.services.settings import Settings
-from edgefront.core.store.database import WRITE, make_engine, parse_url, unavailable_when_away
+from edgefront.core.store.availability import unavailable_when_away
+from edgefront.core.store.database import WRITE, make_engine, parse_url
 from edgefront.core.store.tables import Base
 from edgefront.core.store.tables.base import UtcDateTime
 

@@ -13,10 +13,9 @@ from urllib.parse import quote
 from fastapi import APIRouter, Body, Request, Response
 from starlette.concurrency import run_in_threadpool
 
-from edgefront.api.context import Context
+from edgefront.api.context import AppContext, Context, DeviceId, EnrolmentToken
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors, sample
-from edgefront.api.http.auth import AppContext, DeviceId, EnrolmentToken
 from edgefront.api.http.file_responses import send_view
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import LaunchId, LeaseId

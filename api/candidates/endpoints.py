@@ -12,9 +12,9 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from edgefront.api.candidates import tables
+from edgefront.api.context import AppContext, CurrentViewer
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import BINARY, answer, errors, kept
-from edgefront.api.http.auth import AppContext, CurrentViewer
 from edgefront.api.http.file_responses import send_view
 from edgefront.api.http.parameters import (
     CandidateId,
@@ -36,7 +36,7 @@ from edgefront.core.schemas.candidates import (
     LaunchView,
 )
 from edgefront.core.schemas.jobs import Quality
-from edgefront.core.services.jobs import candidates, frontier, points, views
+from edgefront.core.services.jobs import candidates, exports, points, views
 from edgefront.core.services.jobs.candidates import DERIVED, SORTABLE, CandidateFilter, PageRequest
 from edgefront.core.services.prediction.predictions import candidate_parts
 
@@ -140,7 +140,7 @@ async def list_candidates(
                 return send_view(candidates.list_candidates(session, viewer, job_id, filters, sort, page))
 
         return await run_in_threadpool(read)
-    rows = partial(candidates.export_rows, principal=viewer, job_id=job_id, filters=filters, sort=sort)
+    rows = partial(exports.export_rows, principal=viewer, job_id=job_id, filters=filters, sort=sort)
     write = partial(tables.write_export, context.database, rows, format)
     # Written whole before it is sent: a slow reader must not hold a database connection.
     file = await context.slow.run(write)
@@ -238,7 +238,7 @@ def get_frontier(
 ) -> Any:
     """Without `target`, that of the job's first. The limits filter the points ("the best under 50 ms and 300 MB")."""
     with context.database.read() as session:
-        view = frontier.frontier_view(
+        view = views.frontier_view(
             session,
             viewer,
             job_id,

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Query
 from pydantic import BaseModel, ConfigDict, Field
 
+from edgefront.api.context import AppContext, CurrentPrincipal, CurrentViewer
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, sample
-from edgefront.api.http.auth import AppContext, CurrentPrincipal, CurrentViewer
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import CatalogueName, HubName, HubOwner, LawName
 from edgefront.core.architectures import catalogue

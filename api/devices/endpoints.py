@@ -12,10 +12,9 @@ from urllib.parse import urlsplit
 from fastapi import APIRouter, Body, Query, Request
 from sqlalchemy.orm import Session
 
-from edgefront.api.context import Context
+from edgefront.api.context import AppContext, Context, CurrentAdmin, CurrentPrincipal, CurrentUser, CurrentViewer
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors, sample
-from edgefront.api.http.auth import AppContext, CurrentAdmin, CurrentPrincipal, CurrentUser, CurrentViewer
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import Cursor, DeviceName, TokenId
 from edgefront.core.common.addresses import is_local, is_loopback

@@ -9,10 +9,9 @@ import anyio.to_thread
 from fastapi import APIRouter, Response
 from sqlalchemy import text
 
-from edgefront.api.context import VERSION, Context
+from edgefront.api.context import VERSION, AppContext, Context, CurrentViewer
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer
-from edgefront.api.http.auth import AppContext, CurrentViewer
 from edgefront.api.http.metrics import MEDIA_TYPE
 from edgefront.api.http.threads import ThreadRoute
 from edgefront.core.common.errors import Unavailable

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from fastapi import Depends, Request
 from starlette.datastructures import Headers
 from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from edgefront.api.context import Context
+from edgefront.api.context import ENROLMENT_PREFIX, Context
 from edgefront.api.http.credentials import CHECKED_S, Credential
 from edgefront.api.http.root_path import own_path
 from edgefront.core.common.errors import EdgefrontError, Forbidden, Unauthenticated, Unavailable
 from edgefront.core.common.states import KeyRole
-from edgefront.core.services.access.keys import Principal
 
 COOKIE = "edgefront_session"
-ENROLMENT_PREFIX = "efe_"
 METRICS_PATH = "/metrics"
 ENROL_PATH = "/v1/agents/enrol"
 MAX_SECRET = 200
@@ -188,51 +184,3 @@ def _checked(secret: str) -> str:
     if len(secret) > MAX_SECRET or not secret.isascii() or not secret.isprintable():
         raise Unauthenticated("this is not an API key: keys are short ASCII text")
     return secret
-
-
-async def _context(request: Request) -> Context:
-    context: Context = request.app.state.context
-    return context
-
-
-async def _anyone(request: Request) -> Principal:
-    principal: Principal | None = getattr(request.state, "principal", None)
-    if principal is None:
-        raise Unauthenticated("this needs an API key, not an enrolment token")
-    return principal
-
-
-def _of_role(*roles: KeyRole) -> Any:
-    """The principal of the request's key, which must have one of these roles."""
-
-    async def principal_of(principal: Annotated[Principal, Depends(_anyone)]) -> Principal:
-        if principal.role not in roles:
-            raise Forbidden(f"this needs a key of the role {' or '.join(roles)}, not {principal.role}")
-        return principal
-
-    return Depends(principal_of)
-
-
-async def _device(principal: Annotated[Principal, Depends(_anyone)]) -> str:
-    if principal.role != KeyRole.AGENT or principal.device_id is None:
-        raise Forbidden(f"this needs an agent's credential, not a key of the role {principal.role}")
-    return principal.device_id
-
-
-async def _enrolment_token(request: Request) -> str:
-    credential: Credential = request.state.credential
-    if not credential.secret.startswith(ENROLMENT_PREFIX):
-        raise Unauthenticated("enrolling needs an enrolment token (edgefront token create), not a key")
-    return credential.secret
-
-
-AppContext = Annotated[Context, Depends(_context)]
-CurrentPrincipal = Annotated[Principal, Depends(_anyone)]
-CurrentUser = Annotated[Principal, _of_role(KeyRole.USER, KeyRole.ADMIN)]
-"""A user or an admin: may change their own rows."""
-CurrentViewer = Annotated[Principal, _of_role(KeyRole.USER, KeyRole.VIEWER, KeyRole.ADMIN)]
-"""A user, viewer or admin: may read."""
-CurrentAdmin = Annotated[Principal, _of_role(KeyRole.ADMIN)]
-DeviceId = Annotated[str, Depends(_device)]
-"""Id of the device whose agent sent the request."""
-EnrolmentToken = Annotated[str, Depends(_enrolment_token)]

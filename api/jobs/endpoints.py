@@ -8,9 +8,9 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Query, Response
 from starlette.concurrency import run_in_threadpool
 
+from edgefront.api.context import AppContext, CurrentUser, CurrentViewer
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors, sample
-from edgefront.api.http.auth import AppContext, CurrentUser, CurrentViewer
 from edgefront.api.http.file_responses import send_view
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import Cursor, IdempotencyKey, JobId, LimitsQuery, TargetName, TrainingBudgetQuery

@@ -7,9 +7,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Body, Query, Request, Response
 
+from edgefront.api.context import AppContext, CurrentAdmin, CurrentPrincipal, CurrentUser, CurrentViewer
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors, sample
-from edgefront.api.http.auth import COOKIE, AppContext, CurrentAdmin, CurrentPrincipal, CurrentUser, CurrentViewer
+from edgefront.api.http.auth import COOKIE
 from edgefront.api.http.credentials import Credential
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import KeyId

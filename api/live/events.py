@@ -21,10 +21,9 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 
-from edgefront.api.context import Context
+from edgefront.api.context import AppContext, Context, CurrentViewer
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import event_stream_answer
-from edgefront.api.http.auth import AppContext, CurrentViewer
 from edgefront.api.http.credentials import Credential
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import JobId, TrainingId

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Query, Request, Response
 from starlette.responses import FileResponse
 
+from edgefront.api.context import AppContext, CurrentPrincipal, CurrentViewer
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import BINARY, answer, file_answer, sample
-from edgefront.api.http.auth import AppContext, CurrentPrincipal, CurrentViewer
 from edgefront.api.http.file_responses import IfNoneMatch, send_file
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import CandidateId

@@ -8,9 +8,9 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Query, Response
 from fastapi.responses import PlainTextResponse
 
+from edgefront.api.context import AppContext, CurrentUser, CurrentViewer
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors
-from edgefront.api.http.auth import AppContext, CurrentUser, CurrentViewer
 from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import Cursor, IdempotencyKey, TrainingId
 from edgefront.core.common.states import TrainingState

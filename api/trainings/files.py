@@ -14,9 +14,9 @@ from fastapi import Path as PathParameter
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import FileResponse, StreamingResponse
 
+from edgefront.api.context import AppContext, CurrentUser, CurrentViewer
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import BINARY, answer, errors, file_answer
-from edgefront.api.http.auth import AppContext, CurrentUser, CurrentViewer
 from edgefront.api.http.file_responses import IfNoneMatch, send_file, streamed
 from edgefront.api.http.parameters import TrainingId
 from edgefront.api.http.threads import ThreadRoute

@@ -13,7 +13,7 @@ from edgefront.core.services.settings import Settings
 from edgefront.core.services.tasks import PROCESS_RESULTS, TRAIN, WORK
 from edgefront.core.services.work import REQUESTED_BY
 from edgefront.core.services.work import queue_of as queue_of_work
-from edgefront.core.store.outbox import Send
+from edgefront.core.store.database import Send
 from edgefront.core.store.sql import Document
 
 if TYPE_CHECKING:

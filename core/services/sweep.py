@@ -24,7 +24,7 @@ from edgefront.core.services.measuring.result_processing import apply_results, f
 from edgefront.core.services.quality import scoring
 from edgefront.core.services.search import advance
 from edgefront.core.services.trainings import claims as training_claims
-from edgefront.core.store import outbox
+from edgefront.core.store.database import enqueue
 
 PROCESSED_WITHIN = timedelta(seconds=1)
 """Age at which the task of an unprocessed report counts as lost."""
@@ -99,7 +99,7 @@ def _running(leased: Iterable[LaunchRow]) -> list[LaunchRow]:
 
 def _reports(session: Session, now: datetime) -> None:
     for target_id in launches.unprocessed_targets(session, now - PROCESSED_WITHIN):
-        outbox.enqueue(session, tasks.PROCESS_RESULTS, target_id=target_id)
+        enqueue(session, tasks.PROCESS_RESULTS, target_id=target_id)
 
 
 def _targets(session: Session, now: datetime) -> None:
@@ -114,7 +114,7 @@ def _targets(session: Session, now: datetime) -> None:
             ranks[owner] += 1
         stalled = [target_id for _, target_id in sorted(ranked, key=itemgetter(0))[:MAX_TARGETS]]
     for target_id in stalled:
-        outbox.enqueue(session, tasks.ADVANCE, target_id=target_id)
+        enqueue(session, tasks.ADVANCE, target_id=target_id)
 
 
 def _ended_leases(session: Session, now: datetime) -> None:

@@ -24,7 +24,7 @@ from edgefront.core.services import tasks
 from edgefront.core.services.turns import TurnQueue, next_turns
 from edgefront.core.store import sql
 from edgefront.core.store.clock import over
-from edgefront.core.store.outbox import enqueue
+from edgefront.core.store.database import enqueue
 from edgefront.core.store.tables import WorkItem
 
 CLAIM = timedelta(seconds=20)

@@ -6,11 +6,12 @@ unavailable is one error.
 
 from __future__ import annotations
 
+import logging
 import math
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import datetime
 from pathlib import Path
@@ -26,13 +27,12 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, NullPool, create_engine, event, func, select, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.exc import ArgumentError, DisconnectionError
 from sqlalchemy.orm import ORMExecuteState, Session
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from edgefront.core.common.errors import Conflict, EdgefrontError, InvalidInput, Unavailable
-from edgefront.core.store import outbox
+from edgefront.core.common.errors import Conflict, InvalidInput, Unavailable
+from edgefront.core.store.availability import unavailable_when_away
 from edgefront.core.store.clock import Clock
 from edgefront.core.store.tables.base import UtcDateTime
 
@@ -49,17 +49,6 @@ _USED_AT = "edgefront_used_at"
 
 BUSY_TIMEOUT_S = 15
 """Seconds that a writer waits for another before the database counts as unavailable."""
-
-# Postgres: shut down, starting up, too many connections.
-_AWAY = frozenset({"57P01", "57P02", "57P03", "57P05", "53300", "25P03"})
-# Deadlock, serialisation, lock timeout.
-_BUSY = frozenset({"40001", "40P01", "55P03"})
-# Disk full, out of memory, and input or output that failed.
-_FULL = frozenset({"53100", "53200", "58030"})
-# What SQLite says of the same; its codes have names only from Python 3.11 on.
-_SQLITE_BUSY = ("database is locked", "database table is locked", "database schema is locked")
-_SQLITE_FULL = ("database or disk is full", "disk I/O error", "out of memory")
-_SQLITE_AWAY = ("unable to open database file", "attempt to write a readonly database", "locking protocol")
 
 
 def parse_url(text: str) -> URL:
@@ -158,61 +147,6 @@ def _control_transactions(engine: Engine, *, foreign_keys: bool) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
 
-@contextmanager
-def unavailable_when_away() -> Iterator[None]:
-    """Turns the errors of a database that is unreachable, full, or busy for too long into `Unavailable`.
-
-    Any other error is a fault of the statement, and stays what it is.
-    """
-    try:
-        yield
-    except PoolTimeout as error:
-        raise Unavailable("the database is busy: no connection came free; try again", retry_after_s=2) from error
-    except (DBAPIError, sqlite3.Error, psycopg.Error) as error:
-        if _damaged(error):
-            raise EdgefrontError(
-                f"the database file cannot be read: {_first_line(error)}; restore a copy, or remove it to start empty"
-            ) from error
-        state = _state(error)
-        if state is None:
-            raise
-        raise Unavailable(f"the database is {state}: {_first_line(error)}; try again", retry_after_s=2) from error
-
-
-def _state(error: DBAPIError | sqlite3.Error | psycopg.Error) -> str | None:
-    """`unavailable`, `busy` or `out of room`; None where the database is well and the statement is at fault."""
-    said: BaseException | None = error
-    if isinstance(error, DBAPIError):
-        said = error.orig
-        # Without a statement it was the connection that failed.
-        if error.connection_invalidated or (error.statement is None and isinstance(said, psycopg.OperationalError)):
-            return "unavailable"
-    code = getattr(said, "sqlstate", None)
-    text = str(said) if isinstance(said, sqlite3.Error) else ""
-    if code in _BUSY or text.startswith(_SQLITE_BUSY):
-        return "busy"
-    if code in _FULL or text.startswith(_SQLITE_FULL):
-        return "out of room"
-    if code in _AWAY or (code or "").startswith("08") or text.startswith(_SQLITE_AWAY):
-        return "unavailable"
-    # Past SQLAlchemy: the test of an idle connection, or its return to the pool.
-    if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and code is None:
-        return "unavailable"
-    return None
-
-
-def _damaged(error: Exception) -> bool:
-    """Whether SQLite reports that its file is not a database, or is damaged."""
-    said = error.orig if isinstance(error, DBAPIError) else error
-    damage = ("file is not a database", "database disk image is malformed")
-    return isinstance(said, sqlite3.DatabaseError) and str(said).startswith(damage)
-
-
-def _first_line(error: Exception) -> str:
-    said = error.orig if isinstance(error, DBAPIError) else error
-    return (str(said).strip().splitlines() or ["no answer"])[0]
-
-
 class WriterLock:
     """One writer at a time among the threads of this process: SQLite's own waiting is not fair."""
 
@@ -273,6 +207,34 @@ def _check_revision(connection: Connection) -> None:
             )
 
 
+Send = Callable[[str, dict[str, Any]], None]
+"""Delivers a task, by its name and arguments."""
+
+_OUTBOX = "edgefront.outbox"
+_log = logging.getLogger(__name__)
+
+
+def enqueue(session: Session, task: str, **arguments: Any) -> None:
+    """Sends a task after `session` has committed; a rollback drops it. A task that is enqueued twice is sent once.
+
+    The rows are authoritative and a task is only a notification. One that is lost between commit and delivery (a crash,
+    an unavailable broker) delays work until the next sweep, but loses nothing.
+    """
+    message = (task, arguments)
+    waiting: list[tuple[str, dict[str, Any]]] = session.info.setdefault(_OUTBOX, [])
+    if message not in waiting:
+        waiting.append(message)
+
+
+def _deliver(messages: list[tuple[str, dict[str, Any]]], send: Send) -> None:
+    """Sends tasks. If the broker is unavailable, that is logged, not raised: the transaction has committed."""
+    for task, arguments in messages:
+        try:
+            send(task, arguments)
+        except Exception:
+            _log.warning("task %s %s could not be sent; the sweep sends it again", task, arguments, exc_info=True)
+
+
 class _WriteSession(Session):
     """A session of which every statement sees what was changed before it: nobody has to flush for that."""
 
@@ -296,7 +258,7 @@ class Database:
     the next session connects again, so it recovers by itself.
     """
 
-    def __init__(self, url: str, *, send: outbox.Send | None = None, pool_size: int = 8) -> None:
+    def __init__(self, url: str, *, send: Send | None = None, pool_size: int = 8) -> None:
         self.url = parse_url(url)
         self.send = send
         self.sqlite = self.url.get_backend_name() == "sqlite"
@@ -317,14 +279,15 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[Session]:
-        """A session that is committed on exit; then its outbox is sent. An exception rolls back and drops the
-        outbox.
+        """A session that is committed on exit; then its tasks are sent (`enqueue`). An exception rolls back and drops
+        them.
         """
         with unavailable_when_away(), self._lock() if self._lock else nullcontext():
             with _WriteSession(self._writing, expire_on_commit=False) as session, session.begin():
                 yield session
-            messages = outbox.take(session)
-        outbox.deliver(messages, self.send)
+            messages: list[tuple[str, dict[str, Any]]] = session.info.pop(_OUTBOX, [])
+        if self.send is not None:
+            _deliver(messages, self.send)
 
     def now(self, session: Session) -> datetime:
         """The database's time, aware; the same for every process, and monotonic.

@@ -25,15 +25,14 @@ from edgefront.core.schemas.candidates import GROUPS, CandidateView, Group
 from edgefront.core.schemas.jobs import JobView, Limits
 from edgefront.core.services import cursor as cursors
 from edgefront.core.services.jobs.candidates import (
-    EXPORT_COLUMNS,
     SORTABLE,
     CandidateFilter,
     PageRequest,
-    export_rows,
     get_candidate,
     list_candidates,
     list_launches,
 )
+from edgefront.core.services.jobs.exports import EXPORT_COLUMNS, export_rows
 from edgefront.core.services.jobs.resolved import BASELINE_LAUNCHES
 from edgefront.core.store.database import Database
 

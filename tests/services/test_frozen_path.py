@@ -35,7 +35,7 @@ from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.schemas import points as wire
-from edgefront.core.services.jobs import candidates, frontier, points
+from edgefront.core.services.jobs import candidates, exports, points, views
 from edgefront.core.services.measuring.queries import leases
 from edgefront.core.services.sweep import return_stranded
 from edgefront.core.store.database import Database
@@ -192,7 +192,7 @@ def lists(service: Service, job_id: str) -> Iterator[str]:
     """What the API answers of a job, as lines."""
     with service.database.read() as session:
         page = candidates.list_candidates(session, service.user, job_id).model_dump(mode="json")
-        shown = frontier.frontier_view(session, service.user, job_id).model_dump(mode="json")
+        shown = views.frontier_view(session, service.user, job_id).model_dump(mode="json")
         for each in page["items"]:
             each["architecture"] = digest(each["architecture"])
             each["predicted"] = digest(each["predicted"])
@@ -200,7 +200,7 @@ def lists(service: Service, job_id: str) -> Iterator[str]:
             shown[name] = [each["number"] for each in shown[name]]
         yield from (f"candidate {plain(each)}" for each in page["items"])
         yield f"frontier {plain(shown)}"
-        view = frontier.frontier_view(session, service.user, job_id)
+        view = views.frontier_view(session, service.user, job_id)
         header, columns = wire.decode(points.read(session, service.user, job_id))
         yield f"points {plain(header.model_dump(mode='json'))}"
         yield from (f"points {name} {values.dtype} {plain(values.tolist())}" for name, values in columns.items())
@@ -209,7 +209,7 @@ def lists(service: Service, job_id: str) -> Iterator[str]:
             yield f"launch {plain(launch.model_dump(mode='json'))}"
 
     def rows(session: Any) -> Iterator[dict[str, Any]]:
-        return candidates.export_rows(session, service.user, job_id)
+        return exports.export_rows(session, service.user, job_id)
 
     with tables.write_export(service.database, rows, "csv") as file:
         yield from (f"csv {line}" for line in _short(file.read().decode()))

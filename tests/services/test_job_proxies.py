@@ -23,7 +23,7 @@ from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.schemas.jobs import JobRequest, JobView, ProxyName, ProxyTrust
 from edgefront.core.services import work
-from edgefront.core.services.jobs.frontier import frontier_view
+from edgefront.core.services.jobs.views import frontier_view
 from edgefront.core.services.quality import scoring
 from edgefront.core.services.settings import DatabaseSettings, ScoringSettings, Settings
 from edgefront.core.store.tables import Generation, ProxyScore, ProxyWait, WorkItem

@@ -13,7 +13,7 @@ from sqlalchemy import update
 
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.services.jobs import lifecycle
-from edgefront.core.services.jobs.frontier import frontier_view
+from edgefront.core.services.jobs.views import frontier_view
 from edgefront.core.services.stored import JOB_REQUEST
 from edgefront.core.store.tables import Job, Target
 from edgefront.workers.app import sweep_once

@@ -16,8 +16,8 @@ from sqlalchemy.orm import Session
 
 from edgefront.core.common.errors import EdgefrontError, InvalidInput, Unavailable
 from edgefront.core.common.states import LaunchState
-from edgefront.core.store import clock, outbox
-from edgefront.core.store.database import Database
+from edgefront.core.store import clock
+from edgefront.core.store.database import Database, enqueue
 from edgefront.core.store.sql import Prepared, any_of, insert_rows, texts, update_rows, write_back
 from edgefront.core.store.tables import Artifact, Job, Target
 from edgefront.core.store.tables.base import state_type
@@ -56,12 +56,12 @@ def test_tasks_are_sent_after_the_commit_once_each_and_dropped_with_it(
     database = open_database(database_url, send=lambda task, kwargs: seen.append((task, kwargs, digests(database))))
     with database.write() as session:
         add(session)
-        outbox.enqueue(session, "advance", target_id="t1")
-        outbox.enqueue(session, "advance", target_id="t2")
-        outbox.enqueue(session, "advance", target_id="t1")
+        enqueue(session, "advance", target_id="t1")
+        enqueue(session, "advance", target_id="t2")
+        enqueue(session, "advance", target_id="t1")
     assert seen == [("advance", {"target_id": "t1"}, ["a"]), ("advance", {"target_id": "t2"}, ["a"])]
     with pytest.raises(ZeroDivisionError):
-        _fail_after(database, lambda session: outbox.enqueue(session, "advance", target_id="t3"))
+        _fail_after(database, lambda session: enqueue(session, "advance", target_id="t3"))
     assert len(seen) == 2
 
 
@@ -72,7 +72,7 @@ def test_an_unavailable_broker_does_not_undo_the_commit(database: Database, capl
     database.send = refuse
     with database.write() as session:
         add(session)
-        outbox.enqueue(session, "advance", target_id="t1")
+        enqueue(session, "advance", target_id="t1")
     assert digests(database) == ["a"]
     assert "the sweep sends it again" in caplog.text
 

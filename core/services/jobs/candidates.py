@@ -1,34 +1,34 @@
-"""Candidates of a job: filtered, sorted, paged and exported."""
+"""Candidates of a job as the API shows them: filtered, sorted and paged."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-import orjson
 from pydantic import TypeAdapter
 from sqlalchemy import ColumnElement, case, func, or_
 from sqlalchemy.orm import Session
 
+from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.states import CandidateRole, CandidateState
 from edgefront.core.common.validation import one_of
 from edgefront.core.measurement.figures import FIGURES
 from edgefront.core.measurement.record import LaunchResult
 from edgefront.core.schemas.candidates import GROUPS, CandidatePage, CandidateView, Group, LaunchView, PagePlace
 from edgefront.core.schemas.jobs import NO_LIMITS, Limits
+from edgefront.core.schemas.predictions import PredictedView
+from edgefront.core.search.pareto.baseline import Baseline
 from edgefront.core.services import cursor as cursors
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import candidate_of, job_of, target_of
 from edgefront.core.services.jobs.comparison import baseline_of, baselines_of, versus_baseline
 from edgefront.core.services.jobs.queries import candidates as candidate_queries
 from edgefront.core.services.jobs.queries import demand, lists
-from edgefront.core.services.jobs.queries import jobs as job_queries
 from edgefront.core.services.jobs.queries.lists import Order
-from edgefront.core.services.jobs.views import candidate_view, predicted_of
 from edgefront.core.services.quality.expected import label_of
 from edgefront.core.services.quality.trust import trained_of
-from edgefront.core.services.stored import RowReader
+from edgefront.core.services.stored import RowReader, described
 from edgefront.core.store.sql import Document, any_of
 from edgefront.core.store.tables import Candidate, Job, Launch, Target
 
@@ -77,60 +77,6 @@ DERIVED = ("group", "speedup", "memory_ratio", "perplexity")
 """What else a list of one target is sorted by: the group, the comparison with the baseline, and the perplexity of those
 that were trained."""
 
-EXPORT_COLUMNS: tuple[tuple[str, str], ...] = (
-    ("job_id", "id of the job"),
-    ("target", "name of the target"),
-    ("target_id", "id of the target"),
-    ("number", "order of proposal within the target, from 0, baselines first"),
-    ("id", "id of the candidate"),
-    ("role", "baseline or search"),
-    ("generation", "number of its generation, from 0; -1 for baselines"),
-    ("operator", "how it was proposed"),
-    ("parents", "ids of its parents, separated by spaces"),
-    ("state", "waiting, measured, out_of_bounds, infeasible, failed or cancelled"),
-    ("reason", "why it is not measured, not confirmed, or out of bounds"),
-    ("digest", "SHA-256 of the canonical architecture"),
-    ("decoder_parameters", "parameters of the blocks and the final norm"),
-    ("total_parameters", "all parameters"),
-    ("weight_bytes", "bytes of all weights"),
-    ("flops", "floating-point operations of one forward pass"),
-    ("proxy", "score used in place of quality; higher is better"),
-    ("predicted_perplexity", "perplexity predicted when it was proposed; empty where nothing was"),
-    ("predicted_perplexity_low", "lower end of its 95 % interval"),
-    ("predicted_perplexity_high", "upper end of its 95 % interval"),
-    ("predicted_relative_to", "the model by whose perplexity it is divided; empty: it is a perplexity"),
-    ("predicted_train_tokens", "training tokens that it is predicted for; empty where the law knows one budget"),
-    ("predicted_law", "the quality law that predicted it"),
-    ("predicted_label", "what it is of, in about six words: whose data, how many training tokens, how trained"),
-    ("predicted_latency_ms", "latency predicted when it was proposed, ms"),
-    ("predicted_latency_low_ms", "lower end of its 95 % interval, ms"),
-    ("predicted_latency_high_ms", "upper end of its 95 % interval, ms"),
-    ("predicted_memory_bytes", "peak memory predicted when it was proposed, bytes"),
-    ("predicted_memory_low_bytes", "lower end of its 95 % interval, bytes"),
-    ("predicted_memory_high_bytes", "upper end of its 95 % interval, bytes"),
-    *((name, figure.meaning) for name, figure in FIGURES.items()),
-    ("launches", "launches measured"),
-    ("marked", "whether one of them was measured under conditions out of the ordinary, or after the anchor moved"),
-    ("on_frontier", "whether no other candidate of the target dominates it"),
-    ("baseline_latency_ms", "the baseline's latency at an equal proxy, ms"),
-    ("baseline_memory_bytes", "the baseline's peak memory at an equal proxy, bytes"),
-    ("speedup", "baseline latency divided by its own"),
-    ("speedup_low", "lower end of its 95 % interval; empty while that is not known"),
-    ("speedup_high", "upper end of its 95 % interval"),
-    ("memory_ratio", "baseline peak memory divided by its own"),
-    ("extrapolated", "whether it lies outside the baseline's range of the proxy"),
-    ("seed", "seed of its random weights"),
-    ("genome", "value of each gene in its search space, JSON; of a gene per layer a list, also beyond its depth"),
-    ("architecture", "canonical description, JSON"),
-    ("created_at", "when it was proposed, UTC"),
-    ("measured_at", "when it was last measured, UTC"),
-)
-"""Name and meaning (with the unit) of each column of the CSV and Parquet export, in order."""
-VERSUS = {"latency_ms": "baseline_latency_ms", "memory_bytes": "baseline_memory_bytes"}
-"""Fields of a `Versus` → columns that have other names."""
-PREDICTED = {name: name.removeprefix("predicted_") for name, _ in EXPORT_COLUMNS if name.startswith("predicted_")}
-"""Columns of what was predicted → the fields of a `PredictedView`."""
-
 
 @dataclass(frozen=True)
 class PageRequest:
@@ -168,8 +114,8 @@ def list_candidates(
     """
     job = job_of(session, principal, job_id)
     filters = filters or CandidateFilter()
-    conditions = _conditions(session, job, filters)
-    order = _order(session, job, filters.target, sort)
+    conditions = conditions_of(session, job, filters)
+    order = order_of(session, job, filters.target, sort)
     limit = page.size
     place = None
     if page.offset is not None or page.around is not None:
@@ -203,7 +149,7 @@ def _place(
     if page.around is not None:
         before = lists.place(session, conditions, order, page.around)
         offset = offset if before is None else before - before % limit
-    everyone = conditions if filters.group is None else _conditions(session, job, replace(filters, group=None))
+    everyone = conditions if filters.group is None else conditions_of(session, job, replace(filters, group=None))
     groups = lists.groups(session, everyone)
     total = sum(groups.values()) if filters.group is None else groups[filters.group]
     # A page beyond the last one is the last one: candidates may have left the group meanwhile.
@@ -232,40 +178,7 @@ def _launch_view(launch: Launch) -> LaunchView:
     return LaunchView(**own, reason=reader.note(launch.reason), result=result)
 
 
-def export_rows(
-    session: Session,
-    principal: Principal,
-    job_id: str,
-    filters: CandidateFilter | None = None,
-    sort: str = "number",
-) -> Iterator[Document]:
-    """Rows of scalars under `EXPORT_COLUMNS`, fetched in batches. Errors as in `list_candidates`, before the first."""
-    job = job_of(session, principal, job_id)
-    conditions = _conditions(session, job, filters or CandidateFilter())
-    order = _order(session, job, (filters or CandidateFilter()).target, sort)
-    targets = {target.id: target.name for target in job_queries.targets(session, [job.id])}
-    baselines = baselines_of(session, list(targets))
-
-    def generate() -> Iterator[Document]:
-        for candidate in lists.stream(session, conditions, order):
-            versus = versus_baseline(candidate, baselines[candidate.target_id])
-            row = {name: getattr(candidate, name, None) for name, _ in EXPORT_COLUMNS}
-            predicted = predicted_of(candidate.predicted)
-            row |= {name: predicted.get(field) for name, field in PREDICTED.items()}
-            row["predicted_label"] = label_of(predicted) or None
-            row |= {
-                "target": targets[candidate.target_id],
-                "parents": " ".join(candidate.parents),
-                "genome": orjson.dumps(candidate.genome).decode() if candidate.genome else None,
-                "architecture": orjson.dumps(candidate.architecture, option=orjson.OPT_SORT_KEYS).decode(),
-            }
-            against = {} if versus is None else versus.model_dump()
-            yield row | {VERSUS.get(name, name): value for name, value in against.items()}
-
-    return generate()
-
-
-def _conditions(session: Session, job: Job, filters: CandidateFilter) -> list[ColumnElement[bool]]:
+def conditions_of(session: Session, job: Job, filters: CandidateFilter) -> list[ColumnElement[bool]]:
     conditions = [Candidate.job_id == job.id]
     if filters.target is not None:
         # The target is the job's, so an index of targets suffices.
@@ -297,7 +210,7 @@ def _bounded(value: float) -> int:
     return int(max(-1.0, min(value, _LARGEST - 1024)))
 
 
-def _order(session: Session, job: Job, target: str | None, sort: str) -> Order:
+def order_of(session: Session, job: Job, target: str | None, sort: str) -> Order:
     name = sort.removeprefix("-")
     one_of("sort", name, (*SORTABLE, *DERIVED))
     figure = getattr(Candidate, name) if name in SORTABLE else _derived(session, name, target_of(session, job, target))
@@ -338,3 +251,45 @@ def _matches(text: str) -> ColumnElement[bool]:
     if number.isdecimal() and number.isascii() and len(number) < 10:
         conditions.append(Candidate.number == int(number))
     return or_(*conditions)
+
+
+def candidate_view(candidate: Candidate, baseline: Baseline | None) -> CandidateView:
+    """A candidate; compared with the target's baseline if it is measured and not a baseline itself.
+
+    Rows were validated when they were written; validating thousands of them again would be slow. What has not even the
+    form of an architecture or a prediction is left out, and the reason says so.
+    """
+    reader = RowReader()
+
+    def parents() -> tuple[str, ...]:
+        if not isinstance(candidate.parents, list) or not all(isinstance(id_, str) for id_ in candidate.parents):
+            raise InvalidInput("parents are no identifiers", field="parents")
+        return tuple(candidate.parents)
+
+    return CandidateView.model_construct(
+        **{name: getattr(candidate, name) for name in _AS_STORED},
+        architecture=reader.read(lambda: described(candidate.architecture)) or {},
+        predicted=reader.read(lambda: _predicted(candidate.predicted)),
+        parents=reader.read(parents) or (),
+        state=CandidateState(candidate.state),
+        reason=reader.note(candidate.reason),
+        versus_baseline=versus_baseline(candidate, baseline),
+    )
+
+
+_AS_STORED = tuple(
+    CandidateView.model_fields.keys() - {"architecture", "predicted", "parents", "state", "versus_baseline", "reason"}
+)
+
+
+def predicted_of(stored: Document | None) -> Document:
+    """A candidate's stored prediction; empty where that is nothing, or cannot be read."""
+    return stored if isinstance(stored, dict) else {}
+
+
+def _predicted(stored: Document | None) -> PredictedView | None:
+    if stored is None:
+        return None
+    if unknown := stored.keys() - PredictedView.model_fields.keys():
+        raise InvalidInput(f"predicted has {', '.join(sorted(unknown))}", field="predicted")
+    return PredictedView.model_construct(**{**stored, "label": label_of(stored)})

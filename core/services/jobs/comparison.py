@@ -17,15 +17,9 @@ from edgefront.core.search.depths import Depth, predicted_within
 from edgefront.core.search.interface import times_of
 from edgefront.core.search.pareto.baseline import Baseline, summary, versus
 from edgefront.core.search.problem import Problem
-from edgefront.core.services.jobs.queries import frontier as frontier_queries
-from edgefront.core.services.jobs.queries.frontier import Point
+from edgefront.core.services.jobs.frontier import Point, baseline_points, rows_of
 from edgefront.core.services.spaces import space_of
 from edgefront.core.store.tables import Candidate, Target
-
-
-def rows_of(points: Iterable[Point]) -> list[tuple[float, float, float]]:
-    """Rows of (proxy, latency_ms, memory_bytes)."""
-    return [(point.proxy, point.latency_ms, point.memory_bytes) for point in points]
 
 
 def as_baseline(points: Sequence[Point]) -> Baseline | None:
@@ -34,12 +28,12 @@ def as_baseline(points: Sequence[Point]) -> Baseline | None:
 
 def baseline_of(session: Session, target_id: str) -> Baseline | None:
     """The target's measured baselines; None before the first one."""
-    return as_baseline(frontier_queries.baseline_points(session, [target_id])[target_id])
+    return as_baseline(baseline_points(session, [target_id])[target_id])
 
 
 def baselines_of(session: Session, target_ids: Sequence[str]) -> dict[str, Baseline | None]:
     """Target id → baseline of several targets, in one query."""
-    points_of = frontier_queries.baseline_points(session, target_ids)
+    points_of = baseline_points(session, target_ids)
     return {target_id: as_baseline(points) for target_id, points in points_of.items()}
 
 

@@ -1,4 +1,4 @@
-"""The frontier of a target: results are copied into its candidates and move it; shown beside the baseline.
+"""The frontier of a target: results are copied into its candidates and move it.
 
 The frontier is the non-dominated set (proxy up, latency down, peak memory down; see `core.search.pareto.frontier`) of
 the target's measured, in-bounds *search* candidates. Baselines are not members: the frontier is compared with them.
@@ -6,39 +6,105 @@ the target's measured, in-bounds *search* candidates. Baselines are not members:
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple, cast
 
+from sqlalchemy import ColumnElement, Executable, Table, and_, bindparam, select, true, update
 from sqlalchemy.orm import Session
+from sqlalchemy.orm.attributes import set_committed_value
 
-from edgefront.core.common.states import CandidateRole, CandidateState, JobEventKind, MeasurementState
+from edgefront.core.common.states import (
+    MEASURED_CANDIDATES,
+    CandidateRole,
+    CandidateState,
+    JobEventKind,
+    MeasurementState,
+)
 from edgefront.core.common.units import MB, plain, rounded
 from edgefront.core.measurement.protocol import LATENCY_NAMES
 from edgefront.core.measurement.statistics import LaunchVariance, half_width_ms, is_decided
-from edgefront.core.schemas.candidates import FrontierView
-from edgefront.core.schemas.jobs import NO_LIMITS, Limits, ProxyTrust, Quality
+from edgefront.core.schemas.jobs import Limits
 from edgefront.core.search.pareto.frontier import Dominance, hypervolume
 from edgefront.core.services import event_log
-from edgefront.core.services.access.keys import Principal
-from edgefront.core.services.access.ownership import job_of, target_of
 from edgefront.core.services.event_log import Entry
-from edgefront.core.services.jobs.comparison import as_baseline, rows_of, starts_from_model, summary_of
-from edgefront.core.services.jobs.progress import added_note
 from edgefront.core.services.jobs.queries import candidates as candidate_queries
 from edgefront.core.services.jobs.queries import demand
-from edgefront.core.services.jobs.queries import frontier as frontier_queries
-from edgefront.core.services.jobs.queries.frontier import Point
-from edgefront.core.services.jobs.views import candidate_entry, candidate_view, predicted_of, trained_views
-from edgefront.core.services.quality.expected import perplexity_of
-from edgefront.core.services.quality.laws import known_law_of
-from edgefront.core.services.quality.queries import Trained
-from edgefront.core.services.quality.trust import trained_of, trust_of
-from edgefront.core.services.stored import JOB_REQUEST, LIMITS, REFERENCE, RowReader
-from edgefront.core.services.trainings.queries import frontier as frontier_of
+from edgefront.core.services.jobs.queries.candidates import IS_BASELINE
+from edgefront.core.services.stored import JOB_REQUEST, LIMITS
+from edgefront.core.store.sql import any_of, columns, texts
 from edgefront.core.store.tables import Candidate, Job, Measurement, Target
 from edgefront.core.training.proxies.registry import proxies
+
+
+class Point(NamedTuple):
+    """A measured candidate's point: its parameters and its three objectives."""
+
+    id: str
+    decoder_parameters: int
+    proxy: float
+    latency_ms: float
+    memory_bytes: int
+    latency_half_width_ms: float | None
+    digest: str
+
+
+def frontier_points(session: Session, target_ids: Collection[str]) -> dict[str, list[Point]]:
+    return _read_points(session, target_ids, _FRONTIER_POINTS)
+
+
+def baseline_points(session: Session, target_ids: Collection[str]) -> dict[str, list[Point]]:
+    """The measured baselines of each target, in bounds or out."""
+    return _read_points(session, target_ids, _BASELINE_POINTS)
+
+
+def competing_points(session: Session, target_id: str) -> list[Point]:
+    """The measured search candidates within the limits, on the frontier or not."""
+    condition = and_(Candidate.state == CandidateState.MEASURED, Candidate.role == CandidateRole.SEARCH)
+    return _read_points(session, [target_id], _points_where(condition))[target_id]
+
+
+def _points_where(condition: ColumnElement[bool]) -> Executable:
+    return select(Candidate.target_id, Candidate.number, *columns(Candidate, Point)).where(
+        any_of(Candidate.target_id, texts("targets")), condition
+    )
+
+
+# Used with every report, so the statement is built once.
+_FRONTIER_POINTS = _points_where(Candidate.on_frontier == true())
+_BASELINE_POINTS = _points_where(and_(IS_BASELINE, Candidate.state.in_(MEASURED_CANDIDATES)))
+
+
+def _read_points(session: Session, target_ids: Collection[str], query: Executable) -> dict[str, list[Point]]:
+    """Target id → points by rising decoder parameters, sorted here as in `frontier`."""
+    rows = session.execute(query, {"targets": list(target_ids)}).all()
+    points: dict[str, list[Point]] = {target_id: [] for target_id in target_ids}
+    for target_id, _, *figures in sorted(rows, key=lambda row: (row.decoder_parameters, row.number)):
+        point = Point(*figures)
+        if point.latency_ms is not None and point.memory_bytes is not None:
+            points[target_id].append(point)
+    return points
+
+
+_TABLE = cast(Table, Candidate.__table__)
+_MOVE = update(_TABLE).where(any_of(_TABLE.c.id, texts("ids"))).values(on_frontier=bindparam("value"))
+
+
+def move_frontier(session: Session, joined: Collection[str], left: Collection[str]) -> None:
+    """Sets `on_frontier` in the rows, and in candidates that the session has loaded."""
+    for ids, value in ((joined, True), (left, False)):
+        if ids:
+            session.execute(_MOVE, {"ids": list(ids), "value": value})
+            for id_ in ids:
+                loaded = session.identity_map.get(session.identity_key(Candidate, id_))
+                if loaded is not None:
+                    set_committed_value(loaded, "on_frontier", value)
+
+
+def rows_of(points: Iterable[Point]) -> list[tuple[float, float, float]]:
+    """Rows of (proxy, latency_ms, memory_bytes)."""
+    return [(point.proxy, point.latency_ms, point.memory_bytes) for point in points]
 
 
 @dataclass(frozen=True)
@@ -138,7 +204,7 @@ def update_frontier(
     moved, a `frontier` event; `entries` go into the log before them. It reads the frontier's rows and the given
     candidates; all others only where a member got worse.
     """
-    members = {point.id: point for point in frontier_queries.frontier_points(session, [target.id])[target.id]}
+    members = {point.id: point for point in frontier_points(session, [target.id])[target.id]}
     with session.no_autoflush:  # one UPDATE per row, at the end
         marked = demand.marked(session, {finding.measurement.id for finding in findings})
         changed = [
@@ -158,7 +224,7 @@ def update_frontier(
         candidate.on_frontier = candidate.id in current
     candidate_queries.write(session, changed)
     touched = {candidate.id for candidate in changed}
-    frontier_queries.move_frontier(session, joined - touched, left - touched)
+    move_frontier(session, joined - touched, left - touched)
 
     logged = [*entries, *map(candidate_entry, changed)]
     if members != current:
@@ -186,7 +252,7 @@ def _frontier_after(
     left: then all are compared.
     """
     eligible = (row for row in changed if row.role == CandidateRole.SEARCH and row.state == CandidateState.MEASURED)
-    moved = {point.id: point for point in _points(eligible)}
+    moved = {point.id: point for point in points_of(eligible)}
     touched = {candidate.id for candidate in changed}
     is_worse = any(
         id_ not in moved
@@ -196,14 +262,14 @@ def _frontier_after(
         for id_, former in members.items()
         if id_ in touched
     )
-    others = frontier_queries.competing_points(session, target.id) if is_worse else members.values()
+    others = competing_points(session, target.id) if is_worse else members.values()
     pool = [*(point for point in others if point.id not in touched), *moved.values()]
     dominance = dominance_of(session.get_one(Job, target.job_id))
     kept = dominance.frontier(rows_of(pool), [point.digest for point in pool])
     return {point.id: point for point, keep in zip(pool, kept, strict=True) if keep}
 
 
-def _point(candidate: Candidate) -> Point | None:
+def point_of(candidate: Candidate) -> Point | None:
     """A candidate's point, once it is measured."""
     if candidate.latency_ms is None or candidate.memory_bytes is None:
         return None
@@ -218,74 +284,17 @@ def _point(candidate: Candidate) -> Point | None:
     )
 
 
-def _points(candidates: Iterable[Candidate]) -> list[Point]:
-    return [point for candidate in candidates if (point := _point(candidate)) is not None]
+def points_of(candidates: Iterable[Candidate]) -> list[Point]:
+    return [point for candidate in candidates if (point := point_of(candidate)) is not None]
 
 
-def frontier_view(
-    session: Session,
-    principal: Principal,
-    job_id: str,
-    target: str | None = None,
-    limits: Limits = NO_LIMITS,
-    *,
-    by: Quality = "proxy",
-    dataset: str | None = None,
-) -> FrontierView:
-    """The frontier of one target (by id or name; None: the job's first), points by rising decoder parameters.
-
-    The filters ("the best under 50 ms and 300 MB") leave out points beyond them; the hypervolume and the summary
-    are the whole frontier's. With `by` perplexity it is the frontier of the trained candidates, on `dataset` or else on
-    the data set with the most of them. NotFound if there is no such job or target.
-    """
-    job = job_of(session, principal, job_id)
-    row = target_of(session, job, target)
-    members = frontier_of(session, row.id)
-    trained = trained_of(session, row.id, dataset)
-    request = JOB_REQUEST.read_or(job.request, None)
-    epsilon = 0.0 if request is None else request.epsilon
-    reader = RowReader()
-    reference = reader.read(lambda: REFERENCE.validate_python(row.reference))
-    points = _by_perplexity(session, trained, epsilon) if by == "perplexity" else members
-    beside = candidate_queries.baselines(session, row.id)
-    baseline = as_baseline(_points(beside))
-    shown = [point for point in points if _is_within(point, limits)]
-    return FrontierView(
-        job_id=job.id,
-        target_id=row.id,
-        target=row.name,
-        hypervolume=row.hypervolume,
-        reference=reference,
-        points=tuple(candidate_view(point, baseline) for point in shown),
-        baseline=tuple(candidate_view(candidate, baseline) for candidate in beside),
-        summary=summary_of(_points(members), baseline, row, request),
-        own_model=starts_from_model(request),
-        note=reader.note("" if request is None else added_note(session, request, row)) or "",
-        perplexity_of=perplexity_of(
-            {predicted_of(point.predicted).get("law") for point in (*shown, *beside)},
-            known_law_of(session, job, request),
-        ),
-        epsilon=epsilon,
-        proxy_trust=ProxyTrust() if request is None else trust_of(session, job, request, row),
-        by=by,
-        trained=trained_views(trained),
-    )
-
-
-def _by_perplexity(session: Session, trained: Sequence[Trained], epsilon: float) -> list[Candidate]:
-    """The non-dominated trained candidates within the limits, by rising decoder parameters."""
-    scores = {score.candidate_id: score.value for score in trained if score.joins_frontiers}
-    candidates = [candidate for candidate in candidate_queries.by_ids(session, scores) if _point(candidate)]
-    rows = [
-        (-math.log(scores[candidate.id]), candidate.latency_ms or 0.0, float(candidate.memory_bytes or 0))
-        for candidate in candidates
-    ]
-    mask = Dominance(epsilon, logarithmic=True).frontier(rows, [candidate.digest for candidate in candidates])
-    kept = [candidate for candidate, keep in zip(candidates, mask, strict=True) if keep]
-    return sorted(kept, key=lambda candidate: (candidate.decoder_parameters, candidate.id))
-
-
-def _is_within(candidate: Candidate, limits: Limits) -> bool:
-    """Whether all limited figures are known and within the limits."""
-    values = [(getattr(candidate, column.key), limit) for column, limit in candidate_queries.bounds(limits)]
-    return all(value is not None and value <= limit for value, limit in values)
+def candidate_entry(candidate: Candidate) -> Entry:
+    """An event with the candidate's state; its figures are read where they are."""
+    data = {
+        "id": candidate.id,
+        "number": candidate.number,
+        "role": candidate.role,
+        "state": candidate.state,
+        "reason": candidate.reason,
+    }
+    return Entry(JobEventKind.CANDIDATE, data, candidate.target_id)

@@ -14,13 +14,13 @@ from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.schemas.jobs import JobRequest, JobView, Limits, ProxyTrust, TargetRequest, TargetView
 from edgefront.core.services.fleet.instances import ONLINE
 from edgefront.core.services.jobs import choices, progress, recommendation
+from edgefront.core.services.jobs import frontier as frontier_queries
+from edgefront.core.services.jobs.candidates import candidate_view
 from edgefront.core.services.jobs.comparison import as_baseline, summary_of
 from edgefront.core.services.jobs.frontier import dominance_of
 from edgefront.core.services.jobs.measured_models import MeasuredModels
 from edgefront.core.services.jobs.queries import candidates as candidate_queries
-from edgefront.core.services.jobs.queries import frontier as frontier_queries
 from edgefront.core.services.jobs.queries import jobs as job_queries
-from edgefront.core.services.jobs.views import candidate_view
 from edgefront.core.services.quality import laws
 from edgefront.core.services.quality import queries as score_queries
 from edgefront.core.services.quality.trust import trust_of

@@ -37,8 +37,7 @@ from edgefront.core.services.jobs.transitions import change_job, end_job, end_ta
 from edgefront.core.services.quality import laws, scoring
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.stored import JOB_REQUEST
-from edgefront.core.store.database import Database
-from edgefront.core.store.outbox import enqueue
+from edgefront.core.store.database import Database, enqueue
 from edgefront.core.store.tables import Job, Target
 
 MAX_PAGE = 200

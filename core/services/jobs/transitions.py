@@ -10,11 +10,11 @@ from sqlalchemy.orm import Session
 from edgefront.core.common.states import ACTIVE_TARGETS, LIVE_JOBS, CandidateState, JobEventKind, JobState, TargetState
 from edgefront.core.services import event_log
 from edgefront.core.services.event_log import Entry
+from edgefront.core.services.jobs.frontier import candidate_entry
 from edgefront.core.services.jobs.queries import candidates as candidate_queries
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as job_queries
 from edgefront.core.services.jobs.supernet_plan import withdraw as withdraw_supernets
-from edgefront.core.services.jobs.views import candidate_entry
 from edgefront.core.store.tables import Job, Target
 
 

@@ -1,7 +1,8 @@
-"""The API's views of candidates, from their rows; of one in full with its blocks, its ancestors and its files."""
+"""The API's views of a frontier, and of one candidate in full with its blocks, its ancestors and its files."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,78 +12,26 @@ from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.block import Attention, Block, FeedForward, ShortConv, Sru, Srupp
 from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.architectures.parameters import count
-from edgefront.core.common.errors import InvalidInput
-from edgefront.core.common.states import CandidateState, JobEventKind
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.model_files.model_file import NUMBERS, formats_of
-from edgefront.core.schemas.candidates import BlockView, CandidateDetails, CandidateView, DownloadView, TrainedView
-from edgefront.core.schemas.predictions import PredictedView
-from edgefront.core.search.pareto.baseline import Baseline
+from edgefront.core.schemas.candidates import BlockView, CandidateDetails, DownloadView, FrontierView, TrainedView
+from edgefront.core.schemas.jobs import NO_LIMITS, Limits, ProxyTrust, Quality
+from edgefront.core.search.pareto.frontier import Dominance
 from edgefront.core.services.access.keys import Principal
-from edgefront.core.services.access.ownership import candidate_of, target_of
-from edgefront.core.services.event_log import Entry
+from edgefront.core.services.access.ownership import candidate_of, job_of, target_of
 from edgefront.core.services.fleet import queries as device_queries
-from edgefront.core.services.jobs.comparison import baseline_of, versus_baseline
+from edgefront.core.services.jobs.candidates import candidate_view, predicted_of
+from edgefront.core.services.jobs.comparison import as_baseline, baseline_of, starts_from_model, summary_of
+from edgefront.core.services.jobs.frontier import point_of, points_of
+from edgefront.core.services.jobs.progress import added_note
 from edgefront.core.services.jobs.queries import candidates as candidate_queries
-from edgefront.core.services.quality.expected import label_of
+from edgefront.core.services.quality.expected import perplexity_of
+from edgefront.core.services.quality.laws import known_law_of
 from edgefront.core.services.quality.queries import Trained
-from edgefront.core.services.stored import PROTOCOL, RowReader, described
-from edgefront.core.store.sql import Document
+from edgefront.core.services.quality.trust import trained_of, trust_of
+from edgefront.core.services.stored import JOB_REQUEST, PROTOCOL, REFERENCE, RowReader
+from edgefront.core.services.trainings.queries import frontier as frontier_of
 from edgefront.core.store.tables import Candidate
-
-
-def candidate_view(candidate: Candidate, baseline: Baseline | None) -> CandidateView:
-    """A candidate; compared with the target's baseline if it is measured and not a baseline itself.
-
-    Rows were validated when they were written; validating thousands of them again would be slow. What has not even the
-    form of an architecture or a prediction is left out, and the reason says so.
-    """
-    reader = RowReader()
-
-    def parents() -> tuple[str, ...]:
-        if not isinstance(candidate.parents, list) or not all(isinstance(id_, str) for id_ in candidate.parents):
-            raise InvalidInput("parents are no identifiers", field="parents")
-        return tuple(candidate.parents)
-
-    return CandidateView.model_construct(
-        **{name: getattr(candidate, name) for name in _AS_STORED},
-        architecture=reader.read(lambda: described(candidate.architecture)) or {},
-        predicted=reader.read(lambda: _predicted(candidate.predicted)),
-        parents=reader.read(parents) or (),
-        state=CandidateState(candidate.state),
-        reason=reader.note(candidate.reason),
-        versus_baseline=versus_baseline(candidate, baseline),
-    )
-
-
-_AS_STORED = tuple(
-    CandidateView.model_fields.keys() - {"architecture", "predicted", "parents", "state", "versus_baseline", "reason"}
-)
-
-
-def predicted_of(stored: Document | None) -> Document:
-    """A candidate's stored prediction; empty where that is nothing, or cannot be read."""
-    return stored if isinstance(stored, dict) else {}
-
-
-def _predicted(stored: Document | None) -> PredictedView | None:
-    if stored is None:
-        return None
-    if unknown := stored.keys() - PredictedView.model_fields.keys():
-        raise InvalidInput(f"predicted has {', '.join(sorted(unknown))}", field="predicted")
-    return PredictedView.model_construct(**{**stored, "label": label_of(stored)})
-
-
-def candidate_entry(candidate: Candidate) -> Entry:
-    """An event with the candidate's state; its figures are read where they are."""
-    data = {
-        "id": candidate.id,
-        "number": candidate.number,
-        "role": candidate.role,
-        "state": candidate.state,
-        "reason": candidate.reason,
-    }
-    return Entry(JobEventKind.CANDIDATE, data, candidate.target_id)
 
 
 def trained_views(trained: Sequence[Trained]) -> tuple[TrainedView, ...]:
@@ -202,3 +151,72 @@ def _notes(block: Block) -> Iterator[str]:
             yield "beside the attention before it"
     if isinstance(block, ShortConv):
         yield f"kernel of {block.kernel}"
+
+
+def frontier_view(
+    session: Session,
+    principal: Principal,
+    job_id: str,
+    target: str | None = None,
+    limits: Limits = NO_LIMITS,
+    *,
+    by: Quality = "proxy",
+    dataset: str | None = None,
+) -> FrontierView:
+    """The frontier of one target (by id or name; None: the job's first), points by rising decoder parameters.
+
+    The filters ("the best under 50 ms and 300 MB") leave out points beyond them; the hypervolume and the summary
+    are the whole frontier's. With `by` perplexity it is the frontier of the trained candidates, on `dataset` or else on
+    the data set with the most of them. NotFound if there is no such job or target.
+    """
+    job = job_of(session, principal, job_id)
+    row = target_of(session, job, target)
+    members = frontier_of(session, row.id)
+    trained = trained_of(session, row.id, dataset)
+    request = JOB_REQUEST.read_or(job.request, None)
+    epsilon = 0.0 if request is None else request.epsilon
+    reader = RowReader()
+    reference = reader.read(lambda: REFERENCE.validate_python(row.reference))
+    points = _by_perplexity(session, trained, epsilon) if by == "perplexity" else members
+    beside = candidate_queries.baselines(session, row.id)
+    baseline = as_baseline(points_of(beside))
+    shown = [point for point in points if _is_within(point, limits)]
+    return FrontierView(
+        job_id=job.id,
+        target_id=row.id,
+        target=row.name,
+        hypervolume=row.hypervolume,
+        reference=reference,
+        points=tuple(candidate_view(point, baseline) for point in shown),
+        baseline=tuple(candidate_view(candidate, baseline) for candidate in beside),
+        summary=summary_of(points_of(members), baseline, row, request),
+        own_model=starts_from_model(request),
+        note=reader.note("" if request is None else added_note(session, request, row)) or "",
+        perplexity_of=perplexity_of(
+            {predicted_of(point.predicted).get("law") for point in (*shown, *beside)},
+            known_law_of(session, job, request),
+        ),
+        epsilon=epsilon,
+        proxy_trust=ProxyTrust() if request is None else trust_of(session, job, request, row),
+        by=by,
+        trained=trained_views(trained),
+    )
+
+
+def _by_perplexity(session: Session, trained: Sequence[Trained], epsilon: float) -> list[Candidate]:
+    """The non-dominated trained candidates within the limits, by rising decoder parameters."""
+    scores = {score.candidate_id: score.value for score in trained if score.joins_frontiers}
+    candidates = [candidate for candidate in candidate_queries.by_ids(session, scores) if point_of(candidate)]
+    rows = [
+        (-math.log(scores[candidate.id]), candidate.latency_ms or 0.0, float(candidate.memory_bytes or 0))
+        for candidate in candidates
+    ]
+    mask = Dominance(epsilon, logarithmic=True).frontier(rows, [candidate.digest for candidate in candidates])
+    kept = [candidate for candidate, keep in zip(candidates, mask, strict=True) if keep]
+    return sorted(kept, key=lambda candidate: (candidate.decoder_parameters, candidate.id))
+
+
+def _is_within(candidate: Candidate, limits: Limits) -> bool:
+    """Whether all limited figures are known and within the limits."""
+    values = [(getattr(candidate, column.key), limit) for column, limit in candidate_queries.bounds(limits)]
+    return all(value is not None and value <= limit for value, limit in values)

@@ -30,8 +30,8 @@ from edgefront.core.services.measuring.queries import launches as rows
 from edgefront.core.services.measuring.queries.launches import LaunchRow
 from edgefront.core.services.stored import PROTOCOL
 from edgefront.core.services.work import interval_s
-from edgefront.core.store import outbox
 from edgefront.core.store.clock import elapsed_s
+from edgefront.core.store.database import enqueue
 from edgefront.core.store.sql import Document
 
 MAX_HELD = 2 * MAX_BATCH
@@ -204,7 +204,7 @@ def report(session: Session, device_id: str, request: ReportRequest, now: dateti
     measuring_s = sum(min(report.result.measuring_s, longest[launch.id]) for launch, report, _ in counted)
     devices.worked(session, device_id, now, busy_s, measuring_s, has_result=bool(counted))
     for target_id in {launch.target_id for launch, _, _ in counted}:
-        outbox.enqueue(session, tasks.PROCESS_RESULTS, target_id=target_id)
+        enqueue(session, tasks.PROCESS_RESULTS, target_id=target_id)
     return ReportResponse(receipts=tuple(receipts))
 
 

@@ -45,7 +45,7 @@ from edgefront.core.services.measuring.queries import launches
 from edgefront.core.services.measuring.queries import measurements as measurement_queries
 from edgefront.core.services.measuring.queries.launches import LaunchRow
 from edgefront.core.services.stored import LIMITS
-from edgefront.core.store import outbox
+from edgefront.core.store.database import enqueue
 from edgefront.core.store.tables import Candidate, Measurement, Target
 
 BATCH = 200
@@ -130,7 +130,7 @@ def give_up(session: Session, launch_id: str, measurement_id: str, reason: str, 
     if launches.fail(session, launch_id, reason):
         fail_measurements(session, [(measurement, reason) for measurement in measurements.values()], now)
         for target, _ in targets:
-            outbox.enqueue(session, tasks.ADVANCE, target_id=target.id)
+            enqueue(session, tasks.ADVANCE, target_id=target.id)
 
 
 def apply_results(
@@ -161,7 +161,7 @@ def apply_results(
         if measurement is None:
             continue
         if limits.get(candidate.target_id) is None:
-            outbox.enqueue(session, tasks.ADVANCE, target_id=candidate.target_id)
+            enqueue(session, tasks.ADVANCE, target_id=candidate.target_id)
             continue
         place = (measurement.device_key, measurement.protocol_digest)
         if place not in variances:
@@ -179,7 +179,7 @@ def apply_results(
         _repeat(session, target, limits[target.id] or NO_LIMITS, news, now)
     for target in targets:
         if has_next_step(session, target, now):
-            outbox.enqueue(session, tasks.ADVANCE, target_id=target.id)
+            enqueue(session, tasks.ADVANCE, target_id=target.id)
 
 
 def _repeat(

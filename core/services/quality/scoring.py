@@ -25,7 +25,7 @@ from edgefront.core.services.quality import queries as score_queries
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.spaces import space_of
 from edgefront.core.services.trainings.datasets import find_dataset, is_path
-from edgefront.core.store.outbox import enqueue
+from edgefront.core.store.database import enqueue
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Job, Target
 from edgefront.core.training.proxies.registry import PUBLISHED_SCORE, Proxy, ProxySettings, proxy_named

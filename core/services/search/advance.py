@@ -31,12 +31,13 @@ from edgefront.core.search.interface import Need
 from edgefront.core.search.par_supernet import ParSupernet
 from edgefront.core.search.pareto.baseline import reference
 from edgefront.core.services.fleet.instances import ONLINE
+from edgefront.core.services.jobs import frontier as frontier_queries
 from edgefront.core.services.jobs import progress
-from edgefront.core.services.jobs.comparison import depth_of, rows_of
+from edgefront.core.services.jobs.comparison import depth_of
+from edgefront.core.services.jobs.frontier import rows_of
 from edgefront.core.services.jobs.progress import baselines_complete, has_next_step
 from edgefront.core.services.jobs.queries import candidates as candidate_queries
 from edgefront.core.services.jobs.queries import demand
-from edgefront.core.services.jobs.queries import frontier as frontier_queries
 from edgefront.core.services.jobs.queries import jobs as job_queries
 from edgefront.core.services.jobs.resolved import ResolvedJob, SearchPlan, sizes_of
 from edgefront.core.services.jobs.transitions import change_state, end_target

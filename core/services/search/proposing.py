@@ -24,11 +24,11 @@ from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.provider import Provider
 from edgefront.core.services import event_log
 from edgefront.core.services.event_log import Entry
+from edgefront.core.services.jobs.frontier import candidate_entry
 from edgefront.core.services.jobs.queries import candidates as candidate_queries
 from edgefront.core.services.jobs.queries import demand
 from edgefront.core.services.jobs.queries import jobs as job_queries
 from edgefront.core.services.jobs.resolved import SearchPlan, sizes_of
-from edgefront.core.services.jobs.views import candidate_entry
 from edgefront.core.services.measuring.result_processing import apply_results
 from edgefront.core.services.quality.scoring import Scored
 from edgefront.core.store.sql import Document

@@ -32,13 +32,13 @@ from edgefront.core.search.depths import MOST_AT_END, next_depths
 from edgefront.core.search.interface import Incumbent
 from edgefront.core.search.pareto.frontier import Dominance
 from edgefront.core.services import tasks
+from edgefront.core.services.jobs import frontier as frontier_queries
 from edgefront.core.services.jobs.comparison import depth_of
 from edgefront.core.services.jobs.frontier import dominance_of
 from edgefront.core.services.jobs.incumbents import best_of_job, bits_of, has_one_answer, incumbent_of, target_ahead
 from edgefront.core.services.jobs.progress import refinement_budget
 from edgefront.core.services.jobs.queries import candidates as candidate_queries
 from edgefront.core.services.jobs.queries import demand
-from edgefront.core.services.jobs.queries import frontier as frontier_queries
 from edgefront.core.services.jobs.queries import jobs as job_queries
 from edgefront.core.services.jobs.resolved import ResolvedJob, SearchPlan
 from edgefront.core.services.jobs.transitions import change_state, end_target
@@ -50,7 +50,7 @@ from edgefront.core.services.search import snapshots
 from edgefront.core.services.search.computing import ComputeStep
 from edgefront.core.services.search.proposing import BEFORE_SEARCH
 from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
-from edgefront.core.store import outbox
+from edgefront.core.store.database import enqueue
 from edgefront.core.store.tables import Candidate, Job, Launch, Measurement, Target
 
 SPREAD_UNKNOWN = 2
@@ -84,7 +84,7 @@ def refine(session: Session, request: JobRequest, target: Target, now: datetime)
         return False
     end_target(session, target, TargetState.FINISHED, _closing(session, target), now)
     for other in job_queries.targets(session, [target.job_id]) if has_one_answer(request) else ():
-        outbox.enqueue(session, tasks.ADVANCE, target_id=other.id)  # that may have waited for this one
+        enqueue(session, tasks.ADVANCE, target_id=other.id)  # that may have waited for this one
     return False
 
 

@@ -29,7 +29,7 @@ from edgefront.core.services.event_log import Entry
 from edgefront.core.services.trainings import queries as training_queries
 from edgefront.core.services.trainings.transitions import change_state
 from edgefront.core.services.trainings.views import inherits, start_of
-from edgefront.core.store.outbox import enqueue
+from edgefront.core.store.database import enqueue
 from edgefront.core.store.sql import Document, lock_name
 from edgefront.core.store.tables import Training
 from edgefront.core.training.recipes.recipe import Recipe

@@ -58,8 +58,7 @@ from edgefront.core.services.trainings.transitions import (
     resume,
 )
 from edgefront.core.services.trainings.views import licence_of, training_view, training_views
-from edgefront.core.store.database import Database
-from edgefront.core.store.outbox import enqueue
+from edgefront.core.store.database import Database, enqueue
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Candidate, Target, Training
 from edgefront.core.training.recipes.recipe import Recipe

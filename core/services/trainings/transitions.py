@@ -11,7 +11,7 @@ from edgefront.core.common.states import LIVE_TRAININGS, TrainingCommand, Traini
 from edgefront.core.services import event_log, tasks
 from edgefront.core.services.event_log import Entry
 from edgefront.core.services.trainings.queries import take_turn
-from edgefront.core.store.outbox import enqueue
+from edgefront.core.store.database import enqueue
 from edgefront.core.store.tables import Training
 
 
