@@ -1,11 +1,11 @@
-"""Checkpoints: folders that are written atomically; the last few and the best are kept.
+"""Checkpoints: folders that are written atomically. The last few and the best are kept.
 
     step-000001000/model.safetensors    float32 parameters under the model's names, all ranks' shards together
                    optimizer.pt         the optimiser's state dict
-                   rank-0.pt            the rank's memory (see core.nn.context), and losses that are not reported yet
+                   rank-0.pt            the rank's memory (core.nn.context) and unreported losses
                    trainer.json         step, tokens, seconds, micro rows, loss scale, the best evaluation so far
 
-What is random in a training is a function of seed and step, so no generator's state is kept.
+Randomness is a function of seed and step, so no generator's state is stored.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from __future__ import annotations
 import errno
 import pickle
 import shutil
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,45 +33,45 @@ _PREFIX, _PART = "step-", ".part-"
 
 
 class Progress(BaseModel):
-    """How far a training has come."""
+    """Progress of a training."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     step: int = 0
-    """Optimiser steps done."""
+    """Number of finished optimiser steps."""
     tokens: int = 0
     seconds: float = 0.0
     micro_rows: int | None = None
     ranks: int = 1
     evaluated_step: int | None = None
-    """The last step that was evaluated."""
+    """The last evaluated step."""
     best_loss: float | None = None
-    """On the validation split, nats a token."""
+    """Validation loss, nats a token."""
     best_step: int | None = None
     spec: str = ""
-    """Digest of what is trained on what and how; a checkpoint of another one is refused."""
+    """Digest of architecture, data, recipe and seed; a checkpoint of another training is refused."""
     start: str | None = None
-    """SHA-256 of the weights that it began with, where it began with another training's."""
+    """SHA-256 of the initial weights, if another training's."""
     cut: dict[str, Any] | None = None
     """What was cut out of that one (`core.training.pruning.submodel`), where it is a part of it."""
     scaler: dict[str, int | float] = {}
-    """The loss scale and how it moves, in float16: all ranks need the same."""
+    """State of the loss scaler in float16, the same on all ranks."""
 
 
 class Checkpoints:
-    """The checkpoints below `folder`, which all ranks see."""
+    """The checkpoints in `folder`, which all ranks share."""
 
     def __init__(self, folder: Path, keep: int) -> None:
         self.folder = folder
         self._keep = keep
 
     def latest(self) -> Path | None:
-        """The checkpoint of the last step; None before the first."""
-        found = self._complete()
-        return found[-1] if found else None
+        """The last checkpoint, if any."""
+        complete = self._complete()
+        return complete[-1] if complete else None
 
     def at(self, step: int) -> Path:
-        """Where the checkpoint of this step stands, or would."""
+        """The folder of this step's checkpoint."""
         return self.folder / f"{_PREFIX}{step:09d}"
 
     def save(
@@ -82,10 +82,10 @@ class Checkpoints:
         memory: Mapping[str, Tensor],
         ranks: Ranks,
     ) -> None:
-        """Writes a checkpoint, or nothing; older ones go, but for the best and the last few. All ranks call it.
+        """Writes a checkpoint atomically; removes older ones but the best and the last few. All ranks call it.
 
-        `model` and `optimizer` are the first rank's, `memory` each one's own. Raises `Unavailable` where the disk is
-        full: the checkpoints before stay.
+        `model` and `optimizer` are the first rank's, `memory` each rank's. Raises `Unavailable` for a full disk;
+        earlier checkpoints stay.
         """
         final = self.at(progress.step)
         part = self.folder / f"{_PART}{final.name}"
@@ -119,66 +119,59 @@ class Checkpoints:
         return sorted(path for path in self.folder.iterdir() if path.name.startswith(_PREFIX) and path.is_dir())
 
     def _prune(self, progress: Progress) -> None:
-        for left in self.folder.glob(f"{_PART}*"):  # by a run that was killed
-            shutil.rmtree(left, ignore_errors=True)
+        for partial in self.folder.glob(f"{_PART}*"):  # of a run that was killed
+            shutil.rmtree(partial, ignore_errors=True)
         for path in self._complete()[: -self._keep]:
             if int(path.name.removeprefix(_PREFIX)) != progress.best_step:
                 self._remove(path)
 
     def _remove(self, checkpoint: Path) -> None:
-        """At once for all who look: no checkpoint is ever there by halves."""
+        """Removes a checkpoint atomically: no reader sees part of it."""
         gone = self.folder / f"{_PART}{checkpoint.name}.gone"
-        shutil.rmtree(gone, ignore_errors=True)  # left by a run that was killed
+        shutil.rmtree(gone, ignore_errors=True)  # of a run that was killed
         with suppress(OSError):
             checkpoint.rename(gone)
         shutil.rmtree(gone, ignore_errors=True)
 
 
 def read_progress(checkpoint: Path) -> Progress:
-    """Raises `InvalidInput` where the checkpoint cannot be read."""
-    try:
+    """Raises `InvalidInput` for an unreadable checkpoint, as the functions below."""
+    with _reading(checkpoint):
         return Progress.model_validate_json((checkpoint / TRAINER).read_bytes())
-    except (OSError, ValueError) as error:
-        raise _unreadable(checkpoint, error) from error
 
 
 def read_model(checkpoint: Path) -> dict[str, Tensor]:
-    """The parameters by name, on the CPU. Raises `InvalidInput` where the checkpoint cannot be read."""
-    try:
-        found: dict[str, Tensor] = load_file(checkpoint / MODEL)
-    except (OSError, SafetensorError) as error:
-        raise _unreadable(checkpoint, error) from error
-    return found
+    """The parameters by name, on the CPU."""
+    with _reading(checkpoint):
+        parameters: dict[str, Tensor] = load_file(checkpoint / MODEL)
+        return parameters
 
 
 def read_optimizer(checkpoint: Path) -> dict[str, Any]:
-    """What `save` was given. Raises `InvalidInput` where the checkpoint cannot be read."""
-    found: dict[str, Any] = _load(checkpoint, OPTIMIZER)
-    return found
+    """The `optimizer` of `save`."""
+    with _reading(checkpoint):
+        state: dict[str, Any] = torch.load(checkpoint / OPTIMIZER, map_location="cpu", weights_only=True)
+        return state
 
 
 def read_memory(checkpoint: Path, rank: int) -> dict[str, Tensor]:
-    """What this rank gave to `save`. Raises `InvalidInput` where the checkpoint cannot be read."""
-    found: dict[str, Tensor] = _load(checkpoint, f"rank-{rank}.pt")
-    return found
+    """The `memory` of `save` on this rank."""
+    with _reading(checkpoint):
+        memory: dict[str, Tensor] = torch.load(checkpoint / f"rank-{rank}.pt", map_location="cpu", weights_only=True)
+        return memory
 
 
-def _load(checkpoint: Path, name: str) -> Any:
+@contextmanager
+def _reading(checkpoint: Path) -> Iterator[None]:
     try:
-        return torch.load(checkpoint / name, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError:
-        # torch's own message is pages long and explains how to run the code.
-        raise _unreadable(
-            checkpoint, ValueError(f"{name} contains more than tensors, which is unsafe to load")
-        ) from None
-    except (OSError, RuntimeError, ValueError, EOFError) as error:
-        raise _unreadable(checkpoint, error) from error
-
-
-def _unreadable(path: Path, error: Exception) -> InvalidInput:
-    return InvalidInput(
-        f"the checkpoint {path} cannot be read: {error}",
-        field="checkpoint",
-        value=str(path),
-        allowed="a complete checkpoint, or none: remove this folder to resume from the previous one",
-    )
+        yield
+    except (OSError, RuntimeError, ValueError, EOFError, SafetensorError, pickle.UnpicklingError) as error:
+        # torch's own message about unpickling is pages long and explains how to run the code.
+        unsafe = isinstance(error, pickle.UnpicklingError)
+        reason = "it contains more than tensors, which is unsafe to load" if unsafe else error
+        raise InvalidInput(
+            f"the checkpoint {checkpoint} cannot be read: {reason}",
+            field="checkpoint",
+            value=str(checkpoint),
+            allowed="a complete checkpoint, or none: remove this folder to resume from the previous one",
+        ) from None if unsafe else error

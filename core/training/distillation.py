@@ -1,4 +1,4 @@
-"""A student's loss beside a teacher: the divergence of their next tokens (Hinton et al. 2015, arXiv 1503.02531 §2)."""
+"""Distillation: the loss of a student with a teacher (Hinton et al. 2015, arXiv 1503.02531 §2)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from edgefront.core.nn.output import IGNORED
 from edgefront.core.training.recipes.recipe import Distil
 
 MAX_SCORES = 1 << 25
-"""Scores over the vocabulary of each model that are in memory at once: 128 MiB of float32."""
+"""Largest number of logits of each model in memory: 128 MiB of float32."""
 
 
 @dataclass(frozen=True)
 class Teacher:
-    """A model in evaluation mode, and how its scores are learnt. No module: a training neither shares nor keeps it."""
+    """The teacher in evaluation mode. No module, so that neither DDP nor checkpoints contain it."""
 
     model: LanguageModel
     settings: Distil
@@ -27,13 +27,13 @@ class Teacher:
     """SHA-256 of the file of its weights."""
 
     def states(self, tokens: Tensor) -> Tensor:
-        """States of rows that follow nothing: [batch, sequence] → [batch, sequence, its d_model], without gradients."""
+        """Hidden states without memory or gradients: [batch, sequence] → [batch, sequence, its d_model]."""
         with torch.no_grad():
             hidden: Tensor = self.model(tokens, "none")
         return hidden
 
 
-def distilled(
+def distillation_loss(
     student: LanguageModel,
     hidden: Tensor,
     targets: Tensor,
@@ -41,42 +41,42 @@ def distilled(
     teacher_hidden: Tensor,
     label_smoothing: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
-    """The loss to minimise, and what it is made of: cross-entropy and divergence, [2], without gradients.
+    """The loss, and its components without gradients: cross-entropy and divergence, [2].
 
     All are sums over the targets that are not `IGNORED`, in nats, at least float32. The loss is
-    share·T²·KL(teacher || student) + (1 - share)·cross-entropy, the divergence that of the softmax of scores/T. Where
-    the teacher has more tokens, as padded embeddings have, it is asked for those of the student.
+    share·T²·KL(teacher || student) + (1 - share)·cross-entropy, with the divergence of the softmax of logits/T. Tokens
+    that only the teacher has, by a padded embedding, are left out.
 
     Args:
-        hidden: the student's states [batch, sequence, d_model], as "none" gives; `teacher_hidden` is the teacher's.
+        hidden: the student's hidden states [batch, sequence, d_model]; `teacher_hidden` is the teacher's.
         targets: int64 [batch, sequence].
 
-    Scores are computed some positions at a time, and once more for the gradients: neither model's are ever all there.
+    Logits are computed for some positions at a time, and again for the gradients, so all are never in memory.
     """
     flat = hidden.flatten(0, -2), teacher_hidden.flatten(0, -2), targets.flatten()
     size = max(1, MAX_SCORES // student.architecture.embedding.vocab_size)
     pieces = zip(*(tensor.split(size) for tensor in flat), strict=True)
     if len(flat[2]) <= size:
         (piece,) = pieces
-        return _piece(student, teacher, label_smoothing, *piece)
-    keeps_random = student.training and student.dropout.narrow > 0
-    found = [
+        return _loss_of_positions(student, teacher, label_smoothing, *piece)
+    has_dropout = student.training and student.dropout.narrow > 0
+    results = [
         checkpoint(
-            _piece,
+            _loss_of_positions,
             student,
             teacher,
             label_smoothing,
             *piece,
             use_reentrant=False,
-            preserve_rng_state=keeps_random,
+            preserve_rng_state=has_dropout,
         )
         for piece in pieces
     ]
-    losses, parts = zip(*found, strict=True)
+    losses, parts = zip(*results, strict=True)
     return torch.stack(losses).sum(), torch.stack(parts).sum(0)
 
 
-def _piece(
+def _loss_of_positions(
     student: LanguageModel,
     teacher: Teacher,
     label_smoothing: float,
@@ -84,17 +84,17 @@ def _piece(
     teacher_hidden: Tensor,
     targets: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """The same of some positions: states [n, d_model] of both and targets [n]."""
-    scores, settings = _wide(student.token_scores(hidden)), teacher.settings
+    """The loss of some positions: states [n, d_model] of both models and targets [n]."""
+    logits, settings = _at_least_float32(student.token_scores(hidden)), teacher.settings
     with torch.no_grad():
-        theirs = _wide(teacher.model.token_scores(teacher_hidden)[:, : scores.shape[-1]])
-        wanted = F.log_softmax(theirs / settings.temperature, -1)
-    own = F.log_softmax(scores / settings.temperature, -1)
-    divergences = F.kl_div(own, wanted, reduction="none", log_target=True).sum(-1)
+        teacher_logits = _at_least_float32(teacher.model.token_scores(teacher_hidden)[:, : logits.shape[-1]])
+        expected = F.log_softmax(teacher_logits / settings.temperature, -1)
+    predicted = F.log_softmax(logits / settings.temperature, -1)
+    divergences = F.kl_div(predicted, expected, reduction="none", log_target=True).sum(-1)
     divergence = torch.where(targets == IGNORED, 0.0, divergences).sum()
     with torch.set_grad_enabled(torch.is_grad_enabled() and settings.share < 1):
         entropy = F.cross_entropy(
-            scores, targets, ignore_index=IGNORED, reduction="sum", label_smoothing=label_smoothing
+            logits, targets, ignore_index=IGNORED, reduction="sum", label_smoothing=label_smoothing
         )
     loss = settings.share * settings.temperature**2 * divergence
     if settings.share < 1:
@@ -102,5 +102,5 @@ def _piece(
     return loss, torch.stack((entropy.detach(), divergence.detach()))
 
 
-def _wide(scores: Tensor) -> Tensor:
-    return scores if scores.dtype == torch.float64 else scores.float()
+def _at_least_float32(logits: Tensor) -> Tensor:
+    return logits if logits.dtype == torch.float64 else logits.float()

@@ -1,4 +1,4 @@
-"""The ranks of a training: one process, or as many as `torchrun` started. The engine is torch.distributed's."""
+"""The ranks of a training: one process, or those that `torchrun` started, over torch.distributed."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from edgefront.core.common.errors import InvalidInput
 
-_TIMEOUT = timedelta(hours=2)  # an evaluation of one rank, for which the others wait
+_TIMEOUT = timedelta(hours=2)  # the others wait for an evaluation by one rank
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among the others, and the device that it trains on."""
+    """This process among the ranks, and its device."""
 
     rank: int
     ranks: int
@@ -32,33 +32,25 @@ class Ranks:
         """Whether it writes files."""
         return self.rank == 0
 
-    def total(self, value: float) -> float:
-        """The sum of every rank's value; all ranks call it."""
-        return self.totals(value)[0]
-
-    def totals(self, *values: float) -> list[float]:
-        """Of each value the sum over the ranks, in one message; all ranks call it."""
+    def sums(self, *values: float) -> list[float]:
+        """The sum of each value over the ranks, in one message; all ranks call it."""
         if self.ranks == 1:
             return list(values)
         tensor = torch.tensor(values, dtype=torch.float64, device=self.device)
         dist.all_reduce(tensor)
         return [float(total) for total in tensor]
 
-    def any(self, flag: bool) -> bool:
-        """Whether the value is true on any rank; all ranks call it."""
-        return self.total(float(flag)) > 0
-
     def wait(self) -> None:
-        """Until every rank is here."""
+        """Waits for every rank."""
         if self.ranks > 1:
             dist.barrier()
 
 
 @contextmanager
 def joined(kind: Literal["cpu", "cuda"], threads: int | None = None) -> Iterator[Ranks]:
-    """Joins the ranks that `torchrun` has started, or stands alone.
+    """Joins the ranks of `torchrun`, or is the only rank.
 
-    Raises `InvalidInput` where CUDA is asked for and not there, or there are fewer GPUs than ranks on this machine.
+    Raises `InvalidInput` where CUDA is missing, or this machine has fewer GPUs than ranks.
     """
     rank, ranks, local = (
         int(os.environ.get(name, value)) for name, value in (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0))
@@ -88,36 +80,20 @@ def joined(kind: Literal["cpu", "cuda"], threads: int | None = None) -> Iterator
             dist.destroy_process_group()
 
 
-def share(module: nn.Module, ranks: Ranks) -> nn.Module:
-    """The module with its gradients averaged over the ranks (DDP): what is returned is called as `module` was."""
-    return module if ranks.ranks == 1 else nn.parallel.DistributedDataParallel(module, gradient_as_bucket_view=True)
+class Reading(NamedTuple):
+    """Means of the steps since the last reading: `losses` over all ranks, `norm` of the last gradient.
 
-
-@contextmanager
-def gradients_kept(module: nn.Module, last: bool) -> Iterator[None]:
-    """Within it a backward pass of any but the last micro-batch leaves gradients on this rank alone."""
-    if isinstance(module, nn.parallel.DistributedDataParallel) and not last:
-        with module.no_sync():
-            yield
-    else:
-        yield
-
-
-@dataclass(frozen=True)
-class Reading:
-    """Of the steps since the last one. `losses` are their means over all ranks, `norm` the last gradient's.
-
-    The first loss is the cross-entropy; with a teacher a second is the divergence from it.
+    The first loss is the cross-entropy; with a teacher the second is the divergence from it.
     """
 
     losses: list[float]
     norm: float
     seconds: float
-    step_s: float
+    seconds_per_step: float
 
 
 class Meter:
-    """Measures the training steps alone."""
+    """Measures losses and time of the training steps, without evaluations."""
 
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks
@@ -126,41 +102,40 @@ class Meter:
         self.restart(0)
 
     def restart(self, step: int) -> None:
-        """From here on it is training again: what was done since the last reading counts nowhere."""
+        """Restarts the clock: the time since the last reading does not count."""
         self._since, self._step = time.monotonic(), step
 
     def add(self, loss: Tensor, norm: Tensor) -> None:
-        """Of one step, on the device: its mean losses [kinds] and the gradient's norm."""
+        """Mean losses [kinds] and gradient norm of one step, on the device."""
         self._losses.append(loss)
         self._norm = norm
 
     @property
     def pending(self) -> Tensor | None:
-        """This rank's losses that are not reported yet, [n, kinds]; None if there are none."""
+        """This rank's unreported losses, [n, kinds], if any."""
         return torch.stack(self._losses) if self._losses else None
 
     @property
     def seconds(self) -> float:
-        """Since the last reading."""
+        """Seconds since the last reading."""
         return time.monotonic() - self._since
 
     def resume(self, losses: Tensor) -> None:
-        """With what was `pending` when a checkpoint was written."""
+        """Restores the `pending` losses of a checkpoint."""
         self._losses = list(losses.to(self._ranks.device).unbind())
 
     def is_finite(self, *, norm: bool) -> bool:
-        """Whether every loss since the last reading is a number on every rank, and with `norm` the gradient's too."""
+        """Whether every loss since the last reading, and with `norm` the gradient's, is finite on every rank."""
         values = [*self._losses, *([self._norm.view(1)] if norm and self._norm is not None else [])]
-        wrong = bool(values) and not bool(torch.cat([value.float() for value in values]).isfinite().all())
-        return not self._ranks.any(wrong)
+        is_wrong = bool(values) and not bool(torch.cat([value.float() for value in values]).isfinite().all())
+        return self._ranks.sums(is_wrong) == [0.0]
 
     def read(self, step: int) -> Reading:
-        """The report after `step` steps; resets the meter. All ranks call it."""
+        """The reading after `step` steps; resets the meter. All ranks call it."""
         assert self._norm is not None
         means = [float(losses.mean()) for losses in torch.stack(self._losses).unbind(1)]
-        losses, norm = self._ranks.totals(*means), float(self._norm)
+        losses, norm = self._ranks.sums(*means), float(self._norm)
         seconds, steps = self.seconds, step - self._step
-        step_s = max(seconds / max(1, steps), 1e-9)
         self._losses = []
         self.restart(step)
-        return Reading(losses, norm, seconds, step_s)
+        return Reading(losses, norm, seconds, max(seconds / max(1, steps), 1e-9))

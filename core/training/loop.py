@@ -1,4 +1,4 @@
-"""The training loop: a function of the step wherever it can be, so that it resumes anywhere as if never interrupted."""
+"""The training loop. Data and randomness are functions of the step, so a resumed training gives the same weights."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -37,10 +37,10 @@ from edgefront.core.training.checkpoint import (
     read_optimizer,
     read_progress,
 )
-from edgefront.core.training.distributed import Meter, Ranks, gradients_kept, share
+from edgefront.core.training.distributed import Meter, Ranks
 from edgefront.core.training.evaluation.perplexity import Perplexity, autocast
 from edgefront.core.training.optimizers import learning_rate, make_optimizer, set_learning_rate
-from edgefront.core.training.parametrisation import begin_with, initialise, load_teacher
+from edgefront.core.training.parametrisation import initialise, load_initial_weights, load_teacher
 from edgefront.core.training.recipes.recipe import carries_state, check_task
 from edgefront.core.training.run_folder import (
     CHECKPOINTS,
@@ -67,26 +67,26 @@ _log = logging.getLogger(__name__)
 Outcome = Literal["done", "stopped"]
 
 _WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
-_REPORTS = 100  # of a training, at least: each is a line of a file, which takes as long as a small layer
-_PENDING = "pending_losses"  # beside a rank's memory
+_REPORTS = 100  # least number of a training's reports; one takes as long as a small layer
+_PENDING = "pending_losses"  # key beside a rank's memory
 
 
 class SmallerBatch(Unavailable):
-    """One of several ranks ran out of memory: all begin again from the last checkpoint with half the micro rows."""
+    """A rank ran out of memory: all ranks restart from the last checkpoint with half the micro rows."""
 
 
-class _GivenUp(Exception):
-    """The current step is abandoned, because it may take an hour; it is repeated when the training resumes."""
+class _StepAbandoned(Exception):
+    """Stopped within a step, which may take an hour; the resumed training repeats it."""
 
 
 class Trainer:
     """One training, from its last checkpoint to its end.
 
     Args:
-        folder: the run's (`core.training.run_folder`); checkpoints are kept and looked for there.
-        stop: asked between steps whether to stop early.
+        folder: run folder (`core.training.run_folder`) with the checkpoints.
+        stop: called between steps; True stops early.
 
-    Raises `InvalidInput` where architecture, data and recipe do not go together, or a checkpoint is another training's.
+    Raises `InvalidInput` for incompatible architecture, data and recipe, and for a checkpoint of another training.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Trainer:
         self.spec, self.ranks, self.journal, self._stop, self._folder = spec, ranks, journal, stop, folder
         self.recipe = recipe_of(spec)
         self.checkpoints = Checkpoints(folder / CHECKPOINTS, self.recipe.checkpoints)
-        # Every byte is compared once, before anything is spent on it.
+        # Verified once, before the first step.
         verify = ranks.is_first and self.checkpoints.latest() is None
         self.data = open_prepared(Path(spec.data), verify=verify)
         self.architecture = with_vocabulary(
@@ -110,41 +110,44 @@ class Trainer:
         self.model = LanguageModel(self.architecture)
         self.model.dropout = self.recipe.dropout
         initialise(self.model, self.recipe.initialisation, spec.seed, self.recipe.parametrisation)
-        begun_with, cut = None, None
+        start_sha256, pruned = None, None
         if spec.start is not None and self.checkpoints.latest() is None:
-            begun_with, cut = begin_with(self.model, Path(spec.start), self.data, inherit=spec.inherit)
+            start_sha256, pruned = load_initial_weights(self.model, Path(spec.start), self.data, inherit=spec.inherit)
         self.model.to(ranks.device).train()
         self._validation = Validation(self.data, self.recipe, ranks.device)
         self._carries = carries_state(self.architecture, self.recipe.memory)
         memory = self.recipe.memory if self._carries else 0
         self.teacher = load_teacher(spec.teacher, self.recipe, self.data, ranks.device)
         objective = Objective(self.model, memory, self.recipe.label_smoothing, self.teacher)
-        self._shared = share(objective, ranks)
+        self._ddp: nn.parallel.DistributedDataParallel | None = None  # averages gradients over the ranks
+        if ranks.ranks > 1:
+            self._ddp = nn.parallel.DistributedDataParallel(objective, gradient_as_bucket_view=True)
         self._parameters = list(self.model.parameters())  # walking through the modules takes as long as a small layer
-        self._call = torch.compile(self._shared) if self.recipe.compile else self._shared
+        module = self._ddp or objective
+        self._call = torch.compile(module) if self.recipe.compile else module
         self._meter = Meter(ranks)
         self.optimizer = make_optimizer(self.model, self.recipe.optimizer, self.recipe.parametrisation)
         self._scaler = torch.amp.GradScaler(ranks.device.type, enabled=self.recipe.precision == "float16")
         self._state: Cache | None = None
         rows = self.recipe.rows // ranks.ranks
-        what = [self.architecture.digest, self.data.digest, self.recipe.effective(), spec.seed]
-        what += [] if self.teacher is None else [self.teacher.sha256]
+        identity = [self.architecture.digest, self.data.digest, self.recipe.effective(), spec.seed]
+        identity += [] if self.teacher is None else [self.teacher.sha256]
         self.progress = Progress(
             micro_rows=min(rows, self.recipe.micro_rows or rows, read_limit(folder) or rows),
             ranks=ranks.ranks,
-            spec=hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest(),
-            start=begun_with,
-            cut=cut,
+            spec=hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest(),
+            start=start_sha256,
+            cut=pruned,
         )
         self._saved: int | None = None
         self._resume()
 
     def train(self) -> Outcome:
-        """Trains until the budget is spent, or `stop` says so; either way the last step's checkpoint is there.
+        """Trains until the budget is spent or `stop` is True; either way the last step has a checkpoint.
 
-        Raises `Diverged` for a loss that is not a number, `SmallerBatch` (several ranks), `Unavailable` (a full disk).
+        Raises `Diverged` for a loss that is not finite, `SmallerBatch` (several ranks), `Unavailable` (a full disk).
         """
-        # Where it is compiled, choices by measured speed would have to go: it would be slower.
+        # Determinism would forbid the compiler's autotuning, and so slow it down.
         with nullcontext() if self.recipe.compile else deterministic(self.ranks.device):
             return self._train()
 
@@ -156,11 +159,11 @@ class Trainer:
         for step in range(self.progress.step, steps):
             batch, done = self.batches(step), step + 1
             counted = int((batch.targets != IGNORED).sum())
-            spent = self.spec.budget.hours is not None and self.progress.seconds > self.spec.budget.hours * 3600
-            # One message per step: the ranks agree on whether they continue.
-            targets, stops, over = map(int, self.ranks.totals(counted, self._stop(), spent))
+            is_spent = self.spec.budget.hours is not None and self.progress.seconds > self.spec.budget.hours * 3600
+            # One message per step, by which all ranks continue or stop.
+            targets, stops, over = map(int, self.ranks.sums(counted, self._stop(), is_spent))
             if stops:
-                self._leave()
+                self._save_early()
                 return "stopped"
             if over:
                 self.journal.note(f"The {self.spec.budget.hours:g} hours were over after {step} of {steps} steps.")
@@ -168,8 +171,8 @@ class Trainer:
             lr = learning_rate(recipe.schedule, recipe.optimizer.lr, step, steps)
             try:
                 self._meter.add(*self._step(batch, targets, step, lr))
-            except _GivenUp:
-                self._leave()
+            except _StepAbandoned:
+                self._save_early()
                 return "stopped"
             self.progress = self.progress.model_copy(update={"step": done, "tokens": self.progress.tokens + targets})
             evaluates = done % recipe.evaluation.every == 0 or done == steps
@@ -182,7 +185,7 @@ class Trainer:
                 self._save()
             if evaluates or saves:
                 self._meter.restart(done)
-        if self.progress.evaluated_step != self.progress.step:  # its time was over
+        if self.progress.evaluated_step != self.progress.step:  # the hours were over
             if self._meter.pending is not None:
                 self._report(learning_rate(recipe.schedule, recipe.optimizer.lr, self.progress.step - 1, steps))
             self._evaluate()
@@ -190,7 +193,7 @@ class Trainer:
         return "done"
 
     def load_best(self) -> int:
-        """Puts the best checkpoint's parameters into the model; returns its step."""
+        """Loads the best checkpoint's parameters into the model; returns its step."""
         best = self.progress.best_step
         assert best is not None
         if best != self.progress.step:
@@ -200,15 +203,15 @@ class Trainer:
         return best
 
     def evaluate(self, split: str, *, whole: bool = True) -> Perplexity | None:
-        """On a split, or the part of it that is looked at during the training. None on every rank but the first."""
-        found = self._validation(self.model, split, whole=whole) if self.ranks.is_first else None
+        """Perplexity on a split, or the part of it that is evaluated during training. None but on the first rank."""
+        perplexity = self._validation(self.model, split, whole=whole) if self.ranks.is_first else None
         self.ranks.wait()
-        return found
+        return perplexity
 
     # Steps ----------------------------------------------------------------------------------------------------------
 
     def _step(self, batch: Batch, targets: int, step: int, lr: float) -> tuple[Tensor, Tensor]:
-        """One optimiser step; the mean losses [kinds] and the gradient's norm, both still on the device."""
+        """One optimiser step; returns mean losses [kinds] and gradient norm, on the device."""
         set_learning_rate(self.optimizer, lr)
         while True:
             try:
@@ -217,14 +220,14 @@ class Trainer:
             except (MemoryError, RuntimeError) as error:
                 if not is_out_of_memory(error) and not is_not_deterministic(error):
                     raise
-                cannot = "" if is_out_of_memory(error) else str(error)
-            # Outside the handler, whose traceback would keep every activation alive.
-            if cannot:
+                nondeterministic = "" if is_out_of_memory(error) else str(error)
+            # Outside the handler, whose traceback keeps every activation alive.
+            if nondeterministic:
                 torch.use_deterministic_algorithms(True, warn_only=True)
-                why = cannot.partition(". ")[0]
+                why = nondeterministic.partition(". ")[0]
                 self.journal.note(f"On this device it does not resume bit for bit: {why}.")
             else:
-                self._halve(step)
+                self._halve_micro_rows(step)
         self._scaler.unscale_(self.optimizer)
         limit = math.inf if self.recipe.clip is None else self.recipe.clip
         norm = torch.nn.utils.clip_grad_norm_(self._parameters, limit)
@@ -234,7 +237,7 @@ class Trainer:
         return loss, norm
 
     def _gradients(self, batch: Batch, step: int, targets: int) -> tuple[Tensor, Cache | None]:
-        """Leaves the gradients of the mean loss over all ranks' targets, taken some rows at a time."""
+        """Accumulates the gradients of the mean loss over all ranks' targets, by micro-batches."""
         seed_device(self.ranks.device, seed_of(self.spec.seed, step, self.ranks.rank))
         self.optimizer.zero_grad(set_to_none=True)
         rows = batch.inputs.shape[0]
@@ -247,20 +250,21 @@ class Trainer:
         for start in range(0, rows, size):
             stop = min(rows, start + size)
             if start and self.ranks.ranks == 1 and self._stop():
-                raise _GivenUp
-            with gradients_kept(self._shared, last=stop == rows):
+                raise _StepAbandoned
+            is_last = stop == rows
+            with self._ddp.no_sync() if self._ddp is not None and not is_last else nullcontext():
                 with autocast(self.ranks.device, self.recipe.precision):
                     part = None if before is None else before.rows(start, stop)
                     loss, parts, state = self._call(rows_of(batch.rows(start, stop), self.ranks.device), part)
-                # DDP averages over the ranks, and `targets` counts those of all.
+                # DDP averages over the ranks; `targets` is their sum.
                 self._scaler.scale(loss * (self.ranks.ranks / targets)).backward()
             total = total + parts
             if state is not None:
                 states.append(state)
         return total / targets, Cache.concatenate(states) if states else None
 
-    def _halve(self, step: int) -> None:
-        """Fewer rows at a time from now on; the batch, and so what is learnt, stays as it was."""
+    def _halve_micro_rows(self, step: int) -> None:
+        """Halves the micro-batch; the batch, and so the result, stays."""
         rows = self.progress.micro_rows or 1
         if rows == 1:
             raise Unavailable(
@@ -283,24 +287,24 @@ class Trainer:
     # Between steps --------------------------------------------------------------------------------------------------
 
     def _report(self, lr: float) -> None:
-        """Of the steps since the last report. Raises `Diverged` where a loss among them is not a number."""
+        """Reports the steps since the last report. Raises `Diverged` for a loss that is not finite."""
         self._check_finite()
-        read = self._meter.read(self.progress.step)
-        self.progress = self.progress.model_copy(update={"seconds": self.progress.seconds + read.seconds})
+        reading = self._meter.read(self.progress.step)
+        self.progress = self.progress.model_copy(update={"seconds": self.progress.seconds + reading.seconds})
         self.journal.report(
             self._metric(
-                loss=read.losses[0],
-                extra=dict(zip(("divergence",), read.losses[1:], strict=False)),
+                loss=reading.losses[0],
+                extra=dict(zip(("divergence",), reading.losses[1:], strict=False)),
                 lr=lr,
-                gradient_norm=read.norm if math.isfinite(read.norm) else None,
-                tokens_per_s=round(self.recipe.rows * self.recipe.segment / read.step_s, 1),
+                gradient_norm=reading.norm if math.isfinite(reading.norm) else None,
+                tokens_per_s=round(self.recipe.rows * self.recipe.segment / reading.seconds_per_step, 1),
             )
         )
-        seconds_left = (self.recipe.steps - self.progress.step) * read.step_s
+        seconds_left = (self.recipe.steps - self.progress.step) * reading.seconds_per_step
         self.journal.update(now=False, seconds_left=round(seconds_left, 1))
 
-    def _leave(self) -> None:
-        """Before its end, with a checkpoint of all that has been done."""
+    def _save_early(self) -> None:
+        """Saves a checkpoint before the end of the training."""
         self._check_finite()
         seconds = self.progress.seconds + self._meter.seconds
         self.progress = self.progress.model_copy(update={"seconds": seconds})
@@ -308,7 +312,7 @@ class Trainer:
         self._save()
 
     def _check_finite(self) -> None:
-        """`Diverged` where a loss is not a number, or a gradient; in float16 steps with such gradients are left out."""
+        """`Diverged` for a loss or gradient that is not finite; float16 skips steps with such gradients."""
         if not self._meter.is_finite(norm=not self._scaler.is_enabled()):
             raise Diverged(
                 f"the loss or its gradient is not a number by step {self.progress.step}: take a lower learning rate, "
@@ -316,10 +320,10 @@ class Trainer:
             )
 
     def _evaluate(self) -> bool:
-        """Evaluates on the validation split; whether that is the best so far."""
+        """Evaluates on the validation split; returns whether it is the best so far."""
         self.journal.update(state="evaluating")
         found = self.evaluate("valid", whole=False)
-        loss = self.ranks.total(0.0 if found is None else found.loss)
+        (loss,) = self.ranks.sums(0.0 if found is None else found.loss)
         if found is not None:
             self.journal.report(
                 self._metric(valid_loss=found.loss, valid_perplexity=found.perplexity, valid_bpc=found.bpc)
@@ -350,7 +354,7 @@ class Trainer:
         """Resumes from the last checkpoint if there is one."""
         latest = self.checkpoints.latest()
         if latest is None:
-            self.journal.take_back(0)
+            self.journal.rewind(0)
             return
         before = read_progress(latest)
         if before.spec != self.progress.spec:
@@ -367,23 +371,23 @@ class Trainer:
         if before.scaler:
             self._scaler.load_state_dict(dict(before.scaler))
         if before.ranks == self.ranks.ranks:
-            self._remember(read_memory(latest, self.ranks.rank))
+            self._restore_memory(read_memory(latest, self.ranks.rank))
         else:
             self.journal.note(
                 f"It resumed with {self.ranks.ranks} ranks instead of {before.ranks}: memory was cleared."
             )
-        # Rows at a time are those of now: this may be another device.
+        # The micro rows are those of this device.
         self.progress = before.model_copy(update={"ranks": self.ranks.ranks, "micro_rows": self.progress.micro_rows})
         self._saved = before.step
-        self.journal.take_back(before.step)
+        self.journal.rewind(before.step)
         self.journal.note(f"It resumed from step {before.step}.")
 
-    def _remember(self, memory: dict[str, Tensor]) -> None:
+    def _restore_memory(self, memory: dict[str, Tensor]) -> None:
         if (pending := memory.pop(_PENDING, None)) is not None:
             self._meter.resume(pending)
         if memory:
             self._state = Cache(self.architecture, "memory")
-            # Counts stay on the CPU, as `core.nn.context` keeps them.
+            # Counts stay on the CPU, as in `core.nn.context`.
             device = self.ranks.device
             self._state.update(
                 {name: tensor.to(device) if tensor.is_floating_point() else tensor for name, tensor in memory.items()}

@@ -1,4 +1,4 @@
-"""The update rules of the recipes, with parameters in groups by weight decay and learning rate, and its schedules."""
+"""Optimisers with parameter groups by weight decay and learning rate, and learning rate schedules."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from torch import Tensor
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.nn.blocks.attention import AttentionBlock
 from edgefront.core.nn.model import LanguageModel
-from edgefront.core.training.parametrisation import Rules, parameters_of
+from edgefront.core.training.parametrisation import CompleteP, parameters_of
 from edgefront.core.training.recipes.recipe import Optimizer, Parametrisation, Schedule
 
 _FUSED = ("cpu", "cuda")
-"""Where torch has one kernel for all of Adam."""
+"""Devices with torch's fused Adam."""
 _RATE = "rate"
-"""Of a group: its learning rate over the recipe's. Groups without it take the recipe's."""
+"""Key of a group's learning rate over the recipe's; 1 if absent."""
 
 
 def make_optimizer(
     model: LanguageModel, settings: Optimizer, parametrisation: Parametrisation | None = None
 ) -> torch.optim.Optimizer:
-    """The optimiser of all parameters of `model` that require gradients, at the recipe's highest learning rate.
+    """The optimiser of all trainable parameters of `model`, at the recipe's highest learning rate.
 
-    Two groups: the parameters that decay, and the others. Adam's decay is added to the gradient, that of the others is
-    decoupled (Loshchilov & Hutter 2019). With a parametrisation there are more, one for each learning rate and decay
-    (`core.training.parametrisation`). Raises `InvalidInput` for settings that the optimiser cannot take.
+    Groups: with and without weight decay, and with a parametrisation one for each learning rate too
+    (`core.training.parametrisation`). Adam's decay is added to the gradient; the others' is decoupled (Loshchilov &
+    Hutter 2019). Raises `InvalidInput` for invalid settings.
     """
     for index, beta in enumerate(settings.betas):
         if not beta < 1:
             field = f"optimizer.betas.{index}"
             raise InvalidInput(f"{field} must be below 1, not {beta}", field=field, value=beta, allowed="0 to below 1")
-    rules = None if parametrisation is None else Rules(model.architecture, parametrisation)
+    rules = None if parametrisation is None else CompleteP(model.architecture, parametrisation)
     members: dict[tuple[bool, float], list[torch.Tensor]] = {}
     for _, parameter, tensor in parameters_of(model):
         if tensor.requires_grad:
@@ -43,7 +43,7 @@ def make_optimizer(
             members.setdefault((decays, rate), []).append(tensor)
     groups = []
     for (decays, rate), tensors in sorted(members.items(), key=lambda item: item[0], reverse=True):
-        decay = settings.weight_decay / rate if decays else 0.0  # lr·decay, what a step takes away, is everyone's
+        decay = settings.weight_decay / rate if decays else 0.0  # lr·decay is equal for all groups
         group: dict[str, Any] = {"params": tensors, "weight_decay": decay}
         groups.append(group if rules is None else group | {_RATE: rate, "lr": settings.lr * rate})
     shared: dict[str, Any] = {"lr": settings.lr, "betas": settings.betas, "eps": settings.eps}
@@ -60,7 +60,7 @@ def make_optimizer(
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    """Sets the rate of the next step: `lr`, times what a group's parametrisation says."""
+    """Sets the learning rate of the next step: `lr` times the group's factor."""
     for group in optimizer.param_groups:
         group["lr"] = lr * group.get(_RATE, 1.0)
 
@@ -70,10 +70,10 @@ LARGEST_GRADIENT_NORM = 1.0
 
 
 class Layerwise(torch.optim.Optimizer):
-    """Adam's two averages of each parameter; subclasses make a step of them (`_step_group`).
+    """Adam's two averages of each parameter, from which subclasses make a step (`_step_group`).
 
-    `state_dict` has, for each parameter, `step`, `exp_avg` and
-    `exp_avg_sq`, as torch's own optimisers do. The `parts` of a parameter are scaled as if each were one.
+    `state_dict` has `step`, `exp_avg` and `exp_avg_sq` for each parameter, as torch's optimisers. Each of the `parts`
+    of a parameter is scaled by itself.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Layerwise(torch.optim.Optimizer):
                     self._step_group(group, parameters, divisor)
 
     def _divisor(self) -> Tensor | None:
-        """What all gradients are divided by."""
+        """Divisor of all gradients."""
         return None
 
     def _step_group(self, group: dict[str, Any], parameters: list[Tensor], divisor: Tensor | None) -> None:
@@ -108,7 +108,7 @@ class Layerwise(torch.optim.Optimizer):
     def _averages(
         self, group: dict[str, Any], parameters: list[Tensor], divisor: Tensor | None
     ) -> tuple[list[Tensor], list[Tensor], int]:
-        """m and v with this step's gradients in them, and which step it is, from 1."""
+        """m and v after this step's gradients, and the step's number from 1."""
         for parameter in parameters:
             state = self.state[parameter]
             if not state:
@@ -131,7 +131,7 @@ class Layerwise(torch.optim.Optimizer):
     def _by_part(
         self, weights: list[Tensor], updates: list[Tensor], parameters: list[Tensor]
     ) -> tuple[list[Tensor], Tensor, Tensor]:
-        """Views of the updates of all parts, and the norms, [parts], of their weights and of these."""
+        """Views of all parts' updates, and the norms, [parts], of their weights and updates."""
         weight_parts, update_parts = (
             [
                 part
@@ -144,14 +144,14 @@ class Layerwise(torch.optim.Optimizer):
 
 
 class Lamb(Layerwise):
-    """LAMB as in NVIDIA's Transformer-XL, which PAR and LTS trained with (You et al. 2020, third version).
+    """LAMB as in NVIDIA's Transformer-XL, used by PAR and LTS (You et al. 2020, third version).
 
     For each tensor w with gradient g, or each of its `parts`, without bias correction:
 
         m = β₁·m + (1 - β₁)·g        u = m/(√v + ε) + λ·w
         v = β₂·v + (1 - β₂)·g²       w = w - lr·(min(‖w‖, 10)/(‖u‖ + ε))·u
 
-    where the ratio of norms is 1 if either is 0.
+    The ratio of norms is 1 if either is 0.
     """
 
     def _step_group(self, group: dict[str, Any], parameters: list[Tensor], divisor: Tensor | None) -> None:
@@ -171,7 +171,7 @@ class Lamb(Layerwise):
 
 
 class NvLamb(Layerwise):
-    """NVLAMB, which NVIDIA's BERT and PAR's were trained with (Sreenivas et al. 2019; apex's fused_lamb).
+    """NVLAMB, used for NVIDIA's and PAR's BERT (Sreenivas et al. 2019; apex's fused_lamb).
 
     For each tensor w, or each of its `parts`, with g its gradient divided by max(1, ‖all gradients‖):
 
@@ -203,11 +203,11 @@ class NvLamb(Layerwise):
 
 
 Parts = Mapping[Tensor, Sequence[int]]
-"""Of a parameter that has parts, the rows of each, in order."""
+"""Rows of each part, in order, of a parameter with parts."""
 
 
 def cluster_parts(model: LanguageModel) -> Parts:
-    """The output's bias by cluster: NVIDIA's Transformer-XL has one bias a cluster where `div` is above 1."""
+    """The output's bias by cluster: NVIDIA's Transformer-XL has a bias for each cluster if `div` is above 1."""
     if model.output.bias is None or model.architecture.embedding.div == 1:
         return {}
     return {model.output.bias: [cluster.size for cluster in model.architecture.clusters]}
@@ -231,24 +231,24 @@ def norms(values: Sequence[Tensor]) -> Tensor:
 def learning_rate(schedule: Schedule, lr: float, step: int, steps: int) -> float:
     """The rate of step `step`, counted from 0, of a training of `steps` steps whose highest rate is `lr`.
 
-    Warm-up gives lr·(step + 1)/warmup, so that its last step has `lr`. A decay to `min_lr` would be there at step
-    `steps`, the first that there is not. `cosine_whole` is the closed form of SRU++'s recursion
+    Warm-up gives lr·(step + 1)/warmup, so that its last step has `lr`. A decay would reach `min_lr` at step `steps`,
+    one after the last. `cosine_whole` is the closed form of SRU++'s recursion
 
         lr(t) = lr(t - 1)·(1 + cos πt/T)/(1 + cos π(t - 1)/T),
 
-    which starts from the last step of the warm-up. `power` counts steps from 1, as NVIDIA's BERT does: it begins with
-    the last step of the warm-up, and the last step of all has `min_lr`. Raises `InvalidInput` for a step out of range.
+    from the last step of the warm-up. `power` counts steps from 1, as NVIDIA's BERT: it begins at the last step of the
+    warm-up, and the last step has `min_lr`. Raises `InvalidInput` for a step out of range.
     """
     if not 0 <= step < steps:
         raise InvalidInput(f"step {step} is not one of {steps}", field="step", value=step, allowed=f"0 to {steps - 1}")
     if step < schedule.warmup - (schedule.decay == "power"):
         return lr * (step + 1) / schedule.warmup
-    warmup, share = schedule.warmup, 1.0  # what is left of `lr`, to 0
+    warmup, share = schedule.warmup, 1.0  # of `lr` above `min_lr`
     if schedule.decay == "cosine":
         share = (1 + math.cos(math.pi * (step - warmup) / (steps - warmup))) / 2
     elif schedule.decay == "cosine_whole":
-        begun = max(warmup - 1, 0)
-        share = (1 + math.cos(math.pi * step / steps)) / (1 + math.cos(math.pi * begun / steps))
+        first = max(warmup - 1, 0)
+        share = (1 + math.cos(math.pi * step / steps)) / (1 + math.cos(math.pi * first / steps))
     elif schedule.decay == "power":
         share = float((1 - (step + 1) / steps) ** schedule.power)
     elif schedule.decay == "inverse_sqrt":

@@ -1,10 +1,10 @@
-"""What a training begins with; and how that and learning rates follow from a shape, so that one rate serves all.
+"""Initial values and learning rates by a model's shape, so that one rate serves all shapes; pretrained weights.
 
 It is CompleteP (Dey et al. 2025, arXiv 2505.01618, Table 1 with α = 1), which is µP for Adam (Yang et al. 2022, arXiv
 2203.03466, Table 3) with residual branches that are divided by the depth (α = ½ is Bordelon et al.'s, arXiv
-2309.16620, §3). The papers multiply activations in the forward pass. Here the forward pass belongs to the architecture
-and stays as it is: a multiplier c of a weight w is taken into the weight, c·w, and Adam, whose step does not depend on
-the gradient's scale, then takes c times the step (Yang et al. 2022, Lemma J.1).
+2309.16620, §3). The papers multiply activations in the forward pass, which here belongs to the architecture. So a
+multiplier c of a weight w goes into the weight, c·w, and Adam, whose step does not depend on the gradient's scale,
+takes c times the step (Yang et al. 2022, Lemma J.1).
 
 With m = d_model/base_width, n = residual blocks/base_blocks, `lr` being the recipe's:
 
@@ -35,8 +35,6 @@ With m = d_model/base_width, n = residual blocks/base_blocks, `lr` being the rec
 - Weight decay is divided by the factor of the learning rate, so that a step takes the same share of every weight
   (CompleteP, Table 1). Adam's ε is not scaled: 10⁻⁸ is far below the gradients of these models.
 - SRU's blocks begin as in every scheme, and learn by the same rules.
-
-What another training has left: weights to begin with, as BERT's second phase does, and a model to learn from.
 """
 
 from __future__ import annotations
@@ -64,15 +62,15 @@ from edgefront.core.nn.weights import load_safetensors
 from edgefront.core.training.distillation import Teacher
 from edgefront.core.training.pruning.study import load_pruned
 from edgefront.core.training.pruning.submodel import pruning_summary
-from edgefront.core.training.recipes.recipe import Parametrisation, Recipe, Scheme
+from edgefront.core.training.recipes.recipe import Parametrisation, Recipe, Scheme, predicts_next_token
 
 _VECTORS = ("bias", "u", "v")
-"""Last parts of names of parameters that are no matrices, whatever their shape: Transformer-XL's u and v are biases."""
+"""Parameters that are vectors whatever their shape: Transformer-XL's u and v are biases."""
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter: of which model, under which name there (the source's without its prefix), and shape."""
+    """Parameter roles, which decide initialisation, learning rate and weight decay. An encoder's name has no prefix."""
 
     architecture: Architecture
     name: str
@@ -88,7 +86,7 @@ class Parameter:
 
     @property
     def block(self) -> object | None:
-        """The description of its block; None outside the blocks."""
+        """Its block's description; None outside the blocks."""
         parts = self.name.split(".")
         return self.architecture.blocks[int(parts[1])] if parts[0] == "blocks" else None
 
@@ -99,7 +97,7 @@ class Parameter:
 
     @property
     def is_table(self) -> bool:
-        """Rows that are looked up or compared with: of tokens, positions, segments, an adaptive softmax's clusters."""
+        """Whether it is a lookup table: of tokens, positions, segments or an adaptive softmax's clusters."""
         rows = ("positions.weight", "embedding.segments", "output.cluster_weight")
         return ".tables." in self.name or self.name in rows
 
@@ -128,7 +126,7 @@ class Parameter:
 
 
 def parameters_of(model: LanguageModel) -> Iterator[tuple[str, Parameter, Tensor]]:
-    """Every parameter by its name in the model, with what it is."""
+    """Every parameter: its name in the model, its roles and its tensor."""
     for name, tensor in model.named_parameters():
         architecture, own_name = model.architecture, name
         if name.startswith("source.") and architecture.source is not None:
@@ -137,15 +135,15 @@ def parameters_of(model: LanguageModel) -> Iterator[tuple[str, Parameter, Tensor
 
 
 @dataclass(frozen=True)
-class Rule:
-    """Of one parameter: the deviation of its initial values (a norm's weight: the value), and its rate over `lr`."""
+class Scaling:
+    """Deviation of a parameter's initial values (of a norm's weight: the value), and learning rate over `lr`."""
 
     scale: float
     rate: float
 
 
-class Rules:
-    """The rule of each parameter of an architecture, by the table above."""
+class CompleteP:
+    """The scaling of each parameter of an architecture, by the table above."""
 
     def __init__(self, architecture: Architecture, settings: Parametrisation) -> None:
         self._architecture, self._settings = architecture, settings
@@ -161,35 +159,35 @@ class Rules:
         elif architecture.norm == "post" and blocks:
             self._last_norm = f"blocks.{blocks[-1]}.norm"
 
-    def __call__(self, parameter: Parameter) -> Rule:
+    def __call__(self, parameter: Parameter) -> Scaling:
         base, inputs = self._settings.base_width, parameter.shape[-1]
         if parameter.is_table:
             if parameter.name.startswith("output.") and not self._architecture.output.tied:
-                return Rule(self._logits_scaling * math.sqrt(base) / inputs, self._logits_scaling * base / inputs)
-            # What is looked up by place or segment is not multiplied with the tokens' part.
+                return Scaling(self._logits_scaling * math.sqrt(base) / inputs, self._logits_scaling * base / inputs)
+            # The embedding factor does not apply to positions and segments.
             is_scaled = parameter.name not in ("positions.weight", "embedding.segments")
             factor = 1 / self._embedding_scale if is_scaled else 1.0
-            return Rule(factor / math.sqrt(base), factor * self._settings.embedding_lr)
+            return Scaling(factor / math.sqrt(base), factor * self._settings.embedding_lr)
         if parameter.owner == self._last_norm and self._architecture.output.tied:
             factor = self._logits_scaling * self._embedding_scale * base / self._architecture.d_model
-            return Rule(factor, factor)
-        # The last of a residual block that scales its update: a linear layer, or the norm after it.
+            return Scaling(factor, factor)
+        # The last layer of a residual block, which scales its update: linear, or the norm after it.
         ends_branch = parameter.is_residual_output
         if self._update_norm is not None:
             ends_branch = parameter.block is not None and parameter.owner.endswith(self._update_norm)
         depth = self._depth if ends_branch else 1.0
         if parameter.is_matrix and not parameter.is_taps:
-            return Rule(0.0 if ends_branch else inputs**-0.5, base / (inputs * depth))
-        return Rule(1 / depth if parameter.is_norm else 1.0, 1 / depth)
+            return Scaling(0.0 if ends_branch else inputs**-0.5, base / (inputs * depth))
+        return Scaling(1 / depth if parameter.is_norm else 1.0, 1 / depth)
 
 
 RESET_BIAS = -2.0
-"""SRU's reset gate begins nearly shut, so that the highway carries most of the input."""
+"""Initial bias of SRU's reset gate, nearly shut: the highway carries most of the input."""
 
 
 @dataclass(frozen=True)
-class Draw:
-    """Independent numbers: normal with this deviation, or uniform to this far on both sides of the centre."""
+class Distribution:
+    """Normal with this deviation, or uniform up to this distance from the centre."""
 
     kind: Literal["normal", "uniform"]
     spread: float
@@ -220,74 +218,74 @@ def initialise(
     - completep: by the shape, as `core.training.parametrisation` says for each kind of parameter
 
     In every scheme biases are 0 and layer norms 1 and 0, but for Transformer-XL's norm weights, and the taps of a short
-    convolution are uniform to 1/√kernel. SRU and SRU++ blocks always begin as in branch 3.0.0-dev of their code, which
-    trained the SRU++ paper's models: a hybrid trains no better from values that were made for attention.
+    convolution are uniform to 1/√kernel. SRU and SRU++ blocks are initialised as in branch 3.0.0-dev of their code,
+    which trained the SRU++ paper's models: values for attention do not help a hybrid. SRU++'s W^o is multiplied by
+    √(1 - p), p being `model.dropout.hidden`, so set that before.
 
-    SRU++'s W^o is multiplied by √(1 - p), p being the rate of `model.dropout.hidden`, so set that before.
-
-    Each parameter has a generator of its own, by seed and name: neither order nor device nor what else there is
-    changes it. `parametrisation` is completep's, and its defaults if absent. Raises `InvalidInput` for an unknown
-    scheme.
+    Each parameter has its own generator by seed and name, independent of order, device and other parameters.
+    `parametrisation` is completep's, with defaults if absent. Raises `InvalidInput` for an unknown scheme.
     """
     one_of("scheme", scheme, get_args(Scheme))
-    rules = Rules(model.architecture, parametrisation or Parametrisation()) if scheme == "completep" else None
+    rules = CompleteP(model.architecture, parametrisation or Parametrisation()) if scheme == "completep" else None
     with torch.no_grad():
         for name, parameter, tensor in parameters_of(model):
             own_seed = int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest()[:7], "big")
             generator = torch.Generator().manual_seed(own_seed)
-            tensor.copy_(_first_value(parameter, scheme, rules, model.dropout.hidden, generator))
+            tensor.copy_(_initial_value(parameter, scheme, rules, model.dropout.hidden, generator))
     return model
 
 
-def _first_value(
-    parameter: Parameter, scheme: Scheme, rules: Rules | None, hidden_dropout: float, generator: torch.Generator
+def _initial_value(
+    parameter: Parameter, scheme: Scheme, rules: CompleteP | None, hidden_dropout: float, generator: torch.Generator
 ) -> Tensor:
     shape, is_sru = parameter.shape, isinstance(parameter.block, Sru | Srupp)
     if parameter.owner.endswith("recurrence"):
         if parameter.last == "weight":
-            return Draw("uniform", 1.0).values(shape, generator)
+            return Distribution("uniform", 1.0).values(shape, generator)
         return torch.tensor([[0.0], [RESET_BIAS]]).expand(shape)
     if parameter.is_taps:
-        return Draw("uniform", shape[0] ** -0.5).values(shape, generator)
+        return Distribution("uniform", shape[0] ** -0.5).values(shape, generator)
     if parameter.last in ("bias", "alpha", "cluster_bias"):
         return torch.zeros(shape)
     if parameter.is_norm:
         centre = 1.0 if rules is None else rules(parameter).scale
-        return Draw("normal", 0.0 if is_sru else _NORM_DEVIATION.get(scheme, 0.0), centre).values(shape, generator)
+        return Distribution("normal", 0.0 if is_sru else _NORM_DEVIATION.get(scheme, 0.0), centre).values(
+            shape, generator
+        )
     if is_sru:
         is_scaled = isinstance(parameter.block, Srupp) and parameter.name.endswith(".up.weight")
         share = 1 - hidden_dropout if is_scaled else 1.0
-        return Draw("uniform", _xavier(parameter).spread * math.sqrt(share)).values(shape, generator)
-    draw = _SCHEMES[scheme](parameter) if rules is None else Draw("normal", rules(parameter).scale)
+        return Distribution("uniform", _xavier(parameter).spread * math.sqrt(share)).values(shape, generator)
+    draw = _SCHEMES[scheme](parameter) if rules is None else Distribution("normal", rules(parameter).scale)
     return draw.values(shape, generator)
 
 
-def _xavier(parameter: Parameter) -> Draw:
-    return Draw("uniform", math.sqrt(6 / (parameter.shape[0] + parameter.shape[1])))
+def _xavier(parameter: Parameter) -> Distribution:
+    return Distribution("uniform", math.sqrt(6 / (parameter.shape[0] + parameter.shape[1])))
 
 
-def _by_depth(parameter: Parameter, deviation: float) -> Draw:
+def _by_depth(parameter: Parameter, deviation: float) -> Distribution:
     if parameter.is_residual_output:
         blocks = sum(not isinstance(block, Identity) for block in parameter.architecture.blocks)
-        return Draw("normal", deviation / math.sqrt(blocks))
-    return Draw("normal", deviation)
+        return Distribution("normal", deviation / math.sqrt(blocks))
+    return Distribution("normal", deviation)
 
 
-def _xavier_but(parameter: Parameter, table: Draw) -> Draw:
-    """Xavier's, but for tables of embeddings and the biases of relative attention."""
+def _xavier_except_tables(parameter: Parameter, table: Distribution) -> Distribution:
+    """Xavier's, except for embedding tables and the biases of relative attention."""
     if parameter.is_table:
         return table
-    return Draw("normal", 0.02) if parameter.is_relative_bias else _xavier(parameter)
+    return Distribution("normal", 0.02) if parameter.is_relative_bias else _xavier(parameter)
 
 
-_SCHEMES: dict[str, Callable[[Parameter], Draw]] = {
-    "gpt2": lambda of: Draw("normal", 0.01) if of.is_projection else _by_depth(of, 0.02),
+_SCHEMES: dict[str, Callable[[Parameter], Distribution]] = {
+    "gpt2": lambda of: Distribution("normal", 0.01) if of.is_projection else _by_depth(of, 0.02),
     "opt": lambda of: _by_depth(of, 0.006),
-    "transformer_xl": lambda of: Draw("normal", 0.01 if of.is_projection else 0.02),
-    "transformer_xl_large": lambda of: Draw("normal", 0.01 if of.is_projection else 0.005),
-    "srupp": lambda of: _xavier_but(of, Draw("uniform", math.sqrt(3 / of.architecture.d_model))),
-    "bert": lambda _: Draw("normal", 0.02),
-    "translation": lambda of: _xavier_but(of, Draw("normal", of.shape[-1] ** -0.5)),
+    "transformer_xl": lambda of: Distribution("normal", 0.01 if of.is_projection else 0.02),
+    "transformer_xl_large": lambda of: Distribution("normal", 0.01 if of.is_projection else 0.005),
+    "srupp": lambda of: _xavier_except_tables(of, Distribution("uniform", math.sqrt(3 / of.architecture.d_model))),
+    "bert": lambda _: Distribution("normal", 0.02),
+    "translation": lambda of: _xavier_except_tables(of, Distribution("normal", of.shape[-1] ** -0.5)),
 }
 _NORM_DEVIATION: dict[str, float] = {"transformer_xl": 0.02, "transformer_xl_large": 0.005}
 
@@ -295,32 +293,36 @@ _NORM_DEVIATION: dict[str, float] = {"transformer_xl": 0.02, "transformer_xl_lar
 _WHAT = {"start": "the initial weights", "teacher": "the teacher's weights"}
 
 
-def begin_with(
+def load_initial_weights(
     model: LanguageModel, weights: Path, data: Prepared, *, inherit: bool = False
 ) -> tuple[str, dict[str, Any] | None]:
-    """Copies the parameters of a safetensors file of ours into the model, or with `inherit` those that a part keeps.
+    """Copies the parameters of a safetensors file into the model; with `inherit` of a larger model, which is pruned.
 
-    Returns the SHA-256 of the file, and what was cut of its model (`core.training.pruning.submodel`) with `inherit`.
-    Raises `InvalidInput` where it cannot be read, is of another architecture or of one of which the model is no part,
-    holds numbers that are not finite, or lies beside a tokenizer that is not the data's: its tokens would mean
-    something else.
+    Returns the SHA-256 of the file and, with `inherit`, the `pruning_summary`. Raises `InvalidInput` for an unreadable
+    file, another architecture or one of which the model is no submodel, numbers that are not finite, and a tokenizer
+    beside it that differs from the data's.
     """
+    summary: dict[str, Any] | None = None
     if inherit:
-        return _begin_as_part(model, weights, data)
-    given = _read("start", weights, data)
-    wanted, found = model.architecture.digest, given.architecture.digest
-    if found != wanted:
-        raise _wrong("start", f"are of architecture {found[:12]}, and {wanted[:12]} is trained", weights)
-    _fill(model, given.named_parameters())
-    return sha256(weights), None
+        parent, tensors = _pruned(weights, model.architecture, data)
+        summary = pruning_summary(parent, model.architecture)
+    else:
+        loaded = _load("start", weights, data)
+        wanted, actual = model.architecture.digest, loaded.architecture.digest
+        if actual != wanted:
+            raise _wrong("start", f"are of architecture {actual[:12]}, and {wanted[:12]} is trained", weights)
+        tensors = dict(loaded.named_parameters())
+    own = dict(model.named_parameters())
+    for name, values in tensors.items():
+        own[name].data.copy_(values)
+    return sha256(weights), summary
 
 
 def load_teacher(weights: str | None, recipe: Recipe, data: Prepared, device: torch.device) -> Teacher | None:
-    """The model whose scores are learnt, in evaluation mode; None for a recipe without one.
+    """The teacher in evaluation mode; None for a recipe without one.
 
-    It has the data's tokens, and more where its embedding is padded. Raises `InvalidInput` where the recipe has
-    `distil` and there is no file or the other way round, for a model that predicts no next tokens or has too few
-    positions, and as `begin_with`.
+    Its vocabulary may be padded beyond the data's. Raises `InvalidInput` for a teacher without `distil` in the recipe
+    or the reverse, a model that does not predict next tokens or has too few positions, and as `load_initial_weights`.
     """
     if recipe.distil is None or weights is None:
         if recipe.distil is None and weights is None:
@@ -333,50 +335,44 @@ def load_teacher(weights: str | None, recipe: Recipe, data: Prepared, device: to
             allowed="the weights of a model with a recipe that has distil, null with others",
         )
     path = Path(weights)
-    model = _read("teacher", path, data)
+    model = _load("teacher", path, data)
     architecture = model.architecture
-    if not architecture.causal or architecture.output.kind != "tokens" or architecture.source is not None:
+    if not predicts_next_token(architecture):
         raise _wrong("teacher", "are no causal model's whose output is tokens", path)
-    tokens, longest = architecture.embedding.vocab_size, architecture.max_length
+    tokens, max_length = architecture.embedding.vocab_size, architecture.max_length
     if tokens < data.vocab_size:
         raise _wrong("teacher", f"know {tokens:,} tokens, and the data set {data.name} has {data.vocab_size:,}", path)
-    if longest is not None and longest < recipe.segment:
-        raise _wrong("teacher", f"have {longest:,} positions, and the recipe segments of {recipe.segment:,}", path)
+    if max_length is not None and max_length < recipe.segment:
+        raise _wrong("teacher", f"have {max_length:,} positions, and the recipe segments of {recipe.segment:,}", path)
     model.to(device).eval().requires_grad_(False)
     return Teacher(model, recipe.distil, sha256(path))
 
 
-def _begin_as_part(model: LanguageModel, weights: Path, data: Prepared) -> tuple[str, dict[str, Any]]:
+def _pruned(weights: Path, child: Architecture, data: Prepared) -> tuple[Architecture, dict[str, Tensor]]:
+    """The parent's architecture, and the child's tensors."""
     try:
         parent = StoredValues(weights).architecture
     except OSError as error:
         raise _wrong("start", f"cannot be read: {error.strerror or error}", weights) from None
     _check_tokens("start", weights, data)
     try:
-        tensors = load_pruned(weights, model.architecture)
+        tensors = load_pruned(weights, child)
     except NotFound as error:
         raise _wrong("start", f"cannot be cut: {error.detail}", weights) from None
     except InvalidInput as error:
         raise _wrong("start", f"have no such part: {error.detail}", weights) from None
     _check_finite("start", tensors.items(), weights)
-    _fill(model, tensors.items())
-    return sha256(weights), pruning_summary(parent, model.architecture)
+    return parent, tensors
 
 
-def _fill(model: LanguageModel, tensors: Iterable[tuple[str, Tensor]]) -> None:
-    own = dict(model.named_parameters())
-    for name, values in tensors:
-        own[name].data.copy_(values)
-
-
-def _read(field: str, weights: Path, data: Prepared) -> LanguageModel:
+def _load(field: str, weights: Path, data: Prepared) -> LanguageModel:
     try:
-        given = load_safetensors(weights)
+        model = load_safetensors(weights)
     except OSError as error:
         raise _wrong(field, f"cannot be read: {error.strerror or error}", weights) from None
     _check_tokens(field, weights, data)
-    _check_finite(field, given.named_parameters(), weights)
-    return given
+    _check_finite(field, model.named_parameters(), weights)
+    return model
 
 
 def _check_tokens(field: str, weights: Path, data: Prepared) -> None:

@@ -1,8 +1,7 @@
-"""`python -m edgefront.core.training.run FOLDER`: trains, or searches a supernet, by `spec.json`
-(`core.training.run_folder`).
+"""`python -m edgefront.core.training.run FOLDER`: trains, or searches a supernet, by the `spec.json` of a run folder.
 
-SIGTERM, or SIGINT, makes it write a checkpoint and end; the same command resumes from there. Under `torchrun` every
-rank runs this.
+On SIGTERM or SIGINT it writes a checkpoint and exits; the same command resumes from there. Under `torchrun` every rank
+runs this.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ from edgefront.core.training.run_folder import (
     SPEC,
     Journal,
     RunSpec,
-    drawn,
     read_status,
+    tensorboard,
 )
 from edgefront.core.training.supernet import run as supernet
 
@@ -47,21 +46,20 @@ def run(folder: Path, stop: threading.Event) -> int:
     """Trains until done or until `stop` is set; returns the exit status, which is also in `status.json`."""
     journal = Journal(folder, writes=int(os.environ.get("RANK", "0")) == 0)
     try:
-        spec = read_spec(folder)
+        spec = _read_spec(folder)
         if spec.kind == "supernet":
             return supernet.run(spec, folder, stop.is_set)
         with joined(spec.device, spec.threads) as ranks:
             try:
-                return _run(spec, folder, ranks, journal, stop)
+                return _train(spec, folder, ranks, journal, stop)
             except Exception as error:
-                # Before it leaves the other ranks, whose own failure is then only that it has left.
+                # Recorded before it leaves the other ranks, which then fail only because it has left.
                 return _failed(folder, error)
     except Exception as error:
         return _failed(folder, error)
 
 
-def read_spec(folder: Path) -> RunSpec:
-    """Raises `InvalidInput` where it is missing or wrong."""
+def _read_spec(folder: Path) -> RunSpec:
     path = folder / SPEC
     try:
         return RunSpec.model_validate_json(path.read_bytes())
@@ -71,46 +69,42 @@ def read_spec(folder: Path) -> RunSpec:
         raise invalid_input(error, InvalidInput).under("spec") from None
 
 
-def _run(spec: RunSpec, folder: Path, ranks: Ranks, journal: Journal, stop: threading.Event) -> int:
+def _train(spec: RunSpec, folder: Path, ranks: Ranks, journal: Journal, stop: threading.Event) -> int:
     journal.update(state="starting", error=None)
     trainer = Trainer(spec, folder, ranks, journal, stop.is_set)
-    with drawn(journal, folder):
+    with tensorboard(journal, folder):
         if trainer.train() == "stopped":
             journal.update(state="stopped", step=trainer.progress.step)
             return EXIT_STOPPED
         journal.update(state="evaluating")
-        write_result(trainer, folder)
+        _write_result(trainer, folder)
         journal.update(state="done", seconds_left=0.0)
         return EXIT_DONE
 
 
 def _failed(folder: Path, error: Exception) -> int:
+    """Writes the failure to `status.json`. Any rank may, since `torchrun` kills the others."""
+    state, code = "failed", EXIT_FAILED
     if isinstance(error, SmallerBatch):
-        return _ended(folder, "smaller", error.detail, EXIT_SMALLER)
-    if isinstance(error, InvalidInput):
-        return _ended(folder, "invalid", error.detail, EXIT_INVALID)
-    if isinstance(error, EdgefrontError):
-        return _ended(folder, "failed", error.detail, EXIT_FAILED)
-    _log.error("the training failed", exc_info=error)
-    return _ended(folder, "failed", f"{type(error).__name__}: {error}", EXIT_FAILED)
-
-
-def _ended(folder: Path, state: str, text: str, code: int) -> int:
-    """Any rank may write it: `torchrun` kills the others."""
-    _log.error(text)
+        state, code = "smaller", EXIT_SMALLER
+    elif isinstance(error, InvalidInput):
+        state, code = "invalid", EXIT_INVALID
+    is_ours = isinstance(error, EdgefrontError)
+    detail = error.detail if isinstance(error, EdgefrontError) else f"{type(error).__name__}: {error}"
+    _log.error(detail, exc_info=None if is_ours else error)
     try:
         journal = Journal(folder, writes=True)
         journal.status = read_status(folder) or journal.status
         if journal.status.state in ENDED and int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            return code  # a rank whose connection broke with the one that failed has nothing to add
-        journal.update(state=state, error=text)
-    except (EdgefrontError, OSError) as error:
-        _log.error("status.json could not be written: %s", error)
+            return code  # the connection broke with a rank that failed and has reported
+        journal.update(state=state, error=detail)
+    except (EdgefrontError, OSError) as unwritten:
+        _log.error("status.json could not be written: %s", unwritten)
     return code
 
 
-def write_result(trainer: Trainer, folder: Path) -> None:
-    """Evaluates the best weights on the whole of the held-out splits and writes `result/`. All ranks call it."""
+def _write_result(trainer: Trainer, folder: Path) -> None:
+    """Evaluates the best weights on the whole held-out splits and writes `result/`. All ranks call it."""
     best = trainer.load_best()
     scores = {split: trainer.evaluate(split) for split in ("valid", "test") if split in trainer.data.splits}
     progress = trainer.progress
@@ -137,7 +131,7 @@ def write_result(trainer: Trainer, folder: Path) -> None:
 
 
 def _origin(trainer: Trainer) -> dict[str, Any]:
-    """The model with whose weights the run began, what was cut out of it, and the teacher."""
+    """Facts on the initial weights, the pruning and the teacher."""
     about, progress, teacher, facts = trainer.spec.about, trainer.progress, trainer.teacher, dict[str, Any]()
     if progress.start is not None:
         facts["start"] = {**about.get("start", {}), "sha256": progress.start}

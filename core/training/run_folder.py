@@ -1,13 +1,13 @@
 """The folder of one training: the interface between its supervisor and the process that trains.
 
-    spec.json        what to do (`RunSpec`); written once, before the start
-    status.json      where it stands (`RunStatus`); replaced whole, at least every few seconds
-    metrics.jsonl    one line a report (`MetricView`); after a restart the lines beyond the checkpoint are removed
-    micro_rows       how many rows at a time fit into memory, once that is known to be fewer than all
-    tensorboard/     the same as TensorBoard reads it; `wandb sync` too
+    spec.json        `RunSpec`; written once, before the start
+    status.json      `RunStatus`; replaced atomically, at least every few seconds
+    metrics.jsonl    one `MetricView` a line; after a restart the lines beyond the checkpoint are removed
+    micro_rows       rows at a time that fit into memory, if fewer than all
+    tensorboard/     the metrics for TensorBoard and `wandb sync`
     log.txt          standard output and error of all ranks
-    checkpoints/     step-000001000/ …, each complete or not there (`core.training.checkpoint`)
-    result/          what is kept when it has ended: model.safetensors, architecture.json, tokenizer files, result.json
+    checkpoints/     step-000001000/ … (`core.training.checkpoint`)
+    result/          the trained model: model.safetensors, architecture.json, tokenizer files, result.json
 
 `python -m edgefront.core.training.run FOLDER` trains to the end, or until SIGTERM, and resumes where a run stopped.
 """
@@ -32,11 +32,11 @@ from edgefront.core.training.recipes.recipe import Recipe
 
 EXIT_DONE = 0
 EXIT_STOPPED = 75
-"""Asked to stop by SIGTERM: a checkpoint is written, and the same command resumes from there."""
+"""Stopped by SIGTERM with a checkpoint: the same command resumes."""
 EXIT_INVALID = 64
-"""The spec or the data is invalid; see `status.json`. A retry would fail in the same way."""
+"""Invalid spec or data, see `status.json`; a retry would fail in the same way."""
 EXIT_FAILED = 70
-"""Out of memory at the smallest batch, a loss that is not a number, or a bug; see `status.json`."""
+"""Out of memory at the smallest batch, a loss that is not finite, or a bug; see `status.json`."""
 EXIT_SMALLER = 71
 """Out of memory on one of several ranks: the same command resumes from the last checkpoint with half the micro rows.
 
@@ -56,37 +56,36 @@ SPEC, STATUS, METRICS, LIMIT, LOG, CHECKPOINTS, RESULT, TENSORBOARD = (
 
 
 class RunSpec(BaseModel):
-    """Everything that a training needs. Paths are absolute."""
+    """Input of a training. Paths are absolute."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["training", "supernet"] = "training"
     architecture: dict[str, Any] = Field(default_factory=dict)
-    """Canonical description of what is trained; its vocabulary is the data's, or `vocab_size`. Empty for a supernet."""
+    """Canonical description; the vocabulary is the data's, or `vocab_size`. Empty for a supernet."""
     data: str
     """Folder of the prepared data set (`core.data.prepared.prepared`)."""
     recipe: dict[str, Any]
-    """A whole `core.training.recipes.recipe.Recipe`."""
+    """A complete `core.training.recipes.recipe.Recipe`."""
     budget: TrainingBudget = TrainingBudget()
-    """The learning rate's schedule is that of the steps."""
+    """The learning rate's schedule follows the steps."""
     start: str | None = None
-    """Weights to begin with: the safetensors file of another training's result. It is read before the first step."""
+    """Initial weights: the safetensors file of another training's result, read before the first step."""
     vocab_size: int | None = Field(default=None, ge=1)
-    """Tokens of the model where they are more than the data's: `start` has a padded embedding, as published models
-    have."""
+    """Vocabulary of the model if larger than the data's: `start` has a padded embedding, as published models have."""
     inherit: bool = False
-    """Those are a larger model's, of which the trained one is a part: it begins with that part of them."""
+    """Prune `start`: the trained model is a submodel of it."""
     teacher: str | None = None
-    """Weights of the model whose scores are learnt, with a recipe that has `distil`: a safetensors file of any
-    architecture with the same tokens. Every rank reads it at every start."""
+    """Weights of the teacher, with a recipe that has `distil`: a safetensors file of any architecture with the same
+    tokens. Every rank reads it at every start."""
     seed: int = Field(default=0, ge=0, lt=1 << 63)
     device: Literal["cpu", "cuda"] = "cpu"
     threads: int | None = Field(default=None, ge=1)
-    """Of the CPU, for one rank; None: torch's choice."""
+    """CPU threads of one rank; None: torch's default."""
     supernet: dict[str, Any] | None = None
     """Settings of `core.training.supernet`."""
     about: dict[str, Any] = Field(default_factory=dict)
-    """Further facts on the model, copied into `result.json` and the model card."""
+    """Facts on the model for `result.json` and the model card."""
 
     @model_validator(mode="after")
     def _whole(self) -> RunSpec:
@@ -96,7 +95,7 @@ class RunSpec(BaseModel):
 
 
 RunState = Literal["starting", "training", "evaluating", "stopped", "smaller", "done", "invalid", "failed"]
-"""The last ones say why the process ended: exit 75, 71, 0, 64 and 70. Killed, it leaves the state that it was in."""
+"""The last five are ends: exit 75, 71, 0, 64 and 70. A killed process leaves an earlier state."""
 
 
 class RunStatus(BaseModel):
@@ -111,13 +110,13 @@ class RunStatus(BaseModel):
     seconds_left: float | None = None
     micro_rows: int | None = None
     note: str = ""
-    """A message for people: the batch was halved, it resumed from step 3000."""
+    """A message for users: the batch was halved, it resumed from step 3000."""
     error: str | None = None
     last: MetricView | None = None
 
 
 def recipe_of(spec: RunSpec) -> Recipe:
-    """The spec's recipe, shortened to its budget of steps and tokens: warm-up and decay shrink with it."""
+    """The spec's recipe within its budget of steps and tokens; warm-up and decay shrink with it."""
     recipe, budget = Recipe.parse(spec.recipe), spec.budget
     limits = [recipe.steps]
     if budget.steps is not None:
@@ -133,7 +132,7 @@ _EVERY_S = 1.0
 
 
 class Journal:
-    """The two files of one run. Nothing is written where `writes` is False (every rank but the first)."""
+    """Status and metrics of one run. Only the first rank `writes`."""
 
     def __init__(self, folder: Path, *, writes: bool) -> None:
         self._folder, self.writes = folder, writes
@@ -142,7 +141,7 @@ class Journal:
         self._written_at = 0.0
 
     def update(self, *, now: bool = True, **changes: Any) -> None:
-        """Replaces these fields of the status; written at once, or with `now` False within about a second."""
+        """Changes fields of the status; writes at once, or with `now` False within about a second."""
         self.status = self.status.model_copy(update=changes)
         if not self.writes or (not now and time.monotonic() - self._written_at < _EVERY_S):
             return
@@ -151,11 +150,11 @@ class Journal:
         self._written_at = time.monotonic()
 
     def note(self, text: str) -> None:
-        """Adds a sentence to what a person should know."""
+        """Appends a sentence to the note for users."""
         self.update(note=f"{self.status.note} {text}".strip())
 
     def report(self, metric: MetricView) -> None:
-        """Adds a line to the metrics; the status follows within about a second."""
+        """Appends a line to the metrics; the status follows within about a second."""
         path = self._folder / METRICS
         if self.writes:
             with refusing_full_disk(path), path.open("ab") as file:
@@ -165,10 +164,10 @@ class Journal:
             self.note(text)
 
     def follow(self, follower: Callable[[MetricView], Iterable[str]]) -> None:
-        """Calls `follower` with each report from now on; what it returns is noted."""
+        """Calls `follower` with each further report, and notes its sentences."""
         self._follower = follower
 
-    def take_back(self, step: int) -> None:
+    def rewind(self, step: int) -> None:
         """Removes the lines after `step`, and a line truncated by a crash: their steps are repeated."""
         path = self._folder / METRICS
         if not self.writes or not path.exists():
@@ -182,23 +181,23 @@ class Journal:
 
 
 def read_metrics(path: Path) -> list[MetricView]:
-    """The whole lines of a metrics file. A line that is being written is left out."""
+    """The complete lines of a metrics file."""
     try:
         text = path.read_bytes()
     except FileNotFoundError:
         return []
-    found = []
+    metrics = []
     for line in text.splitlines(keepends=True):
         if line.endswith(b"\n"):
             try:
-                found.append(MetricView.model_validate_json(line))
-            except ValidationError:  # cut short by a crash, and then resumed
+                metrics.append(MetricView.model_validate_json(line))
+            except ValidationError:  # truncated by a crash, then resumed
                 continue
-    return found
+    return metrics
 
 
 def read_status(folder: Path) -> RunStatus | None:
-    """The status as it was last written; None before the first, and where it cannot be understood."""
+    """The last written status; None without one, or for an invalid file."""
     try:
         return RunStatus.model_validate_json((folder / STATUS).read_bytes())
     except (FileNotFoundError, ValidationError):
@@ -206,7 +205,7 @@ def read_status(folder: Path) -> RunStatus | None:
 
 
 def read_limit(folder: Path) -> int | None:
-    """The micro rows that a run before ran out of memory above; None where none has."""
+    """The largest micro rows after an earlier run was out of memory, else None."""
     try:
         return int((folder / LIMIT).read_bytes())
     except FileNotFoundError:
@@ -214,16 +213,16 @@ def read_limit(folder: Path) -> int | None:
 
 
 def write_limit(folder: Path, micro_rows: int) -> None:
-    """Keeps a smaller batch for the runs to come; any rank may."""
+    """Limits the micro rows of later runs; any rank may."""
     with whole_file(folder / LIMIT) as file:
         file.write(f"{micro_rows}\n".encode())
 
 
 def with_vocabulary(architecture: Architecture, vocab_size: int, source_vocab_size: int | None = None) -> Architecture:
-    """The architecture over `vocab_size` tokens: its blocks stay, clusters beyond the vocabulary go.
+    """The architecture with another vocabulary; clusters beyond it are removed.
 
-    A candidate is proposed and measured with its space's vocabulary; what is trained has the data set's, and so a
-    digest of its own. `source_vocab_size` is that of a translation model's source, the same if absent.
+    A candidate is measured with its space's vocabulary, and trained with the data set's, so their digests differ.
+    `source_vocab_size` is that of a translation model's source, the same if absent.
     """
     described = _with(architecture.canonical, vocab_size)
     if architecture.source is not None:
@@ -237,7 +236,7 @@ def _with(described: dict[str, Any], vocab_size: int) -> dict[str, Any]:
     if "cutoffs" in embedding:
         embedding["cutoffs"] = [cutoff for cutoff in embedding["cutoffs"] if cutoff < vocab_size]
         if not embedding["cutoffs"]:
-            embedding.pop("div", None)  # one cluster is left, and nothing to narrow
+            embedding.pop("div", None)  # `div` narrows further clusters only
     return {**described, "embedding": embedding}
 
 
@@ -257,7 +256,7 @@ def figures(metric: MetricView) -> dict[str, float]:
 
 
 class Curves:
-    """Event files. They are written again from the earlier reports, so steps that are repeated are in them once."""
+    """TensorBoard's event files, rewritten from the earlier reports, so that repeated steps occur once."""
 
     def __init__(self, folder: Path, earlier: Sequence[MetricView]) -> None:
         from tensorboardX.event_file_writer import EventsWriter
@@ -266,7 +265,7 @@ class Curves:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         self._writer = EventsWriter(str(folder / "events"))
-        # A TensorBoard that watches the folder forgets what it has read of the earlier files.
+        # A TensorBoard that watches the folder then discards the earlier files.
         self._writer.write_event(Event(wall_time=time.time(), step=0, session_log=SessionLog(status=SessionLog.START)))
         now, last = time.time(), earlier[-1].seconds if earlier else 0.0
         for metric in earlier:
@@ -289,10 +288,8 @@ class Curves:
 
 
 @contextmanager
-def drawn(journal: Journal, folder: Path) -> Iterator[None]:
-    """Within it, TensorBoard's files get what the journal reports. Where they cannot be written, the journal notes it
-    once and the training continues.
-    """
+def tensorboard(journal: Journal, folder: Path) -> Iterator[None]:
+    """Within it, the journal's reports go to TensorBoard's files too. A failure is only noted."""
     if not journal.writes:
         yield
         return

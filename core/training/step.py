@@ -1,4 +1,4 @@
-"""What a step of a training and a step of a supernet's search have in common, and the validation between steps."""
+"""Shared parts of a training step and a supernet's step, and the validation between steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from edgefront.core.data.prepared.prepared import Prepared
 from edgefront.core.nn.context import Cache
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.training.batches import make_batches
-from edgefront.core.training.distillation import Teacher, distilled
+from edgefront.core.training.distillation import Teacher, distillation_loss
 from edgefront.core.training.evaluation.perplexity import (
     Perplexity,
     evaluating,
@@ -26,12 +26,12 @@ from edgefront.core.training.evaluation.perplexity import (
 )
 from edgefront.core.training.recipes.recipe import Recipe
 
-_RAISES = 2  # torch's number of that mode; in 1 it warns
+_RAISES = 2  # torch's debug mode that raises; 1 warns
 _NO_MEMORY = ("DefaultCPUAllocator", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")
 
 
 def seed_of(seed: int, step: int, rank: int) -> int:
-    """The seed of all that is random in one step on one rank: neighbours are unrelated."""
+    """The random seed of one step on one rank; neighbouring seeds are unrelated."""
     key = hashlib.sha256(f"edgefront/training/{seed}/{step}/{rank}".encode("ascii")).digest()
     return int.from_bytes(key[:8], "big") >> 1
 
@@ -39,7 +39,7 @@ def seed_of(seed: int, step: int, rank: int) -> int:
 def seed_device(device: torch.device, seed: int) -> None:
     """Seeds the CPU's generator and that of `device`.
 
-    `torch.manual_seed` seeds those of every kind of device: each that was never used keeps the call, with its stack.
+    `torch.manual_seed` seeds every kind of device, and unused ones store the call with its stack.
     """
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
@@ -47,20 +47,21 @@ def seed_device(device: torch.device, seed: int) -> None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Of a device or of the host. Allocations on a CPU and those of CUDA's libraries fail as plain RuntimeErrors."""
+    """Out of memory on a device or the host. CPU allocations and CUDA's libraries raise plain RuntimeErrors."""
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(text in str(error) for text in _NO_MEMORY)
 
 
 @contextmanager
 def deterministic(device: torch.device) -> Iterator[None]:
-    """Within it a GPU gives the same results each time, as a CPU does: attention's gradients, for one, would be added
-    up in any order. An operator that cannot raises an error (`is_not_deterministic`).
+    """Within it a GPU is deterministic, as a CPU: attention's gradients, for one, are otherwise summed in any order.
+
+    An operator without a deterministic form raises an error (`is_not_deterministic`).
     """
     before = torch.get_deterministic_debug_mode(), torch.utils.deterministic.fill_uninitialized_memory
     if device.type == "cuda":
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # else matrix products raise an error
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # required by matrix products
         torch.use_deterministic_algorithms(True)
-        torch.utils.deterministic.fill_uninitialized_memory = False  # which is for finding faults
+        torch.utils.deterministic.fill_uninitialized_memory = False  # a debugging aid
     try:
         yield
     finally:
@@ -69,7 +70,7 @@ def deterministic(device: torch.device) -> Iterator[None]:
 
 
 def is_not_deterministic(error: BaseException) -> bool:
-    """Whether an operator has no form that `deterministic` permits."""
+    """Whether the error is of an operator without a deterministic form."""
     return torch.get_deterministic_debug_mode() == _RAISES and "use_deterministic_algorithms" in str(error)
 
 
@@ -86,13 +87,13 @@ class Rows:
 
 
 def rows_of(batch: Batch, device: torch.device) -> Rows:
-    """The batch's arrays as tensors; to a GPU they go while it computes."""
+    """The batch's arrays as tensors; copies to a GPU are asynchronous."""
 
     def tensor(array: object) -> Tensor | None:
         if array is None:
             return None
-        made = torch.as_tensor(array)
-        return made.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else made
+        cpu = torch.as_tensor(array)
+        return cpu.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else cpu
 
     inputs, targets = tensor(batch.inputs), tensor(batch.targets)
     assert inputs is not None
@@ -102,7 +103,7 @@ def rows_of(batch: Batch, device: torch.device) -> Rows:
 
 
 def hidden_of(model: LanguageModel, rows: Rows) -> Tensor:
-    """What the output layer reads of rows that follow nothing, [rows, length, d_model]."""
+    """The output layer's input for rows without memory, [rows, length, d_model]."""
     hidden: Tensor = model(
         rows.inputs,
         "none",
@@ -115,13 +116,11 @@ def hidden_of(model: LanguageModel, rows: Rows) -> Tensor:
 
 
 class Objective(nn.Module):
-    """A model and what its training minimises, as one module: what is compiled, and shared by ranks.
+    """A model and its loss as one module, for the compiler and DDP.
 
-    Tokens to what is minimised, to what is reported of it, and to the state for the next segment.
-
-    The first is the sum of their negative log likelihoods, float32 in nats; with a teacher it is as in
-    `core.training.distillation`. Reported, without gradients, is that sum, [1], and with a teacher cross-entropy and
-    divergence, [2].
+    Returns the loss, its components for reports (without gradients) and the cache for the next segment. The loss is the
+    sum of negative log likelihoods, float32 in nats, its only component [1]; with a teacher it is that of
+    `core.training.distillation`, and the components are cross-entropy and divergence, [2].
     """
 
     def __init__(
@@ -141,23 +140,25 @@ class Objective(nn.Module):
             hidden, state = self.model(rows.inputs, "none", cache=state)
             state = state.keep(self.memory).detach()
         if self._teacher is not None:
-            theirs = self._teacher.states(rows.inputs)
-            loss, parts = distilled(self.model, hidden, rows.targets, self._teacher, theirs, self.label_smoothing)
+            teacher_hidden = self._teacher.states(rows.inputs)
+            loss, parts = distillation_loss(
+                self.model, hidden, rows.targets, self._teacher, teacher_hidden, self.label_smoothing
+            )
             return loss, parts, state
         loss = self.model.token_losses(hidden, rows.targets, self.label_smoothing).sum()
         return loss, loss.detach().view(1), state
 
 
 class Validation:
-    """Called with a model: its perplexity on a split, evaluated as in the recipe."""
+    """Callable: the perplexity of a model on a split, evaluated as in the recipe."""
 
     def __init__(self, data: Prepared, recipe: Recipe, device: torch.device) -> None:
         self._data, self._recipe, self._device = data, recipe, device
 
     def __call__(self, model: LanguageModel, split: str = "valid", *, whole: bool = False) -> Perplexity:
-        """On all of the split if `whole`, else on the part that the recipe looks at during training.
+        """On the whole split, or the part that the recipe evaluates during training.
 
-        Raises `Diverged` for a loss that is not a number.
+        Raises `Diverged` for a loss that is not finite.
         """
         recipe = self._recipe
         limit = None if whole else recipe.evaluation.tokens
@@ -176,7 +177,7 @@ class Validation:
         return validated
 
     def _masked(self, model: LanguageModel, split: str, limit: int | None) -> Perplexity:
-        """Perplexity of the masked tokens alone; the masks are the same at each evaluation."""
+        """Perplexity of the masked tokens, with the same masks at each evaluation."""
         recipe = self._recipe
         batches, at_once = make_batches(self._data, recipe, split=split, seed=0), recipe.evaluation.rows
         total, count = 0.0, 0

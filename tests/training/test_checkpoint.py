@@ -34,10 +34,10 @@ from edgefront.core.training.run_folder import (
     METRICS,
     TENSORBOARD,
     Journal,
-    drawn,
     figures,
     read_metrics,
     read_status,
+    tensorboard,
 )
 
 
@@ -109,7 +109,7 @@ def test_metrics_after_the_checkpoint_are_taken_back(tmp_path: Path) -> None:
         journal.report(MetricView(step=step, tokens=10 * step, seconds=1.0, loss=1.5))
     with (tmp_path / METRICS).open("ab") as file:
         file.write(b'{"step": 5, "tok')
-    Journal(tmp_path, writes=True).take_back(2)
+    Journal(tmp_path, writes=True).rewind(2)
     assert [metric.step for metric in read_metrics(tmp_path / METRICS)] == [1, 2]
 
 
@@ -160,7 +160,7 @@ def test_tensorboard_has_every_report_once_after_a_restart(data: Path, tmp_path:
 def test_files_that_cannot_be_written_are_noted_once_and_fail_nothing(tmp_path: Path) -> None:
     (tmp_path / TENSORBOARD).write_text("a file in the way")
     journal = Journal(tmp_path, writes=True)
-    with drawn(journal, tmp_path):
+    with tensorboard(journal, tmp_path):
         for step in (1, 2, 3):
             journal.report(MetricView(step=step, tokens=10 * step, seconds=float(step), loss=1 / step))
     assert journal.status.note.count("TensorBoard gets no more metrics") == 1

@@ -25,7 +25,7 @@ from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load_safetensors
 from edgefront.core.training import distillation
 from edgefront.core.training.checkpoint import read_model
-from edgefront.core.training.distillation import Teacher, distilled
+from edgefront.core.training.distillation import Teacher, distillation_loss
 from edgefront.core.training.parametrisation import initialise
 from edgefront.core.training.recipes.catalogue import recipe
 from edgefront.core.training.recipes.recipe import Distil, Recipe, check_task
@@ -101,7 +101,7 @@ def test_it_is_the_formula_and_so_are_its_gradients_however_few_positions_are_in
     teaching = Teacher(other, settings)
     tokens, targets = batch()
     temperature, share = settings.temperature, settings.share
-    loss, parts = distilled(own, own(tokens, "none"), targets, teaching, teaching.states(tokens), 0.1)
+    loss, parts = distillation_loss(own, own(tokens, "none"), targets, teaching, teaching.states(tokens), 0.1)
     loss.backward()
     found = {name: parameter.grad for name, parameter in own.named_parameters()}
     own.zero_grad()
@@ -124,7 +124,7 @@ def test_a_student_that_is_its_teacher_has_nothing_to_learn() -> None:
     own = a_model(DECODER, 0)
     teaching = Teacher(own, Distil())
     tokens, targets = batch()
-    loss, parts = distilled(own, own(tokens, "none"), targets, teaching, teaching.states(tokens))
+    loss, parts = distillation_loss(own, own(tokens, "none"), targets, teaching, teaching.states(tokens))
     loss.backward()
     assert float(loss.detach()) == float(parts[1]) == 0
     assert all(float(parameter.grad.abs().max()) < 1e-12 for parameter in own.parameters())
@@ -142,7 +142,7 @@ def test_dropout_of_what_is_projected_is_the_same_when_scores_are_computed_again
 
     def loss() -> Tensor:
         torch.manual_seed(7)
-        return distilled(own, own(tokens, "none"), targets, teaching, teaching.states(tokens))[0]
+        return distillation_loss(own, own(tokens, "none"), targets, teaching, teaching.states(tokens))[0]
 
     loss().backward()
     gradient, direction = weights.grad.clone(), torch.randn(weights.shape, dtype=torch.float64)
@@ -291,7 +291,7 @@ def test_with_a_teacher_it_comes_closer_to_it(data: Path, teacher: Path, tmp_pat
         rows = rows_of(trained.batches(1000), ALONE.device)
         model = trained.model.eval()
         with torch.no_grad():
-            _, parts = distilled(
+            _, parts = distillation_loss(
                 model, model(rows.inputs, "none"), rows.targets, teaching, teaching.states(rows.inputs)
             )
         ends[share] = float(parts[1]) / rows.targets.numel()

@@ -39,9 +39,9 @@ from edgefront.core.training.run_folder import (
     RESULT,
     Journal,
     RunSpec,
-    drawn,
     read_limit,
     recipe_of,
+    tensorboard,
     write_limit,
 )
 from edgefront.core.training.supernet.search import Search, Step
@@ -73,7 +73,7 @@ def run(spec: RunSpec, folder: Path, stop: Callable[[], bool] = lambda: False) -
                 allowed="1",
             )
         runner = _Run(spec, folder, ranks)
-        with drawn(runner.journal, folder):
+        with tensorboard(runner.journal, folder):
             if not runner.search(stop):
                 runner.journal.update(state="stopped")
                 return EXIT_STOPPED
@@ -237,7 +237,7 @@ class _Run:
         """The search to resume: the last checkpoint's, else the first seed's from its start."""
         latest = self._checkpoints.latest()
         if latest is None:
-            self.journal.take_back(0)
+            self.journal.rewind(0)
             return self._begin(0)
         progress = read_progress(latest)
         if progress.spec != self._digest():
@@ -254,7 +254,7 @@ class _Run:
         search = self._begin(len(self._outcomes))
         search.restore(read_model(latest), optimizers, read_memory(latest, 0), place["search"])
         self._saved = progress.step
-        self.journal.take_back(progress.step)
+        self.journal.rewind(progress.step)
         self.journal.note(f"It resumed from step {progress.step}.")
         return search
 
