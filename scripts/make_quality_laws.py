@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from edgefront.core.quality import study as studies
+from edgefront.core.quality import scaling_study
 from edgefront.core.quality.predictor import Origin
+from edgefront.core.quality.scaling_study import ScalingStudy, StudyTable
 from edgefront.core.quality.shipped import LTS_RECIPE, LTS_SOURCE, LTS_STEPS
 from edgefront.core.quality.stored import to_text
-from edgefront.core.quality.study import KnownTable, Study
 from edgefront.core.quality.table_fit import fit_table
 from edgefront.core.training.proxies.table import Row, quality_of, read_table, where
 from edgefront.core.training.proxies.trained import trained_models
@@ -71,20 +71,20 @@ HWGPT = Origin(
 LTS_TOKENS = 40_000 * 256 * 192
 """Of a training on WikiText-103; those on LM1B are 32 tokens long."""
 LTS_TABLES = (
-    KnownTable("random_GPT2_wt103", "WikiText-103", LTS_TOKENS, LTS_TOKENS),
-    KnownTable("random_TransXL_wt103", "WikiText-103", LTS_TOKENS, LTS_TOKENS),
-    KnownTable("random_TransXL_wt103_homogeneous", "WikiText-103", LTS_TOKENS, LTS_TOKENS),
-    KnownTable("random_GPT2_lm1b", "LM1B", LTS_TOKENS, LTS_TOKENS),
-    KnownTable("random_TransXL_lm1b", "LM1B", LTS_TOKENS, LTS_TOKENS),
+    StudyTable("random_GPT2_wt103", "WikiText-103", LTS_TOKENS, LTS_TOKENS),
+    StudyTable("random_TransXL_wt103", "WikiText-103", LTS_TOKENS, LTS_TOKENS),
+    StudyTable("random_TransXL_wt103_homogeneous", "WikiText-103", LTS_TOKENS, LTS_TOKENS),
+    StudyTable("random_GPT2_lm1b", "LM1B", LTS_TOKENS, LTS_TOKENS),
+    StudyTable("random_TransXL_lm1b", "LM1B", LTS_TOKENS, LTS_TOKENS),
 )
 MIN_TOKENS = 4e9
 """The Gemstones warm up until about half of it; before, a curve tells about the warm-up."""
 MAX_TOKENS = 250e9
 """Of what is asserted: until 350e9 the curves of small models are flat, so that their noise tells the slope."""
 GEMSTONES_TABLES = (
-    KnownTable("constant_lr", "Dolma", MIN_TOKENS, MAX_TOKENS),
-    KnownTable("cooled", "Dolma", 11e9, 110e9),
-    KnownTable("half_lr", "Dolma", MIN_TOKENS, 100e9),
+    StudyTable("constant_lr", "Dolma", MIN_TOKENS, MAX_TOKENS),
+    StudyTable("cooled", "Dolma", 11e9, 110e9),
+    StudyTable("half_lr", "Dolma", MIN_TOKENS, 100e9),
 )
 POINTS = 14
 """Of a learning curve, evenly by ln tokens: more tell nothing new, and cost time at each prediction."""
@@ -101,15 +101,15 @@ def learn(table: str, origin: Origin, backbone: str | None = None) -> None:
     print(f"{path.relative_to(ROOT)}: {law.models} models, of one table")  # noqa: T201
 
 
-def lts_study() -> Study:
+def lts_study() -> ScalingStudy:
     rows = [row for name in ("lts_trained_wt103", "lts_trained_other") for row in read_table(TABLES / f"{name}.jsonl")]
     models = trained_models(rows, quality_of(rows))
     names = [table.name for table in LTS_TABLES]
     table = np.array([names.index(row["set"]) for row in rows], dtype=np.int64)
-    return studies.lts(LTS_TABLES, table, models.shapes, models.log_perplexity.round(6))
+    return scaling_study.lts(LTS_TABLES, table, models.shapes, models.log_perplexity.round(6))
 
 
-def gemstones_study() -> Study:
+def gemstones_study() -> ScalingStudy:
     rows: list[Row] = []
     tables: list[int] = []
     for index, table in enumerate(GEMSTONES_TABLES):
@@ -118,7 +118,7 @@ def gemstones_study() -> Study:
         tables += [index] * len(kept)
     models = trained_models(rows, quality_of(rows))
     log_tokens = np.log([float(row["tokens"]) for row in rows])
-    return studies.gemstones(
+    return scaling_study.gemstones(
         GEMSTONES_TABLES, np.array(tables, dtype=np.int64), models.shapes, log_tokens, models.log_perplexity.round(6)
     )
 
@@ -147,7 +147,7 @@ def main() -> None:
     learn("hwgpt_owt_perplexity_s.csv.gz", HWGPT)
     for study in (lts_study(), gemstones_study()):
         path = LAWS / f"study-{study.name}.json"
-        path.write_text(studies.to_text(study), encoding="utf-8")
+        path.write_text(scaling_study.to_text(study), encoding="utf-8")
         print(f"{path.relative_to(ROOT)}: {len(study.inputs)} rows, several tables")  # noqa: T201
 
 

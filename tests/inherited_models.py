@@ -16,8 +16,8 @@ from edgefront.core.common.files import sha256
 from edgefront.core.data.tokenizers.tokenizers import ByteTokenizer
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load
-from edgefront.core.quality.cut_law import CutLaw, cut_origin
-from edgefront.core.quality.cut_table import CutTable
+from edgefront.core.quality.pruning_predictor import PruningPredictor, pruning_origin
+from edgefront.core.quality.pruning_table import PruningTable
 from edgefront.core.training.evaluation.package import WEIGHTS, write_package
 from edgefront.core.training.pruning.importance import Importance, importance_of
 from edgefront.core.training.pruning.prune import EvaluationText, PruningEvaluator, prune_weights
@@ -59,34 +59,36 @@ def cutter(model: LanguageModel) -> PruningEvaluator:
 
 
 @cache
-def cut_table(name: str) -> CutTable:
+def cut_table(name: str) -> PruningTable:
     return cutter(parent(name)).table()
 
 
 @cache
-def cut_law(name: str, combinations: int = 12) -> CutLaw:
+def cut_law(name: str, combinations: int = 12) -> PruningPredictor:
     return _law(cutter(parent(name)), cut_table(name), f"cuts-{name}", name, combinations=combinations)
 
 
 def _law(
-    of: PruningEvaluator, table: CutTable, name: str, parent: str, kind: str = "", combinations: int = 12
-) -> CutLaw:
-    origin = cut_origin(name, parent, "noise", "valid", "token of 256", kind)
-    return CutLaw(origin, table, of.parent_loss, *of.combinations(table, combinations, 0))
+    of: PruningEvaluator, table: PruningTable, name: str, parent: str, kind: str = "", combinations: int = 12
+) -> PruningPredictor:
+    origin = pruning_origin(name, parent, "noise", "valid", "token of 256", kind)
+    return PruningPredictor(origin, table, of.parent_loss, *of.combinations(table, combinations, 0))
 
 
 def weights_of(model: LanguageModel) -> dict[str, Tensor]:
     return {spec.name: model.get_parameter(spec.name).detach() for spec in parameters(model.architecture)}
 
 
-def child_of(model: LanguageModel, child: Architecture, table: CutTable, of: Importance | None = None) -> LanguageModel:
+def child_of(
+    model: LanguageModel, child: Architecture, table: PruningTable, of: Importance | None = None
+) -> LanguageModel:
     """The part of the model, with the weights that it inherits."""
     held = prune_weights(weights_of(model), child, table, of or importance(model))
     part: LanguageModel = load(LanguageModel(child), held).eval()
     return part
 
 
-def write_parent(folder: Path, model: LanguageModel, **facts: Any) -> CutLaw:
+def write_parent(folder: Path, model: LanguageModel, **facts: Any) -> PruningPredictor:
     """Writes the model as a folder of ours, over bytes, with a study of its cuts."""
     write_package(folder, model, ByteTokenizer(), {"name": "parent", **facts})
     of = cutter(model)

@@ -1,5 +1,5 @@
-"""Covariances of ln perplexity of trained models: what all have in common, what a data set, a recipe and a model have
-of their own (`Covariance`), and a process with a length scale for each feature, for one table alone (`LengthScales`).
+"""Covariance of ln perplexity of trained models: a hierarchical one over several tables (`Covariance`), and one with a
+length scale for each feature within a single table (`LengthScales`).
 
 | symbol | here | meaning |
 | --- | --- | --- |
@@ -11,9 +11,9 @@ of their own (`Covariance`), and a process with a length scale for each feature,
 | a, s, b | `Deviation.shift`, `.scale`, `.slope` | of one table: y = a + (1 + s) m + b ln D + … |
 | h(x) | `Deviation.shape`, `.embedding` | processes of one table |
 
-All numbers are standard deviations in ln perplexity. A row's shape part is a Matérn 5/2 process on ln block parameters,
-ln layers, ln d_model and ln d_inner in the units below; the constants of strangers were chosen so that intervals hold
-for each of LTS's five tables when it alone is left out (docs/quality-laws.md, "Accuracy").
+All numbers are standard deviations in ln perplexity. The shape processes are Matérn 5/2 on ln block parameters, ln
+layers, ln d_model and ln d_inner in the units below. The deviations of unseen data were chosen so that the intervals
+hold for each of LTS's five tables when it is left out (docs/quality-laws.md, "Accuracy").
 """
 
 from __future__ import annotations
@@ -34,80 +34,80 @@ Floats = NDArray[np.float64]
 Places = NDArray[np.int64]
 
 NO_MODEL = -1
-"""`Rows.model` of a model that is asked about: it has nothing in common with any that was trained."""
+"""`Rows.model` of a predicted model, which is none of the trainings."""
 
 _LENGTH = 2.0
-"""So many units apart, two shapes still tell about each other."""
+"""Length scale of the shape processes, in the units below."""
 _SHAPE = {"log_decoder": 1.0, "log_depth": 0.6, "log_d_model": 0.5, "log_d_inner": 0.4}
 _EMBEDDING = {"log_div": 0.8 * float(np.log(2)), "log_rank": 0.5}
 _LINEAR = {"log_heads": 0.5, "inner_variation": 0.4, "inner_trend": 0.4}
 _TOKEN_LENGTH = 1.5
-"""ln of tokens."""
+"""Length scale over ln tokens."""
 _NATS = 3.5
-"""The loss around which a table's scale turns."""
+"""Loss at which a table's scale has no effect."""
 
 
 @dataclass(frozen=True)
 class Deviation:
-    """What one table has of its own."""
+    """Standard deviations of one table's own effects."""
 
     shift: float
-    """Deviation that all its models share."""
+    """Of an offset common to all its models."""
     slope: float
-    """Deviation by ln tokens that all its models share."""
+    """Of a slope over ln tokens common to all its models."""
     scale: float
-    """Share by which it stretches the trend."""
+    """Of a relative change of the trend's scale."""
     shape: float
     embedding: float
-    """Deviation by rank and factor of the embedding."""
+    """Of the effect of rank and factor of the embedding."""
     model: float
-    """Deviation of one training at all points of its learning curve: seeds, and what no feature explains."""
+    """Of one training, at all points of its learning curve: seeds, and effects that no feature explains."""
     data_embedding: float = 0.0
-    """Deviation by rank and factor of the embedding, common to the tables of a data set."""
+    """Of the effect of rank and factor of the embedding that the tables of a data set share."""
 
 
 LTS = Deviation(shift=1.0, slope=0.1, scale=0.14, shape=0.012, embedding=0.045, model=0.008, data_embedding=0.06)
-"""Deviation of a table of LTS's."""
+"""Of one of LTS's tables."""
 UNSEEN_DATA = Deviation(
     shift=1.0, slope=0.1, scale=0.14, shape=0.012, embedding=0.045, model=0.026, data_embedding=0.06
 )
-"""Deviation for data and a recipe that no table has: `LTS`, with what is left in each of its tables when left out."""
+"""Of data and a recipe that no table has: `LTS`, with the residuals of each table when it is left out."""
 GEMSTONES = Deviation(shift=0.5, slope=0.05, scale=0.05, shape=0.012, embedding=0.0, model=0.006)
-"""Deviation of a recipe on the Gemstones' data."""
+"""Of a recipe on the Gemstones' data."""
 UNSEEN_RECIPE = Deviation(shift=0.5, slope=0.05, scale=0.05, shape=0.012, embedding=0.0, model=0.012)
-"""Deviation of a recipe that no table has on data that one has: as half the learning rate differs from the whole."""
+"""Of an unseen recipe on known data: as the half learning rate differs from the full one."""
 
 
 @dataclass(frozen=True)
 class Shared:
-    """What all tables of a study have in common, beside the trend."""
+    """Standard deviations of the effects that all tables of a study share, beside the trend."""
 
     shape: float
     shape_by_tokens: float
-    """Deviation by shape at one stage of training: it changes with the tokens."""
+    """Of the shape at one stage of training; it varies with the tokens."""
     linear: float
-    """Deviation by heads, variation and trend of the inner widths, a unit."""
+    """Of the slopes over heads, variation and trend of the inner widths."""
     row: float
-    """Deviation of one evaluation."""
+    """Of one evaluation."""
 
 
 class Rows(NamedTuple):
-    """n trained models, or models that are asked about, each after some tokens."""
+    """n trained or predicted models, each after some tokens."""
 
     inputs: Floats
     """(n, 12) features."""
     log_tokens: Floats
     """(n,)"""
     trend: Floats
-    """(n,) nats that the trend expects."""
+    """(n,) nats, m(x, D)."""
     differences: Floats
-    """(n, a) how far each is from the tables' in what none of them varies."""
+    """(n, a) differences from the tables' models in what no table varies (`core.quality.differences`)."""
     table: Places
-    """(n,) index of its deviation."""
+    """(n,) index into `Covariance.deviations`."""
     data: Places
-    """(n,) index of its data set."""
+    """(n,) index of the data set."""
     model: Places
-    """(n,) index of the training; `NO_MODEL` of none."""
+    """(n,) index of the training, or `NO_MODEL`."""
 
     def take(self, chosen: Places | NDArray[np.bool_]) -> Rows:
         return Rows._make(column[chosen] for column in self)
@@ -125,7 +125,7 @@ class Covariance:
     deviations: tuple[Deviation, ...]
     """One for each value of `Rows.table`."""
     stated: Floats
-    """(a,) deviation by each difference that no table varies."""
+    """(a,) standard deviation of the effect of each difference."""
 
     @property
     def row_variance(self) -> float:
@@ -133,12 +133,12 @@ class Covariance:
         return self.shared.row**2
 
     def between(self, first: Rows, second: Rows) -> Floats:
-        """(n, m) covariance of the perplexities, without the noise of an evaluation."""
+        """(n, m) covariance of ln perplexities, without the noise of an evaluation."""
         shape = matern52(_columns(first, _SHAPE), _columns(second, _SHAPE))
         total = self.shared.shape**2 * shape
-        stage: Floats | float = 1.0  # the processes on tokens are one where no table varies them
+        stage: Floats | float = 1.0  # 1 if no table varies the tokens
         if self.shared.shape_by_tokens:
-            asked = first.log_tokens[:1] if np.ptp(first.log_tokens) == 0 else first.log_tokens  # one row for all
+            asked = first.log_tokens[:1] if np.ptp(first.log_tokens) == 0 else first.log_tokens  # one row suffices
             stage = matern52(asked[:, None] / _TOKEN_LENGTH, second.log_tokens[:, None] / _TOKEN_LENGTH)
             total += self.shared.shape_by_tokens**2 * shape * stage
         if self.shared.linear:
@@ -155,7 +155,7 @@ class Covariance:
         return np.asarray(total)
 
     def _own(self, first: Rows, second: Rows, shape: Floats, stage: Floats | float, embedding: Floats) -> Floats:
-        """What rows of one table have in common beside what they share with others."""
+        """The covariance of rows of one table by its own effects."""
         own = self._of("shift", first)[:, None] ** 2 + self._of("embedding", first)[:, None] ** 2 * embedding
         own = own + np.outer(*(self._of("slope", rows) * (rows.log_tokens - LOG_TOKENS) for rows in (first, second)))
         own = own + np.outer(*(self._of("scale", rows) * (rows.trend - _NATS) for rows in (first, second)))
@@ -164,7 +164,7 @@ class Covariance:
         return np.asarray(own + training * self._of("model", first)[:, None] ** 2 * stage)
 
     def variance(self, rows: Rows) -> Floats:
-        """(n,) of each perplexity, with the noise of its training and evaluation."""
+        """(n,) prior variance of each ln perplexity, with the noise of its training and evaluation."""
         shift, slope, scale = (self._of(name, rows) for name in ("shift", "slope", "scale"))
         own = shift**2 + (slope * (rows.log_tokens - LOG_TOKENS)) ** 2 + (scale * (rows.trend - _NATS)) ** 2
         own += sum(self._of(name, rows) ** 2 for name in ("embedding", "shape", "model", "data_embedding"))
@@ -177,31 +177,31 @@ class Covariance:
 
 
 _EXTRAPOLATION_STD = 0.05
-"""Standard deviation of ln perplexity that is added for each unit (a factor e) beyond the widest range."""
+"""Standard deviation of ln perplexity added for each unit (a factor e) beyond the ranges."""
 _UNKNOWN_BLOCKS = 4.0
-"""Units that a stack is beyond the ranges if all its blocks are of kinds that the table does not have."""
+"""Units beyond the ranges of a stack whose blocks are all of kinds that the table lacks."""
 _SLACK = 0.01
-"""Units by which a feature may leave its range and still be within: three tokens more are no other vocabulary."""
+"""Tolerance of the ranges, in units: three more tokens are the same vocabulary."""
 _FARTHEST = 2.0
-"""Units beyond a range up to which the process is followed; from there on the prediction stays."""
+"""Units beyond a range at which features are clipped."""
 _UNEVENNESS = ("inner_variation", "inner_trend")
 
 
 class Excess(NamedTuple):
-    """How far n architectures are beyond what a prior knows."""
+    """How far n architectures are beyond the range of the data."""
 
     names: tuple[str, ...]
-    """Of the columns."""
+    """Names of the columns."""
     columns: Floats
-    """(n, c) how far each is; 0 within."""
+    """(n, c) distance beyond the range; 0 within."""
     total: Floats
     """(n,)"""
     variance: Floats
-    """(n,) of ln perplexity that it adds."""
+    """(n,) added variance of ln perplexity."""
 
 
 class LawOfFeatures(Protocol):
-    """A law of one table."""
+    """A scaling law of one table."""
 
     @property
     def origin(self) -> Origin: ...
@@ -211,28 +211,28 @@ class LawOfFeatures(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class LengthScales:
-    """A process with a length scale for each feature, around the mean of one table or around what the law of another
-    predicts. Within a large table it ranks the best models better than `Covariance`; it is about that table alone.
+    """A process with a length scale for each feature, for a single table. Its mean is constant, or the prediction of
+    another table's law. Within a large table it ranks the best models better than `Covariance`.
     """
 
     kernel: Kernel
     centre: Floats
     """(12,) mean of the features."""
     level: float
-    """Mean of ln perplexity; of what is left of it beside `base`."""
+    """Mean of ln perplexity; with a `base` of its residuals."""
     models: int
-    """Trainings of the table, with those that were not kept."""
+    """Number of trainings of the table, also of those that were dropped."""
     low: Floats
-    """(12,) least value of each feature that it knows."""
+    """(12,) minimum of each feature; `high` is the maximum."""
     high: Floats
     kinds: frozenset[str]
-    """The kinds of `BLOCK_NAMES` that it knows."""
+    """Block kinds in the table, of `BLOCK_NAMES`."""
     widening: float = 1.0
-    """Factor of all deviations, by leave-one-out: 1 if the process knows how wrong it is."""
+    """Factor of all standard deviations, calibrated by leave-one-out."""
     quantile: float = 1.0
-    """Deviations that hold 95 %; Student's t, for few models tell their deviation badly."""
+    """Half-width of a 95 % interval in standard deviations, by Student's t."""
     base: LawOfFeatures | None = None
-    """The law of another table whose prediction, times `slope`, is the mean that the process departs from."""
+    """The law of another table; its prediction times `slope` is the mean of the process."""
     slope: float = 1.0
 
     @property
@@ -240,20 +240,20 @@ class LengthScales:
         return self.kernel.noise**2
 
     def expected(self, inputs: Floats) -> Floats:
-        """(n,) mean of ln perplexity before any model of the table is seen."""
+        """(n,) prior mean of ln perplexity."""
         mean = np.full(len(inputs), self.level)
         return mean if self.base is None else mean + self.slope * self.base.of_features(inputs)
 
     def between(self, first: Rows, second: Rows) -> Floats:
-        """(n, m) covariance of the perplexities, without noise."""
+        """(n, m) covariance of ln perplexities, without noise."""
         return self.kernel.between(self._within_reach(first), self._within_reach(second), self.centre)
 
     def variance(self, rows: Rows) -> Floats:
-        """(n,) of each perplexity, with its noise."""
+        """(n,) prior variance of each ln perplexity, with noise."""
         return self.kernel.variance(self._within_reach(rows), self.centre)
 
     def excess(self, shapes: Shapes, inputs: Floats) -> Excess:
-        """How far shapes are beyond the table. Stacks may be more even than those of the table."""
+        """How far shapes are beyond the table. More uniform stacks than those of the table count as within."""
         low = self.low.copy()
         for name in _UNEVENNESS:
             low[NAMES.index(name)] = min(0.0, low[NAMES.index(name)])
@@ -271,36 +271,36 @@ class LengthScales:
 
 
 def _columns(rows: Rows, units: dict[str, float], length: float = _LENGTH) -> Floats:
-    """(n, q) columns in units of their lengths."""
+    """(n, q) columns in units of their length scales."""
     places = [NAMES.index(name) for name in units]
     return np.asarray(rows.inputs[:, places] / (np.array(list(units.values())) * length))
 
 
 _CHUNK = 4096
-"""Rows that are predicted at once: what fits into a cache of the CPU."""
+"""Rows per block of a prediction, which fit into the CPU's cache."""
 
 
 class Posterior:
-    """What is known after rows were seen (Rasmussen & Williams 2006, §2.2)."""
+    """The posterior given rows (Rasmussen & Williams 2006, §2.2)."""
 
     def __init__(
         self, covariance: Covariance | LengthScales, rows: Rows, residuals: Floats, inverse: Floats, factor: float
     ) -> None:
         self.covariance, self.rows, self.residuals, self.factor = covariance, rows, residuals, factor
         self.inverse = inverse
-        """Inverse of the lower Cholesky factor of the rows' covariance."""
+        """Inverse of the Cholesky factor of the rows' covariance."""
         self.weights = inverse.T @ (inverse @ residuals)
 
     @classmethod
     def of(
         cls, covariance: Covariance | LengthScales, rows: Rows, log_perplexity: Floats, factor: float = 1.0
     ) -> Posterior:
-        """Posterior after these rows; `factor` widens all variances."""
+        """The posterior given these rows; `factor` scales all variances."""
         inverse = np.linalg.inv(np.linalg.cholesky(_noisy(covariance, rows)))
         return cls(covariance, rows, log_perplexity - rows.trend, inverse, factor)
 
     def after(self, rows: Rows, log_perplexity: Floats, factor: float) -> Posterior:
-        """Posterior after these rows too; `factor` widens all variances. The factor of the former rows is kept."""
+        """The posterior given further rows, by an update of the Cholesky factor; `factor` scales all variances."""
         seen, count = len(self.residuals), len(log_perplexity)
         near = self.covariance.between(rows, self.rows) @ self.inverse.T
         corner = np.linalg.inv(np.linalg.cholesky(_noisy(self.covariance, rows) - near @ near.T))
@@ -312,18 +312,18 @@ class Posterior:
         return Posterior(self.covariance, Rows.joined(self.rows, rows), residuals, inverse, factor)
 
     def expected(self, asked: Rows) -> Floats:
-        """(n,) mean of perplexities in ln."""
+        """(n,) mean of ln perplexities."""
         means = [part.trend + near @ self.weights for part, near in self._parts(asked)]
         return np.concatenate([np.empty(0), *means])
 
     def _parts(self, asked: Rows) -> Iterator[tuple[Rows, Floats]]:
-        """Some of the rows at a time, with their covariance with what was seen."""
+        """Blocks of the rows, with their covariance with the rows of the posterior."""
         for start in range(0, len(asked.trend), _CHUNK):
             part = asked.take(np.arange(start, min(start + _CHUNK, len(asked.trend))))
             yield part, self.covariance.between(part, self.rows)
 
     def predict(self, asked: Rows) -> tuple[Floats, Floats]:
-        """(n,) mean and variance of perplexities in ln."""
+        """(n,) mean and variance of ln perplexities."""
         means, variances = [np.empty(0)], [np.empty(0)]
         for part, near in self._parts(asked):
             means.append(part.trend + near @ self.weights)
@@ -332,7 +332,7 @@ class Posterior:
         return np.concatenate(means), np.concatenate(variances) * self.factor
 
     def ratio(self, asked: Rows, other: Rows) -> tuple[Floats, Floats]:
-        """(n,) mean and variance of ln of perplexities by that of `other` (one row), each with its training's noise."""
+        """(n,) mean and variance of ln of the ratio to `other` (one row), with the noise of both trainings."""
         base_near = self.covariance.between(other, self.rows)
         base_seen = self.inverse @ base_near[0]
         base_variance = float(self.covariance.variance(other)[0] - base_seen @ base_seen)
@@ -347,14 +347,14 @@ class Posterior:
         return np.concatenate(means), np.concatenate(variances) * self.factor
 
     def covariances(self, asked: Rows) -> tuple[Floats, Floats]:
-        """(n, n) covariance of perplexities without noise, and (n,) the noise of a training and its evaluation."""
+        """(n, n) covariance of ln perplexities without noise, and (n,) the noise of a training and its evaluation."""
         near = self.covariance.between(asked, self.rows) @ self.inverse.T
         prior = self.covariance.between(asked, asked)
         noise = self.covariance.variance(asked) - np.diagonal(prior)
         return (prior - near @ near.T) * self.factor, noise * self.factor
 
     def squared_mahalanobis(self, asked: Rows, log_perplexity: Floats) -> float:
-        """Squared Mahalanobis distance of what was seen next from what was expected of it."""
+        """Squared Mahalanobis distance of further rows from their prediction."""
         near = self.covariance.between(asked, self.rows) @ self.inverse.T
         expected = _noisy(self.covariance, asked) - near @ near.T
         residual = log_perplexity - asked.trend - self.covariance.between(asked, self.rows) @ self.weights
@@ -362,7 +362,7 @@ class Posterior:
 
 
 def _noisy(covariance: Covariance | LengthScales, rows: Rows) -> Floats:
-    """(n, n) covariance of what was observed."""
+    """(n, n) covariance of observations, with noise."""
     observed = covariance.between(rows, rows)
     observed[np.diag_indices_from(observed)] += covariance.row_variance
     return observed

@@ -1,5 +1,5 @@
 """Predicts the perplexity that an architecture reaches, with an interval: by a `ScalingLaw`, which is learnt from
-trained models, or by a `CutLaw`, which is learnt from the cuts of one.
+trained models, or by a `PruningPredictor`, which is learnt from the cuts of one.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from edgefront.core.measurement.statistics import Z_95
 from edgefront.core.quality.covariance import NO_MODEL, Excess, LengthScales, Places, Posterior, Rows
 from edgefront.core.quality.features import features, rounded_features
 from edgefront.core.quality.predictor import Origin, PerplexityPredictor, Prediction, TrainingTime
-from edgefront.core.quality.study import SLACK, Study
+from edgefront.core.quality.scaling_study import SLACK, ScalingStudy
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -81,7 +81,7 @@ class ScalingLaw(PerplexityPredictor):
     """A posterior over rows of shape, tokens and loss: those of a study, and those of trainings of one's own."""
 
     origin: Origin
-    study: Study
+    study: ScalingStudy
     asked: int | None
     """The table whose data it is about; None: data that no table has."""
     same_recipe: bool

@@ -28,8 +28,8 @@ from edgefront.core.architectures.space import SearchSpace
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.quality.predictor import OWN_DATA, Origin, PerplexityPredictor
 from edgefront.core.quality.scaling_law import ScalingLaw
+from edgefront.core.quality.scaling_study import study
 from edgefront.core.quality.stored import from_json
-from edgefront.core.quality.study import study
 
 LTS_SOURCE = (
     "logs of randomly drawn models by Javaheripi et al., LiteTransformerSearch (arXiv 2203.02094, microsoft/archai)"

@@ -24,13 +24,13 @@ from edgefront.core.common.errors import InvalidInput, NotFound
 from edgefront.core.common.gaussian_process import Kernel
 from edgefront.core.common.validation import form, invalid_input
 from edgefront.core.quality.covariance import LengthScales
-from edgefront.core.quality.cut_law import CutLaw
-from edgefront.core.quality.cut_table import BlockCuts, Cut, CutTable, Loss
 from edgefront.core.quality.differences import NAMES as DIFFERENCE_NAMES
 from edgefront.core.quality.features import BLOCK_NAMES, FEATURES, NAMES
 from edgefront.core.quality.predictor import Origin, PerplexityPredictor
+from edgefront.core.quality.pruning_predictor import PruningPredictor
+from edgefront.core.quality.pruning_table import BlockPruning, Cut, Loss, PruningTable
 from edgefront.core.quality.scaling_law import OwnTrainings, ScalingLaw
-from edgefront.core.quality.study import STUDIES, study
+from edgefront.core.quality.scaling_study import STUDIES, study
 from edgefront.core.quality.table_fit import MIN_ROWS, law_of_table
 
 COLUMNS = ("log_perplexity", *NAMES)
@@ -150,14 +150,14 @@ class _StoredCuts(_About):
     version: Literal[3]
     parent: dict[str, Any]
     parent_log_perplexity: Annotated[FiniteFloat, Field(ge=0, le=MAX_LOG_PERPLEXITY)]
-    blocks: Annotated[tuple[BlockCuts, ...], Field(min_length=1, max_length=1024)]
+    blocks: Annotated[tuple[BlockPruning, ...], Field(min_length=1, max_length=1024)]
     width: Cut
     combinations: Annotated[tuple[_Combination, ...], Field(min_length=1, max_length=10_000)]
 
 
 def to_json(law: PerplexityPredictor) -> dict[str, Any]:
     """Everything that the law is."""
-    if isinstance(law, CutLaw):
+    if isinstance(law, PruningPredictor):
         tried = zip(law.architectures, law.log_perplexity.tolist(), strict=True)
         return {
             "version": 3,
@@ -309,7 +309,7 @@ def _law_of_study(stored: _StoredStudy) -> ScalingLaw:
     )
 
 
-def _cut_law(stored: _StoredCuts) -> CutLaw:
+def _cut_law(stored: _StoredCuts) -> PruningPredictor:
     parent = Architecture.parse(stored.parent)
     if len(stored.blocks) != len(parent.blocks):
         raise InvalidInput(
@@ -327,9 +327,9 @@ def _cut_law(stored: _StoredCuts) -> CutLaw:
             allowed=f"at most {most:,}",
         )
     tried = tuple(Architecture.parse(combination.architecture) for combination in stored.combinations)
-    law = CutLaw(
+    law = PruningPredictor(
         origin=stored.origin,
-        table=CutTable(parent, stored.blocks, stored.width),
+        table=PruningTable(parent, stored.blocks, stored.width),
         parent_log_perplexity=stored.parent_log_perplexity,
         architectures=tried,
         log_perplexity=np.array([each.log_perplexity for each in stored.combinations]),

@@ -17,7 +17,7 @@ from edgefront.core.quality.covariance import LengthScales
 from edgefront.core.quality.features import BLOCK_NAMES, names_of_blocks, rounded_features
 from edgefront.core.quality.predictor import Origin, Prediction
 from edgefront.core.quality.scaling_law import ScalingLaw
-from edgefront.core.quality.study import KnownTable, Study
+from edgefront.core.quality.scaling_study import ScalingStudy, StudyTable
 
 Floats = NDArray[np.float64]
 
@@ -71,8 +71,10 @@ def fit_table(shapes: Shapes, log_perplexity: ArrayLike, origin: Origin, base: S
 def law_of_table(origin: Origin, scales: LengthScales, inputs: Floats, log_perplexity: Floats) -> ScalingLaw:
     """The law of a table whose process is known, of (n, 12) features and (n,) ln perplexities to 6 decimals."""
     zeros = np.zeros(len(inputs))
-    tables = (KnownTable(origin.name, origin.data, 1.0, 1.0),)
-    study = Study(origin.name, scales, tables, inputs, zeros, zeros.astype(np.int64), log_perplexity, budgets=False)
+    tables = (StudyTable(origin.name, origin.data, 1.0, 1.0),)
+    study = ScalingStudy(
+        origin.name, scales, tables, inputs, zeros, zeros.astype(np.int64), log_perplexity, budgets=False
+    )
     return ScalingLaw(origin, study, 0, True, 0.0, None, base=None if scales.base is None else scales.base.origin.name)
 
 

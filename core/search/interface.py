@@ -173,7 +173,7 @@ class ScoredCandidate:
 
 Probabilities = Sequence[Sequence[float]]
 """Result of one seed of a supernet's search: a row for each layer, a number for each block type of
-`core.search.supernet_settings.CHOICES`.
+`core.search.supernet_settings.BLOCK_TYPES`.
 """
 
 

@@ -37,7 +37,7 @@ from edgefront.core.search.interface import (
 from edgefront.core.search.problem import DEFAULT_PROBLEM, Problem
 from edgefront.core.search.proposals import Proposals
 from edgefront.core.search.supernet_settings import (
-    CHOICES,
+    BLOCK_TYPES,
     LETTERS,
     LatencyTerm,
     SearchSettings,
@@ -132,7 +132,7 @@ class ParSupernet(Algorithm):
         """`InvalidInput` if the final probabilities of a seed do not have the space's layers and block types."""
         layers = self._shape.layers
         for rows in probabilities:
-            if len(rows) != layers or any(len(row) != len(CHOICES) for row in rows):
+            if len(rows) != layers or any(len(row) != len(BLOCK_TYPES) for row in rows):
                 raise InvalidInput(f"the supernet's probabilities are not of {layers} layers", field="found")
 
     def supernet(self, snapshot: Snapshot) -> SupernetSettings:
@@ -145,7 +145,7 @@ class ParSupernet(Algorithm):
         return SupernetSettings(
             **search,
             layers=shape.layers,
-            choices=tuple(choice for choice in CHOICES if choice in self._kinds),
+            choices=tuple(choice for choice in BLOCK_TYPES if choice in self._kinds),
             d_model=shape.stock.d_model,
             n_head=shape.attention.n_head,
             d_head=shape.attention.d_head,
@@ -193,7 +193,7 @@ class ParSupernet(Algorithm):
             for _ in range(count):
                 rows = probabilities[drawn % len(probabilities)]
                 drawn += 1
-                letters = "".join(LETTERS[int(rng.choice(len(CHOICES), p=_normalised(row)))] for row in rows)
+                letters = "".join(LETTERS[int(rng.choice(len(BLOCK_TYPES), p=_normalised(row)))] for row in rows)
                 yield self._genome(self._permitted(letters, rows)), ()
 
         proposals.make(self.settings.samples, SAMPLED, samples)
@@ -236,7 +236,7 @@ class ParSupernet(Algorithm):
             "div": shape.stock.embedding.div,
             "min_attention_percent": min(space.gene("min_attention_percent").values),
         }
-        kinds = [CHOICES[LETTERS.index(letter)] for letter in letters]
+        kinds = [BLOCK_TYPES[LETTERS.index(letter)] for letter in letters]
         rest = "identity" if "identity" in self._kinds else self._kinds[0]
         genome["kind"] = kinds + [rest] * (shape.layers - len(kinds))
         return genome
@@ -305,7 +305,7 @@ def _shape(space: SearchSpace) -> _Shape:
             for kind in (Attention, FeedForward)
         )
         fits = stock.causal and isinstance(positions, RelativePositions) and positions.shared and shared
-        if fits and "attention" in kinds and len(kinds) > 1 and kinds <= set(CHOICES):
+        if fits and "attention" in kinds and len(kinds) > 1 and kinds <= set(BLOCK_TYPES):
             assert isinstance(attention, Attention)
             assert isinstance(feed_forward, FeedForward)
             assert isinstance(positions, RelativePositions)

@@ -14,11 +14,11 @@ from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.files import whole_file
 from edgefront.core.common.validation import invalid_input
 
-Choice = Literal["attention", "feed_forward", "identity"]
-CHOICES: tuple[Choice, ...] = ("attention", "feed_forward", "identity")
+BlockType = Literal["attention", "feed_forward", "identity"]
+BLOCK_TYPES: tuple[BlockType, ...] = ("attention", "feed_forward", "identity")
 """Block types of a layer, in the order of each row of probabilities."""
 LETTERS = "sfi"
-"""Letters of `CHOICES` in a pattern (`core.architectures.pattern`)."""
+"""Letters of `BLOCK_TYPES` in a pattern (`core.architectures.pattern`)."""
 
 _Count = Annotated[StrictInt, Field(ge=1, le=1 << 40)]
 _Width = Annotated[StrictInt, Field(ge=1, le=1 << 16)]
@@ -50,7 +50,7 @@ class LatencyTerm(BaseModel):
 
     @property
     def block_ms(self) -> tuple[float, float, float]:
-        """Milliseconds of one block of each of `CHOICES`."""
+        """Milliseconds of one block of each of `BLOCK_TYPES`."""
         return self.attention_ms, self.feed_forward_ms, self.identity_ms
 
 
@@ -105,7 +105,7 @@ class SupernetSettings(SearchSettings):
     """Settings of the search and the shape of its blocks; the defaults are PAR's Transformer-XL (Table A1)."""
 
     layers: Annotated[StrictInt, Field(ge=1, le=512)] = 32
-    choices: Annotated[tuple[Choice, ...], Field(min_length=2, max_length=3, strict=False)] = CHOICES
+    choices: Annotated[tuple[BlockType, ...], Field(min_length=2, max_length=3, strict=False)] = BLOCK_TYPES
     d_model: _Width = 512
     n_head: _Width = 8
     d_head: _Width | None = None
@@ -126,7 +126,7 @@ class SupernetSettings(SearchSettings):
                 f"choices must differ, not be {', '.join(self.choices)}",
                 field="choices",
                 value=list(self.choices),
-                allowed=f"two or three of {', '.join(CHOICES)}",
+                allowed=f"two or three of {', '.join(BLOCK_TYPES)}",
             )
         self.architecture("sf", max((2, *(cutoff + 1 for cutoff in self.cutoffs))))
         return self
@@ -163,7 +163,7 @@ class SupernetSettings(SearchSettings):
 
 FILE, SUMMARY = "supernet.json", "result.json"
 
-Row = Annotated[tuple[float, ...], Field(min_length=len(CHOICES), max_length=len(CHOICES))]
+Row = Annotated[tuple[float, ...], Field(min_length=len(BLOCK_TYPES), max_length=len(BLOCK_TYPES))]
 
 
 class _Part(BaseModel):
@@ -202,14 +202,14 @@ class SearchOutcome(_Part):
     @property
     def letters(self) -> str:
         """The most probable block of each layer, one letter a layer."""
-        return "".join(LETTERS[max(range(len(CHOICES)), key=row.__getitem__)] for row in self.probabilities)
+        return "".join(LETTERS[max(range(len(BLOCK_TYPES)), key=row.__getitem__)] for row in self.probabilities)
 
 
 class SupernetResult(_Part):
     """`result/supernet.json` of a run."""
 
     version: int = 1
-    choices: tuple[Choice, ...] = CHOICES
+    choices: tuple[BlockType, ...] = BLOCK_TYPES
     """Block types of a row of probabilities."""
     settings: SupernetSettings
     searches: tuple[SearchOutcome, ...]

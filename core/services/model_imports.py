@@ -8,12 +8,12 @@ from edgefront.core.architectures.parameters import count
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.files import sha256
 from edgefront.core.common.states import KeyRole, TrainingCommand, TrainingKind, TrainingState
-from edgefront.core.quality.cut_law import CutLaw
+from edgefront.core.quality.pruning_predictor import PruningPredictor
 from edgefront.core.schemas.trainings import TrainingView
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.idempotency import add_once
-from edgefront.core.services.quality.laws import CUTS_LAW
-from edgefront.core.services.quality.learning import store_law_of_cuts
+from edgefront.core.services.quality.laws import PRUNING_PREDICTOR
+from edgefront.core.services.quality.learning import store_pruning_predictor
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings import queries as training_queries
 from edgefront.core.services.trainings.files.drafts import Draft, remove_abandoned
@@ -77,7 +77,7 @@ def import_model(
         if law is not None:
             training.result = {
                 **(training.result or {}),
-                CUTS_LAW: store_law_of_cuts(session, principal.owner, law, now),
+                PRUNING_PREDICTOR: store_pruning_predictor(session, principal.owner, law, now),
             }
         log_state(session, training, now)
         return training_view(session, training), True
@@ -104,7 +104,7 @@ def _row(owner: str, training_id: str, model: ImportedModel, **request: str | No
     )
 
 
-def _law_of_cuts(folder: Path, model: ImportedModel) -> CutLaw | None:
+def _law_of_cuts(folder: Path, model: ImportedModel) -> PruningPredictor | None:
     """The scaling law of the archive's study of cuts. `InvalidInput` if it is damaged, or about another model."""
     if not (folder / CUTS).is_file():
         return None

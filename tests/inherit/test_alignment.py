@@ -13,17 +13,17 @@ from inherited_models import PARENTS, cut_law, cut_table, parent
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.cost.shapes import Shapes
-from edgefront.core.quality.cut_table import BlockCuts, Cut, CutTable
+from edgefront.core.quality.pruning_table import BlockPruning, Cut, PruningTable
 from edgefront.core.training.pruning.submodel import explicit_blocks, random_submodel, submodel
 
 
-def _brute_force(table: CutTable, child: Architecture) -> float:
+def _brute_force(table: PruningTable, child: Architecture) -> float:
     """Least loss over all ways to lay the child's blocks onto the parent's, in order."""
     whole, losses = explicit_blocks(table.parent), []
     for places in combinations(range(len(whole)), len(child.blocks)):
         one_by_one = []
         for place, block in zip(places, child.blocks, strict=True):
-            alone = CutTable(
+            alone = PruningTable(
                 submodel(table.parent, [whole[place]], table.parent.d_model), (table.blocks[place],), table.width
             )
             found = alone.align_one(submodel(child, [block], table.parent.d_model))
@@ -37,10 +37,10 @@ def _brute_force(table: CutTable, child: Architecture) -> float:
 def test_the_alignment_is_the_cheapest_there_is(name: str, seed: int) -> None:
     rng, of = np.random.default_rng(seed), parent(name).architecture
     cuts = tuple(
-        BlockCuts(rng.uniform(0, 2), Cut((0.25, 0.6, 1.0), (rng.uniform(1, 2), rng.uniform(0, 1), 0.0)), 0.0)
+        BlockPruning(rng.uniform(0, 2), Cut((0.25, 0.6, 1.0), (rng.uniform(1, 2), rng.uniform(0, 1), 0.0)), 0.0)
         for _ in of.blocks
     )
-    table, child = CutTable(of, cuts, Cut((0.5, 1.0), (1.0, 0.0))), random_submodel(of, rng)
+    table, child = PruningTable(of, cuts, Cut((0.5, 1.0), (1.0, 0.0))), random_submodel(of, rng)
     found = table.align_one(child)
     least = _brute_force(table, child)
     assert bool(found.is_part[0]) == np.isfinite(least)
@@ -73,7 +73,7 @@ def test_a_parent_of_many_blocks_takes_no_more_memory() -> None:
     of = Architecture.parse({**parent("llama").architecture.canonical, "blocks": [block] * 400})
     parts = Shapes.of([submodel(of, of.blocks[: 400 - left_out], of.d_model) for left_out in range(1, 121)])
     tracemalloc.start()
-    aligned = CutTable.trivial(of).align(parts)
+    aligned = PruningTable.trivial(of).align(parts)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert aligned.count.tolist() == list(range(1, 121))
@@ -104,12 +104,12 @@ def test_losses_of_the_table_are_those_of_real_cuts() -> None:
     assert table.blocks[3].narrowed(np.array([0.5]))[0] >= added - 1e-5
 
 
-def _only(table: CutTable, index: int) -> CutTable:
+def _only(table: PruningTable, index: int) -> PruningTable:
     """The table by which this block is the one to leave out."""
     cuts = tuple(
-        BlockCuts(0.0 if place == index else 1.0, each.narrowed, 0.0) for place, each in enumerate(table.blocks)
+        BlockPruning(0.0 if place == index else 1.0, each.narrowed, 0.0) for place, each in enumerate(table.blocks)
     )
-    return CutTable(table.parent, cuts, table.width)
+    return PruningTable(table.parent, cuts, table.width)
 
 
 def test_predictions_of_a_law_are_about_parts_alone() -> None:

@@ -14,8 +14,8 @@ from scipy.stats import spearmanr
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.common.errors import InvalidInput
-from edgefront.core.quality.cut_law import PRIOR_STD, CutLaw, _left_out, _posterior, cut_origin
-from edgefront.core.quality.cut_table import BlockCuts, Cut, CutTable
+from edgefront.core.quality.pruning_predictor import PRIOR_STD, PruningPredictor, _left_out, _posterior, pruning_origin
+from edgefront.core.quality.pruning_table import BlockPruning, Cut, PruningTable
 from edgefront.core.quality.stored import from_json, to_json, to_text
 from edgefront.core.training.pruning.submodel import random_submodel
 
@@ -31,20 +31,22 @@ def _parts(of: Architecture, seed: int, count: int) -> list[Architecture]:
     return list(parts.values())
 
 
-def _made(seed: int, deviation: float, count: int = 24) -> tuple[CutLaw, list[Architecture], NDArray[np.float64]]:
+def _made(
+    seed: int, deviation: float, count: int = 24
+) -> tuple[PruningPredictor, list[Architecture], NDArray[np.float64]]:
     """A law of cuts whose combinations lose what single cuts lose, times a power of their number that strays so far;
     and 60 others."""
     rng = RNG(seed)
     of = Architecture.parse({**parent("llama").architecture.canonical, "blocks": _blocks(12)})
     blocks = tuple(
-        BlockCuts(rng.uniform(0.05, 0.6), Cut((0.25, 0.5, 0.75, 1.0), (0.5, 0.25, 0.1, 0.0)), 0.1) for _ in of.blocks
+        BlockPruning(rng.uniform(0.05, 0.6), Cut((0.25, 0.5, 0.75, 1.0), (0.5, 0.25, 0.1, 0.0)), 0.1) for _ in of.blocks
     )
-    table = CutTable(of, blocks, Cut((0.6, 0.8, 1.0), (0.8, 0.3, 0.0)))
+    table = PruningTable(of, blocks, Cut((0.6, 0.8, 1.0), (0.8, 0.3, 0.0)))
     parts = _parts(of, seed, count + 60)
     aligned = table.align(Shapes.of(parts))
     losses = aligned.loss * aligned.count**0.15 * np.exp(rng.normal(0, deviation, len(parts)) * np.log(aligned.count))
-    law = CutLaw(
-        cut_origin("cuts-made", "made", "noise", "valid", "token", "llama"),
+    law = PruningPredictor(
+        pruning_origin("cuts-made", "made", "noise", "valid", "token", "llama"),
         table,
         2.5,
         tuple(parts[:count]),
@@ -137,7 +139,7 @@ def test_more_combinations_than_can_be_read_in_seconds_are_refused() -> None:
     law, _, _ = _made(0, 0.1, 1)
     blocks = _blocks(1024)
     value = to_json(
-        replace(law, table=CutTable.trivial(Architecture.parse({**law.parent.canonical, "blocks": blocks})))
+        replace(law, table=PruningTable.trivial(Architecture.parse({**law.parent.canonical, "blocks": blocks})))
     )
     value["combinations"] *= 196
     with pytest.raises(InvalidInput, match="196 of a model of 1,024 blocks are too many"):

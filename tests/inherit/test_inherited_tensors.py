@@ -17,7 +17,7 @@ from edgefront.core.common.errors import InvalidInput
 from edgefront.core.nn.blocks import ShortConvBlock
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load
-from edgefront.core.quality.cut_table import CutTable, cannot_be_cut
+from edgefront.core.quality.pruning_table import PruningTable, cannot_be_cut
 from edgefront.core.training.pruning.submodel import explicit_blocks, narrow_block, random_submodel, submodel
 
 NAMES = sorted(PARENTS)
@@ -45,7 +45,7 @@ def test_inner_units_that_give_nothing_can_go(name: str) -> None:
     model = _changed(name, blocks__1__down__weight=silent)
     blocks = list(explicit_blocks(model.architecture))
     blocks[1] = blocks[1].model_copy(update={"d_inner": 24 - len(silent)})
-    child = child_of(model, submodel(model.architecture, blocks, 16), CutTable.trivial(model.architecture))
+    child = child_of(model, submodel(model.architecture, blocks, 16), PruningTable.trivial(model.architecture))
     torch.testing.assert_close(child(tokens()), model(tokens()), rtol=0, atol=1e-5)
 
 
@@ -61,7 +61,7 @@ def test_heads_that_give_nothing_can_go(name: str) -> None:
     model = _changed(name, **{f"blocks__{index}__out__weight": silent})
     blocks = list(explicit_blocks(of))
     blocks[index] = block.model_copy(update={"n_head": 2, "n_kv_head": 2 // each})
-    child = child_of(model, submodel(of, blocks, 16), CutTable.trivial(of))
+    child = child_of(model, submodel(of, blocks, 16), PruningTable.trivial(of))
     torch.testing.assert_close(child(tokens()), model(tokens()), rtol=0, atol=1e-5)
 
 
@@ -70,7 +70,7 @@ def test_one_head_of_each_group_can_go() -> None:
     model = _changed("llama", blocks__2__out__weight=[*range(4), *range(12, 16)])
     blocks = list(explicit_blocks(of))
     blocks[2] = blocks[2].model_copy(update={"n_head": 2})
-    child = child_of(model, submodel(of, blocks, 16), CutTable.trivial(of))
+    child = child_of(model, submodel(of, blocks, 16), PruningTable.trivial(of))
     torch.testing.assert_close(child(tokens()), model(tokens()), rtol=0, atol=1e-5)
 
 
@@ -88,7 +88,7 @@ def test_channels_that_are_zero_can_go(name: str) -> None:
         for block in model.blocks:
             if isinstance(block, ShortConvBlock):
                 block.out.weight[:, [1, 2, 7, 8]] = 0
-    child = child_of(model, submodel(of, explicit_blocks(of), 12), CutTable.trivial(of))
+    child = child_of(model, submodel(of, explicit_blocks(of), 12), PruningTable.trivial(of))
     torch.testing.assert_close(child(tokens()), model(tokens()), rtol=0, atol=1e-4)
 
 
@@ -202,7 +202,7 @@ def test_layers_without_positions_are_never_parts_of_those_with_rotary_ones() ->
     attention, fed = canonical["blocks"][:2]
     blocks = [attention, fed, {**attention, "rope": False}, fed, attention, fed]
     of = LanguageModel(Architecture.parse({**canonical, "blocks": blocks}))
-    table, rng = CutTable.trivial(of.architecture), np.random.default_rng(0)
+    table, rng = PruningTable.trivial(of.architecture), np.random.default_rng(0)
     for _ in range(40):
         part = random_submodel(of.architecture, rng)
         for block, place in zip(part.blocks, table.align_part(part).blocks[0], strict=True):
@@ -237,7 +237,7 @@ def test_models_that_cannot_be_cut_are_refused_by_their_part(description: dict[s
 def test_a_narrower_model_is_no_part_of_one_whose_embedding_is_scaled_by_its_width() -> None:
     canonical = parent("llama").architecture.canonical
     of = Architecture.parse({**canonical, "embedding": {**canonical["embedding"], "scaled": True}})
-    table = CutTable.trivial(of)
+    table = PruningTable.trivial(of)
     assert table.align_one(submodel(of, explicit_blocks(of)[2:], of.d_model)).is_part[0]
     narrower = submodel(of, explicit_blocks(of), of.d_model - 2)
     assert not table.align_one(narrower).is_part[0]

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgefront.core.measurement.statistics import Z_95
-from edgefront.core.quality import study as studies
+from edgefront.core.quality import scaling_study
 from edgefront.core.quality.covariance import Rows
 from edgefront.core.quality.differences import NAMES
 from edgefront.core.quality.features import BudgetTrend
 from edgefront.core.quality.scaling_law import OwnTrainings, ScalingLaw
+from edgefront.core.quality.scaling_study import ScalingStudy
 from edgefront.core.quality.shipped import law_named
-from edgefront.core.quality.study import Study
 
 Floats = NDArray[np.float64]
 Chosen = NDArray[np.bool_]
@@ -27,7 +27,7 @@ def shared(name: str) -> ScalingLaw:
     return law
 
 
-def rows_of(law: ScalingLaw, study: Study, chosen: Chosen) -> Rows:
+def rows_of(law: ScalingLaw, study: ScalingStudy, chosen: Chosen) -> Rows:
     """Rows of a study, as models that the law is asked about."""
     return law._rows(study.inputs[chosen], np.zeros((int(chosen.sum()), len(NAMES))), study.log_tokens[chosen])
 
@@ -36,7 +36,7 @@ def rows_of(law: ScalingLaw, study: Study, chosen: Chosen) -> Rows:
 class Foretold:
     """Of each row of a study, by a law that never saw its shape."""
 
-    study: Study
+    study: ScalingStudy
     mean: Floats
     half_width: Floats
 
@@ -52,7 +52,7 @@ class Foretold:
 @cache
 def shapes_left_out() -> Foretold:
     """Each shape of the Gemstones by a law of the others; the trend, too, is fitted without it."""
-    study, law = studies.study("gemstones"), shared("llama-dolma-cooled")
+    study, law = scaling_study.study("gemstones"), shared("llama-dolma-cooled")
     mean, half_width = np.empty(len(study.inputs)), np.empty(len(study.inputs))
     for shape in np.unique(study.inputs, axis=0):
         own = (study.inputs == shape).all(1)
@@ -67,7 +67,7 @@ def shapes_left_out() -> Foretold:
     return Foretold(study, mean, half_width)
 
 
-def trainings(study: Study, places: NDArray[np.int64]) -> OwnTrainings:
+def trainings(study: ScalingStudy, places: NDArray[np.int64]) -> OwnTrainings:
     """These rows of a study as trainings of one's own, each of another model."""
     return OwnTrainings(
         study.inputs[places],
@@ -78,7 +78,7 @@ def trainings(study: Study, places: NDArray[np.int64]) -> OwnTrainings:
     )
 
 
-def pairs_held(law: ScalingLaw, study: Study, places: NDArray[np.int64]) -> Floats:
+def pairs_held(law: ScalingLaw, study: ScalingStudy, places: NDArray[np.int64]) -> Floats:
     """(n (n - 1) / 2,): whether the interval of the ratio of two models holds, for all pairs."""
     chosen = np.zeros(len(study.inputs), dtype=np.bool_)
     chosen[places] = True

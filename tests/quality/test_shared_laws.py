@@ -17,7 +17,7 @@ from edgefront.core.architectures.cost.costs import CostOptions, costs
 from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.architectures.models import named_model
 from edgefront.core.common.errors import InvalidInput
-from edgefront.core.quality import study as studies
+from edgefront.core.quality import scaling_study
 from edgefront.core.quality.features import NAMES
 from edgefront.core.quality.predictor import Pace, PerplexityPredictor, TrainingTime
 from edgefront.core.quality.scaling_law import OwnTrainings, ScalingLaw, own_trainings
@@ -28,7 +28,7 @@ from edgefront.core.training.proxies.table import architecture_of, read_table
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 RECIPES = ("constant_lr", "cooled", "half_lr")
-DATA_SETS = tuple(table.name for table in studies.study("lts").tables)
+DATA_SETS = tuple(table.name for table in scaling_study.study("lts").tables)
 SIZE, WIDTH = NAMES.index("log_decoder"), NAMES.index("log_d_model")
 
 
@@ -99,14 +99,14 @@ def test_inside_a_size_class_shape_and_tokens_are_told_apart() -> None:
 
 def _of_size(low: float, high: float) -> np.ndarray:
     """Rows of models with so many parameters in all."""
-    study = studies.study("gemstones")
+    study = scaling_study.study("gemstones")
     total = np.exp(study.inputs[:, SIZE]) + 2 * 50_304 * np.exp(study.inputs[:, WIDTH])
     return np.asarray((total >= low) & (total < high))
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_recipe_that_was_left_out_keeps_the_ratios(recipe: str) -> None:
-    study = studies.study("gemstones")
+    study = scaling_study.study("gemstones")
     own = study.table == RECIPES.index(recipe)
     other = 1 if recipe != "cooled" else 0
     law = replace(shared("llama-dolma-other-recipe"), study=study.without(own), asked=other)
@@ -138,13 +138,13 @@ def test_more_tokens_are_never_worse(name: str) -> None:
 @cache
 def without_table(name: str) -> ScalingLaw:
     """The law of own data, of all tables but this."""
-    study = studies.study("lts")
+    study = scaling_study.study("lts")
     return replace(shared("own-data-gpt2"), study=study.without(study.table == DATA_SETS.index(name)))
 
 
 @pytest.mark.parametrize("name", DATA_SETS)
 def test_a_table_that_was_left_out_is_ranked(name: str) -> None:
-    study, law = studies.study("lts"), without_table(name)
+    study, law = scaling_study.study("lts"), without_table(name)
     own = study.table == DATA_SETS.index(name)
     mean, _ = law._posterior.predict(rows_of(law, study, own))
     logs = study.log_perplexity[own]
@@ -156,7 +156,7 @@ def test_a_table_that_was_left_out_is_ranked(name: str) -> None:
 @pytest.mark.parametrize("name", DATA_SETS)
 @pytest.mark.parametrize("count", [0, 1, 3, 5, 10])
 def test_ratios_hold_in_a_table_that_was_left_out(name: str, count: int) -> None:
-    study, law = studies.study("lts"), without_table(name)
+    study, law = scaling_study.study("lts"), without_table(name)
     places = np.flatnonzero(study.table == DATA_SETS.index(name))
     held: list[np.ndarray] = []
     for seed in range(1 if count == 0 else 4):
@@ -167,7 +167,7 @@ def test_ratios_hold_in_a_table_that_was_left_out(name: str, count: int) -> None
 
 
 def test_own_trainings_narrow_the_intervals() -> None:
-    study, law = studies.study("lts"), without_table(DATA_SETS[0])
+    study, law = scaling_study.study("lts"), without_table(DATA_SETS[0])
     order = np.random.default_rng(0).permutation(np.flatnonzero(study.table == 0))
     asked = np.zeros(len(study.inputs), dtype=np.bool_)
     asked[order[10:40]] = True
@@ -317,7 +317,7 @@ def test_a_law_that_knows_one_budget_is_not_asked_for_others(name: str) -> None:
 
 
 def test_seen_models_are_judged_without_themselves() -> None:
-    study, law = studies.study("lts"), without_table(DATA_SETS[0])
+    study, law = scaling_study.study("lts"), without_table(DATA_SETS[0])
     own = OwnTrainings(study.inputs[:1], np.zeros((1, 8)), study.log_tokens[:1], study.log_perplexity[:1], np.zeros(1))
     assert law.refined(own, law.origin).without(study.inputs[0]).own is None
     assert law.refined(own, law.origin).without(study.inputs[5]).own is not None

@@ -17,7 +17,7 @@ from edgefront.core.architectures.space import SearchSpace
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.search.interface import Context, Need, Probabilities, Proposal, Snapshot
 from edgefront.core.search.par_supernet import ParSupernet, ParSupernetSettings, block_latencies
-from edgefront.core.search.supernet_settings import CHOICES, SupernetSettings
+from edgefront.core.search.supernet_settings import BLOCK_TYPES, SupernetSettings
 
 EIGHT = PAR_32.narrow({"n_block": {"min": 2, "max": 8}, "d_model": 128, "n_head": 4, "d_inner": 512})
 
@@ -89,7 +89,9 @@ def test_the_supernet_has_the_shape_of_the_space() -> None:
     stack = EIGHT.architecture(ask(algorithm(), [rows("ssffffff")], 0)[0].genome)
     vocab_size = stack.embedding.vocab_size
     assert settings.architecture("ssffffff", vocab_size) == stack
-    assert algorithm(EIGHT.narrow({"kind": ["attention", "feed_forward"]})).supernet(Snapshot()).choices == CHOICES[:2]
+    assert (
+        algorithm(EIGHT.narrow({"kind": ["attention", "feed_forward"]})).supernet(Snapshot()).choices == BLOCK_TYPES[:2]
+    )
     published = algorithm(PAR_32).supernet(Snapshot())
     assert (published.layers, published.d_model, published.n_head, published.d_inner) == (32, 512, 8, 2048)
 

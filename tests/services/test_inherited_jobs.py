@@ -20,7 +20,7 @@ from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.nn.model import LanguageModel
-from edgefront.core.quality.cut_law import CutLaw
+from edgefront.core.quality.pruning_predictor import PruningPredictor
 from edgefront.core.schemas.jobs import JobRequest
 from edgefront.core.schemas.predictions import PredictionRequest
 from edgefront.core.schemas.trainings import TrainingRequest, TrainingView
@@ -106,7 +106,7 @@ def test_a_job_searches_the_parts_and_answers_what_the_cut_costs(
             job.id,
             asked=job.request.targets[0].limits.model_copy(update={"latency_ms": fastest}),
         ).recommendation()
-    assert isinstance(law, CutLaw)
+    assert isinstance(law, PruningPredictor)
     first, *searched = rows
     assert (first.role, first.digest) == ("baseline", whole.digest)
     assert 7 <= len(searched) <= 8

@@ -122,7 +122,9 @@ def test_every_generation_follows_from_its_snapshot(service: Service) -> None:
     asked = request(algorithm={"name": "lts", "settings": {"iterations": 4, "population": 10}})
     job = service.finish(agent, asked)
     with service.database.read() as session:
-        plan = ResolvedJob.of(asked, laws.law_of_request(session, "ann", asked)).plan(MeasurementProtocol(), Limits())
+        plan = ResolvedJob.of(asked, laws.scaling_law_of_request(session, "ann", asked)).plan(
+            MeasurementProtocol(), Limits()
+        )
         target = session.scalars(select(Target)).one()
         stored = session.scalars(select(Generation).order_by(Generation.number)).all()
         assert [row.number for row in stored] == [0, 1, 2, 3]

@@ -26,7 +26,7 @@ from edgefront.core.services.jobs import recommendation
 from edgefront.core.services.prediction.estimates import estimate
 from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.quality.expected import law_note
-from edgefront.core.services.quality.laws import law_of_request
+from edgefront.core.services.quality.laws import scaling_law_of_request
 from edgefront.core.store.tables import Candidate
 
 pytestmark = pytest.mark.slow
@@ -142,7 +142,7 @@ def test_a_law_of_other_data_says_so(service: Service, agent: SimulatedAgent) ->
 
     def note(request: JobRequest, datasets: Sequence[str] = ()) -> str:
         with service.database.read() as session:
-            return law_note(request, law_of_request(session, "ann", request), datasets)
+            return law_note(request, scaling_law_of_request(session, "ann", request), datasets)
 
     for agrees in ({}, {"data": "wikitext-103"}, {"data": "WikiText103_bpe"}):
         assert note(asked(proxy="quality_law", proxy_settings={**agrees, **law})) == ""

@@ -13,8 +13,8 @@ import numpy as np
 from sqlalchemy.orm import Session
 
 from edgefront.core.architectures.formatting import stack_in_words
-from edgefront.core.quality.cut_law import CutLaw
 from edgefront.core.quality.predictor import PerplexityPredictor, Prediction
+from edgefront.core.quality.pruning_predictor import PruningPredictor
 from edgefront.core.schemas.service import AgreementRow, JobLawView, LawAgreement, LawChoice
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of
@@ -43,7 +43,7 @@ def _view(session: Session, job: Job) -> JobLawView:
     searched = laws.known_law_of(session, job, request)
     law, row = laws.law_of_answers(session, job, request, {score.digest for score in trained})
     found = None
-    if law is not None and not isinstance(law, CutLaw):  # a law of cuts speaks of models before any training
+    if law is not None and not isinstance(law, PruningPredictor):  # a law of cuts speaks of models before any training
         left_out = {} if row is None else {each["training_id"]: cast(LeftOut, each) for each in row.left_out}
         alike = _alike(trained, left_out)
         candidates = {each.id: each for each in rows.by_ids(session, {score.candidate_id for score in alike})}

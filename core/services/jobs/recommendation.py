@@ -18,8 +18,8 @@ from edgefront.core.common.states import ACTIVE_TARGETS, CandidateRole
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.statistics import launches_needed
 from edgefront.core.model_files.model_file import NUMBERS, ModelFormat, formats_of
-from edgefront.core.quality.cut_law import CutLaw
 from edgefront.core.quality.predictor import PerplexityPredictor
+from edgefront.core.quality.pruning_predictor import PruningPredictor
 from edgefront.core.schemas.candidates import CandidateView
 from edgefront.core.schemas.jobs import NO_BUDGET, NO_LIMITS, Limits, TrainingBudget
 from edgefront.core.schemas.predictions import PredictedView
@@ -97,7 +97,7 @@ class Known(MeasuredModels):
         deeper = unmeasured_depth(self.request, baselines, self.limits)
         chosen = self.recommended(
             predicted,
-            inherits=isinstance(self.law, CutLaw),
+            inherits=isinstance(self.law, PruningPredictor),
             deeper="" if deeper is None else layers_in_words(deeper.canonical["blocks"]),
         )
         return self._view(chosen, predicted)

@@ -25,7 +25,7 @@ from edgefront.core.services.access.ownership import training_of
 from edgefront.core.services.jobs import supernet_plan
 from edgefront.core.services.jobs.resolved import ResolvedJob, check_limits_apply, check_search
 from edgefront.core.services.quality import laws, scoring
-from edgefront.core.services.quality.laws import CUTS_LAW, with_law
+from edgefront.core.services.quality.laws import PRUNING_PREDICTOR, with_law
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.spaces import space_of
 from edgefront.core.services.trainings import paces
@@ -89,7 +89,9 @@ def resolve(
     complete = errors.collect(lambda: with_defaults(valid))
     if complete is None:
         return Resolution(valid, None, None, errors)
-    job = read(lambda session: ResolvedJob.of(complete, laws.law_of_request(session, principal.owner, complete)))
+    job = read(
+        lambda session: ResolvedJob.of(complete, laws.scaling_law_of_request(session, principal.owner, complete))
+    )
     if job is None:
         return Resolution(complete, None, None, errors)
     for check in _checks(job, settings):
@@ -140,7 +142,7 @@ def _with_parent(session: Session, principal: Principal, request: JobRequest) ->
         return request
     try:
         parent = training_of(session, principal, request.space.inherit)
-        law = (parent.result or {}).get(CUTS_LAW) if parent.state == TrainingState.DONE else None
+        law = (parent.result or {}).get(PRUNING_PREDICTOR) if parent.state == TrainingState.DONE else None
         if not isinstance(law, str) or parent.trained is None:
             raise NotFound(f"nothing is known of the cuts of {parent.name} ({parent.id})")
     except NotFound as error:

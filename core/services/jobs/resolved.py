@@ -22,8 +22,8 @@ from edgefront.core.common.units import MB
 from edgefront.core.measurement.passes import protocol_costs, runtime_fault
 from edgefront.core.measurement.prediction.memory import weight_bytes
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.quality.cut_law import CutLaw
 from edgefront.core.quality.predictor import PerplexityPredictor
+from edgefront.core.quality.pruning_predictor import PruningPredictor
 from edgefront.core.schemas.jobs import JobRequest, Limits, SpaceRequest, TargetRequest
 from edgefront.core.search.depths import MOST_DEPTHS
 from edgefront.core.search.interface import Algorithm, Snapshot
@@ -69,7 +69,7 @@ class ResolvedJob:
 
     def can_inherit(self, shapes: Shapes) -> NDArray[np.bool_] | bool:
         """Whether each shape is a part of the parent, for a job with inherited weights; True for other jobs."""
-        return self.law.table.align(shapes).is_part if isinstance(self.law, CutLaw) else True
+        return self.law.table.align(shapes).is_part if isinstance(self.law, PruningPredictor) else True
 
     def perplexities(self, architectures: Sequence[Architecture]) -> list[Document]:
         """Predictions of the scaling law, as fields of `core.schemas.predictions.PredictedView`; empty without one."""

@@ -18,8 +18,8 @@ from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.prediction.features import MIN_ARCHITECTURES
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.statistics import LaunchVariance, half_width_ms
-from edgefront.core.quality.cut_law import CutLaw
 from edgefront.core.quality.predictor import PerplexityPredictor
+from edgefront.core.quality.pruning_predictor import PruningPredictor
 from edgefront.core.quality.shipped import law_for
 from edgefront.core.schemas.candidates import CandidateParts, MemoryPart
 from edgefront.core.schemas.jobs import TargetRequest, TrainingBudget
@@ -94,7 +94,7 @@ def predict(database: Database, principal: Principal, request: PredictionRequest
         named = None if request.law is None else laws.named(session, principal.owner, request.law)
         request = paces.with_pace(session, principal.owner, request)
     for index, architecture in enumerate(architectures):
-        if isinstance(named, CutLaw):
+        if isinstance(named, PruningPredictor):
             with within("architectures", index):
                 named.table.align_part(architecture)
     by_law = [_law(architecture, named, request) for architecture in architectures]

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.catalogue import spaces
 from edgefront.core.architectures.cost.shapes import Shapes
-from edgefront.core.quality.cut_law import CutLaw
 from edgefront.core.quality.differences import DIFFERENCES
 from edgefront.core.quality.predictor import PerplexityPredictor, in_words
+from edgefront.core.quality.pruning_predictor import PruningPredictor
 from edgefront.core.quality.shipped import family, shipped_laws
 from edgefront.core.schemas.jobs import JobRequest
 from edgefront.core.store.sql import Document
@@ -62,7 +62,7 @@ def law_note(request: JobRequest, law: PerplexityPredictor | None, datasets: Ite
     space = spaces().get(request.space.name)
     if space is None or law is None:
         return ""
-    if isinstance(law, CutLaw):
+    if isinstance(law, PruningPredictor):
         return (
             f"Predicted perplexity is that of the parts of the model as they are cut, on {law.origin.data} "
             f"({law.models} random parts were evaluated there); healing lowers it."

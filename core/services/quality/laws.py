@@ -17,8 +17,8 @@ from sqlalchemy.orm import Session
 from edgefront.core.architectures.catalogue import spaces
 from edgefront.core.architectures.space import SearchSpace
 from edgefront.core.common.errors import InvalidInput, NotFound, within
-from edgefront.core.quality.cut_law import CutLaw
 from edgefront.core.quality.predictor import Pace, PerplexityPredictor, TrainingTime
+from edgefront.core.quality.pruning_predictor import PruningPredictor
 from edgefront.core.quality.shipped import NAMES, family, law_named, shipped_laws
 from edgefront.core.quality.stored import from_json, summary, to_text
 from edgefront.core.schemas.jobs import JobRequest, TrainingBudget
@@ -34,7 +34,7 @@ from edgefront.core.training.proxies.score import covers, law_about
 
 Law = TypeVar("Law", bound=PerplexityPredictor)
 
-CUTS_LAW = "cuts"
+PRUNING_PREDICTOR = "cuts"
 """Field of the result of a training that a study of its cuts came along with: the law of its parts."""
 _TAUGHT: ColumnElement[bool] = OwnerLaw.base != ""
 
@@ -112,7 +112,7 @@ def check_covers(law: PerplexityPredictor, space: SearchSpace) -> None:
     """Raises `InvalidInput` unless the law is of the space's family: others rank its models by another scale. A law of
     cuts is about the parts of one model, and only jobs that inherit from it have it.
     """
-    if isinstance(law, CutLaw):
+    if isinstance(law, PruningPredictor):
         raise InvalidInput(
             f"law: {law.origin.name} is about parts of one model, and a job takes it with space.inherit alone",
             field="law",
@@ -144,7 +144,7 @@ def check_named(database: Database, owner: str, request: JobRequest) -> JobReque
         with database.read() as session:
             law = named(session, owner, name)
         space = spaces().get(request.space.name)
-        if request.space.inherit is None and (space is not None or isinstance(law, CutLaw)):
+        if request.space.inherit is None and (space is not None or isinstance(law, PruningPredictor)):
             check_covers(law, space or space_of(request.space))
     except InvalidInput as error:
         raise error if error.field == "proxy" else error.under("proxy_settings") from None
@@ -157,7 +157,7 @@ def with_law(request: JobRequest, name: str | None) -> JobRequest:
     return request.model_copy(update={"proxy_settings": kept if name is None else {**kept, "law": name}})
 
 
-def law_of_request(session: Session, owner: str, request: JobRequest) -> PerplexityPredictor | None:
+def scaling_law_of_request(session: Session, owner: str, request: JobRequest) -> PerplexityPredictor | None:
     """The law by which a job of this request would rank, or that says what perplexity to expect: the one that it
     names, or its space's. None where none is about the space.
 
@@ -167,7 +167,7 @@ def law_of_request(session: Session, owner: str, request: JobRequest) -> Perplex
 
 
 def law_of(session: Session, job: Job, request: JobRequest) -> PerplexityPredictor | None:
-    """The law of a job's search, as it was when the search began. `InvalidInput` as `law_of_request`."""
+    """The law of a job's search, as it was when the search began. `InvalidInput` as `scaling_law_of_request`."""
 
     def kept(name: str) -> PerplexityPredictor:
         if name in NAMES or job.law is None:
@@ -199,7 +199,7 @@ def law_of_answers(
     that models of these `digests`, which are the job's, have taught. Else it is the law of the search.
     """
     law = known_law_of(session, job, request)
-    if request is None or law is None or isinstance(law, CutLaw):
+    if request is None or law is None or isinstance(law, PruningPredictor):
         return law, None
     row = taught_row(session, job.owner, law.origin.name, digests)
     return (law, None) if row is None else (for_budget(parsed(row), request), row)
@@ -238,7 +238,7 @@ def _law_of(request: JobRequest, find: Callable[[str], PerplexityPredictor]) -> 
     with within("proxy_settings"):
         name = ProxySettings.parse(request.proxy_settings).law
     law = None if name is None else find(name)
-    if request.space.inherit is not None and not isinstance(law, CutLaw):
+    if request.space.inherit is not None and not isinstance(law, PruningPredictor):
         raise InvalidInput(
             f"proxy_settings.law: the models of this job are parts of one, and {name} is not about its cuts",
             field="proxy_settings.law",

@@ -28,9 +28,9 @@ from sqlalchemy.orm import Session
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.common.states import TrainingKind, TrainingState
-from edgefront.core.quality.cut_law import CutLaw
 from edgefront.core.quality.features import rounded_features
 from edgefront.core.quality.predictor import Origin
+from edgefront.core.quality.pruning_predictor import PruningPredictor
 from edgefront.core.quality.scaling_law import ScalingLaw, own_trainings
 from edgefront.core.quality.shipped import law_for
 from edgefront.core.quality.stored import summary, to_text
@@ -113,7 +113,7 @@ def learn(database: Database, subject: str) -> None:
     _log.warning("trainings %s end faster than they are learnt from; the next one that ends requests it again", subject)
 
 
-def store_law_of_cuts(session: Session, owner: str, law: CutLaw, now: datetime) -> str:
+def store_pruning_predictor(session: Session, owner: str, law: PruningPredictor, now: datetime) -> str:
     """Stores the law of a model's cuts for its owner, unless it is there. Returns its name, which follows from what it
     says.
     """
@@ -125,7 +125,9 @@ def store_law_of_cuts(session: Session, owner: str, law: CutLaw, now: datetime) 
     return named.origin.name
 
 
-def row_of(owner: str, law: ScalingLaw | CutLaw, base: str, left_out: Sequence[LeftOut], now: datetime) -> OwnerLaw:
+def row_of(
+    owner: str, law: ScalingLaw | PruningPredictor, base: str, left_out: Sequence[LeftOut], now: datetime
+) -> OwnerLaw:
     """A law as its owner's row."""
     document = to_text(law)
     return OwnerLaw(

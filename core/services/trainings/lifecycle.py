@@ -30,7 +30,7 @@ from edgefront.core.schemas.trainings import (
     TrainingRequest,
     TrainingView,
 )
-from edgefront.core.search.supernet_settings import CHOICES
+from edgefront.core.search.supernet_settings import BLOCK_TYPES
 from edgefront.core.services import tasks
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import training_of
@@ -257,7 +257,7 @@ def read_probabilities(
         if "probabilities" in metric.get("extra", {}):
             by_seed.setdefault(metric["extra"]["seed"], []).append(metric)
     searches = tuple(_progress(seed, metrics, records) for seed, metrics in by_seed.items())
-    return ProbabilitiesView(training_id=training.id, choices=CHOICES, searches=searches)
+    return ProbabilitiesView(training_id=training.id, choices=BLOCK_TYPES, searches=searches)
 
 
 def _progress(seed: int, metrics: Sequence[Document], records: int) -> SearchProgress:

@@ -1,9 +1,9 @@
 """Prunes a model: copies the weights of a submodel, and measures what pruning costs.
 
-A submodel keeps rows and columns of the parent's tensors by index. `CutTable.align` says which blocks of the parent the
-child's blocks come from; importance says which heads, inner units and channels are kept. A child without a difference
-equals the parent. A norm over fewer channels divides by the root mean square of those: its gain compensates, so
-channels that were 0 can go without effect.
+A submodel keeps rows and columns of the parent's tensors by index. `PruningTable.align` says which blocks of the parent
+the child's blocks come from; importance says which heads, inner units and channels are kept. A child without a
+difference equals the parent. A norm over fewer channels divides by the root mean square of those: its gain compensates,
+so channels that were 0 can go without effect.
 
 The cost of single cuts is a table of sub-blocks as in Puzzle (Bercovich et al. 2024, arXiv 2411.19146, §4): each block
 is dropped, or loses some of its heads or inner units, in an otherwise whole model.
@@ -28,7 +28,7 @@ from edgefront.core.nn.blocks import FeedForwardBlock
 from edgefront.core.nn.blocks.attention import AttentionBlock
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load
-from edgefront.core.quality.cut_table import WHOLE, BlockCuts, Cut, CutTable, no_part
+from edgefront.core.quality.pruning_table import WHOLE, BlockPruning, Cut, PruningTable, no_part
 from edgefront.core.training.evaluation.perplexity import evaluating
 from edgefront.core.training.pruning.importance import Importance
 from edgefront.core.training.pruning.submodel import (
@@ -44,7 +44,7 @@ Indices = tuple[Tensor | None, ...]
 
 
 def prune_weights(
-    weights: Mapping[str, Tensor], child: Architecture, table: CutTable, importance: Importance
+    weights: Mapping[str, Tensor], child: Architecture, table: PruningTable, importance: Importance
 ) -> dict[str, Tensor]:
     """The child's tensors by name, copied from the parent's.
 
@@ -230,13 +230,13 @@ class PruningEvaluator:
         self.architecture = model.architecture
         self._weights = {name: tensor.detach() for name, tensor in model.named_parameters()}
 
-    def table(self) -> CutTable:
+    def table(self) -> PruningTable:
         """The losses that single cuts add to the model's, in nats a token."""
         blocks = self._single_cuts()
-        return CutTable(self.architecture, blocks, self._widths(CutTable(self.architecture, blocks, WHOLE)))
+        return PruningTable(self.architecture, blocks, self._widths(PruningTable(self.architecture, blocks, WHOLE)))
 
     def combinations(
-        self, table: CutTable, count: int, seed: int
+        self, table: PruningTable, count: int, seed: int
     ) -> tuple[tuple[Architecture, ...], NDArray[np.float64]]:
         """Random submodels, and the ln perplexity of each.
 
@@ -257,12 +257,12 @@ class PruningEvaluator:
             self.progress("combinations", len(losses), len(children))
         return tuple(children.values()), np.array(losses)
 
-    def loss(self, child: Architecture, table: CutTable) -> float:
+    def loss(self, child: Architecture, table: PruningTable) -> float:
         """Mean loss of a submodel without further training, in nats a token."""
         pruned = load(LanguageModel(child), prune_weights(self._weights, child, table, self.importance))
         return self.text.loss(pruned.to(self.text.device))
 
-    def _widths(self, table: CutTable) -> Cut:
+    def _widths(self, table: PruningTable) -> Cut:
         """The losses that fewer channels add, by the kept share."""
         parent = self.architecture
         widths = sorted({rounded_width(parent.d_model, share) for share in WIDTHS} - {parent.d_model})
@@ -274,7 +274,7 @@ class PruningEvaluator:
             self.progress("channels", len(added), len(widths))
         return _monotone([width / parent.d_model for width in widths], added)
 
-    def _single_cuts(self) -> tuple[BlockCuts, ...]:
+    def _single_cuts(self) -> tuple[BlockPruning, ...]:
         """The losses of dropping and of narrowing each block. What precedes a block is computed once for its cuts."""
         model, text, blocks = self.model, self.text, explicit_blocks(self.architecture)
         cuts = [
@@ -295,12 +295,14 @@ class PruningEvaluator:
                     self.progress("single cuts", done, count)
         added = [np.maximum(total / text.count - self.parent_loss, 0.0) for total in totals]
         return tuple(
-            BlockCuts(float(of_block[0]), _monotone([share for share, _ in shares], of_block[1:].tolist()), influence)
+            BlockPruning(
+                float(of_block[0]), _monotone([share for share, _ in shares], of_block[1:].tolist()), influence
+            )
             for of_block, shares, influence in zip(added, cuts, self.importance.influence, strict=True)
         )
 
 
-def _cheapest(children: list[Architecture], table: CutTable, size: float) -> Architecture:
+def _cheapest(children: list[Architecture], table: PruningTable, size: float) -> Architecture:
     """The least expected loss among the quarter of the submodels whose share of the parameters is nearest to `size`."""
     shapes = Shapes.of(children)
     shares = shapes.decoder_parameters / Shapes.of([table.parent]).decoder_parameters[0]

@@ -20,8 +20,8 @@ from edgefront.core.common.files import sha256, whole_file
 from edgefront.core.data.prepared.prepared import Prepared
 from edgefront.core.data.tokenizers.load import same_tokens
 from edgefront.core.nn.weights import load_safetensors
-from edgefront.core.quality.cut_law import CutLaw, cut_origin
-from edgefront.core.quality.cut_table import cannot_be_cut
+from edgefront.core.quality.pruning_predictor import PruningPredictor, pruning_origin
+from edgefront.core.quality.pruning_table import cannot_be_cut
 from edgefront.core.quality.shipped import family
 from edgefront.core.quality.stored import MAX_LOG_PERPLEXITY, to_text
 from edgefront.core.training.evaluation.model_card import forbids_derivatives
@@ -55,7 +55,7 @@ class PruningStudy:
     """Importance of one model's units, and the scaling law of its submodels."""
 
     importance: Importance
-    law: CutLaw
+    law: PruningPredictor
     weights: str
     """SHA-256 of the model's weights file."""
 
@@ -113,8 +113,8 @@ def study_pruning(
             allowed="a model with several blocks, heads or inner units",
         )
     weights = sha256(package.folder / WEIGHTS)
-    law = CutLaw(
-        origin=cut_origin(
+    law = PruningPredictor(
+        origin=pruning_origin(
             f"cuts-{digest({'weights': weights, 'data': data.digest, **vars(settings)})[:12]}",
             name,
             data.name,

@@ -1,8 +1,8 @@
 """`cuts.safetensors` beside a model's weights: its pruning study.
 
 The tensors are the importance of channels and units (`core.training.pruning.importance`); the metadata has the scaling
-law of the submodels (`core.quality.cut_law`) and the SHA-256 of the weights. Reading and checking needs no torch: the
-service does it with files that it does not trust.
+law of the submodels (`core.quality.pruning_predictor`) and the SHA-256 of the weights. Reading and checking needs no
+torch: the service does it with files that it does not trust.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.block import Attention, FeedForward, ShortConv
 from edgefront.core.architectures.parameters import parameters
 from edgefront.core.common.errors import InvalidInput
-from edgefront.core.quality.cut_law import CutLaw
+from edgefront.core.quality.pruning_predictor import PruningPredictor
 from edgefront.core.quality.stored import from_json
 from edgefront.core.training.evaluation.package import CUTS
 
@@ -30,13 +30,13 @@ MAX_LAW_CHARACTERS = 16 << 20
 """Longest scaling law as text; one of 1,000 combinations of 60 blocks has about 3.5 million characters."""
 
 
-def read_cut_law(folder: Path) -> CutLaw | None:
+def read_cut_law(folder: Path) -> PruningPredictor | None:
     """The scaling law of the study beside a model's weights; None without one. `InvalidInput` for a damaged file."""
     path = folder / CUTS
     return read_study_file(path)[0] if path.is_file() else None
 
 
-def read_study_file(path: Path) -> tuple[CutLaw, str]:
+def read_study_file(path: Path) -> tuple[PruningPredictor, str]:
     """The scaling law of a study, and the SHA-256 of its weights.
 
     `InvalidInput` for a damaged file: an invalid law, or an importance of another shape, negative or not finite.
@@ -52,7 +52,7 @@ def read_study_file(path: Path) -> tuple[CutLaw, str]:
                     path, f"has a law of {length:,} characters, and at most {MAX_LAW_CHARACTERS:,} may be"
                 )
             law = from_json(metadata["law"])
-            if not isinstance(law, CutLaw):
+            if not isinstance(law, PruningPredictor):
                 raise damaged_study(path, f"has the law {law.origin.name}, which is not about cuts")
             _check_importance(path, file, law.parent)
     except (SafetensorError, OSError) as error:

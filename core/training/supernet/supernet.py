@@ -12,19 +12,19 @@ from torch import Tensor, nn
 from edgefront.core.nn.context import Context
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.nn.weights import load
-from edgefront.core.search.supernet_settings import CHOICES, LETTERS, Choice, LatencyTerm, SupernetSettings
+from edgefront.core.search.supernet_settings import BLOCK_TYPES, LETTERS, BlockType, LatencyTerm, SupernetSettings
 
 
 class Mixture(nn.Module):
-    """`logits` [layers, 3] over `CHOICES`, even at the start (PAR §2.2).
+    """`logits` [layers, 3] over `BLOCK_TYPES`, even at the start (PAR §2.2).
 
     They are no parameters of the supernet: weights and architecture have optimisers of their own.
     """
 
-    def __init__(self, layers: int, choices: Sequence[Choice] = CHOICES) -> None:
+    def __init__(self, layers: int, choices: Sequence[BlockType] = BLOCK_TYPES) -> None:
         super().__init__()
-        self.logits = nn.Parameter(torch.zeros(layers, len(CHOICES)))
-        closed = torch.tensor([choice not in choices for choice in CHOICES])
+        self.logits = nn.Parameter(torch.zeros(layers, len(BLOCK_TYPES)))
+        closed = torch.tensor([choice not in choices for choice in BLOCK_TYPES])
         self.register_buffer("_closed", closed, persistent=False)
 
     def probabilities(self) -> Tensor:
@@ -42,7 +42,7 @@ class Mixture(nn.Module):
         soft = F.softmax((self._open() + noise.to(self.logits)) / temperature, -1)
         if not hard:
             return soft
-        chosen = F.one_hot(soft.argmax(-1), len(CHOICES)).to(soft)
+        chosen = F.one_hot(soft.argmax(-1), len(BLOCK_TYPES)).to(soft)
         return chosen + (soft - soft.detach())
 
     def letters(self) -> str:
@@ -84,10 +84,10 @@ class Supernet(LanguageModel):
 
     @contextmanager
     def mixed(self, mixture: Tensor) -> Iterator[None]:
-        """Passes within take this mixture, [layers, 3] over `CHOICES`; gradients flow into it."""
+        """Passes within take this mixture, [layers, 3] over `BLOCK_TYPES`; gradients flow into it."""
         layers = self.settings.layers
-        if mixture.shape != (layers, len(CHOICES)):
-            raise ValueError(f"a mixture of this supernet is [{layers}, {len(CHOICES)}], not {list(mixture.shape)}")
+        if mixture.shape != (layers, len(BLOCK_TYPES)):
+            raise ValueError(f"a mixture of this supernet is [{layers}, {len(BLOCK_TYPES)}], not {list(mixture.shape)}")
         before, self._mixture = self._mixture, mixture.unbind(0)
         try:
             yield

@@ -18,7 +18,7 @@ from edgefront.core.common.errors import InvalidInput, NotFound
 from edgefront.core.common.files import check_free
 
 if TYPE_CHECKING:
-    from edgefront.core.quality.cut_law import CutLaw
+    from edgefront.core.quality.pruning_predictor import PruningPredictor
     from edgefront.core.schemas.trainings import TrainingView
 
 app = group("Prune models: study the cost of pruning a trained model, and prune it.")
@@ -173,7 +173,7 @@ def note_dequantised(session: Session, model: str | Path) -> None:
         session.note(f"dequantised: the file's {formats} weights become float32, without further loss")
 
 
-def _law_json(law: CutLaw) -> dict[str, Any]:
+def _law_json(law: PruningPredictor) -> dict[str, Any]:
     blocks = [
         {"number": number, "kind": block.kind, **asdict(cuts)}
         for number, (block, cuts) in enumerate(zip(law.parent.blocks, law.table.blocks, strict=True))
@@ -189,7 +189,7 @@ def _law_json(law: CutLaw) -> dict[str, Any]:
     }
 
 
-def _show(session: Session, law: CutLaw, path: Path) -> None:
+def _show(session: Session, law: PruningPredictor, path: Path) -> None:
     import numpy as np
 
     from edgefront.core.training.pruning.submodel import narrow_block

@@ -231,9 +231,9 @@ def at_budget(law: PerplexityPredictor, tokens: str | None) -> PerplexityPredict
 def predicted(law: PerplexityPredictor, architecture: Architecture) -> dict[str, Any]:
     """A prediction and the data and training that it refers to, as JSON."""
     from edgefront.core.architectures.cost.shapes import Shapes
-    from edgefront.core.quality.cut_law import CutLaw
+    from edgefront.core.quality.pruning_predictor import PruningPredictor
 
-    if isinstance(law, CutLaw):
+    if isinstance(law, PruningPredictor):
         law.table.align_part(architecture)
     shapes = Shapes.of([architecture])
     prediction = law.predict(shapes)

@@ -1,12 +1,18 @@
-"""Perplexity of a trained model right after it is cut, before any further training.
+"""Predicts the perplexity of a pruned model before any further training.
 
-A single cut costs what the table says (`core.quality.cut_table`). Several add up only roughly, and many that cost
-nothing alone cost something together. So a combination is expected to deviate from the sum of its single cuts the more
-of them there are, by a linear regression on that sum, on the share of parameters that it leaves out and on the kinds of
-its cuts, with the prior that losses add up (Rasmussen & Williams 2006, §2.1), fitted to combinations that were really
-cut and evaluated. Losses enter as arcsinh(loss / 2c): as logarithms where they are large, in proportion where they are
-below c, which a text does not tell from none. The interval is that of the deviations of combinations from predictions
-that were fitted without them.
+| symbol | here | meaning |
+| --- | --- | --- |
+| l | `Alignment.loss` | sum of the losses of the single cuts (`core.quality.pruning_table`), nats a token |
+| c | `SCALE` | loss below which a text does not distinguish a cut from none |
+| s(l) | `_squashed` | arcsinh(l / 2c): logarithmic for large losses, linear below c |
+| k | `Alignment.count` | number of cuts |
+| x | `_regressors` | (5,) ln k times: 1, s(l), ln of the share of parameters left out, shares of two kinds of cuts |
+| β | `_Fit.mean` | (5,) weights with the prior N(0, `PRIOR_STD`²): losses add up |
+
+1. Losses of single cuts are measured. They do not simply add up: many harmless cuts may cost something together.
+2. Bayesian linear regression s(loss) = s(l) + x·β (Rasmussen & Williams 2006, §2.1) is fitted to combinations of cuts
+   that were evaluated.
+3. Intervals come from the combinations, each predicted without itself.
 """
 
 from __future__ import annotations
@@ -20,50 +26,50 @@ from numpy.typing import ArrayLike, NDArray
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.common.errors import InvalidInput
-from edgefront.core.quality.cut_table import Alignment, CutTable
 from edgefront.core.quality.features import BLOCK_NAMES, features, names_of_blocks, rounded_features
 from edgefront.core.quality.predictor import Origin, PerplexityPredictor, Prediction
+from edgefront.core.quality.pruning_table import Alignment, PruningTable
 
 Floats = NDArray[np.float64]
 
 LEVEL = 0.95
 SCALE = 0.02
-"""c, in nats a token: two texts of some thousand tokens differ by as much in what a cut costs."""
+"""c, in nats a token: the loss of a cut differs by as much between two texts of some thousand tokens."""
 PRIOR_STD = np.array([0.3, 0.2, 0.3, 0.3, 0.3])
-"""Of the deviation of a squashed loss from that of the sum, by ln of the number of cuts: of a constant, of the squashed
-sum, of ln of the share of parameters left out, of the shares that blocks left out and channels have in the sum. Single
-cuts of small models missed their combinations by factors of 1 to 10 together."""
+"""Prior standard deviations of β, for: a constant, the squashed sum, ln of the share of parameters left out, the shares
+of dropped blocks and of channels in the sum. Combinations in small models cost 1 to 10 times the sum of their cuts.
+"""
 TEXT_DEVIATION = 0.08
-"""Of a squashed loss, on another text than the study's: single blocks of a model of 3 M parameters cost 4 to 16 %
-more or less there."""
+"""Standard deviation of a squashed loss between texts: single blocks of a model of 3 M parameters differ by 4 to 16 %.
+"""
 MIN_LEFT_OUT = 0.01
-"""Least share of the parameters of a model's blocks that a cut counts as leaving out."""
+"""Minimum share of the blocks' parameters that a cut counts as removing."""
 MAX_SQUASHED = 7.5
-"""Largest squashed loss that is predicted, one of 36 nats."""
+"""Maximum of a predicted squashed loss: 36 nats."""
 MIN_DEVIATION = 0.05
-"""Least standard deviation of a squashed loss of e cuts: few combinations that happen to agree claim no certainty."""
+"""Minimum standard deviation of a squashed loss of e cuts, against a few combinations that agree by chance."""
 
 
 @dataclass(frozen=True, eq=False)
-class CutLaw(PerplexityPredictor):
-    """Perplexity of parts of one parent, on the text that its cuts were measured on."""
+class PruningPredictor(PerplexityPredictor):
+    """Perplexity of submodels of one parent, on the text on which its cuts were measured."""
 
     origin: Origin
-    table: CutTable
+    table: PruningTable
     parent_log_perplexity: float
     architectures: tuple[Architecture, ...]
-    """Parts that were cut in several ways at once, and evaluated."""
+    """Evaluated submodels with several cuts each."""
     log_perplexity: Floats
-    """(n,) of those."""
+    """(n,) ln perplexities of those."""
 
     @property
     def parent(self) -> Architecture:
-        """The model that is cut."""
+        """The model that is pruned."""
         return self.table.parent
 
     @property
     def models(self) -> int:  # type: ignore[override]
-        """Combinations that it was learnt from."""
+        """Number of evaluated combinations."""
         return len(self.architectures)
 
     @property
@@ -88,11 +94,11 @@ class CutLaw(PerplexityPredictor):
     def _known(self) -> Floats:
         return features(Shapes.of([self.parent, *self.architectures]))
 
-    def renamed(self, name: str) -> CutLaw:
+    def renamed(self, name: str) -> PruningPredictor:
         return replace(self, origin=replace(self.origin, name=name))
 
     def check(self, shapes: Shapes) -> None:
-        """`InvalidInput` unless all of these are parts of the parent."""
+        """`InvalidInput` unless all of these are submodels of the parent."""
         self._aligned(shapes)
 
     def predict(self, shapes: Shapes) -> Prediction:
@@ -106,9 +112,7 @@ class CutLaw(PerplexityPredictor):
         return np.where(alignment.is_part, self.parent_log_perplexity + loss, np.inf)
 
     def ratio(self, shapes: Shapes, reference: Shapes) -> Prediction:
-        """The parent itself is exact; of two other parts the deviations are taken as independent, which is the wider
-        interval.
-        """
+        """The parent itself is exact. Errors of two submodels count as independent, which gives the wider interval."""
         alignment, against = self._aligned(shapes), self._aligned(reference)
         loss, half_width = self._loss(shapes, alignment)
         other, other_half_width = self._loss(reference, against)
@@ -120,7 +124,7 @@ class CutLaw(PerplexityPredictor):
         )
 
     def out_of_sample(self, shapes: Shapes, log_perplexity: ArrayLike) -> tuple[Prediction, NDArray[np.bool_]]:
-        """A training is never what it learnt from: it speaks of models before any."""
+        """Trainings are never in its data: it predicts models before any training."""
         return self.predict(shapes), np.zeros(len(shapes), dtype=np.bool_)
 
     def beyond(self, shapes: Shapes) -> list[tuple[str, ...]]:
@@ -143,7 +147,7 @@ class CutLaw(PerplexityPredictor):
     # The regression -----------------------------------------------------------------------------------------------
 
     def _loss(self, shapes: Shapes, alignment: Alignment) -> tuple[Floats, Floats]:
-        """(n,) loss that a cut adds in nats a token, and the half width of its interval; inf for what is no part."""
+        """(n,) added loss in nats a token, and the half-width of its interval; inf for what is no submodel."""
         is_part, is_cut = alignment.is_part, shapes.total_parameters != self.table.shapes.total_parameters[0]
         rows, fitted = self._regressors(shapes, alignment), self._fit
         noise = np.hypot(fitted.deviation * _noise(alignment), TEXT_DEVIATION)
@@ -186,7 +190,7 @@ class _Fit:
     mean: Floats
     covariance: Floats
     deviation: float
-    """Standard deviation of a squashed loss around what is expected, of e cuts."""
+    """Standard deviation of the residual of e cuts."""
     quantile: float
 
 
@@ -195,7 +199,7 @@ def _log_count(alignment: Alignment) -> Floats:
 
 
 def _noise(alignment: Alignment) -> Floats:
-    """(n,) standard deviation, by that of e cuts."""
+    """(n,) standard deviation of the residual, in units of that of e cuts."""
     return np.asarray((1 + _log_count(alignment)) / 2)
 
 
@@ -204,7 +208,7 @@ def _squashed(loss: Floats) -> Floats:
 
 
 def _fit(rows: Floats, targets: Floats) -> _Fit:
-    """The posterior of β, with the deviation that makes the left-out combinations as likely as they can be."""
+    """The posterior of β. The residual's standard deviation maximises the likelihood of left-out combinations."""
     from scipy.stats import t as student
 
     deviations = np.geomspace(MIN_DEVIATION, 1.5, 40)
@@ -213,7 +217,7 @@ def _fit(rows: Floats, targets: Floats) -> _Fit:
     (error, spread), deviation = errors[int(np.argmin(scores))]
     mean, covariance = _posterior(rows, targets, deviation)
     freedom = max(len(targets) - 1, 1)
-    # Student's quantile, and wider where combinations that were left out strayed further.
+    # Student's quantile, or the empirical one of left-out combinations if that is larger.
     strayed = float(np.quantile(np.abs(error / spread), LEVEL)) if len(targets) else 0.0
     return _Fit(mean, covariance, float(deviation), max(float(student.ppf((1 + LEVEL) / 2, freedom)), strayed))
 
@@ -224,15 +228,15 @@ def _posterior(rows: Floats, targets: Floats, deviation: float) -> tuple[Floats,
 
 
 def _left_out(rows: Floats, targets: Floats, deviation: float) -> tuple[Floats, Floats]:
-    """(n,) error and expected deviation of each, predicted from the others (Rasmussen & Williams 2006, §5.4.2)."""
+    """(n,) leave-one-out error and standard deviation of each (Rasmussen & Williams 2006, §5.4.2)."""
     mean, covariance = _posterior(rows, targets, deviation)
     leverage = np.einsum("ni,ij,nj->n", rows, covariance, rows) / deviation**2
-    left = np.maximum(1 - leverage, 1e-6)  # the prior's share of each, above 0 but for rounding
+    left = np.maximum(1 - leverage, 1e-6)  # above 0 but for rounding
     return (targets - rows @ mean) / left, deviation / np.sqrt(left)
 
 
-def cut_origin(name: str, parent: str, data: str, split: str, tokens: str, family: str) -> Origin:
-    """What the perplexity of a cut law is of."""
+def pruning_origin(name: str, parent: str, data: str, split: str, tokens: str, family: str) -> Origin:
+    """The origin of a pruning predictor: data, split, tokens and parent."""
     return Origin(
         name=name,
         title=f"parts of {parent}, as they are cut",

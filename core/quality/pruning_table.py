@@ -1,9 +1,8 @@
-"""What single cuts cost a trained model, and which of its blocks a smaller model is made of.
+"""Losses of single cuts of a trained model, and the alignment of a submodel's blocks with its parent's.
 
-A cut model, the child, is a part of its parent: some of the blocks in their order, each with some of its heads or inner
-units, on some of the channels of the residual stream. The child's description does not say which blocks of the parent
-its blocks are. They are those for which the table expects the least loss, found by dynamic programming; the same rule
-decides which weights a child inherits (`core.training.pruning.cuts`).
+A submodel has some of its parent's blocks in order, each with some of its heads or inner units, on some of the channels
+of the residual stream. Its description does not name the parent's blocks: `PruningTable.align` finds those of the least
+expected loss by dynamic programming. The same alignment selects the weights (`core.training.pruning.cuts`).
 """
 
 from __future__ import annotations
@@ -28,29 +27,28 @@ Share = Annotated[FiniteFloat, Field(gt=0, le=1)]
 Loss = Annotated[FiniteFloat, Field(ge=0, le=1e6)]
 """Nats a token."""
 MIN_STEP = 1e-6
-"""Least difference between the shares of a cut."""
+"""Minimum difference between the shares of a cut."""
 KINDS = (ATTENTION, FEED_FORWARD, SHORT_CONV, IDENTITY)
-"""Kinds of blocks that can be cut."""
+"""Kinds of blocks that can be pruned."""
 _ALIKE = ("kind", "window", "gated", "qk_norm", "biased")
-"""What a block of the child has as the parent's has it."""
+"""Columns of `Shapes` in which a block of the child equals the parent's."""
 _CHUNK = 1024
-"""Models that are aligned at once at most, for the sake of the caches of a CPU."""
+"""Maximum number of models per batch, which fit into the CPU's caches."""
 _CELLS = 1 << 24
-"""Losses of a model's block as a part of a parent's that are in memory at once: 128 MiB."""
+"""Maximum number of losses in memory: 128 MiB."""
 _MAY_SHRINK = ("d_model", "embedding.vocab_size", "positions.length")
-"""Fields of a model, beside its blocks, that a part has at most as the whole."""
+"""Fields of a model, beside its blocks, that may be smaller than the parent's."""
 _STATED = ("version", "context_length")
-"""Those that change no score. All others a part has as the whole."""
+"""Fields without an effect on scores; all others equal the parent's."""
 _WIDTHS = {"n_head", "d_head", "n_kv_head", "d_inner"}
-"""Fields of a block in which a part may differ; of d_head the value that counts is compared apart."""
+"""Fields of a block that may differ; the effective d_head is compared separately."""
 
 
 @dataclass(frozen=True)
 class Cut:
-    """Loss that keeping a share of one part adds, in nats a token, all else being whole.
+    """Loss by the share of one part that is kept, in nats a token, everything else being complete.
 
-    `shares` rise from the least one that was tried to 1, where the loss is 0; between them it is linear, below the
-    least it goes on in the same direction.
+    `shares` rise to 1, where the loss is 0. The curve is piecewise linear, and extrapolated below the least share.
     """
 
     shares: Annotated[tuple[Share, ...], Field(min_length=2, max_length=64)]
@@ -76,37 +74,36 @@ class Cut:
 
 
 WHOLE = Cut((0.5, 1.0), (0.0, 0.0))
-"""The cut of what has no part that could be kept alone."""
+"""The cut of a part that cannot be narrowed."""
 
 
 @dataclass(frozen=True)
-class BlockCuts:
-    """One block of the parent."""
+class BlockPruning:
+    """Losses of one block of the parent."""
 
     dropped: Loss
-    """Loss, in nats a token, that leaving it out adds."""
+    """Loss of dropping it, in nats a token."""
     narrowed: Cut
-    """By the share of its heads or inner units that is kept."""
+    """Loss by the share of its heads or inner units that is kept."""
     influence: FiniteFloat
-    """1 - mean cosine of the stream before and after it (block influence; Men et al. 2024, arXiv 2403.03853, eq. 1)."""
+    """Block influence: 1 - mean cosine of the stream before and after it (Men et al. 2024, arXiv 2403.03853, eq. 1)."""
     __pydantic_config__ = ConfigDict(extra="forbid")
 
 
 @dataclass(frozen=True, eq=False)
 class Alignment:
-    """n children of at most L blocks as parts of one parent."""
+    """n children of at most L blocks as submodels of one parent."""
 
     blocks: NDArray[np.int64]
-    """(n, L) number of the parent's block that each block is a part of; -1 where there is no block, and in all of the
-    row of a model that is no part of the parent."""
+    """(n, L) index of the parent's block for each block; -1 without a block, and in the rows of other models."""
     dropped: Floats
-    """(n,) loss that the table expects of the blocks left out, in nats a token; inf where it is no part."""
+    """(n,) loss of dropped blocks in nats a token; inf for other models."""
     narrowed: Floats
-    """(n,) of heads and inner units left out."""
+    """(n,) loss of removed heads and inner units."""
     width: Floats
-    """(n,) of channels left out."""
+    """(n,) loss of removed channels."""
     count: NDArray[np.int64]
-    """(n,) cuts: blocks that are left out or narrowed, and one where channels are left out."""
+    """(n,) number of cuts: dropped or narrowed blocks, and one for removed channels."""
 
     @property
     def is_part(self) -> NDArray[np.bool_]:
@@ -115,26 +112,26 @@ class Alignment:
 
     @property
     def loss(self) -> Floats:
-        """(n,) the sum: what single cuts would add if each did as it does alone."""
+        """(n,) sum of the losses of the single cuts."""
         return np.asarray(self.dropped + self.narrowed + self.width)
 
 
 @dataclass(frozen=True)
-class CutTable:
-    """Single cuts of one parent, measured on one text."""
+class PruningTable:
+    """Losses of single cuts of one parent, measured on one text."""
 
     parent: Architecture
-    blocks: tuple[BlockCuts, ...]
+    blocks: tuple[BlockPruning, ...]
     width: Cut
-    """By the share of the channels that is kept."""
+    """Loss by the share of channels that is kept."""
 
     @classmethod
-    def trivial(cls, parent: Architecture) -> CutTable:
-        """Every block as dear as any other: for questions to which the losses do not matter."""
-        return cls(parent, tuple(BlockCuts(1.0, WHOLE, 0.0) for _ in parent.blocks), WHOLE)
+    def trivial(cls, parent: Architecture) -> PruningTable:
+        """A table of equal losses, for alignments without a study."""
+        return cls(parent, tuple(BlockPruning(1.0, WHOLE, 0.0) for _ in parent.blocks), WHOLE)
 
     def align(self, shapes: Shapes) -> Alignment:
-        """Which parent's blocks these are parts of, with the least expected loss. 100,000 take some seconds."""
+        """The alignments of the least expected loss. 100,000 models take some seconds."""
         size = max(1, min(_CHUNK, _CELLS // (len(self.blocks) * max(1, shapes.kind.shape[1]))))
         parts = [
             self._aligned(shapes.take(slice(start, start + size))) for start in range(0, max(1, len(shapes)), size)
@@ -142,11 +139,11 @@ class CutTable:
         return Alignment(*(np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS))
 
     def align_one(self, child: Architecture) -> Alignment:
-        """The same of one model."""
+        """The alignment of one model."""
         return self.align(Shapes.of([child]))
 
     def align_part(self, child: Architecture) -> Alignment:
-        """The same of one model, compared whole. `InvalidInput` names the first field in which it is no part."""
+        """The alignment of one model, with a check of all fields. `InvalidInput` names the first that does not fit."""
         _check_frame(child, self.parent)
         alignment = self.align_one(child)
         if not alignment.is_part[0]:
@@ -157,20 +154,20 @@ class CutTable:
 
     @cached_property
     def shapes(self) -> Shapes:
-        """The parent's (one row)."""
+        """The parent's shape (one row)."""
         return Shapes.of([self.parent])
 
     def _aligned(self, shapes: Shapes) -> Alignment:
         parent, count = self.shapes, len(shapes)
         lengths = (shapes.kind >= 0).sum(1)
         longest = shapes.kind.shape[1]
-        # best[:, i]: least loss of the parent's blocks so far, of which i are the child's first ones.
+        # best[:, i]: least loss of the parent's blocks so far, with i of them kept as the child's first blocks.
         best = np.full((count, longest + 1), np.inf)
         best[:, 0] = 0.0
         keeps = np.zeros((len(self.blocks), count, longest + 1), dtype=np.bool_)
         costs = np.zeros((len(self.blocks), count, longest))
         for place, cuts in enumerate(self.blocks):
-            share = np.ones(shapes.kind.shape)  # of the heads or inner units of the parent's block
+            share = np.ones(shapes.kind.shape)  # of heads or inner units
             if parent.kind[0, place] in (ATTENTION, FEED_FORWARD):
                 share = shapes.width / parent.width[0, place]
             costs[place] = np.where(self._fits(place, shapes), cuts.narrowed(share), np.inf)
@@ -181,7 +178,7 @@ class CutTable:
             best = np.minimum(kept, left)
         is_part = np.isfinite(best[np.arange(count), lengths]) & (lengths > 0)
         is_part &= (shapes.d_model <= parent.d_model[0]) & (shapes.vocab_size <= parent.vocab_size[0])
-        if self.parent.scaled_embedding:  # a narrower model would scale it by another factor
+        if self.parent.scaled_embedding:  # the factor depends on d_model
             is_part &= shapes.d_model == parent.d_model[0]
         blocks = np.full((count, longest), -1, dtype=np.int64)
         dropped, narrowed, cuts_made = np.zeros(count), np.zeros(count), np.zeros(count, dtype=np.int64)
@@ -204,7 +201,7 @@ class CutTable:
         )
 
     def _fits(self, place: int, shapes: Shapes) -> NDArray[np.bool_]:
-        """(n, L) whether a block can be a part of the parent's block: so wide at most, and the same otherwise."""
+        """(n, L) whether a block can be a part of the parent's block: no wider, and otherwise equal."""
         parent = self.shapes
         fits = shapes.width <= parent.width[0, place]
         for name in _ALIKE:
@@ -213,10 +210,10 @@ class CutTable:
             fits &= shapes.width == parent.width[0, place]
         if parent.kind[0, place] == ATTENTION:
             heads, kv_width, width = (getattr(parent, name)[0, place] for name in ("heads", "kv_width", "width"))
-            fits &= shapes.width * heads == width * shapes.heads  # heads as wide
+            fits &= shapes.width * heads == width * shapes.heads  # equal d_head
             fits &= shapes.kv_width <= kv_width
             fits &= (shapes.rotary_dim > 0) == (parent.rotary_dim[0, place] > 0)  # rotary positions or none
-            fits &= shapes.width * kv_width <= width * shapes.kv_width  # no more heads to a key/value head
+            fits &= shapes.width * kv_width <= width * shapes.kv_width  # no more heads per key/value head
         return np.asarray(fits)
 
 
@@ -224,7 +221,7 @@ _COLUMNS = ("blocks", "dropped", "narrowed", "width", "count")
 
 
 def cannot_be_cut(parent: Architecture) -> str | None:
-    """What keeps a model from being cut, in words; None where nothing does."""
+    """The feature that prevents pruning of a model, in words; None if there is none."""
     kinds = {BLOCK_KINDS[kind] for kind in KINDS}
     other = next((block.kind for block in parent.blocks if block.kind not in kinds), None)
     faults: Sequence[tuple[bool, str]] = (
@@ -240,7 +237,7 @@ def cannot_be_cut(parent: Architecture) -> str | None:
 
 
 def _has_confusable_attention(parent: Architecture) -> bool:
-    """Whether two attention blocks look the same to `CutTable.align` and compute otherwise."""
+    """Whether two different attention blocks are equal to `PruningTable.align`."""
     computed = dict[object, object]()
     for block in parent.blocks:
         if isinstance(block, Attention):
@@ -252,11 +249,11 @@ def _has_confusable_attention(parent: Architecture) -> bool:
     return False
 
 
-# What is no part ----------------------------------------------------------------------------------------------------
+# Errors --------------------------------------------------------------------------------------------------------------
 
 
 def _check_frame(child: Architecture, parent: Architecture) -> None:
-    """Everything but the blocks."""
+    """Checks everything but the blocks."""
     if child.embedding_factor != parent.embedding_factor:
         what = "the embedding is scaled by √d_model, which a narrower model changes"
         raise no_part(what, "embedding.scaled", child.embedding_factor)
@@ -267,13 +264,13 @@ def _check_frame(child: Architecture, parent: Architecture) -> None:
             if value > of:
                 raise no_part(f"{name} {value} is more than the parent's {of}", name, value)
         elif name == "output.tied" and of:
-            pass  # an output of its own begins as the embedding
+            pass  # an untied head is initialised with the embedding
         elif value != of:
             raise no_part(f"{name} is {value}, and the parent's {of}", name, value)
 
 
 def _frame(architecture: Architecture) -> dict[str, Any]:
-    """Every field beside the blocks by its path, where it is left out the value that counts."""
+    """Path → value of every field beside the blocks, with defaults resolved."""
     frame = architecture.model_dump(mode="json", exclude={"blocks", *_STATED})
     frame["final_norm"] = architecture.has_final_norm
     frame["embedding"] |= {
@@ -306,7 +303,7 @@ def _check_block(index: int, child: Architecture, parent: Architecture, place: i
 
 
 def _not_aligned(child: Architecture, parent: Architecture) -> InvalidInput:
-    """Names the first block that is no part of any block of the parent, or says that they are too many."""
+    """The error for the first block that fits no block of the parent, or for blocks in another order."""
     for index, block in enumerate(child.blocks):
         alike = [other for other in parent.blocks if other.kind == block.kind]
         if not alike:
@@ -329,7 +326,7 @@ def _is_part(block: Block, other: Block, child: Architecture, parent: Architectu
         Architecture.parse({**model.canonical, "blocks": [model.canonical["blocks"][model.blocks.index(part)]]})
         for model, part in ((child, block), (parent, other))
     )
-    return bool(CutTable.trivial(parent_alone).align_one(child_alone).is_part[0])
+    return bool(PruningTable.trivial(parent_alone).align_one(child_alone).is_part[0])
 
 
 def no_part(what: str, field: str, value: object) -> InvalidInput:

@@ -50,7 +50,7 @@ _GATED = frozenset({"grouped_attention", "gated_feed_forward"})
 
 
 @dataclass(frozen=True)
-class KnownTable:
+class StudyTable:
     """One data set and one recipe, with trained models."""
 
     name: str
@@ -76,12 +76,12 @@ class Hierarchy:
 
 
 @dataclass(frozen=True, eq=False)
-class Study:
+class ScalingStudy:
     """The tables that a law is learnt from."""
 
     name: str
     prior: Hierarchy | LengthScales
-    tables: tuple[KnownTable, ...]
+    tables: tuple[StudyTable, ...]
     inputs: Floats
     """(n, 12) features of the rows."""
     log_tokens: Floats
@@ -169,19 +169,19 @@ class Study:
         # What the differences add is in the covariance.
         return Excess((*RANGES, *DIFFERENCE_NAMES), columns, columns.sum(1), (_OUTSIDE * outside.sum(1)) ** 2)
 
-    def with_rows(self, inputs: Floats, log_tokens: Floats, table: Places, log_perplexity: Floats) -> Study:
+    def with_rows(self, inputs: Floats, log_tokens: Floats, table: Places, log_perplexity: Floats) -> ScalingStudy:
         """The study of these rows, its trend as it is."""
         return replace(self, inputs=inputs, log_tokens=log_tokens, table=table, log_perplexity=log_perplexity)
 
-    def without(self, left: NDArray[np.bool_]) -> Study:
+    def without(self, left: NDArray[np.bool_]) -> ScalingStudy:
         """The study without these rows."""
         kept = ~left
         return self.with_rows(self.inputs[kept], self.log_tokens[kept], self.table[kept], self.log_perplexity[kept])
 
 
-def lts(tables: Sequence[KnownTable], table: Places, shapes: Shapes, log_perplexity: Floats) -> Study:
-    """Study of models that were trained for one budget, whose embedding and inner widths vary."""
-    return Study(
+def lts(tables: Sequence[StudyTable], table: Places, shapes: Shapes, log_perplexity: Floats) -> ScalingStudy:
+    """ScalingStudy of models that were trained for one budget, whose embedding and inner widths vary."""
+    return ScalingStudy(
         name="lts",
         prior=Hierarchy(
             trend=ShapeTrend(),
@@ -200,12 +200,14 @@ def lts(tables: Sequence[KnownTable], table: Places, shapes: Shapes, log_perplex
 
 
 def gemstones(
-    tables: Sequence[KnownTable], table: Places, shapes: Shapes, log_tokens: Floats, log_perplexity: Floats,
+    tables: Sequence[StudyTable], table: Places, shapes: Shapes, log_tokens: Floats, log_perplexity: Floats,
     trend: BudgetTrend | None = None,
-) -> Study:  # fmt: skip
-    """Study of decoders of today's kind by width, depth and training tokens; it fits the trend unless it is given."""
+) -> ScalingStudy:  # fmt: skip
+    """ScalingStudy of decoders of today's kind by width, depth and training tokens; it fits the trend unless it is
+    given.
+    """
     inputs = rounded_features(shapes)
-    return Study(
+    return ScalingStudy(
         name="gemstones",
         prior=Hierarchy(
             trend=trend or BudgetTrend.fit(inputs, log_tokens, log_perplexity, table),
@@ -223,7 +225,7 @@ def gemstones(
     )
 
 
-def to_text(study: Study) -> str:
+def to_text(study: ScalingStudy) -> str:
     """A study of several tables with a row a line."""
     assert isinstance(study.prior, Hierarchy)
     names = [table.name for table in study.tables]
@@ -248,10 +250,10 @@ def to_text(study: Study) -> str:
 
 
 @cache
-def study(name: str) -> Study:
+def study(name: str) -> ScalingStudy:
     """The study of this name, as it comes along."""
     value: dict[str, Any] = json.loads((files("edgefront.core.quality") / "laws" / f"study-{name}.json").read_bytes())
-    tables = tuple(KnownTable(**table) for table in value["tables"])
+    tables = tuple(StudyTable(**table) for table in value["tables"])
     names = [table.name for table in tables]
     table = np.array([names.index(row[0]) for row in value["rows"]], dtype=np.int64)
     numbers = np.array([row[1:] for row in value["rows"]], dtype=np.float64)
