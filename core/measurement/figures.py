@@ -99,6 +99,13 @@ class Figures(BaseModel):
             lambda launches: round(median([result.peak.build_peak_bytes for result in launches.results])),
         ),
     ]
+    build_s: Annotated[
+        float | None,
+        Figure(
+            "median time to build the model, from its description to the first pass, s",
+            lambda launches: median([result.build_s for result in launches.results]),
+        ),
+    ] = None
     first_token_ms: Annotated[
         float | None,
         Figure(
