@@ -145,13 +145,13 @@ class Service:
     def recommended(self, job: JobView, **limits: float) -> RecommendationView:
         asked = Limits(**{name.removeprefix("max_"): limit for name, limit in limits.items()})
         with self.database.read() as session:
-            stored = recommendation.read(session, self.user, job.id, asked=asked)
+            stored = recommendation.read_inputs(session, self.user, job.id, limits=asked)
         return stored.recommendation()
 
     def chosen(self, job: JobView, limits: Limits = NO_LIMITS) -> ChoicesView:
         """The answer of a job among published models."""
         with self.database.read() as session:
-            return choices.answer(choices.read(session, self.user, job.id, limits))
+            return choices.answer(choices.read_inputs(session, self.user, job.id, limits))
 
     def run(self, agent: simulated.SimulatedAgent, steps: int = 200, max_items: int = 8) -> int:
         """Measures until there is no work left; returns the number of launches."""

@@ -125,8 +125,8 @@ def get_choices(job_id: JobId, viewer: CurrentViewer, context: AppContext, limit
     device's targets.
     """
     with context.database.read() as session:
-        measured = choices.read(session, viewer, job_id, limits)
-    return choices.answer(measured)
+        inputs = choices.read_inputs(session, viewer, job_id, limits)
+    return choices.answer(inputs)
 
 
 @router.get(

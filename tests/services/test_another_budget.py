@@ -104,7 +104,7 @@ def test_the_best_for_another_training_is_found_behind_any_number_of_others(
 
     def answer(tokens: int | None, **limits: float) -> str | None:
         view = recommendation.answer(
-            service.database, service.user, job.id, asked=Limits(**limits), budget=TrainingBudget(train_tokens=tokens)
+            service.database, service.user, job.id, limits=Limits(**limits), budget=TrainingBudget(train_tokens=tokens)
         )
         return None if view.recommended is None else view.recommended.id
 

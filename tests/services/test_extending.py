@@ -79,7 +79,7 @@ def test_it_measures_few_and_comes_to_the_same_frontier(
     with service.database.read() as session:
         for target, expected in ((first, ""), (added, note)):
             assert frontier_view(session, service.user, job.id, target.id).note == expected
-            read = recommendation.read(session, service.user, job.id, target.id)
+            read = recommendation.read_inputs(session, service.user, job.id, target.id)
             assert read.recommendation().note == expected
 
 

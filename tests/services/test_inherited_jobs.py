@@ -100,11 +100,11 @@ def test_a_job_searches_the_parts_and_answers_what_the_cut_costs(
         rows = session.scalars(select(Candidate).order_by(Candidate.number)).all()
         law = laws.law_of(session, session.get_one(Job, job.id), job.request)
         fastest = min(row.latency_ms for row in rows if row.role == "search")
-        view = recommendation.read(
+        view = recommendation.read_inputs(
             session,
             sqlite_service.user,
             job.id,
-            asked=job.request.targets[0].limits.model_copy(update={"latency_ms": fastest}),
+            limits=job.request.targets[0].limits.model_copy(update={"latency_ms": fastest}),
         ).recommendation()
     assert isinstance(law, PruningPredictor)
     first, *searched = rows

@@ -46,7 +46,7 @@ def test_a_job_around_a_model_measures_it_first_and_then_its_neighbours(sqlite_s
     assert job.state == "finished", job.targets[0].note
     with sqlite_service.database.read() as session:
         first, *searched = session.scalars(select(Candidate).order_by(Candidate.number)).all()
-        view = recommendation.read(session, sqlite_service.user, job.id).recommendation()
+        view = recommendation.read_inputs(session, sqlite_service.user, job.id).recommendation()
         frontier = frontier_view(session, sqlite_service.user, job.id)
     assert frontier.own_model
     assert "my model" in frontier.summary

@@ -163,11 +163,11 @@ def test_while_a_job_runs_and_before_anything_is_measured(service: Service, agen
     assert service.recommended(job).sentence != view.sentence
     with service.database.read() as session:
         with pytest.raises(NotFound):
-            recommendation.read(session, principal(service.database, owner="eve"), job.id)
+            recommendation.read_inputs(session, principal(service.database, owner="eve"), job.id)
         with pytest.raises(NotFound):
-            recommendation.read(session, service.user, job.id, "elsewhere")
+            recommendation.read_inputs(session, service.user, job.id, "elsewhere")
         with pytest.raises(InvalidInput, match="measures no generations") as refused:
-            recommendation.read(session, service.user, job.id, asked=Limits(token_ms=50.0))
+            recommendation.read_inputs(session, service.user, job.id, limits=Limits(token_ms=50.0))
     assert refused.value.field == "max_token_ms"
 
 

@@ -173,7 +173,7 @@ def test_the_search_goes_on_where_further_launches_find_the_best_beyond_the_limi
     assert job.targets[0].state == "finished", job.targets[0].note
     with service.database.read() as session:
         log = event_log.read(session, job.id, 0, 10_000)
-        known = recommendation.read(session, service.user, job.id)
+        known = recommendation.read_inputs(session, service.user, job.id)
     states = [event.data["state"] for event in log if event.kind == "target_state"]
     assert states[:2] == ["searching", "refining"]
     assert states[2:4] == ["searching", "refining"]
@@ -203,7 +203,7 @@ def test_the_last_launches_of_a_time_are_the_answers(service: Service, agent: Si
     assert "The search ended: the rest of its time is for further launches of the answer." in ended.note
     assert ended.generation == 0
     with service.database.read() as session:
-        answer = recommendation.read(session, service.user, job.id).recommendation()
+        answer = recommendation.read_inputs(session, service.user, job.id).recommendation()
         searched = session.scalars(select(Candidate).where(Candidate.role == "search")).all()
     assert answer.recommended is not None
     assert answer.recommended.launches > 1

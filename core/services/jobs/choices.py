@@ -1,4 +1,4 @@
-"""The answer of a job among published models: over all its targets, from what is known."""
+"""The answer of a job among published models, over all targets of a device, from the measurements so far."""
 
 from __future__ import annotations
 
@@ -49,40 +49,39 @@ MEASURED = (
 )
 UNKNOWN = "unknown"
 VOCABULARY_BYTES = 157
-"""What llama.cpp holds for each token of a file's vocabulary, which random weights come without: of SmolLM2's 49,152
-tokens and their merges (`docs/decisions/0023-published-models.md`).
+"""Bytes per token of a file's vocabulary in llama.cpp, which random weights lack: measured with SmolLM2's 49,152 tokens
+and their merges (`docs/decisions/0023-published-models.md`).
 """
 LAW = "llama-dolma-cooled"
-"""The law of what is known of a model without a score, and of one that a person trains: of finished trainings, on text
-like that of published models.
+"""Scaling law for models without a score, and for the user's own training: of finished trainings, on text like that of
+published models.
 """
 
 
 @dataclass(frozen=True)
-class MeasuredPlace:
-    """What was read of a job's targets that have one answer together: all that it follows from."""
+class AnswerInputs:
+    """Rows of the targets that share an answer: all that it follows from."""
 
     job_id: str
     device: str
-    """Of which of the job's devices, and within which limits where one has several; empty where the job has one answer.
-    """
+    """Name of the device, with its limits if the device has several; empty if the job has one answer."""
     request: JobRequest
     space: PublishedSpace
     active: bool
     limits: Limits
     choices: tuple[ChoiceView, ...]
-    """Measured, within the limits or not."""
+    """Measured models, within the limits or not."""
     protocols: Mapping[str, MeasurementProtocol]
-    """Protocols by target id, as `places`."""
-    places: Mapping[str, str]
-    """What `edgefront find --device` takes: a device, or `class=NAME`."""
+    """Target id → protocol."""
+    device_options: Mapping[str, str]
+    """Target id → value of `edgefront find --device`: a device, or `class=NAME`."""
     near: tuple[ChoiceView, ...]
-    """Just beyond the limits, the nearest first."""
-    gone: tuple[str, ...]
-    """Measured models that are no longer in the catalogue."""
+    """Models just beyond the limits, the nearest first."""
+    deleted: tuple[str, ...]
+    """Measured models without a catalogue entry."""
 
     def view(self) -> ChoicesView:
-        """The answer, which needs no session."""
+        """The answer. Computed without a session."""
         by_id = {choice.candidate.id: choice for choice in self.choices}
         limits = OptionLimits(**self.limits.model_dump())
         options = [_option(choice) for choice in self.choices]
@@ -91,14 +90,14 @@ class MeasuredPlace:
         best = order[0] if order else None
         others = recommendation.runners_up(best, order[1:], recommendation.PUBLISHED_RUNNERS_UP) if best else ()
         frontier = recommendation.published_frontier(order, Dominance(self.request.epsilon))
-        # Of nothing within the limits it says what comes nearest; of more it would compare with a stock model.
+        # Only for its sentence and the nearest models if nothing is within the limits.
         fallback = recommendation.recommend([] if best else options, limits, "published_score")
         table = score_tables()[self.space.score.table]
         chosen = None if best is None else by_id[best.id]
         filter_ = filter_of(self.request.space)
-        without, alike = unscored(self.space.score, filter_), same_architecture(self.space, filter_)
-        scored = self.space.size() + len(alike)
-        coverage = f"which has {scored} of {scored + len(without)} such models"
+        without_score, same = unscored(self.space.score, filter_), same_architecture(self.space, filter_)
+        scored = self.space.size() + len(same)
+        coverage = f"which has {scored} of {scored + len(without_score)} such models"
         return ChoicesView(
             job_id=self.job_id,
             device=self.device,
@@ -125,8 +124,8 @@ class MeasuredPlace:
             ),
             commands=() if chosen is None else commands(chosen, self.protocols[chosen.target_id]),
             own=None if chosen is None else self._own(chosen),
-            unscored=_others(without, self.space),
-            same_architecture=_others(alike, self.space),
+            unscored=_unmeasured(without_score, self.space),
+            same_architecture=_unmeasured(same, self.space),
         )
 
     def _sentence(self, best: ChoiceView, limits: OptionLimits, coverage: str) -> str:
@@ -147,8 +146,10 @@ class MeasuredPlace:
         )
 
     def _own(self, best: ChoiceView) -> OwnTrainingView | None:
-        """A quality law speaks of shapes as it trains them, a published score of weights: they have no common scale. So
-        better shapes are another job, whose answer compares them with this one's, trained alike.
+        """The predicted perplexity of the user's own training of this shape, and the command that searches better ones.
+
+        Scaling laws predict trained shapes, published scores rate weights: they have no common scale. So better shapes
+        need another job, which compares them under the same training.
         """
         architecture = described_models()[best.model]
         law = law_named(LAW)
@@ -161,7 +162,7 @@ class MeasuredPlace:
             "memory_mb": rounded_up((best.candidate.memory_bytes or 0) / MB),
         }
         options = [word for name, value in limits.items() for word in (f"--max-{name.replace('_', '-')}", plain(value))]
-        place = place_words(self.places[best.target_id], self.protocols[best.target_id])
+        device = place_words(self.device_options[best.target_id], self.protocols[best.target_id])
         return OwnTrainingView(
             sentence=(
                 f"Of one's own training a model of this shape is predicted perplexity {rounded(perplexity, 3)} "
@@ -173,7 +174,7 @@ class MeasuredPlace:
             low=low,
             high=high,
             perplexity_of=law.label,
-            command=shlex.join(["edgefront", "find", "--model", best.model, "--device", place, *options]),
+            command=shlex.join(["edgefront", "find", "--model", best.model, "--device", device, *options]),
         )
 
     def _note(self, best: ChoiceView | None) -> str:
@@ -185,36 +186,36 @@ class MeasuredPlace:
         if best is not None and best.runtime == "llamacpp":
             tokens = described_models()[best.model].embedding.vocab_size
             vocabulary_mb = VOCABULARY_BYTES * tokens / MB
-            with_it = (best.candidate.memory_bytes or 0) / MB + vocabulary_mb
+            total_mb = (best.candidate.memory_bytes or 0) / MB + vocabulary_mb
             parts.append(
                 f"llama.cpp holds the vocabulary of a published file, too: about {vocabulary_mb:.0f} MB more than was "
-                "measured" + (", which is above the limit." if with_it > (self.limits.memory_mb or math.inf) else ".")
+                "measured" + (", which is above the limit." if total_mb > (self.limits.memory_mb or math.inf) else ".")
             )
         if best is not None:
             better = [near for near in self.near if (near.score, near.bits) > (best.score, best.bits)]
             parts.append(
                 near_in_words(((f"{near.model} {near.weights}", near.candidate) for near in better), self.limits)
             )
-        if self.gone:
-            parts.append(f"Left out, as the catalogue of this release has them no more: {', '.join(self.gone)}.")
+        if self.deleted:
+            parts.append(f"Left out, as the catalogue of this release has them no more: {', '.join(self.deleted)}.")
         return " ".join(part for part in parts if part)
 
 
-def read(session: Session, principal: Principal, job_id: str, asked: Limits = NO_LIMITS) -> list[MeasuredPlace]:
-    """What is known of a job, by device and limits; limits that are not given are those of its targets.
+def read_inputs(session: Session, principal: Principal, job_id: str, limits: Limits = NO_LIMITS) -> list[AnswerInputs]:
+    """Inputs of a job's answers, one for each device and limits. `limits` replace those of the targets.
 
-    NotFound if there is no such job; InvalidInput where it is none among published models.
+    `NotFound` if there is no such job; `InvalidInput` if it is not among published models.
     """
-    return _places_of(session, job_of(session, principal, job_id), asked)
+    return _inputs_of(session, job_of(session, principal, job_id), limits)
 
 
-def answer(places: Sequence[MeasuredPlace]) -> ChoicesView:
-    """The answer of the first, with the others in `elsewhere`; computed without a session."""
-    first, *others = (place.view() for place in places)
+def answer(inputs: Sequence[AnswerInputs]) -> ChoicesView:
+    """The first answer, with the others in `elsewhere`. Computed without a session."""
+    first, *others = (each.view() for each in inputs)
     return first.model_copy(update={"elsewhere": tuple(others)})
 
 
-def _places_of(session: Session, job: Job, asked: Limits = NO_LIMITS) -> list[MeasuredPlace]:
+def _inputs_of(session: Session, job: Job, limits: Limits = NO_LIMITS) -> list[AnswerInputs]:
     request = JOB_REQUEST.read(job.request)
     space = space_of(request.space)
     if not isinstance(space, PublishedSpace):
@@ -226,39 +227,41 @@ def _places_of(session: Session, job: Job, asked: Limits = NO_LIMITS) -> list[Me
             allowed="a job with space.published",
         )
     groups = grouped_by_answer(job_queries.targets(session, [job.id]))
-    places = []
+    inputs = []
     for group in groups:
-        first, of_first = group[0], request.targets[group[0].position]
-        device = of_first.device or of_first.device_class or first.name
+        first, requested = group[0], request.targets[group[0].position]
+        device = requested.device or requested.device_class or first.name
         if sum(other[0].device_key == first.device_key for other in groups) > 1:
             device = f"{device} ({first.name})"
-        shown = device if len(groups) > 1 else ""
-        places.append(_place_of(session, job, request, space, group, asked, shown))
-    return places
+        inputs.append(_group_inputs(session, job, request, space, group, limits, device if len(groups) > 1 else ""))
+    return inputs
 
 
-def _place_of(
+def _group_inputs(
     session: Session,
     job: Job,
     request: JobRequest,
     space: PublishedSpace,
     targets: Sequence[Target],
-    asked: Limits,
+    limits: Limits,
     device: str,
-) -> MeasuredPlace:
-    limits = LIMITS.read(targets[0].limits).model_copy(update=asked.model_dump(exclude_none=True))
+) -> AnswerInputs:
+    limits = LIMITS.read(targets[0].limits).model_copy(update=limits.model_dump(exclude_none=True))
     protocols = {target.id: PROTOCOL.read(target.protocol) for target in targets}
     measured = [(target, row) for target in targets for row in candidate_queries.measured(session, target.id)]
-    known = [(target, row) for target, row in measured if row.genome[MODEL] in published_models()]
-    choices = {row.id: _choice(row, target, protocols[target.id]) for target, row in known}
+    choices = {
+        row.id: _choice(row, target, protocols[target.id])
+        for target, row in measured
+        if row.genome[MODEL] in published_models()
+    }
     near = [
         choices[row.id]
         for target in targets
         for row in candidate_queries.just_beyond(session, target.id, limits, MAX_NEAR * len(targets), score=-math.inf)
         if row.id in choices
     ]
-    asked_of = {target.id: request.targets[target.position] for target in targets}
-    return MeasuredPlace(
+    requested = {target.id: request.targets[target.position] for target in targets}
+    return AnswerInputs(
         job_id=job.id,
         device=device,
         request=request,
@@ -267,35 +270,35 @@ def _place_of(
         limits=limits,
         choices=tuple(choices.values()),
         near=tuple(near),
-        gone=tuple(sorted({str(row.genome[MODEL]) for _, row in measured} - published_models().keys())),
+        deleted=tuple(sorted({str(row.genome[MODEL]) for _, row in measured} - published_models().keys())),
         protocols=protocols,
-        places={id_: each.device or f"class={each.device_class}" for id_, each in asked_of.items()},
+        device_options={id_: each.device or f"class={each.device_class}" for id_, each in requested.items()},
     )
 
 
-def short_of(session: Session, job: Job) -> dict[str, str]:
-    """Target id → the answer in a few words: of each device the target whose model it is; where nothing fits, the
-    first. `InvalidInput` where this release has no such models any more.
+def short_answers(session: Session, job: Job) -> dict[str, str]:
+    """Target id → the answer in a few words, for one target of each device: that of the recommended model, else the
+    first. `InvalidInput` if this release has no such models.
     """
-    return dict(_short(place) for place in _places_of(session, job))
+    return dict(_short(inputs) for inputs in _inputs_of(session, job))
 
 
-def _short(place: MeasuredPlace) -> tuple[str, str]:
-    view = place.view()
+def _short(inputs: AnswerInputs) -> tuple[str, str]:
+    view = inputs.view()
     best = view.recommended
-    gone = f"; no longer in the catalogue: {', '.join(place.gone)}" if place.gone else ""
+    deleted = f"; no longer in the catalogue: {', '.join(inputs.deleted)}" if inputs.deleted else ""
     if best is None:
-        return next(iter(place.protocols)), sentences.nothing_short(OptionLimits(**view.limits.model_dump())) + gone
+        return next(iter(inputs.protocols)), sentences.nothing_short(OptionLimits(**view.limits.model_dump())) + deleted
     candidate = best.candidate
     time = rounded(candidate.token_ms or candidate.latency_ms or 0.0, 3) + (
         " ms a token" if candidate.token_ms else " ms"
     )
-    score = f"{place.space.score.benchmark} {plain(best.score)}"
-    return best.target_id, f"{best.model} {best.weights}, {time}, {score}{gone}"
+    score = f"{inputs.space.score.benchmark} {plain(best.score)}"
+    return best.target_id, f"{best.model} {best.weights}, {time}, {score}{deleted}"
 
 
 def commands(choice: ChoiceView, protocol: MeasurementProtocol) -> tuple[str, ...]:
-    """What gets a model and checks it: download, conversion to the format that was measured, a measurement."""
+    """Commands that download a model, convert it to the measured format, and measure it."""
     folder = choice.model.partition("/")[2]
     fetch = f"hf download {choice.model} --local-dir {folder}"
     if protocol.runtime != "llamacpp":
@@ -352,8 +355,8 @@ def _latency(choice: ChoiceView) -> Figure:
     return Figure.plus_minus(choice.candidate.latency_ms or 0.0, choice.candidate.latency_half_width_ms)
 
 
-def _others(models: Sequence[PublishedModel], space: PublishedSpace) -> tuple[OtherModelView, ...]:
-    """What is known of models that were not measured, the highest score first."""
+def _unmeasured(models: Sequence[PublishedModel], space: PublishedSpace) -> tuple[OtherModelView, ...]:
+    """Views of models that were not measured, the highest score first."""
     if not models:
         return ()
     law = law_named(LAW)

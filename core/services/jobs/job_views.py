@@ -163,7 +163,7 @@ def _computed(
     found: dict[str, str] = {}
     for job_id in published:
         reader = RowReader()
-        found |= reader.read(partial(choices.short_of, session, jobs[job_id])) or {}
+        found |= reader.read(partial(choices.short_answers, session, jobs[job_id])) or {}
         found |= {target.id: said for target in targets if target.job_id == job_id and (said := reader.note())}
     searched = [target for target in targets if target.job_id not in published]
     untrained = [
@@ -180,7 +180,7 @@ def _computed(
         def short(target: Target = target, job: Job = job) -> str:
             limits = LIMITS.read_or(target.limits, Limits())
             if target not in untrained:  # which within the limits are the best by prediction: do trainings count?
-                return recommendation.known_of(session, job, target, limits).short()
+                return recommendation.inputs_within(session, job, target, limits).short()
             # Where nothing was trained, the answer is on the frontier or a baseline: more need not be read.
             request = requests[job.id]
             return MeasuredModels(

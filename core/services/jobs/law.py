@@ -1,7 +1,7 @@
-"""The scaling law of a job: by which one it searches and answers, and how far that agrees with its owner's trainings.
+"""The scaling laws of a job's search and answers, and how far they agree with its owner's trainings.
 
-Nothing is fitted or predicted here: what a law predicts of the trainings that taught it is stored with it, and what it
-predicted of other candidates with these.
+This fits and predicts nothing: predictions for the trainings that a law was fitted to are stored with the law, those
+for other candidates with the candidates.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from edgefront.core.quality.pruning_predictor import PruningPredictor
 from edgefront.core.schemas.service import AgreementRow, JobLawView, LawAgreement, LawChoice
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import job_of
-from edgefront.core.services.jobs.queries import candidates as rows
-from edgefront.core.services.jobs.queries import jobs as job_rows
+from edgefront.core.services.jobs.queries import candidates as candidate_queries
+from edgefront.core.services.jobs.queries import jobs as job_queries
 from edgefront.core.services.quality import laws
-from edgefront.core.services.quality import queries as score_rows
+from edgefront.core.services.quality import queries as score_queries
 from edgefront.core.services.quality.learning import SPLIT, LeftOut
 from edgefront.core.services.quality.queries import Trained
 from edgefront.core.services.stored import JOB_REQUEST
@@ -31,22 +31,24 @@ from edgefront.core.training.proxies.law_study import prediction_accuracy
 
 
 def law_view(database: Database, principal: Principal, job_id: str) -> JobLawView:
-    """The job's law. NotFound if there is no such job or it is another owner's."""
+    """The job's scaling laws. `NotFound` if there is no such job or it is another owner's."""
     with database.read() as session:
         return _view(session, job_of(session, principal, job_id))
 
 
 def _view(session: Session, job: Job) -> JobLawView:
     request = JOB_REQUEST.read(job.request)
-    targets = {target.id: target for target in job_rows.targets(session, [job.id])}
-    trained = [score for id_ in targets for score in score_rows.trained(session, id_)]
+    targets = {target.id: target for target in job_queries.targets(session, [job.id])}
+    trained = [score for id_ in targets for score in score_queries.trained(session, id_)]
     searched = laws.known_law_of(session, job, request)
     law, row = laws.law_of_answers(session, job, request, {score.digest for score in trained})
     found = None
-    if law is not None and not isinstance(law, PruningPredictor):  # a law of cuts speaks of models before any training
+    if law is not None and not isinstance(law, PruningPredictor):  # which predicts models before any training
         left_out = {} if row is None else {each["training_id"]: cast(LeftOut, each) for each in row.left_out}
-        alike = _alike(trained, left_out)
-        candidates = {each.id: each for each in rows.by_ids(session, {score.candidate_id for score in alike})}
+        alike = _comparable(trained, left_out)
+        candidates = {
+            each.id: each for each in candidate_queries.by_ids(session, {score.candidate_id for score in alike})
+        }
         names = {id_: targets[each.target_id].name for id_, each in candidates.items()}
         found = _agreement(alike, left_out, candidates, names)
     return JobLawView(
@@ -57,9 +59,9 @@ def _view(session: Session, job: Job) -> JobLawView:
     )
 
 
-def _alike(trained: Sequence[Trained], left_out: Mapping[str, LeftOut]) -> list[Trained]:
-    """The trainings that taught the law, else the largest group that was trained and evaluated alike; the newest of
-    each architecture.
+def _comparable(trained: Sequence[Trained], left_out: Mapping[str, LeftOut]) -> list[Trained]:
+    """The trainings that the law was fitted to, else the largest group with the same recipe and evaluation; the newest
+    of each architecture.
     """
     groups: dict[tuple[object, ...], dict[str, Trained]] = {}
     for score in trained:
@@ -77,16 +79,16 @@ def _agreement(
     candidates: Mapping[str, Candidate],
     targets: Mapping[str, str],
 ) -> LawAgreement | None:
-    """None where no perplexity was predicted of any: a ratio is never compared with one."""
-    lines, is_alike = [], False
+    """Agreement of predictions and trainings; None without a predicted perplexity. Predicted ratios are skipped."""
+    rows, is_fitted = [], False
     for score in alike:
         candidate, taught = candidates[score.candidate_id], left_out.get(score.training_id or "")
         predicted = (taught["predicted"], taught["low"], taught["high"]) if taught is not None else _stored(candidate)
         if None in predicted:
             continue
         middle, low, high = (float(value or 0.0) for value in predicted)
-        is_alike |= taught is not None
-        lines.append(
+        is_fitted |= taught is not None
+        rows.append(
             AgreementRow(
                 candidate_id=candidate.id,
                 target=targets[candidate.id],
@@ -101,26 +103,26 @@ def _agreement(
                 learnt_from=taught is not None,
             )
         )
-    if not lines:
+    if not rows:
         return None
-    logs, lows, highs, reached = np.log([(each.predicted, each.low, each.high, each.trained) for each in lines]).T
-    agreed, first = prediction_accuracy(reached, Prediction(logs, (highs - lows) / 2, np.zeros(len(lines)))), alike[0]
+    logs, lows, highs, reached = np.log([(each.predicted, each.low, each.high, each.trained) for each in rows]).T
+    agreed, first = prediction_accuracy(reached, Prediction(logs, (highs - lows) / 2, np.zeros(len(rows)))), alike[0]
     return LawAgreement(
         dataset=first.dataset,
         split=first.split,
         recipe=first.recipe,
-        alike=is_alike,
+        alike=is_fitted,
         models=agreed.models,
-        held=sum(line.held for line in lines),
+        held=sum(row.held for row in rows),
         ratio=agreed.ratio,
         held_after_shift=round(agreed.held_after_shift * agreed.models),
         spearman=agreed.spearman,
-        rows=tuple(sorted(lines, key=lambda line: (line.trained, line.candidate_id))),
+        rows=tuple(sorted(rows, key=lambda row: (row.trained, row.candidate_id))),
     )
 
 
 def _stored(candidate: Candidate) -> tuple[float | None, float | None, float | None]:
-    """What was predicted when the candidate was proposed; None of ratios, and where nothing was."""
+    """The perplexity and its bounds predicted for the candidate when it was proposed; None without, or for a ratio."""
     predicted = candidate.predicted or {}
     if predicted.get("relative_to") is not None:
         return None, None, None

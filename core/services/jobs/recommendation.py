@@ -1,4 +1,4 @@
-"""The recommendation of a target: the best measured model within limits, from what is known, without a new job."""
+"""The recommendation of a target: the best model within limits, from the measurements so far."""
 
 from __future__ import annotations
 
@@ -53,45 +53,43 @@ from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Job, Target
 
 MAX_CANDIDATES = 500
-"""Models within the limits that are compared at most: the best by the proxy, or by the training that was asked for, and
-those that were trained.
+"""Maximum number of compared models within the limits: the best by the proxy, or for the requested training. Trained
+models are compared in addition.
 """
 MAX_NEAREST = 10
-"""Candidates nearest to the limits that are read where none is within them."""
+"""Number of candidates nearest to the limits that are read if none is within them."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Known(MeasuredModels):
-    """What was read of a target: all that a recommendation follows from."""
+class RecommendationInputs(MeasuredModels):
+    """Rows of a target: all that its recommendation follows from."""
 
     job_id: str
     target_id: str
     target: str
     active: bool
     protocol: MeasurementProtocol | None
-    """It is None where it cannot be read."""
+    """None if it is unreadable."""
     own_limits: Limits
     added: str
-    """How a target that was added later came to its candidates."""
+    """Note on the candidates of a target that was added later."""
     own_law: PerplexityPredictor | None
-    """That of the job's search, for the budget that it searched for."""
+    """The scaling law of the job's search, for its training budget."""
     near: tuple[CandidateView, ...]
-    """Just beyond the limits, with a higher score than all within."""
+    """Models just beyond the limits, with a higher score than all within."""
     trainers: tuple[str, ...]
-    """Workers whose pace of training is known; none where the law knows one budget."""
+    """Workers with a known pace; none if the law has no training budget."""
 
     @property
-    def predicts_anew(self) -> bool:
-        """Whether it was asked for another training than the one that the job ranks by, or trainings have taught more
-        since its search.
-        """
+    def needs_prediction(self) -> bool:
+        """Whether the scaling law or the training budget differs from that of the search."""
         return self.law is not None and self.own_law is not None and not self.law.predicts_as(self.own_law)
 
     def short(self) -> str:
         return self.recommended(self._predicted()).short
 
     def recommendation(self) -> RecommendationView:
-        """Computed without a session."""
+        """The recommendation. Computed without a session."""
         predicted = self._predicted()
         baselines = [candidate for candidate in self.candidates if candidate.role == CandidateRole.BASELINE]
         deeper = unmeasured_depth(self.request, baselines, self.limits)
@@ -103,8 +101,8 @@ class Known(MeasuredModels):
         return self._view(chosen, predicted)
 
     def _predicted(self) -> Sequence[CandidateView]:
-        """The candidates with their perplexity after the training that was asked for."""
-        if not self.predicts_anew:
+        """The candidates with their predicted perplexity after the requested training."""
+        if not self.needs_prediction:
             return self.candidates
         architectures = [Architecture.model_validate(candidate.architecture) for candidate in self.candidates]
         qualities = perplexities(self.law, architectures)
@@ -174,16 +172,16 @@ class Known(MeasuredModels):
             parts.append("The search is not finished: this is what is known by now.")
         elif self.limits != self.own_limits:
             own = str(OptionLimits(**self.own_limits.model_dump()))
-            looked = f"within {own}" if own else "without limits"
-            parts.append(f"The search looked {looked}: one within the limits asked for may find a better model.")
+            within = f"within {own}" if own else "without limits"
+            parts.append(f"The search looked {within}: one within the limits asked for may find a better model.")
         near = [] if best is None else [(model_in_words(one.architecture), one) for one in self.near]
-        parts += [self._once(best), near_in_words(near, self.limits), self.added]
+        parts += [self._provisional(best), near_in_words(near, self.limits), self.added]
         if self.request is not None:
             parts.append(law_note(self.request, self.law, {score.dataset for score in self.trained}))
         return " ".join(text for text in parts if text)
 
-    def _once(self, best: CandidateView | None) -> str:
-        """Says that the best was measured by one launch only, if that is less certain than was asked for."""
+    def _provisional(self, best: CandidateView | None) -> str:
+        """A note that the best model has one launch only, if the protocol's precision needs more."""
         if best is None or best.launches != 1 or best.latency_ms is None or self.protocol is None:
             return ""
         further, end = 1, "say how far its latency may be off"
@@ -204,61 +202,66 @@ def answer(
     principal: Principal,
     job_id: str,
     target: str | None = None,
-    asked: Limits = NO_LIMITS,
+    limits: Limits = NO_LIMITS,
     budget: TrainingBudget = NO_BUDGET,
 ) -> RecommendationView:
-    """The recommendation of a target. Raises as `read`.
+    """The recommendation of a target. Raises as `read_inputs`.
 
-    For another training than the job's, and by what trainings have taught since, every measured model within the
-    limits is predicted, which takes one to two seconds for 20,000 of them.
+    With another scaling law or training budget than the search's, it predicts every measured model within the limits:
+    one to two seconds for 20,000 of them.
     """
     with database.read() as session:
-        state = read(session, principal, job_id, target, asked, budget)
-        rivals = candidate_queries.genomes_within(session, state.target_id, state.limits) if state.predicts_anew else {}
-        unbuilt = [id_ for id_, genome in rivals.items() if not genome]
-        described = candidate_queries.architectures(session, unbuilt) if unbuilt else {}
-    if len(rivals) <= MAX_CANDIDATES:
-        return state.recommendation()
-    best = _best_by_law(state, {id_: genome for id_, genome in rivals.items() if genome}, described)
+        inputs = read_inputs(session, principal, job_id, target, limits, budget)
+        genomes: dict[str, Genome] = {}
+        if inputs.needs_prediction:
+            genomes = candidate_queries.genomes_within(session, inputs.target_id, inputs.limits)
+        without_genome = [id_ for id_, genome in genomes.items() if not genome]
+        architectures = candidate_queries.architectures(session, without_genome) if without_genome else {}
+    if len(genomes) <= MAX_CANDIDATES:
+        return inputs.recommendation()
+    best = _best_by_law(inputs, {id_: genome for id_, genome in genomes.items() if genome}, architectures)
     with database.read() as session:
-        state = read(session, principal, job_id, target, asked, budget, best)
-    return state.recommendation()
+        inputs = read_inputs(session, principal, job_id, target, limits, budget, best)
+    return inputs.recommendation()
 
 
-def _best_by_law(state: Known, genomes: Mapping[str, Genome], described: Mapping[str, Document]) -> list[str]:
-    """Ids of the best by the law for the training that was asked for, of models by genome or by architecture."""
-    assert state.law is not None
-    assert state.request is not None
+def _best_by_law(
+    inputs: RecommendationInputs, genomes: Mapping[str, Genome], architectures: Mapping[str, Document]
+) -> list[str]:
+    """Ids of the best models by the scaling law, among genomes and architectures by id."""
+    assert inputs.law is not None
+    assert inputs.request is not None
     expected: dict[str, float] = {}
     if genomes:
-        shapes = PopulationShapes(space_of(state.request.space)).of_genomes(list(genomes.values()))
-        expected |= zip(genomes, state.law.expected(shapes).tolist(), strict=True)
-    if described:
-        shapes = Shapes.of([Architecture.model_validate(architecture) for architecture in described.values()])
-        expected |= zip(described, state.law.expected(shapes).tolist(), strict=True)
+        shapes = PopulationShapes(space_of(inputs.request.space)).of_genomes(list(genomes.values()))
+        expected |= zip(genomes, inputs.law.expected(shapes).tolist(), strict=True)
+    if architectures:
+        shapes = Shapes.of([Architecture.model_validate(architecture) for architecture in architectures.values()])
+        expected |= zip(architectures, inputs.law.expected(shapes).tolist(), strict=True)
     return heapq.nsmallest(MAX_CANDIDATES, expected, key=lambda id_: (expected[id_], id_))
 
 
-def read(
+def read_inputs(
     session: Session,
     principal: Principal,
     job_id: str,
     target: str | None = None,
-    asked: Limits = NO_LIMITS,
+    limits: Limits = NO_LIMITS,
     budget: TrainingBudget = NO_BUDGET,
     best: Collection[str] = (),
-) -> Known:
-    """What is known of a target (by id or name; None: the job's first); limits that are not given are the target's.
-    With a `budget` perplexities are predicted for models that are trained so long, of which `best` are the ids of the
-    best; if absent, the best by the proxy are read.
+) -> RecommendationInputs:
+    """Inputs of a target's recommendation (by id or name; None: the job's first target).
 
-    NotFound if there is no such job or target; InvalidInput for a limit on a time that the target does not measure, for
-    a training budget where the job's law knows one alone, and for a trainer whose pace is unknown.
+    `limits` replace those of the target. `budget` is the training for which perplexities are predicted. `best` are the
+    ids of the models to compare; if absent, the best by the proxy.
+
+    `NotFound` if there is no such job or target. `InvalidInput` for a limit on a time that the target does not measure,
+    for a training budget that the job's scaling law does not support, and for a trainer with an unknown pace.
     """
     job = job_of(session, principal, job_id)
     row = target_of(session, job, target)
     protocol = PROTOCOL.read_or(row.protocol, None)
-    for field, limit in (("max_first_token_ms", asked.first_token_ms), ("max_token_ms", asked.token_ms)):
+    for field, limit in (("max_first_token_ms", limits.first_token_ms), ("max_token_ms", limits.token_ms)):
         if limit is not None and (protocol is None or protocol.mode != "generate"):
             raise InvalidInput(
                 f"{field}: the target {row.name!r} measures no generations, so it has no such time",
@@ -267,19 +270,18 @@ def read(
                 allowed="no value, or a target of mode generate",
             )
     own = LIMITS.read_or(row.limits, Limits())
-    limits = own.model_copy(update=asked.model_dump(exclude_none=True))
-    return known_of(session, job, row, limits, budget, best)
+    return inputs_within(session, job, row, own.model_copy(update=limits.model_dump(exclude_none=True)), budget, best)
 
 
-def known_of(
+def inputs_within(
     session: Session,
     job: Job,
     row: Target,
     limits: Limits,
     budget: TrainingBudget = NO_BUDGET,
     best: Collection[str] = (),
-) -> Known:
-    """What is known of a target within these limits; else as `read`."""
+) -> RecommendationInputs:
+    """Inputs of a target's recommendation within exactly these limits; else as `read_inputs`."""
     trained = trained_of(session, row.id)
     searched = (
         candidate_queries.by_ids(session, best)
@@ -288,8 +290,8 @@ def known_of(
     )
     highest = max((candidate.proxy for candidate in searched), default=math.inf)
     near = candidate_queries.just_beyond(session, row.id, limits, MAX_NEAR, score=highest)
-    left = {score.candidate_id for score in trained} - {candidate.id for candidate in searched}
-    searched += candidate_queries.some_within(session, row.id, limits, left) if left else []
+    missing = {score.candidate_id for score in trained} - {candidate.id for candidate in searched}
+    searched += candidate_queries.some_within(session, row.id, limits, missing) if missing else []
     searched = searched or candidate_queries.nearest_to(session, row.id, limits, MAX_NEAREST)
     baseline = baseline_of(session, row.id)
     request = JOB_REQUEST.read_or(job.request, None)
@@ -301,7 +303,7 @@ def known_of(
             laws.check_no_budget(budget, "the models of this job")
         else:
             law = laws.for_budget(law, paces.with_pace(session, job.owner, budget))
-    return Known(
+    return RecommendationInputs(
         job_id=job.id,
         target_id=row.id,
         target=row.name,
@@ -327,8 +329,8 @@ def _time_view(law: PerplexityPredictor) -> TrainTimeView | None:
 
 
 def _download(protocol: MeasurementProtocol | None, best: CandidateView | None) -> str:
-    """The options that give the file which this protocol measures: GGUF for llama.cpp, else ONNX, which generates where
-    generations were measured and the model has such a file.
+    """Options that download the kind of file which the protocol measures: GGUF for llama.cpp, else ONNX; the generating
+    form for mode generate if the model has it.
     """
     if protocol is None:
         return "--format onnx"

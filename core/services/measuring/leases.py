@@ -14,7 +14,7 @@ from edgefront.core.common.states import DeviceState, LaunchState
 from edgefront.core.schemas.agent import EnrolRequest, EnrolResponse, HeartbeatResponse
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.fleet import devices as fleet
-from edgefront.core.services.fleet import queries as devices
+from edgefront.core.services.fleet import queries as device_queries
 from edgefront.core.services.measuring.queries import launches
 from edgefront.core.services.measuring.queries import leases as rows
 from edgefront.core.store.clock import elapsed_s, is_ahead
@@ -34,7 +34,7 @@ def seen(session: Session, device_id: str, last: datetime | None, now: datetime)
     """Notes that the device was seen, if the last note is older than `SEEN_INTERVAL`."""
     # After everything that may wait for a target: reports hold targets when they come to the device's row.
     if last is None or elapsed_s(last, now) > SEEN_INTERVAL.total_seconds():
-        devices.seen(session, device_id, now)
+        device_queries.seen(session, device_id, now)
 
 
 def start(session: Session, device_id: str, launch_id: str, fence: int, now: datetime) -> None:
