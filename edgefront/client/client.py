@@ -34,9 +34,10 @@ class Client:
 
     Args:
         url: the server; else `EDGEFRONT_URL`; else the embedded service that runs on this machine (`edgefront up`).
-        key: the API key; else `EDGEFRONT_KEY`; else, for the embedded service, the key in its data folder. home: data
-        folder of the embedded service; else `EDGEFRONT_HOME`; else the user's data folder. timeout_s: timeout of a
-        single request. patience_s: total time of retries while the server is unavailable.
+        key: the API key; else `EDGEFRONT_KEY`; else, for the embedded service, the key in its data folder.
+        home: data folder of the embedded service; else `EDGEFRONT_HOME`; else the user's data folder.
+        timeout_s: timeout of one request.
+        patience_s: total time of retries while the server is unavailable.
 
     Raises `Unavailable` if no server is given and none runs on this machine.
     """
@@ -96,8 +97,8 @@ class Client:
         return self._transport.ask(Frontier, "GET", f"/v1/jobs/{segment(job_id)}/frontier", params=params)
 
     def compare(self, targets: Sequence[str], *, jobs: Sequence[str] = ()) -> ComparisonView:
-        """Targets (their ids), and all those of jobs, beside each other: what each architecture on one of their
-        frontiers takes on each of them. Ratios are against the first.
+        """Compares targets (by id) and all targets of jobs: latency and memory of each architecture on their frontiers,
+        on each target. Ratios are relative to the first target.
         """
         params = {"target": list(targets), "job": list(jobs)}
         return self._transport.ask(ComparisonView, "GET", "/v1/comparison", params=params)
@@ -114,15 +115,14 @@ class Client:
         train_hours: float | None = None,
         trainer: str | None = None,
     ) -> PredictionsView:
-        """Latency, memory and quality of architectures (or named models) on a device, with 95 % intervals, from all
-        that was measured there by the protocol (its fields that differ from the defaults). Nothing is run.
-        `train_tokens`, or `train_hours` on the worker `trainer`: quality of models that are trained so long, by a `law`
-        that knows the budget.
+        """Predicts latency, memory and quality of architectures (or named models) on a device, with 95 % intervals,
+        from its measurements under the protocol (fields that differ from the defaults). Nothing is run. `train_tokens`,
+        or `train_hours` on the worker `trainer`: the training budget, for a `law` that knows budgets.
 
-        Raises `Conflict` where fewer than three different architectures were measured there by this protocol,
-        `InvalidInput` that names a wrong field.
+        Raises `Conflict` if fewer than three architectures were measured there under this protocol, `InvalidInput` that
+        names a wrong field.
         """
-        asked = {
+        fields = {
             "architectures": [each.canonical if isinstance(each, Architecture) else each for each in architectures],
             "device": device,
             "device_class": device_class,
@@ -130,14 +130,13 @@ class Client:
             "law": law,
             **TrainingBudget.of(train_tokens, train_hours, trainer).fields,
         }
-        # It changes nothing, so it may be sent again.
-        body = checked(PredictionRequest, asked)
+        body = checked(PredictionRequest, fields)
         return self._transport.ask(PredictionsView, "POST", "/v1/predictions", body=body, repeatable=True)
 
     def identifier(self, kind: IdentifiedKind, text: str) -> str:
-        """The whole identifier that `text` stands for: its first or last characters, if only one has them, or `last`.
+        """The full identifier for `text`: its first or last characters, or `last`.
 
-        Raises `NotFound` where none has them, `InvalidInput` that lists them where several have.
+        Raises `NotFound` without a match, `InvalidInput` that lists several matches.
         """
         params = {"kind": kind, "text": text}
         return self._transport.ask(IdentifierView, "GET", "/v1/identifiers", params=params).id

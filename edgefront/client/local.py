@@ -1,4 +1,4 @@
-"""The data folder of the embedded service: how a client on this machine finds the running server and its key.
+"""The data folder of the embedded service, in which local clients find the running server and its key.
 
 <home>/server.json   {"url", "pid", "version"} while `edgefront up` runs
 <home>/key           the admin key, created at the first start, mode 0600
@@ -21,10 +21,10 @@ from platformdirs import user_data_dir
 from edgefront.core.common.errors import Unavailable
 from edgefront.core.common.files import write_private
 
-START_ONE = "start one with `edgefront up`, or name one with --url (EDGEFRONT_URL)"
+HOW_TO_START = "start one with `edgefront up`, or name one with --url (EDGEFRONT_URL)"
 
 STARTING_S = 45.0
-"""In which the agent of an embedded service enrols; it takes about ten seconds."""
+"""Maximum time in which the agent of an embedded service enrols; usually about ten seconds."""
 
 
 def default_home() -> Path:
@@ -34,7 +34,7 @@ def default_home() -> Path:
 
 @dataclass(frozen=True)
 class LocalServer:
-    """The embedded service, as published in server.json."""
+    """The content of server.json."""
 
     url: str
     pid: int
@@ -42,13 +42,13 @@ class LocalServer:
 
     @classmethod
     def find(cls, home: Path) -> LocalServer:
-        """The server that runs in `home`; `Unavailable` says how to start one."""
+        """The running server of `home`. Raises `Unavailable` that says how to start one."""
         try:
             server = cls(**json.loads((home / "server.json").read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
-            raise Unavailable(f"no edgefront service runs on this machine: {START_ONE}") from None
+            raise Unavailable(f"no edgefront service runs on this machine: {HOW_TO_START}") from None
         if not is_alive(server.pid):
-            raise Unavailable(f"the edgefront server of {home} has ended (process {server.pid}): {START_ONE}")
+            raise Unavailable(f"the edgefront server of {home} has ended (process {server.pid}): {HOW_TO_START}")
         return server
 
     def announce(self, home: Path) -> None:
@@ -62,7 +62,7 @@ class LocalServer:
 
 
 def is_starting(url: str, home: Path) -> bool:
-    """Whether this is the embedded service of `home`, and so new that its agent may not have enrolled yet."""
+    """Whether this is the embedded service of `home`, just started, so that its agent may not have enrolled yet."""
     try:
         server = LocalServer.find(home)
         age_s = time.time() - (home / "server.json").stat().st_mtime
@@ -72,7 +72,7 @@ def is_starting(url: str, home: Path) -> bool:
 
 
 def read_key(home: Path) -> str | None:
-    """The admin key of the embedded service, if this user may read it."""
+    """The admin key of the embedded service; None if this user cannot read it."""
     try:
         return (home / "key").read_text(encoding="utf-8").strip() or None
     except OSError:
@@ -80,9 +80,9 @@ def read_key(home: Path) -> str | None:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process of this id exists, of any user."""
+    """Whether a process with this id exists, of any user."""
     if sys.platform == "win32":
-        return True  # os.kill would kill it on Windows; a dead server is noticed when it does not answer
+        return True  # os.kill would kill it; a dead server is noticed when it does not respond
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -1,6 +1,6 @@
-"""HTTP requests of the client. This module alone decides what is retried, and turns problem documents into exceptions.
+"""HTTP requests of the client: retries, and problem documents as exceptions.
 
-Requests that certainly were not processed are retried (no connection, 429). Idempotent requests (GET, DELETE, a POST
+Requests that were certainly not processed are retried (no connection, 429). Idempotent requests (GET, DELETE, a POST
 with an Idempotency-Key) are also retried if they may have been processed (a broken response, 502, 503, 504). Pauses
 grow from 0.2 s with full jitter, honour Retry-After, and end after `patience_s` in total.
 """
@@ -41,7 +41,7 @@ Query = Mapping[str, str | int | float | bool | Sequence[str] | None]
 Answer = TypeVar("Answer")
 
 _UPLOAD_READ_S = 3600.0
-_NOT_BEGUN = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+_NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
 
 class Transport:
@@ -69,7 +69,7 @@ class Transport:
         return self  # copies of a job share its connections
 
     def ask(self, kind: type[Answer], method: str, path: str, **sent: Any) -> Answer:
-        """The answer to a request (its arguments are those of `request`), as this model or list of models."""
+        """The response to a request (arguments as of `request`), parsed as this model or list of models."""
         content = self.request(method, path, **sent).content
         items = get_args(kind)
         with self.reading(f"a list of {items[0].__name__}" if items else kind.__name__):
@@ -77,7 +77,7 @@ class Transport:
 
     @contextmanager
     def reading(self, what: str) -> Iterator[None]:
-        """Context in which an answer is read: an answer that this release cannot read raises `EdgefrontError`."""
+        """Context in which a response is parsed: raises `EdgefrontError` for one that this release cannot read."""
         try:
             yield
         except ValueError as error:
@@ -100,27 +100,28 @@ class Transport:
     ) -> httpx.Response:
         """The response if it is successful; otherwise raises the exception of its problem document.
 
-        `content`, instead of a `body` of JSON, is read anew for each attempt; the server may take an hour to look at
+        `content`, instead of a JSON `body`, is iterated again for each attempt; the server may take an hour to process
         it.
         """
-        sent, timeout = dict(headers or {}), self._http.timeout
+        all_headers, timeout = dict(headers or {}), self._http.timeout
         if content is not None:
             timeout = httpx.Timeout(**{**timeout.as_dict(), "read": _UPLOAD_READ_S})
         payload = None if body is None else _json(body)
         if payload is not None:
-            sent["Content-Type"] = "application/json"
-        again = method in ("GET", "DELETE") if repeatable is None else repeatable
-        for attempt in self._attempts(again):
+            all_headers["Content-Type"] = "application/json"
+        idempotent = method in ("GET", "DELETE") if repeatable is None else repeatable
+        for attempt in self._attempts(idempotent):
             with attempt, self._errors():
                 response = self._http.request(
                     method,
                     path,
                     params=_present(params),
                     content=payload if content is None else iter(content),
-                    headers=sent,
+                    headers=all_headers,
                     timeout=timeout,
                 )
-                self._raise_for_problem(response)
+                if not response.is_success:
+                    raise problem_error(response)
                 return response
         raise AssertionError("unreachable: the last attempt returns or raises")
 
@@ -133,7 +134,7 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         read_timeout_s: float,
     ) -> Iterator[httpx.Response]:
-        """One GET with a streamed body. It is not retried, because the reader knows from where to resume."""
+        """One GET with a streamed body. It is not retried: the reader knows where to resume."""
         timeout = httpx.Timeout(read_timeout_s, connect=min(read_timeout_s, 10.0))
         with (
             self._errors(),
@@ -141,21 +142,18 @@ class Transport:
         ):
             if response.is_error:
                 response.read()
-            self._raise_for_problem(response)
+            if not response.is_success:
+                raise problem_error(response)
             yield response
 
-    def _raise_for_problem(self, response: httpx.Response) -> None:
-        if not response.is_success:
-            raise problem_error(response)
-
-    def _attempts(self, repeatable: bool) -> Retrying:
-        def worth_another(error: BaseException) -> bool:
+    def _attempts(self, idempotent: bool) -> Retrying:
+        def is_retryable(error: BaseException) -> bool:
             if isinstance(error, TooManyRequests):
                 return True
-            return isinstance(error, Unavailable) and (repeatable or isinstance(error.__cause__, _NOT_BEGUN))
+            return isinstance(error, Unavailable) and (idempotent or isinstance(error.__cause__, _NOT_SENT))
 
         return Retrying(
-            retry=retry_if_exception(worth_another),
+            retry=retry_if_exception(is_retryable),
             wait=pauses(0.2, 5.0),
             stop=stop_before_delay(self.patience_s),
             reraise=True,
@@ -179,6 +177,13 @@ class Transport:
             raise
 
 
+class Resource:
+    """A part of the client: the requests about one kind of object."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+
 def _json(body: BaseModel | Mapping[str, Any]) -> bytes:
     try:
         if isinstance(body, BaseModel):
@@ -199,13 +204,13 @@ def segment(name: str) -> str:
 
 
 def problem_error(response: httpx.Response) -> EdgefrontError:
-    """The exception of a problem document (RFC 9457) by its `kind`, or by the status if the response is not one."""
+    """The exception of a problem document (RFC 9457), by its `kind`; of another response by its status."""
     document = problem_document(response) or {}
     kind = document.get("kind")
     error_class = _BY_KIND.get(kind) if isinstance(kind, str) else None
     error_class = error_class or _BY_STATUS.get(response.status_code)
     error_class = error_class or (Unavailable if response.status_code in (502, 504) else EdgefrontError)
-    detail = document.get("detail") or _plain_detail(response)
+    detail = document.get("detail") or _default_detail(response)
     standard = {"type", "title", "status", "detail", "kind", "instance"}
     extra = {name: value for name, value in document.items() if name not in standard}
     if issubclass(error_class, InvalidInput):
@@ -222,7 +227,7 @@ def problem_error(response: httpx.Response) -> EdgefrontError:
     return error_class(detail, **extra)
 
 
-def _plain_detail(response: httpx.Response) -> str:
+def _default_detail(response: httpx.Response) -> str:
     address = response.request.url.copy_with(query=None)
     if response.is_redirect:
         return f"{address} redirects to {response.headers.get('location', '?')}: give the server's own URL"
@@ -235,7 +240,7 @@ def _error_classes(base: type[EdgefrontError]) -> Iterator[type[EdgefrontError]]
         yield from _error_classes(child)
 
 
-# A class without its own `kind` refines another for local use; a client gets the base class.
+# A class without its own `kind` is a local refinement; a client gets its base class.
 _BY_KIND = {
     error_cls.kind: error_cls for error_cls in _error_classes(errors.EdgefrontError) if "kind" in vars(error_cls)
 }
@@ -247,5 +252,5 @@ _BY_STATUS: dict[int, type[EdgefrontError]] = {
 
 
 def _present(params: Query | None) -> dict[str, Any] | None:
-    """Those that have a value, as httpx writes them: `true`, and a list as several of one name."""
+    """The parameters that have a value. httpx writes `true`, and repeats the name for a list."""
     return {name: value for name, value in params.items() if value is not None} if params else None

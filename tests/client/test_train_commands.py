@@ -224,13 +224,13 @@ def test_a_model_is_imported_and_a_training_starts_from_it(pool: Running, tmp_pa
     (view,) = json.loads(part.stdout)
     assert (view["start"], view["inherit"], view["recipe"]["name"]) == (imported.id, True, "distil"), part.stderr
     shown = edgefront("train show", view["id"], home=pool.home).stdout
-    assert re.search(rf"^begins with +a part of {imported.id}$", shown, re.MULTILINE)
+    assert re.search(rf"^begins with +a submodel of {imported.id}$", shown, re.MULTILINE)
     for start in (str(folder), imported.id[:16]):
         further = edgefront("train submit --json", "--start", start, *RECIPE, home=pool.home)
         (view,) = json.loads(further.stdout)
         assert (view["start"], view["inherit"]) == (imported.id, False), further.stderr
         assert view["architecture"] == imported.trained
     whole = edgefront("train submit --inherit", "--start", imported.id, *RECIPE, home=pool.home, code=exits.REFUSED)
-    assert "--inherit trains a part of the model of --start: name the part" in whole.stderr
+    assert "--inherit trains a submodel of --start: name the submodel" in whole.stderr
     without = edgefront("train import", str(folder / "architecture.json"), home=pool.home)
     assert "has no weights" in without.stderr

@@ -128,7 +128,7 @@ def test_models_that_cannot_be_evaluated_are_reported(
     assert others.vocab_size == data.vocab_size
     wrong = run("evaluate", folder, "--data", others.folder).exception
     assert isinstance(wrong, InvalidInput)
-    assert "other 11 tokens than this model" in str(wrong)
+    assert "11 tokens, as this model, but not the same ones" in str(wrong)
     vocabulary = settings.model_copy(update={"vocabulary": str(folder / "vocabulary.txt")})
     ours = prepare(str(tmp_path / "text.txt"), tmp_path / "data", settings=vocabulary)
     monkeypatch.setenv("EDGEFRONT_HOME", str(tmp_path))

@@ -1,4 +1,4 @@
-"""`edgefront frontier` and `edgefront compare`"""
+"""`edgefront frontier` and `edgefront compare`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from edgefront.core.schemas.predictions import ComparisonView
 
 
-_SEPARATOR = "/"
-
-
 def compare(
     session: Session,
     targets: Annotated[
@@ -32,22 +29,22 @@ def compare(
         ),
     ],
     everywhere: Annotated[
-        bool, typer.Option("--everywhere", help="Only architectures that are measured on every target.")
+        bool, typer.Option("--everywhere", help="Only architectures that were measured on every target.")
     ] = False,
 ) -> None:
-    """Compare targets, of one job or of several: what the models on their frontiers take on each.
+    """Compare targets of one or several jobs: latency and memory of the models on their frontiers, on each target.
 
-    Differences are against the first target. The page /compare draws the same.
+    Differences are relative to the first target. The page /compare shows the same.
     """
     client = session.client
-    comparison = client.compare([target_id for given in targets for target_id in _ids(session, given)])
+    comparison = client.compare([target_id for text in targets for target_id in _target_ids(session, text)])
     if everywhere:
-        kept = [
+        measured = tuple(
             model
             for model in comparison.architectures
             if all(entry is not None and not entry.predicted for entry in model.entries)
-        ]
-        comparison = comparison.model_copy(update={"architectures": tuple(kept)})
+        )
+        comparison = comparison.model_copy(update={"architectures": measured})
 
     def show() -> None:
         _show(session, comparison)
@@ -57,15 +54,15 @@ def compare(
     session.put(comparison, show)
 
 
-def _ids(session: Session, given: str) -> list[str]:
+def _target_ids(session: Session, text: str) -> list[str]:
     """Ids of the targets that `JOB` or `JOB/TARGET` names."""
-    job_id, _, name = given.partition(_SEPARATOR)
+    job_id, _, name = text.partition("/")
     job = session.client.jobs.get(session.identifier("job", job_id))
-    named = [target.id for target in job.targets if not name or name in (target.id, target.name)]
-    if not named:
+    ids = [target.id for target in job.targets if not name or name in (target.id, target.name)]
+    if not ids:
         names = ", ".join(repr(target.name) for target in job.targets)
         raise NotFound(f"job {job.id} has no target {name!r}; it has {names}")
-    return named
+    return ids
 
 
 def _show(session: Session, comparison: ComparisonView) -> None:
@@ -87,21 +84,16 @@ def _show(session: Session, comparison: ComparisonView) -> None:
     table = Table("digest", "parameters", header, *columns, right=("parameters", header, *columns))
     for model in comparison.architectures:
         cells: list[str] = []
-        first = model.entries[0]
-        for index, here in enumerate(model.entries):
-            if here is None:
+        for index, entry in enumerate(model.entries):
+            if entry is None:
                 cells += [NONE, NONE]
                 continue
-            other = first if index else None
-            cells.append(
-                ("≈ " if here.predicted else "")
-                + milliseconds(here.latency_ms, here.latency_half_width_ms)
-                + _difference(here.latency_ms, None if other is None else other.latency_ms)
-            )
-            cells.append(
-                megabytes(here.memory_bytes)
-                + _difference(here.memory_bytes, None if other is None else other.memory_bytes)
-            )
+            first = model.entries[0] if index else None
+            latency = milliseconds(entry.latency_ms, entry.latency_half_width_ms)
+            latency += "" if first is None else f" ({entry.latency_ms / first.latency_ms - 1:+.0%})"
+            memory = megabytes(entry.memory_bytes)
+            memory += "" if first is None else f" ({entry.memory_bytes / first.memory_bytes - 1:+.0%})"
+            cells += [f"≈ {latency}" if entry.predicted else latency, memory]
         quality = median_quality(PredictedView(perplexity=model.perplexity, relative_to=model.relative_to))
         table.add_row(model.digest[:10], millions(model.decoder_parameters), quality, *cells)
     session.out.print(table)
@@ -109,10 +101,6 @@ def _show(session: Session, comparison: ComparisonView) -> None:
         session.say(label)
     if comparison.perplexity_of:
         session.note(f"predicted perplexity: {comparison.perplexity_of}")
-
-
-def _difference(value: float, reference: float | None) -> str:
-    return "" if reference is None else f" ({value / reference - 1:+.0%})"
 
 
 def frontier(
@@ -130,26 +118,17 @@ def frontier(
         ),
     ] = None,
 ) -> None:
-    """Show the frontier of a job: models that no other one beats in quality, latency and memory at once.
+    """Show the Pareto frontier of a job: models that no other beats in quality, latency and memory at once.
 
-    Differences up to the job's epsilon, the error of measurement, do not count.
+    Differences up to the job's epsilon, the measurement error, are ignored.
     """
     from edgefront.cli.show.frontier_table import frontier_label, frontier_table
     from edgefront.core.schemas.jobs import Quality
 
     client = session.client
-    asked = client.jobs.get(job)
-    names = [target] if target else [item.id for item in asked.targets]
-    views = [
-        client.frontier(
-            job,
-            target=name,
-            **asdict(limit),
-            by=one_of("by", by, get_args(Quality)),
-            dataset=data,
-        )
-        for name in names
-    ]
+    names = [target] if target else [item.id for item in client.jobs.get(job).targets]
+    quality = one_of("by", by, get_args(Quality))
+    views = [client.frontier(job, target=name, **asdict(limit), by=quality, dataset=data) for name in names]
 
     def show() -> None:
         for view in views:

@@ -1,4 +1,4 @@
-"""`edgefront data …`: text to train on. Needs no server."""
+"""`edgefront data …`: training data. Needs no server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edgefront.cli.show.output import NONE
 from edgefront.cli.show.table import Table
 
 if TYPE_CHECKING:
-    from edgefront.core.data.prepared.prepared import Prepared, Progress
+    from edgefront.core.data.prepared.prepared import Prepared
 
 app = group("Training data: list data sets, and tokenise text. Needs no server.")
 
@@ -32,7 +32,7 @@ def list_data(session: Session, home: Home = None) -> None:
     from edgefront.core.data.sources.data_set import data_sets
 
     sources = list(data_sets().values())
-    prepared = list(prepared_in(_home(home)))
+    prepared = list(prepared_in(_data_folder(home)))
     result = {
         "data_sets": [
             {"name": source.name, "title": source.title, "level": source.level, "origin": source.origin}
@@ -47,11 +47,11 @@ def list_data(session: Session, home: Home = None) -> None:
     }
 
     def show() -> None:
-        names = Table("name", "level", "what", "from", title="Data sets", wrap=("what", "from"), drop_first=("from",))
+        table = Table("name", "level", "what", "from", title="Data sets", wrap=("what", "from"), drop_first=("from",))
         for source in sources:
-            names.add_row(source.name, source.level, source.title, source.origin)
-        session.out.print(names)
-        there = Table(
+            table.add_row(source.name, source.level, source.title, source.origin)
+        session.out.print(table)
+        table = Table(
             *("name", "digest", "level", "vocabulary", "train tokens"),
             title="Prepared",
             right=("vocabulary", "train tokens"),
@@ -60,10 +60,10 @@ def list_data(session: Session, home: Home = None) -> None:
             digest = folder.name[:12]
             if isinstance(manifest, Manifest):
                 size = _count(manifest, "train") if "train" in manifest.splits else 0
-                there.add_row(manifest.name, digest, manifest.level, f"{manifest.vocab_size:,}", f"{size:,}")
+                table.add_row(manifest.name, digest, manifest.level, f"{manifest.vocab_size:,}", f"{size:,}")
             else:
-                there.add_row("damaged", digest, NONE, NONE, NONE)
-        session.out.print(there)
+                table.add_row("damaged", digest, NONE, NONE, NONE)
+        session.out.print(table)
 
     session.put(result, show)
 
@@ -83,12 +83,12 @@ def show_data(
     """Show the contents of a prepared data set."""
     from edgefront.core.data.prepared.prepared import find_prepared, open_prepared
 
-    prepared = find_prepared(_home(home), name)
+    prepared = find_prepared(_data_folder(home), name)
     if verify:
-        with session.progress(in_bytes=True) as bar:
-            prepared = open_prepared(prepared.folder, verify=True, progress=bar)
+        with session.progress(in_bytes=True) as update:
+            prepared = open_prepared(prepared.folder, verify=True, progress=update)
         session.note("all checksums are correct")
-    session.put(_summary(prepared.folder, prepared.manifest), lambda: _show(session, prepared))
+    _put(session, prepared)
 
 
 @command(app, "prepare", server=False)
@@ -140,9 +140,12 @@ def prepare_data(
     ] = 5,
     home: Home = None,
 ) -> None:
-    """Tokenise text for training. Data that is prepared already is reused; an interruption leaves no partial data."""
+    """Tokenise text for training. Existing prepared data is reused; an interruption leaves no partial data."""
     from edgefront.core.data.prepared.planning import Preparation
     from edgefront.core.data.prepared.preparation import prepare
+    from edgefront.core.data.sources.data_set import data_set
+    from edgefront.core.data.sources.download import Bounds, download
+    from edgefront.core.services.settings import Settings
 
     settings = Preparation.parse(
         {
@@ -155,27 +158,20 @@ def prepare_data(
             "test_percent": test_percent,
         }
     )
-    with session.progress(in_bytes=True) as bar:
+    with session.progress(in_bytes=True) as update:
         if fetch or url:
-            origin = _fetched(data, origin or _home(home) / "downloads" / data, url, bar)
-        prepared = prepare(data, _home(home), origin=origin, target=target, settings=settings, progress=bar)
-    session.put(_summary(prepared.folder, prepared.manifest), lambda: _show(session, prepared))
+            limits = Settings().data
+            bounds = Bounds(bytes=limits.max_unpacked_bytes, files=limits.max_unpacked_files)
+            folder = origin or _data_folder(home) / "downloads" / data
+            origin = download(data_set(data), folder, url=url, progress=update, bounds=bounds)
+        prepared = prepare(data, _data_folder(home), origin=origin, target=target, settings=settings, progress=update)
+    _put(session, prepared)
 
 
-def _fetched(name: str, folder: Path, url: str | None, bar: Progress) -> Path:
-    from edgefront.core.data.sources.data_set import data_set
-    from edgefront.core.data.sources.download import Bounds, download
+def _data_folder(home: Path | None) -> Path:
     from edgefront.core.services.settings import Settings
 
-    limits = Settings().data
-    bounds = Bounds(bytes=limits.max_unpacked_bytes, files=limits.max_unpacked_files)
-    return download(data_set(name), folder, url=url, progress=bar, bounds=bounds)
-
-
-def _home(given: Path | None) -> Path:
-    from edgefront.core.services.settings import Settings
-
-    return (given or Settings().data_folder).absolute()
+    return (home or Settings().data_folder).absolute()
 
 
 def _count(manifest: Any, split: str) -> int:
@@ -208,17 +204,17 @@ def _summary(folder: Path, manifest: Any) -> dict[str, Any]:
     }
 
 
-def _show(session: Session, prepared: Prepared) -> None:
+def _put(session: Session, prepared: Prepared) -> None:
+    """Prints a prepared data set."""
     summary = _summary(prepared.folder, prepared.manifest)
-    columns = ("tokens", "units", "characters", "words", "bytes")
-    table = Table(
-        "split",
-        *columns,
-        title=f"{prepared.name}  {prepared.level}, {prepared.vocab_size:,} tokens",
-        right=columns,
-        drop_first=("words", "characters"),
-    )
-    for name, split in summary["splits"].items():
-        table.add_row(name, *(f"{split[column]:,}" for column in columns))
-    session.out.print(table)
-    session.say(str(prepared.folder))
+
+    def show() -> None:
+        columns = ("tokens", "units", "characters", "words", "bytes")
+        title = f"{prepared.name}  {prepared.level}, {prepared.vocab_size:,} tokens"
+        table = Table("split", *columns, title=title, right=columns, drop_first=("words", "characters"))
+        for name, split in summary["splits"].items():
+            table.add_row(name, *(f"{split[column]:,}" for column in columns))
+        session.out.print(table)
+        session.say(str(prepared.folder))
+
+    session.put(summary, show)

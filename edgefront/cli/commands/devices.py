@@ -56,7 +56,7 @@ def list_devices(session: Session) -> None:
 
 @command(app, "show")
 def show_device(session: Session, device: DeviceName) -> None:
-    """Show all facts that a device reports, and the history of its anchor."""
+    """Show all facts of a device, and the history of its anchor."""
     view = session.client.devices.get(device)
     anchor = session.client.devices.anchor(device)
 
@@ -95,7 +95,7 @@ def reenrol(
 ) -> None:
     """Create a token that enrols this device again, after it was revoked or has lost its credential.
 
-    It prints the command that starts the agent with it. The device keeps its id and its measurements.
+    Prints the command that starts the agent with the token. The device keeps its id and its measurements.
     """
     token = session.client.devices.reenrol(device, minutes=minutes)
     show_token(session, token, token.name)
@@ -127,7 +127,7 @@ def create_token(
 
 
 def show_token(session: Session, token: EnrolmentTokenView, name: str | None = None) -> None:
-    """A token's secret, which is in no later answer; `name` is that of the one device that it is for."""
+    """Prints a token's secret, which no later response contains. `name`: the only device that may use it."""
 
     def show() -> None:
         session.say(token.token)
@@ -140,11 +140,11 @@ def show_token(session: Session, token: EnrolmentTokenView, name: str | None = N
 
 
 def agent_command(url: str, token: str, name: str | None) -> str:
-    """The one command that enrols a device and starts its agent, in any shell. The page writes it alike."""
+    """The command, for any shell, that enrols a device and starts its agent. The page builds the same command."""
     parts = urlsplit(url)
     insecure = " --insecure" if parts.scheme == "http" and not is_loopback(parts.hostname or "") else ""
-    named = "" if name is None else f" --name {quote(name)}"
-    return f"echo {token} | edgefront agent --server {quote(url)} --token-file -{named}{insecure}"
+    device = "" if name is None else f" --name {quote(name)}"
+    return f"echo {token} | edgefront agent --server {quote(url)} --token-file -{device}{insecure}"
 
 
 @command(tokens, "list")
@@ -157,7 +157,9 @@ def list_tokens(session: Session) -> None:
             "id", "name", "uses left", "expires", "revoked", right=("uses left",), drop_first=("revoked", "expires")
         )
         for token in tokens:
-            table.add_row(token.id, token.name, str(token.uses_left), moment(token.expires_at), _mark(token.revoked))
+            table.add_row(
+                token.id, token.name, str(token.uses_left), moment(token.expires_at), "yes" if token.revoked else ""
+            )
         session.out.print(table)
 
     session.put(tokens, show)
@@ -208,7 +210,7 @@ def list_keys(session: Session) -> None:
                 key.prefix,
                 moment(key.created_at),
                 moment(key.expires_at),
-                _mark(key.revoked),
+                "yes" if key.revoked else "",
             )
         session.out.print(table)
 
@@ -226,54 +228,39 @@ def revoke_key(
     session.put({"revoked": key_id}, lambda: session.note(f"revoked {key_id}"))
 
 
-def _mark(yes: bool) -> str:
-    return "yes" if yes else ""
-
-
 NO_DEVICE = "start an agent with `edgefront agent`; that of `edgefront up` needs about ten seconds"
 
 
 def only_device(session: Session, option: str = "--target") -> str:
-    """The name of the only active device.
-
-    Raises:
-        InvalidInput: there is none, or more than one. It names `option`, with which a device is chosen.
-    """
-    devices = _active(session)
-    if len(devices) == 1:
-        return devices[0].name
-    names = ", ".join(device.name for device in devices)
-    draining = (
-        []
-        if names
-        else [device.name for device in session.client.devices.list() if device.state == DeviceState.DRAINING]
-    )
-    if draining:
-        raise InvalidInput(
+    """The name of the only active device. Raises `InvalidInput` that names `option` if there is not exactly one."""
+    active = _active_devices(session)
+    if len(active) == 1:
+        return active[0]
+    allowed = ", ".join(active)
+    draining = [device.name for device in session.client.devices.list() if device.state == DeviceState.DRAINING]
+    if active:
+        message = f"choose a device with {option}: the active devices are {allowed}"
+    elif draining:
+        message = (
             f"there is no active device: {', '.join(draining)} {'is' if len(draining) == 1 else 'are'} draining; "
-            f"`edgefront device activate {draining[0]}` gives it launches again",
-            field=option.removeprefix("--"),
-            allowed=f"an active device, or {option} with one that is drained: the job then waits for it",
+            f"`edgefront device activate {draining[0]}` gives it launches again"
         )
-    raise InvalidInput(
-        f"choose a device with {option}: the active devices are {names}"
-        if names
-        else f"there is no active device: {NO_DEVICE}, or name a device class",
-        field=option.removeprefix("--"),
-        allowed=names,
-    )
+        allowed = f"an active device, or {option} with one that is drained: the job then waits for it"
+    else:
+        message = f"there is no active device: {NO_DEVICE}, or name a device class"
+    raise InvalidInput(message, field=option.removeprefix("--"), allowed=allowed)
 
 
-def _active(session: Session) -> list[DeviceView]:
-    """The active devices. Waits for a first one while an embedded service on this machine starts its agent."""
+def _active_devices(session: Session) -> list[str]:
+    """Names of the active devices. Waits for one while the embedded service of this machine starts its agent."""
     from edgefront.client.local import default_home, is_starting
 
-    noted = False
+    is_waiting = False
     while True:
-        devices = [device for device in session.client.devices.list() if device.state == DeviceState.ACTIVE]
-        if devices or not is_starting(session.client.url, default_home()):
-            return devices
-        if not noted:
+        names = [device.name for device in session.client.devices.list() if device.state == DeviceState.ACTIVE]
+        if names or not is_starting(session.client.url, default_home()):
+            return names
+        if not is_waiting:
             session.note("waiting for the agent of `edgefront up` …")
-            noted = True
+            is_waiting = True
         time.sleep(0.5)

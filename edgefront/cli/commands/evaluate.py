@@ -1,4 +1,4 @@
-"""`edgefront evaluate`, `finetune` and `generate`: what is done with a trained model"""
+"""`edgefront evaluate`, `finetune` and `generate`: commands for trained models."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def evaluate(
         ),
     ] = None,
     memory: Annotated[
-        int | None, typer.Option(min=0, help="Tokens of the past that attention reads. Default: the recipe's.")
+        int | None, typer.Option(min=0, help="Past tokens that attention reads. Default: the recipe's.")
     ] = None,
     clamp: Annotated[
-        int | None, typer.Option(min=1, help="Largest relative distance; greater ones count as equal to it.")
+        int | None, typer.Option(min=1, help="Maximum relative distance; larger ones are clamped to it.")
     ] = None,
     same_length: Annotated[
         bool | None, typer.Option("--same-length/--any-length", help="Every token sees the same number of keys.")
@@ -88,19 +88,19 @@ def evaluate(
         from edgefront.core.training.evaluation.translation import translate
 
         prepared = _prepared(package, data)
-        chosen, end = prepared.split(split), package.tokenizer.eos
-        if chosen.source is None or end is None:
+        pairs, end = prepared.split(split), package.tokenizer.eos
+        if pairs.source is None or end is None:
             raise InvalidInput(
                 f"{prepared.name} is not parallel text with an end token after each sentence",
                 field="data",
                 value=data,
                 allowed="prepared parallel text",
             )
-        with session.progress() as show:
+        with session.progress() as update:
             translated = translate(
                 package.model(machine.device),
-                chosen.source,
-                chosen,
+                pairs.source,
+                pairs,
                 package.tokenizer,
                 device=machine.device,
                 end=end,
@@ -111,15 +111,15 @@ def evaluate(
                 rows=rows or 32,
                 sentences=limit,
                 tokenize=tokenize,
-                progress=partial(show, "translating"),
+                progress=partial(update, "translating"),
             )
         result |= {"split": split, "bleu": translated.bleu.score, "signature": translated.bleu.signature}
         result["sentences"] = len(translated.hypotheses)
     else:
         assert data is not None
-        changes = {"segment": segment, "memory": memory, "clamp": clamp, "same_length": same_length, "rows": rows}
-        result |= _perplexity(session, package, data, split, changes, max_tokens, precision, machine.device)
-    put(session, result)
+        options = {"segment": segment, "memory": memory, "clamp": clamp, "same_length": same_length, "rows": rows}
+        result |= _perplexity(session, package, data, split, options, max_tokens, precision, machine.device)
+    _put(session, result)
 
 
 def _perplexity(
@@ -127,7 +127,7 @@ def _perplexity(
     package: Package,
     data: str,
     split: str,
-    changes: dict[str, Any],
+    options: dict[str, Any],
     max_tokens: int | None,
     precision: Any,
     device: str,
@@ -137,10 +137,10 @@ def _perplexity(
 
     prepared, recipe = _prepared(package, data), package.recipe
     if recipe is None:
-        recipe = Recipe(name="none", evaluation=evaluation_without_recipe(package.architecture, changes["memory"]))
-    chosen = {name: value for name, value in changes.items() if value is not None}
-    evaluation = recipe.overridden({"evaluation": chosen}).evaluation
-    with session.progress() as show:
+        recipe = Recipe(name="none", evaluation=evaluation_without_recipe(package.architecture, options["memory"]))
+    overrides = {name: value for name, value in options.items() if value is not None}
+    evaluation = recipe.overridden({"evaluation": overrides}).evaluation
+    with session.progress() as update:
         score = perplexity(
             package.model(device),
             prepared.split(split),
@@ -150,14 +150,14 @@ def _perplexity(
             max_tokens=max_tokens,
             sentences=recipe.task == "sentences",
             begin=first_token(package.tokenizer, recipe.task),
-            progress=partial(show, "reading"),
+            progress=partial(update, "reading"),
         )
-    how = evaluation.model_dump(mode="json", include={"segment", "memory", "clamp", "same_length", "rows"})
-    return {"split": split, "data_digest": prepared.digest, **asdict(score), "evaluation": how}
+    settings = evaluation.model_dump(mode="json", include=set(options))
+    return {"split": split, "data_digest": prepared.digest, **asdict(score), "evaluation": settings}
 
 
 def _prepared(package: Package, data: str) -> Prepared:
-    """The data set of that name, digest or folder; `InvalidInput` if its vocabulary is not the model's."""
+    """The data set of this name, digest or folder. Raises `InvalidInput` if its vocabulary is not the model's."""
     from edgefront.core.data.prepared.prepared import find_prepared
     from edgefront.core.data.tokenizers.load import same_tokens
     from edgefront.core.services.settings import Settings
@@ -166,18 +166,20 @@ def _prepared(package: Package, data: str) -> Prepared:
     own, expected = prepared.vocab_size, package.architecture.embedding.vocab_size
     if own <= expected and same_tokens(package.folder, prepared.folder):
         return prepared
-    other = f"{own} tokens, and this model {expected}" if own != expected else f"other {own} tokens than this model"
+    difference = f"{own} tokens, and this model {expected}"
+    if own == expected:
+        difference = f"{own} tokens, as this model, but not the same ones"
     trained = package.facts.get("dataset") or "its training data"
     raise InvalidInput(
-        f"{prepared.name} ({prepared.digest[:12]}) has {other}",
+        f"{prepared.name} ({prepared.digest[:12]}) has {difference}",
         field="data",
         value=data,
         allowed=f"data of the same vocabulary, prepared as {trained}; --vocabulary of `data prepare` takes the model's",
     )
 
 
-def put(session: Session, result: dict[str, Any], more: dict[str, Any] | None = None) -> None:
-    """Prints the result; with --json also `more`."""
+def _put(session: Session, result: dict[str, Any], json_only: dict[str, Any] | None = None) -> None:
+    """Prints the result as a table; with --json also the fields of `json_only`."""
 
     def show() -> None:
         table = Table("", "value", wrap=("value",))
@@ -185,7 +187,7 @@ def put(session: Session, result: dict[str, Any], more: dict[str, Any] | None = 
             table.add_row(name, f"{value:.5g}" if isinstance(value, float) else str(value))
         session.out.print(table)
 
-    session.put(result | (more or {}), show)
+    session.put(result | (json_only or {}), show)
 
 
 def _flat(value: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
@@ -230,25 +232,25 @@ def finetune(
     )
     body = package.model(machine.device)
     predictions: Any
-    with session.progress() as show:
+    with session.progress() as update:
 
-        def stepped(done: int, total: int, _: float) -> None:
-            show("tuning", done, total)
+        def on_step(done: int, total: int, _: float) -> None:
+            update("tuning", done, total)
 
         if train.suffix == ".json":
             questions = [read_questions(path) for path in (train, test)]
             answered = answer_questions(
-                body, package.tokenizer, questions[0], questions[1], settings, device=machine.device, progress=stepped
+                body, package.tokenizer, questions[0], questions[1], settings, device=machine.device, progress=on_step
             )
             scores, predictions = answered.scores, answered.predictions
         else:
             tables = [read_table(path, text=text, pair=pair, label=label) for path in (train, test)]
             classified = classify(
-                body, package.tokenizer, tables[0], tables[1], settings, device=machine.device, progress=stepped
+                body, package.tokenizer, tables[0], tables[1], settings, device=machine.device, progress=on_step
             )
             scores, predictions = classified.scores, classified.predictions
     result = {"digest": package.architecture.digest, "settings": settings.model_dump(mode="json"), "scores": scores}
-    put(session, result, {"predictions": predictions})
+    _put(session, result, {"predictions": predictions})
 
 
 def generate(
@@ -268,25 +270,23 @@ def generate(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, max=(1 << 63) - 1, help="Seed of the sampling.")] = 0,
     memory: Annotated[
-        int | None, typer.Option(min=0, help="Tokens of the past to attend to. Default: as in its evaluation.")
+        int | None, typer.Option(min=0, help="Past tokens that attention reads. Default: as in its evaluation.")
     ] = None,
     chat: Annotated[
         bool | None,
-        typer.Option(
-            help="Put the prompt into the model's chat template, and write the answer. Default: where it has one."
-        ),
+        typer.Option(help="Put the prompt into the chat template and write the answer. Default: if the model has one."),
     ] = None,
     special: Annotated[
         bool,
         typer.Option(
             "--special",
-            help="Names of special tokens in the prompt mean these tokens, as in a prompt with <|im_start|>.",
+            help="Read names of special tokens in the prompt, such as <|im_start|>, as these tokens.",
         ),
     ] = False,
     stop_at_end: Annotated[bool, typer.Option(help="Stop at the token that ends a line or document.")] = True,
     machine: MachineOptions = MachineOptions(),
 ) -> None:
-    """Generate text with a trained model, or its answer to the prompt where it chats. Needs no server."""
+    """Generate text with a trained model, or a chat model's answer to the prompt. Needs no server."""
     from edgefront.core.training.evaluation.given_model import package_of
 
     need("generate", "torch")
@@ -297,17 +297,17 @@ def generate(
     text = sys.stdin.read() if prompt == "-" else prompt
     sampling = Sampling(temperature, top_k, top_p, seed)
 
-    if chat is None:  # a prompt with special tokens, or none, is one that is continued
+    if chat is None:  # an empty prompt, and one with special tokens, is continued
         tokenizer = package.tokenizer_if_any
         chat = bool(text) and not special and tokenizer is not None and tokenizer.chat_template is not None
-    # Printed with the first text, so that an error comes before it.
-    before = "" if package.architecture.source or chat else text
+    # The prompt is printed with the first generated text, so that an error comes before any output.
+    pending = "" if package.architecture.source or chat else text
 
-    def put(piece: str) -> None:
-        nonlocal before
-        sys.stdout.write(before + piece)
+    def write(piece: str) -> None:
+        nonlocal pending
+        sys.stdout.write(pending + piece)
         sys.stdout.flush()
-        before = ""
+        pending = ""
 
     generated = generate_text(
         package,
@@ -319,10 +319,10 @@ def generate(
         chat=chat,
         special=special,
         device=machine.device,
-        on_text=None if session.json else put,
+        on_text=None if session.json else write,
     )
     if not session.json:
-        put("\n")
+        write("\n")
     result = {
         "digest": package.architecture.digest,
         "prompt": text,

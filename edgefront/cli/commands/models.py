@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from edgefront.cli.commands.base import Session, command, group
+from edgefront.cli.commands.inherit import note_dequantised
 from edgefront.cli.commands.options import (
     MODEL_HELP,
     CandidateId,
@@ -41,16 +43,11 @@ def download(
     force: Force = False,
 ) -> None:
     """Download a model (untrained weights, generated from the candidate's seed). Resumes an interrupted download."""
-    with as_folder(output, kind, force=force) as place, session.progress(in_bytes=True) as show:
-        fetched = session.client.models.download(
-            candidate,
-            kind,
-            place,
-            numbers=numbers,
-            replace=force,
-            progress=lambda done, total: show(kind, done, total),
+    with as_folder(output, kind, force=force) as target, session.progress(in_bytes=True) as update:
+        downloaded = session.client.models.download(
+            candidate, kind, target, numbers=numbers, replace=force, progress=partial(update, kind)
         )
-    path = output if place != output else fetched
+    path = output if target != output else downloaded
     result = {
         "candidate": candidate,
         "format": kind,
@@ -85,13 +82,13 @@ def build(
     check_format(architecture, kind, numbers)
     files = trained.hugging_face_files() if trained is not None and kind in ("transformers", "gguf") else None
     from_seed = seed if trained is None else None
-    with as_folder(output, kind, force=force) as place:
+    with as_folder(output, kind, force=force) as target:
         name = file_name(architecture.digest, from_seed, kind, numbers)
-        file = place / name if place.is_dir() else place
+        file = target / name if target.is_dir() else target
         check_free(file, force=force)
         with session.err.status(f"building {file.name} …"):
             write_model(architecture, kind, seed if trained is None else trained.weights, file, numbers, files)
-    path = output if place != output else file
+    path = output if target != output else file
     weights = "none" if kind == "architecture" else "untrained-random" if trained is None else "trained"
     result = {
         "digest": architecture.digest,
@@ -114,14 +111,14 @@ def card(
     name: Annotated[str | None, typer.Option(help="Name of the model.")] = None,
     licence: Licence = None,
 ) -> None:
-    """Write the model card of a trained model's folder again. Needs no server."""
+    """Rewrite the model card of a trained model's folder. Needs no server."""
     from edgefront.core.training.evaluation.model_card import check_licence
     from edgefront.core.training.evaluation.package import CARD, describe
 
     changes = {"name": name, "licence": None if licence is None else check_licence(licence)}
-    described = describe(folder, **{field: value for field, value in changes.items() if value is not None})
-    path = described.folder / CARD
-    result = {"path": str(path), "licence": described.facts.get("licence")}
+    package = describe(folder, **{field: value for field, value in changes.items() if value is not None})
+    path = package.folder / CARD
+    result = {"path": str(path), "licence": package.facts.get("licence")}
     session.put(result, lambda: session.say(str(path)))
 
 
@@ -157,7 +154,6 @@ def import_model(
     for `model build`, `generate` and `evaluate`. Needs no server."""
     from edgefront.core.training.evaluation.given_model import (
         architecture_of,
-        quantised_in,
         unread_tokenizer,
         write_imported,
     )
@@ -166,15 +162,14 @@ def import_model(
     if output is not None:
         with session.err.status(f"reading {folder} …"):
             tokenizer = write_imported(folder, output)
-        if (formats := quantised_in(folder)) is not None:
-            session.note(f"dequantised: {formats} of the file are float32 numbers now, as exact as they were")
+        note_dequantised(session, folder)
         if tokenizer is None:
             files = unread_tokenizer(folder)
             session.note(
                 "without a tokenizer: there is none beside the model"
                 if files is None
-                else f"without a tokenizer: {files} is not read; transformers' AutoTokenizer.from_pretrained(FOLDER)"
-                ".save_pretrained(FOLDER) writes a tokenizer.json, which is"
+                else f"without a tokenizer: {files} cannot be read. Create a tokenizer.json with transformers' "
+                "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
             )
         for name, number, file in () if tokenizer is None else tokenizer.ignored_ids:
             session.note(f"without {name} {number} of {file}: the tokenizer has no such token")
@@ -195,27 +190,27 @@ def import_model(
 
 
 def _show(session: Session, architecture: Architecture, *origin: str) -> None:
-    # This goes to standard error, so that standard output contains only the description.
+    # A note goes to standard error, so standard output contains only the description.
     session.note(" · ".join((*origin, f"digest {architecture.digest}")))
     session.say(_readable(architecture.canonical))
 
 
 def _readable(description: dict[str, Any], indent: str = "  ") -> str:
     """JSON with one line per field and block; version and kinds come first."""
+
+    def ordered(fields: dict[str, Any]) -> dict[str, Any]:
+        return {name: fields[name] for name in sorted(fields, key=lambda name: name not in ("version", "kind"))}
+
     lines = []
-    for name, value in _in_order(description).items():
+    for name, value in ordered(description).items():
         if name == "blocks":
-            text = "[\n" + ",\n".join(f"{indent}  {json.dumps(_in_order(block))}" for block in value) + f"\n{indent}]"
+            text = "[\n" + ",\n".join(f"{indent}  {json.dumps(ordered(block))}" for block in value) + f"\n{indent}]"
         elif name == "source":
             text = _readable(value, f"{indent}  ")
         else:
-            text = json.dumps(_in_order(value) if isinstance(value, dict) else value)
+            text = json.dumps(ordered(value) if isinstance(value, dict) else value)
         lines.append(f"{indent}{json.dumps(name)}: {text}")
     return "{\n" + ",\n".join(lines) + f"\n{indent[2:]}}}"
-
-
-def _in_order(part: dict[str, Any]) -> dict[str, Any]:
-    return {name: part[name] for name in sorted(part, key=lambda name: name not in ("version", "kind"))}
 
 
 @command(app, "list", server=False)
@@ -232,7 +227,7 @@ def list_models(
     from edgefront.core.architectures.cost.costs import costs
     from edgefront.core.architectures.models import named_models
 
-    counted = [(model, costs(model.architecture)) for model in named_models().values()]
+    models = [(model, costs(model.architecture)) for model in named_models().values()]
     result = [
         {
             "name": model.name,
@@ -241,14 +236,14 @@ def list_models(
             "decoder_parameters": cost.decoder_parameters,
             "total_parameters": cost.total_parameters,
         }
-        for model, cost in counted
+        for model, cost in models
     ]
 
     def show() -> None:
         table = Table(
             "name", "decoder", "total", "source", right=("decoder", "total"), wrap=("source",), drop_first=("source",)
         )
-        for model, cost in counted:
+        for model, cost in models:
             table.add_row(model.name, millions(cost.decoder_parameters), millions(cost.total_parameters), model.source)
         session.out.print(table)
 

@@ -41,7 +41,7 @@ def up(
     cores: Cores = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show the whole log.")] = False,
 ) -> None:
-    """Run the embedded service: API, worker, one agent and SQLite, in one data folder. Ctrl-C ends it."""
+    """Run the embedded service in one data folder: API, worker, one agent and SQLite. Ctrl-C stops it."""
     from edgefront.client.local import default_home
 
     need("the embedded service", "server")
@@ -54,10 +54,10 @@ def up(
 
 def agent(
     session: Session,
-    given: AgentOptions,
+    options: AgentOptions,
     end_with_parent: Annotated[bool, typer.Option("--end-with-parent", hidden=True)] = False,
 ) -> None:
-    """Run the measuring agent of this device. SIGTERM or Ctrl-C drains it: it finishes or returns its launches.
+    """Run the measuring agent on this device. SIGTERM or Ctrl-C drains it: it finishes or returns its launches.
 
     Additional exit codes: 7 the device was revoked, 8 the protocol versions of agent and server are incompatible,
     9 another agent uses the data folder. With --json it logs JSON lines.
@@ -66,8 +66,8 @@ def agent(
     from edgefront.agents.main import main
 
     if end_with_parent:
-        end_with_input(grace_s=5.0)  # seconds to store its results
-    raise typer.Exit(main(given, json_logs=session.json))
+        end_with_input(grace_s=5.0)  # time to store its results
+    raise typer.Exit(main(options, json_logs=session.json))
 
 
 def demo(
@@ -87,7 +87,7 @@ def demo(
         ),
     ] = None,
 ) -> None:
-    """Demonstrate a whole search on this machine: search, measure, frontier, download, run. Needs the extra: demo."""
+    """Demonstrate a search on this machine: search, measure, frontier, download, run. Needs the extra `demo`."""
     need("the demo", "server", "agent", "torch", "demo", install="demo")
     from edgefront.cli.workflows.demo import run
 

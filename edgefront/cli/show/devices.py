@@ -1,4 +1,4 @@
-"""A device on the terminal: what it is, in units, its runtimes, and the history of its anchor."""
+"""Tables of a device: its facts with units, its runtimes, and the history of its anchor."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _UNITS = {
     "_c": ("", "°C"),
     "_w": ("", "W"),
 }
-"""Ending of a fact's name → what stands in its place, and the unit; the longer of two endings first."""
+"""Suffix of a fact's name → its replacement, and the unit; the longer of two suffixes first."""
 
 
 def facts_table(device: DeviceView, state: str) -> Table:
-    """One fact a line, those that people ask for first."""
+    """One fact per row, the most important first."""
     facts = device.facts
     table = Table("device", "value", wrap=("value",))
     lines: dict[str, str | None] = {
@@ -56,7 +56,7 @@ def facts_table(device: DeviceView, state: str) -> Table:
 
 
 def runtimes_table(device: DeviceView) -> Table:
-    """A line for each provider of each runtime."""
+    """One row for each provider of each runtime."""
     table = Table(
         *("runtime", "version", "provider", "computes in", "memory by"),
         wrap=("computes in", "memory by"),
@@ -70,14 +70,14 @@ def runtimes_table(device: DeviceView) -> Table:
 
 
 def _with_unit(name: str, value: Any) -> tuple[str, str]:
-    """The fact without its unit in the name, and the value with it: `memory_bytes` 16000000000 → memory, 16.0 GB;
-    `core_gflops` 37.5 → core compute, 37.5 GFLOP/s.
+    """Moves the unit from the name to the value: `memory_bytes` 16000000000 → memory, 16.0 GB; `core_gflops` 37.5 →
+    core compute, 37.5 GFLOP/s.
     """
     if name.endswith("_bytes") and isinstance(value, int):
         return name.removesuffix("_bytes").replace("_", " "), gigabytes(value)
-    for ending, (instead, unit) in _UNITS.items():
-        if name.endswith(ending) and isinstance(value, int | float) and not isinstance(value, bool):
-            return (name.removesuffix(ending) + instead).replace("_", " "), f"{value:g} {unit}"
+    for suffix, (replacement, unit) in _UNITS.items():
+        if name.endswith(suffix) and isinstance(value, int | float) and not isinstance(value, bool):
+            return (name.removesuffix(suffix) + replacement).replace("_", " "), f"{value:g} {unit}"
     return name.replace("_", " "), "yes" if value is True else "no" if value is False else str(value)
 
 

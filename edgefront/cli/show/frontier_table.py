@@ -1,6 +1,4 @@
-"""A frontier as a table, and predicted perplexities as people read them: a ratio to a named model's where the law knows
-no perplexity.
-"""
+"""The table of a frontier, and predicted perplexities (or ratios to a named model) as text."""
 
 from __future__ import annotations
 
@@ -19,13 +17,12 @@ if TYPE_CHECKING:
 
 
 def frontier_table(view: FrontierView) -> Table:
-    """The points by rising decoder parameters, with the baseline beside them; perplexities where they are predicted, or
-    some were trained."""
-    everyone = (*view.points, *view.baseline)
-    predicts = any(point.predicted is not None and point.predicted.perplexity is not None for point in everyone)
-    header = quality_header(point.predicted for point in everyone)
+    """The points by rising decoder parameters, then the baseline; with predicted and trained perplexities if known."""
+    points = (*view.points, *view.baseline)
+    predicts = any(point.predicted is not None and point.predicted.perplexity is not None for point in points)
+    header = quality_header(point.predicted for point in points)
     predicted = (header,) if predicts else ()
-    generates = any(point.token_ms is not None for point in everyone)
+    generates = any(point.token_ms is not None for point in points)
     parts = ("first token ms", "further token ms", "tokens/s") if generates else ()
     trained = ("perplexity",) if view.trained else ()
     numbers = (*predicted, "latency ms", *parts, "memory MB", "faster", "smaller", "launches", *trained)
@@ -68,7 +65,7 @@ def frontier_table(view: FrontierView) -> Table:
 
 
 def frontier_label(view: FrontierView) -> str:
-    """The line below the table: what its predicted perplexities are of; empty where nothing is predicted."""
+    """The line below the table: data and training of the predicted perplexities; empty without predictions."""
     return of_label(quality_label(point.predicted for point in (*view.points, *view.baseline)))
 
 
@@ -104,9 +101,7 @@ HEADER = "predicted perplexity"
 
 
 def predicted_quality(predicted: PredictedView | None) -> str:
-    """`31.2 ± 0.9`, or `0.83× (0.72–0.95)` of a ratio; with a `*` where it is extrapolated; a dash where nothing is
-    predicted.
-    """
+    """`31.2 ± 0.9`, or a ratio `0.83× (0.72–0.95)`; `*` marks an extrapolation; a dash without a prediction."""
     if predicted is None or predicted.perplexity is None:
         return NONE
     mark = "*" if predicted.extrapolated else ""
@@ -119,14 +114,14 @@ def predicted_quality(predicted: PredictedView | None) -> str:
 
 
 def median_quality(predicted: PredictedView | None) -> str:
-    """`31.2`, or `0.83×` of a ratio; a dash where nothing is predicted."""
+    """`31.2`, or a ratio `0.83×`; a dash without a prediction."""
     if predicted is None or predicted.perplexity is None:
         return NONE
     return f"{predicted.perplexity:.1f}" if predicted.relative_to is None else f"{predicted.perplexity:.2f}×"
 
 
 def quality_interval(predicted: PredictedView) -> str:
-    """`30.1 to 32.4`, the ends of the 95 % interval; a dash where there is none."""
+    """The 95 % interval `30.1 to 32.4`; a dash without one."""
     low, high = predicted.perplexity_low, predicted.perplexity_high
     if low is None or high is None:
         return NONE
@@ -135,27 +130,27 @@ def quality_interval(predicted: PredictedView) -> str:
 
 
 def quality_header(predictions: Iterable[PredictedView | None]) -> str:
-    """The header of a column of them: `predicted perplexity, smollm2-135m = 1` of ratios."""
+    """The heading of their column; for ratios `predicted perplexity, smollm2-135m = 1`."""
     references = {each.relative_to for each in predictions if each is not None and each.perplexity is not None}
     return header_of(references)
 
 
 def labels_of(labels: Iterable[str]) -> str:
-    """`Dolma, 10B tokens, finished schedule`: what predicted perplexities are of; empty where nothing is known."""
+    """Data and training of predicted perplexities: `Dolma, 10B tokens, finished schedule`."""
     return " or ".join(dict.fromkeys(label for label in labels if label))
 
 
 def quality_label(predictions: Iterable[PredictedView | None]) -> str:
-    """The same of predictions."""
+    """`labels_of` predictions."""
     return labels_of(each.label for each in predictions if each is not None and each.perplexity is not None)
 
 
 def of_label(label: str) -> str:
-    """The line below a table of them; empty without a label."""
+    """The line below a table of predicted perplexities; empty without a label."""
     return f"{HEADER}: {label}" if label else ""
 
 
 def header_of(references: Iterable[str | None]) -> str:
-    """The same by the models to which the predictions of a column are relative."""
+    """The heading of a column, by the models to which its predictions are relative."""
     named = sorted({reference for reference in references if reference is not None})
     return f"{HEADER}, {' or '.join(named)} = 1" if named else HEADER

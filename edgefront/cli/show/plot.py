@@ -1,4 +1,4 @@
-"""A plot of a job: quality against latency, peak memory as the size of a point, a panel for each target."""
+"""A plot of a job: quality against latency, peak memory as point size, one panel per target."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def plot(charts: Sequence[Chart], *, title: str = "") -> Plot:
 
 def _panel(axes: Axes, chart: Chart) -> None:
     view, columns = chart.recommendation, chart.columns
-    of_group = np.array(chart.points.groups)[columns["group"]] if chart.points.rows else np.array([], dtype=str)
+    groups = np.array(chart.points.groups)[columns["group"]] if chart.points.rows else np.array([], dtype=str)
     quality = "perplexity" if "perplexity" in columns else "proxy"
     axes.set_title(view.target, loc="left")
     axes.set_xlabel("median latency (ms), less is better")
@@ -86,29 +86,31 @@ def _panel(axes: Axes, chart: Chart) -> None:
     share = (np.nan_to_num(columns["memory_bytes"], nan=least) - least) / max(most - least, 1.0)
     areas = _SMALLEST + (_LARGEST - _SMALLEST) * share.clip(0, 1)
     x, y = columns["latency_ms"], columns[quality]
-    drawn = np.isfinite(x) & np.isfinite(y)
+    finite = np.isfinite(x) & np.isfinite(y)
 
-    def points(
+    def scatter(
         rows: Rows, color: str, label: str, *, marker: str = "o", factor: float = 1.0, hollow: bool = False
     ) -> None:
-        kept = rows & drawn
-        if kept.any():
+        visible = rows & finite
+        if visible.any():
             faces, edges = ("none", color) if hollow else (color, "white")
             style: dict[str, Any] = {"facecolors": faces, "edgecolors": edges, "linewidths": 0.8, "alpha": 0.85}
-            axes.scatter(x[kept], y[kept], s=areas[kept] * factor, marker=marker, label=label, zorder=3, **style)
+            axes.scatter(
+                x[visible], y[visible], s=areas[visible] * factor, marker=marker, label=label, zorder=3, **style
+            )
 
-    points(of_group == "outside", OTHER, "searched, out of bounds", hollow=True)
-    points(of_group == "dominated", OTHER, "searched")
-    baseline = of_group == "baseline"
-    line = np.flatnonzero(baseline & drawn)
+    scatter(groups == "outside", OTHER, "searched, out of bounds", hollow=True)
+    scatter(groups == "dominated", OTHER, "searched")
+    baseline = groups == "baseline"
+    line = np.flatnonzero(baseline & finite)
     line = line[np.argsort(columns["decoder_parameters"][line])]
     axes.plot(x[line], y[line], color=BASELINE, linestyle=(0, (4, 2)), linewidth=1.2, zorder=2)
-    points(baseline, BASELINE, "my model" if view.own_model else "the stock model, by layers", marker="s")
-    _intervals(axes, columns, quality, (of_group == "frontier") & drawn)
-    points(of_group == "frontier", FRONTIER, "frontier")
+    scatter(baseline, BASELINE, "my model" if view.own_model else "the stock model, by layers", marker="s")
+    _intervals(axes, columns, quality, (groups == "frontier") & finite)
+    scatter(groups == "frontier", FRONTIER, "frontier")
     if view.recommended is not None:
         best = np.array([point_id == view.recommended.id for point_id in chart.points.ids])
-        points(best, CHOSEN, "recommended", marker="*", factor=2.5)
+        scatter(best, CHOSEN, "recommended", marker="*", factor=2.5)
     axes.set_xlim(left=0)
     if (limit_ms := view.limits.latency_ms) is not None:
         axes.axvline(limit_ms, color=INK, linewidth=1, linestyle=":", label=f"limit: {limit_ms:g} ms")

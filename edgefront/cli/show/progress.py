@@ -1,4 +1,4 @@
-"""A job on the terminal: what it would take, its progress, and a table of its targets."""
+"""A job on the terminal: its estimate, its progress, and a table of its targets."""
 
 from __future__ import annotations
 
@@ -21,19 +21,17 @@ if TYPE_CHECKING:
 
 
 LINE_INTERVAL_S = 10.0
-"""Between two lines where there is no terminal."""
-DOING: Mapping[TargetState, str] = {
+"""Minimum time between two lines without a terminal."""
+ACTIVITIES: Mapping[TargetState, str] = {
     TargetState.BASELINES: "measuring stock models",
     TargetState.SEARCHING: "searching",
     TargetState.REFINING: "measuring the best again",
 }
-"""What a target that is active does."""
+"""Activity of an active target."""
 
 
 def views(client: Client, job_id: str) -> Iterator[JobView]:
-    """The job now, and again each second until it has ended: the last view. `Unavailable` if the server stays away
-    longer than the client's patience.
-    """
+    """The job, read each second until it has ended. Raises `Unavailable` after the client's patience."""
     while True:
         job = client.jobs.get(job_id)
         yield job
@@ -43,15 +41,13 @@ def views(client: Client, job_id: str) -> Iterator[JobView]:
 
 
 def show(jobs: Iterable[JobView], console: Console) -> JobView | None:
-    """Shows the job's progress until it ends and returns its last view: one live bar, or without a terminal a line
-    every ten seconds.
+    """Shows a job's progress until it ends and returns its last view: one live bar, or without a terminal a line every
+    ten seconds.
     """
-    return _live(jobs, console) if console.is_terminal else _lines(jobs, console)
-
-
-def _live(jobs: Iterable[JobView], console: Console) -> JobView | None:
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
+    if not console.is_terminal:
+        return _print_lines(jobs, console)
     last: JobView | None = None
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn())
     with Progress(*columns, console=console, transient=True) as bar:
@@ -62,40 +58,40 @@ def _live(jobs: Iterable[JobView], console: Console) -> JobView | None:
     return last
 
 
-def _lines(jobs: Iterable[JobView], console: Console) -> JobView | None:
-    line, said, at = "", "", -math.inf
+def _print_lines(jobs: Iterable[JobView], console: Console) -> JobView | None:
+    line, printed, printed_at = "", "", -math.inf
     last: JobView | None = None
     for last in jobs:
         line = progress_line(last)
-        if line != said and time.monotonic() - at >= LINE_INTERVAL_S:
-            said, at = line, time.monotonic()
+        if line != printed and time.monotonic() - printed_at >= LINE_INTERVAL_S:
+            printed, printed_at = line, time.monotonic()
             console.print(line, markup=False, soft_wrap=True)
-    if line != said:
+    if line != printed:
         console.print(line, markup=False, soft_wrap=True)
     return last
 
 
 def measured(job: JobView) -> tuple[int, int]:
-    """Models that are measured, and those that are planned, of all its targets."""
+    """Numbers of measured and of planned models over all targets."""
     done = sum(target.settled for target in job.targets)
     return done, max(1, sum(target.planned or target.candidates for target in job.targets))
 
 
 def progress_line(job: JobView) -> str:
-    """What is being done, and how long it will take: `searching: 12 of 60 models measured, about 1:10 min left`."""
-    active = [target for target in job.targets if target.state in DOING]
+    """Activity and remaining time: `searching: 12 of 60 models measured, about 1:10 min left`."""
+    active = [target for target in job.targets if target.state in ACTIVITIES]
     done, planned = measured(job)
     if not active:
         return f"{job.state}: {done} models measured"
-    doing = " and ".join(dict.fromkeys(DOING[target.state] for target in active))
+    activity = " and ".join(dict.fromkeys(ACTIVITIES[target.state] for target in active))
     left = [target.seconds_left for target in active if target.seconds_left is not None]
-    end = f", about {duration(max(left))} left" if left else ""
-    waits = " ".join(dict.fromkeys(target.note for target in active if not target.devices_online and target.note))
-    return f"{doing}: {done} of {planned} models measured{end}{f'. {waits}' if waits else ''}"
+    remaining = f", about {duration(max(left))} left" if left else ""
+    notes = " ".join(dict.fromkeys(target.note for target in active if not target.devices_online and target.note))
+    return f"{activity}: {done} of {planned} models measured{remaining}{f'. {notes}' if notes else ''}"
 
 
 def progress_table(job: JobView) -> Table:
-    """All targets of a job, each with a bar."""
+    """One row per target, with a progress bar."""
     from rich.progress_bar import ProgressBar
 
     whole_frontier = job.request.goal == Goal.FRONTIER
@@ -108,11 +104,11 @@ def progress_table(job: JobView) -> Table:
         drop_first=("progress", "measuring", "hypervolume", "note", "frontier"),
     )
     for target in job.targets:
-        whole = target.planned or max(target.candidates, 1)
+        total = target.planned or max(target.candidates, 1)
         table.add_row(
             target.name,
             target.state,
-            ProgressBar(total=whole, completed=min(target.settled, whole), width=24),
+            ProgressBar(total=total, completed=min(target.settled, total), width=24),
             f"{target.settled}/{target.planned or target.candidates}",
             str(target.frontier_size),
             *([f"{target.hypervolume:.4f}"] if whole_frontier else []),
@@ -124,15 +120,15 @@ def progress_table(job: JobView) -> Table:
 
 
 _SOURCES = {
-    "predicted": "predicted from what was measured there",
-    "measured": "the pace of what was measured there",
-    "flops": "what other kinds of passes took there",
-    "unknown": "unknown: nothing was measured there",
+    "predicted": "predicted from measurements on the device",
+    "measured": "the average of measurements on the device",
+    "flops": "from the FLOPs, by other kinds of passes on the device",
+    "unknown": "unknown: nothing was measured on the device",
 }
 
 
 def show_estimate(out: Console, err: Console, estimate: JobEstimate) -> None:
-    """Targets and totals to `out`; refusals and notes to `err`."""
+    """Prints targets and totals to `out`, refusals and notes to `err`."""
     numbers = ("baselines", "candidates", "refinements", "launches", "s/launch", "time", "at most")
     table = Table(
         "target", *numbers, right=numbers, drop_first=("baselines", "refinements", "s/launch", "candidates", "at most")
@@ -160,7 +156,9 @@ def show_estimate(out: Console, err: Console, estimate: JobEstimate) -> None:
     model = "The stock model" if estimate.request.space.model is None else "My model"
     for target in estimate.targets:
         details = " ".join(
-            text for text in (f"time: {_SOURCES[target.seconds_from]}.", _stock(target, model), target.note) if text
+            text
+            for text in (f"time: {_SOURCES[target.seconds_from]}.", _stock_predictions(target, model), target.note)
+            if text
         )
         err.print(f"{target.name}: {details}", style="dim", markup=False, soft_wrap=True)
     if estimate.note:
@@ -169,8 +167,8 @@ def show_estimate(out: Console, err: Console, estimate: JobEstimate) -> None:
         err.print(f"would be refused: {refusal.detail}", markup=False, soft_wrap=True)
 
 
-def _stock(target: TargetEstimate, model: str) -> str:
-    """What the baselines are predicted to take, to choose limits by."""
+def _stock_predictions(target: TargetEstimate, model: str) -> str:
+    """Predicted latency and memory of the baselines, as a guide for limits."""
     predictions = [
         f"{model.latency_ms:.3g} ms and {model.memory_bytes / MB:.3g} MB with {model.name}" for model in target.stock
     ]

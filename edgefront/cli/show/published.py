@@ -1,4 +1,4 @@
-"""Published models, and the answer of a job among them, as people read them."""
+"""Tables of published models, and of the answer of a job among them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _UNITS = ((10**12, "T"), (10**9, "B"), (10**6, "M"))
 
 
 def catalogue(models: Iterable[PublishedView]) -> Table:
-    """One row a model. Its parameters are counted where it has a description, else as stated (~)."""
+    """One row per model. Parameters are counted from the description, else as stated (~)."""
     table = Table(
         *("id", "kind", "licence", "context", "parameters", "trained on", "tables", "description"),
         right=("context", "parameters", "trained on", "tables"),
@@ -44,7 +44,7 @@ def catalogue(models: Iterable[PublishedView]) -> Table:
 
 
 def facts(model: PublishedView, tables: Mapping[str, ScoreTable], console: Console) -> None:
-    """What is known of one model, and its scores, each table by itself."""
+    """Prints the facts about one model, and its scores by table."""
 
     def line(text: str) -> None:
         console.print(text, markup=False, soft_wrap=True)
@@ -70,11 +70,11 @@ def facts(model: PublishedView, tables: Mapping[str, ScoreTable], console: Conso
     for note in model.notes:
         line(f"note: {note}")
     for score in model.scores:
-        about = tables.get(score.table)
+        source = tables.get(score.table)
         weights = "" if score.weight_format is None else f", weights {score.weight_format}"
         line(f"{score.table}{weights}: {', '.join(f'{name} {value:g}' for name, value in score.values.items())}")
-        if about is not None:
-            line(f"  {about.protocol}; {about.source}; licence {about.licence or _UNKNOWN}")
+        if source is not None:
+            line(f"  {source.protocol}; {source.source}; licence {source.licence or _UNKNOWN}")
         if score.note is not None:
             line(f"  {score.note}")
     if len(model.scores) > 1:
@@ -90,16 +90,14 @@ def tokens(count: int) -> str:
 
 
 MAX_OTHERS = 12
-"""Models without a score that are named; all of them are in JSON."""
-
-
-SHOWN = 4
-"""Choices of an answer at a glance."""
+"""Maximum number of other models that a note names; JSON has all."""
+MAX_CHOICES = 4
+"""Maximum number of choices in a short answer."""
 
 
 def show(view: ChoicesView, console: Console, *, explain: bool = False) -> None:
-    """The answer of each device at a glance: a sentence, a few choices beside each other, and how to get the
-    recommended one. With `explain` all choices, what is not known, and the user's own model among them.
+    """Prints the answer of each device: a sentence, a few choices, and the command that downloads the recommended one.
+    With `explain` also all choices, notes, and the user's own model.
     """
     for each in view.every:
         _show(each, console, explain)
@@ -112,7 +110,9 @@ def _show(view: ChoicesView, console: Console, explain: bool) -> None:
     line(view.sentence, "bold")
     rows = choice_rows(view)
     if rows:
-        console.print(choices_table(rows if explain else rows[:SHOWN], view.score.partition(":")[2], every=explain))
+        console.print(
+            choices_table(rows if explain else rows[:MAX_CHOICES], view.score.partition(":")[2], every=explain)
+        )
     if not explain:
         for command in view.commands[:1]:
             console.print(f"next: {command}", markup=False, soft_wrap=True)
@@ -129,30 +129,31 @@ def _show(view: ChoicesView, console: Console, explain: bool) -> None:
 
 
 def notes(view: ChoicesView) -> list[str]:
-    """What a reader of the table should know, a sentence each: marks, trades of the runners-up, what the figures are
-    of, and which models stand apart.
+    """Notes on the table, one sentence each: marks, trade-offs of the runners-up, the source of the figures, and models
+    that are not in it.
     """
-    said = []
+    sentences = []
     if any(choice.candidate.marked for _, choice in choice_rows(view)):
-        said.append(f"{MARKED}.")
+        sentences.append(f"{MARKED}.")
     for other in view.runners_up:
-        said.append(f"{choice_name(other.choice)} against the recommended: {other.trade}.")
-    said += [f"Score: {view.score}. {view.score_about} ({view.score_source}).", view.measured]
+        name = f"{other.choice.model} {other.choice.weights} {other.choice.runtime}"
+        sentences.append(f"{name} against the recommended: {other.trade}.")
+    sentences += [f"Score: {view.score}. {view.score_about} ({view.score_source}).", view.measured]
     if view.same_architecture:
-        said.append(f"Of the same architecture as one above: {_named(view.same_architecture, scored=True)}.")
+        sentences.append(f"Of the same architecture as one above: {_names(view.same_architecture, scored=True)}.")
     if view.unscored:
-        said.append(f"Without a score in this table, not measured: {_named(view.unscored, scored=False)}.")
-    return said
+        sentences.append(f"Without a score in this table, not measured: {_names(view.unscored, scored=False)}.")
+    return sentences
 
 
 def choices_table(rows: Sequence[tuple[str, ChoiceView]], benchmark: str, *, every: bool = True) -> Table:
-    """A row a choice; without `every` the six columns that matter most."""
+    """One row per choice; without `every` only the six most important columns."""
     generates = any(choice.candidate.token_ms is not None for _, choice in rows)
     times = {"latency ms": not generates or every, "first token ms": generates and every, "token ms": generates}
     figures = [name for name, is_shown in times.items() if is_shown]
     numbers = (benchmark, *figures, "memory MB")
-    how = ("weights", "runtime", "licence") if every else ("weights, runtime",)
-    table = Table("", "model", *how, *numbers, right=numbers, wrap=("model",), drop_first=("licence", "latency ms"))
+    setup = ("weights", "runtime", "licence") if every else ("weights, runtime",)
+    table = Table("", "model", *setup, *numbers, right=numbers, wrap=("model",), drop_first=("licence", "latency ms"))
     for name, choice in rows:
         candidate = choice.candidate
         measured = {
@@ -161,11 +162,11 @@ def choices_table(rows: Sequence[tuple[str, ChoiceView]], benchmark: str, *, eve
             "token ms": milliseconds(candidate.token_ms),
         }
         formats = formats_in_words(choice.weights, choice.kv_cache)
-        setup = (formats, choice.runtime, choice.licence or "unknown")
+        variant = (formats, choice.runtime, choice.licence or _UNKNOWN)
         table.add_row(
             name,
             choice.model,
-            *(setup if every else (", ".join(setup[:2]),)),
+            *(variant if every else (", ".join(variant[:2]),)),
             plain(choice.score),
             *(measured[figure] for figure in figures),
             megabytes(candidate.memory_bytes),
@@ -175,7 +176,7 @@ def choices_table(rows: Sequence[tuple[str, ChoiceView]], benchmark: str, *, eve
 
 
 def choice_rows(view: ChoicesView) -> list[tuple[str, ChoiceView]]:
-    """Each choice once, under the first name that it has."""
+    """Each choice once, with its first role."""
     named = [("recommended", view.recommended)]
     named += [("runner-up", other.choice) for other in view.runners_up]
     named += [("frontier", choice) for choice in view.frontier] + [("nearest", view.nearest)]
@@ -186,11 +187,7 @@ def choice_rows(view: ChoicesView) -> list[tuple[str, ChoiceView]]:
     return list(rows.values())
 
 
-def choice_name(choice: ChoiceView) -> str:
-    return f"{choice.model} {choice.weights} {choice.runtime}"
-
-
-def _named(models: Sequence[OtherModelView], *, scored: bool) -> str:
+def _names(models: Sequence[OtherModelView], *, scored: bool) -> str:
     words = [
         f"{model.model} ({plain(model.score) if scored and model.score is not None else millions(model.parameters)})"
         for model in models

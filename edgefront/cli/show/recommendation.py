@@ -1,4 +1,4 @@
-"""A recommendation as people read it."""
+"""A recommendation as text and tables."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from edgefront.core.measurement.protocol import MeasurementProtocol
 
 
-SHOWN_RUNNERS_UP = 2
-"""Of an answer at a glance."""
+SHORT_RUNNERS_UP = 2
+"""Maximum number of runners-up in a short answer."""
+_STYLES = {"recommended": "bold", "provisional": "bold", "runner-up": "dim"}
 
 
 def show(view: RecommendationView, console: Console, *, explain: bool = False) -> None:
-    """The answer at a glance: a sentence, a few models beside each other, and what to do next. With `explain` every
-    model with its identifier, what the figures are of and how sure they are, and all commands.
+    """Prints the answer: a sentence, at most four models, and the next command. With `explain` also every model with
+    its identifier, notes on the figures, and all commands.
     """
 
     def line(text: str, style: str | None = None) -> None:
@@ -34,7 +35,7 @@ def show(view: RecommendationView, console: Console, *, explain: bool = False) -
 
     line(f"{view.target}: {view.sentence}", "bold")
     if view.recommended is not None or view.nearest is not None:
-        console.print(recommendation_table(view) if explain else _glance(view))
+        console.print(recommendation_table(view) if explain else _short_table(view))
     if not explain:
         if command := commands(view).get("train"):
             console.print(f"next: {command}", markup=False, soft_wrap=True)
@@ -47,9 +48,8 @@ def show(view: RecommendationView, console: Console, *, explain: bool = False) -
         line(f"{title}: {command}")
 
 
-def _glance(view: RecommendationView) -> Table:
-    """At most four models, in six columns."""
-    rows = _named_rows(view, view.runners_up[:SHOWN_RUNNERS_UP])
+def _short_table(view: RecommendationView) -> Table:
+    rows = _rows(view, view.runners_up[:SHORT_RUNNERS_UP])
     candidates = [candidate for _, candidate in rows]
     trained = {candidate.candidate_id: candidate.perplexity for candidate in view.trained}
     generates = any(candidate.token_ms is not None for candidate in candidates)
@@ -64,59 +64,60 @@ def _glance(view: RecommendationView) -> Table:
             f"{candidate.proxy:.6g}" if by_proxy else _perplexity(candidate, trained.get(candidate.id)),
             *(times if generates else (milliseconds(candidate.latency_ms, candidate.latency_half_width_ms),)),
             megabytes(candidate.memory_bytes),
-            style={"recommended": "bold", "provisional": "bold", "runner-up": "dim"}.get(name),
+            style=_STYLES.get(name),
         )
     return table
 
 
 def notes(view: RecommendationView) -> list[str]:
-    """What a reader of the table should know, a sentence each: marks, trades, what perplexities are of."""
-    said = []
-    trained, shown = {candidate.candidate_id for candidate in view.trained}, _candidates(view)
-    if any(_perplexity(candidate, None).endswith("*") for candidate in shown if candidate.id not in trained):
-        said.append("* extrapolated: the model lies beyond those that the quality law was learnt from.")
-    if any(candidate.marked for candidate in _candidates(view)):
-        said.append(f"{MARKED}.")
+    """Notes on the table, one sentence each: marks, trade-offs, the source of the perplexities."""
+    sentences = []
+    trained = {candidate.candidate_id for candidate in view.trained}
+    candidates = [candidate for _, candidate in _rows(view, view.runners_up)]
+    if any(predicted_quality(each.predicted).endswith("*") for each in candidates if each.id not in trained):
+        sentences.append("* extrapolated: the model lies beyond those that the quality law was learnt from.")
+    if any(candidate.marked for candidate in candidates):
+        sentences.append(f"{MARKED}.")
     for runner_up in view.runners_up:
-        said.append(f"runner-up {runner_up.candidate.id} against the recommended: {runner_up.trade}.")
-    label = quality_label(candidate.predicted for candidate in _candidates(view))
+        sentences.append(f"runner-up {runner_up.candidate.id} against the recommended: {runner_up.trade}.")
+    label = quality_label(candidate.predicted for candidate in candidates)
     if label or view.perplexity_of:
-        words = f"{label} ({view.perplexity_of})" if label and view.perplexity_of else label or view.perplexity_of
-        said.append(f"Predicted perplexity: {words}.")
-    return said
+        source = f"{label} ({view.perplexity_of})" if label and view.perplexity_of else label or view.perplexity_of
+        sentences.append(f"Predicted perplexity: {source}.")
+    return sentences
 
 
 def commands(view: RecommendationView) -> dict[str, str]:
-    """What downloads and trains the recommended model; empty where there is none. A part of a model is cut out of the
-    folder that it was searched in, and healed.
+    """Purpose → command, for the recommended model; empty without one. A submodel is pruned from the model's folder and
+    recovered by training.
     """
-    chosen = view.recommended
-    if chosen is None:
+    recommended = view.recommended
+    if recommended is None:
         return {}
-    if view.inherit is not None and chosen.role != CandidateRole.BASELINE:
+    if view.inherit is not None and recommended.role != CandidateRole.BASELINE:
         return {
-            "download": f"edgefront model download {chosen.id} --format architecture -o part.json",
+            "download": f"edgefront model download {recommended.id} --format architecture -o part.json",
             "cut": "edgefront inherit cut FOLDER --to part.json -o part",
-            "train": f"edgefront train submit --candidate {chosen.id} --inherit --data DATA --watch",
+            "train": f"edgefront train submit --candidate {recommended.id} --inherit --data DATA --watch",
         }
     return {
-        "download": f"edgefront model download {chosen.id} {view.download}",
-        "train": f"edgefront train submit --candidate {chosen.id} --watch",
+        "download": f"edgefront model download {recommended.id} {view.download}",
+        "train": f"edgefront train submit --candidate {recommended.id} --watch",
     }
 
 
 def recommendation_table(view: RecommendationView, protocol: MeasurementProtocol | None = None) -> Table:
-    """The recommended model, the stock model under the same limits, and the runners-up; with the `protocol` that they
-    were measured by also what ran them.
+    """The recommended model, the stock model under the same limits, and the runners-up; with a `protocol` also the
+    runtime and formats.
     """
     trained = {candidate.candidate_id: candidate.perplexity for candidate in view.trained}
-    return models_table(_named_rows(view, view.runners_up), view.proxy, trained, protocol)
+    return models_table(_rows(view, view.runners_up), view.proxy, trained, protocol)
 
 
-def _named_rows(view: RecommendationView, runners_up: Sequence[RunnerUpView]) -> list[tuple[str, CandidateView]]:
-    """What each model is to the answer, and the model."""
-    once = view.recommended is not None and view.recommended.launches < 2
-    rows = [("provisional" if once else "recommended", view.recommended)]
+def _rows(view: RecommendationView, runners_up: Sequence[RunnerUpView]) -> list[tuple[str, CandidateView]]:
+    """Each model with its role in the answer."""
+    measured_once = view.recommended is not None and view.recommended.launches < 2
+    rows = [("provisional" if measured_once else "recommended", view.recommended)]
     if view.baseline != view.recommended:
         rows.append(("my model" if view.own_model else "stock model", view.baseline))
     rows += [("runner-up", runner_up.candidate) for runner_up in runners_up]
@@ -130,8 +131,8 @@ def models_table(
     trained: Mapping[str, float],
     protocol: MeasurementProtocol | None = None,
 ) -> Table:
-    """A row for each candidate, under the name that it has. Its quality is what it reached in training (`trained`, by
-    id), else what is predicted; where nothing is known of either, the job's `proxy`.
+    """One row per candidate, after its role. Quality is the perplexity after training (`trained`, by id), else the
+    predicted one; without either the job's `proxy`.
     """
     candidates = [candidate for _, candidate in rows]
     generates = any(candidate.token_ms is not None for candidate in candidates)
@@ -161,26 +162,20 @@ def models_table(
             measured_latency(candidate),
             *((milliseconds(candidate.first_token_ms), milliseconds(candidate.token_ms)) if generates else ()),
             megabytes(candidate.memory_bytes),
-            style={"recommended": "bold", "provisional": "bold", "runner-up": "dim"}.get(name),
+            style=_STYLES.get(name),
         )
     return table
 
 
 def _quality_column(candidates: Sequence[CandidateView], proxy: str, trained: Mapping[str, float]) -> tuple[bool, str]:
-    """Whether the proxy stands in for a perplexity that nothing is known of, and the heading."""
+    """Whether the column shows the proxy, as no perplexity is known; and its heading."""
     if not trained and all(candidate.predicted is None for candidate in candidates):
         return True, proxy.replace("_", " ")
     return False, quality_header(candidate.predicted for candidate in candidates).removeprefix("predicted ")
 
 
-def _candidates(view: RecommendationView) -> list[CandidateView]:
-    """All that the table shows."""
-    rows = [view.recommended, view.baseline, *(runner_up.candidate for runner_up in view.runners_up), view.nearest]
-    return [candidate for candidate in rows if candidate is not None]
-
-
 def _perplexity(candidate: CandidateView, trained: float | None) -> str:
-    """What was trained, `31.2 trained`, or what is predicted."""
+    """`31.2 trained`, or the predicted perplexity."""
     if trained is not None:
         return f"{trained:.4g} trained"
     return predicted_quality(candidate.predicted)

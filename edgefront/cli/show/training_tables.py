@@ -1,4 +1,4 @@
-"""Trainings on the terminal: a list, one with all values, and live progress of several."""
+"""Trainings on the terminal: tables, all values of one training, and live progress."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
     from edgefront.client.client import Client
 
-_LOOK_S = 1.0
-# Without a terminal: minimum seconds between two lines of a training.
+_POLL_S = 1.0
 _LINE_INTERVAL_S = 5.0
+"""Minimum time between two lines of a training without a terminal."""
 
 
 def trainings_table(trainings: Iterable[TrainingView]) -> Table:
@@ -115,7 +115,7 @@ def layers_table(choices: Sequence[str], search: SearchProgress) -> Table:
 
 
 def facts(item: TrainingView) -> dict[str, str]:
-    """All values of a training, with their names."""
+    """Name → value, for all known values of a training."""
     last = item.last_metric or MetricView(step=0, tokens=0, seconds=0.0)
     values = {
         "training": f"{item.name}  {item.id}",
@@ -124,7 +124,7 @@ def facts(item: TrainingView) -> dict[str, str]:
         "recipe": "imported"
         if item.recipe is None
         else f"{item.recipe.get('name')} on {item.dataset}, seed {item.seed}",
-        "begins with": f"a part of {item.start}" if item.inherit else item.start,
+        "begins with": f"a submodel of {item.start}" if item.inherit else item.start,
         "licence": item.licence,
         "architecture": item.digest,
         "candidate": item.candidate_id,
@@ -146,7 +146,7 @@ def facts(item: TrainingView) -> dict[str, str]:
 
 
 def best_perplexity(item: TrainingView) -> float | None:
-    """Perplexity on held-out text: from the final evaluation, else the last validation."""
+    """Held-out perplexity: from the final evaluation, else from the last validation."""
     for split in ("test", "valid"):
         for score in item.evaluations:
             if (score.split, score.metric) == (split, "perplexity"):
@@ -155,9 +155,9 @@ def best_perplexity(item: TrainingView) -> float | None:
 
 
 def watch(client: Client, ids: Sequence[str], console: Console) -> list[TrainingView]:
-    """Shows the progress of trainings until all have ended; returns them."""
+    """Shows the progress of trainings until all have ended, and returns their last views."""
     if not console.is_terminal:
-        return _lines(client, ids, console)
+        return _print_lines(client, ids, console)
     from rich.live import Live
 
     with Live(console=console, refresh_per_second=4, transient=False) as live:
@@ -166,22 +166,22 @@ def watch(client: Client, ids: Sequence[str], console: Console) -> list[Training
             live.update(trainings_table(trainings))
             if all(item.state in ENDED_TRAININGS for item in trainings):
                 return trainings
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
 
-def _lines(client: Client, ids: Sequence[str], console: Console) -> list[TrainingView]:
-    said: dict[str, tuple[float, str, str]] = {}
+def _print_lines(client: Client, ids: Sequence[str], console: Console) -> list[TrainingView]:
+    printed: dict[str, tuple[float, str, str]] = {}
     while True:
         trainings = [client.trainings.get(training_id) for training_id in ids]
         for item in trainings:
             line = progress_line(item)
-            before, state, words = said.get(item.id, (float("-inf"), "", ""))
-            if line != words and (item.state != state or time.monotonic() - before >= _LINE_INTERVAL_S):
-                said[item.id] = (time.monotonic(), item.state, line)
+            printed_at, state, text = printed.get(item.id, (float("-inf"), "", ""))
+            if line != text and (item.state != state or time.monotonic() - printed_at >= _LINE_INTERVAL_S):
+                printed[item.id] = (time.monotonic(), item.state, line)
                 console.print(line, markup=False, soft_wrap=True)
         if all(item.state in ENDED_TRAININGS for item in trainings):
             return trainings
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
 
 
 def progress_line(item: TrainingView) -> str:
@@ -210,15 +210,15 @@ def _steps(item: TrainingView) -> str:
 def _measured(item: TrainingView) -> str | None:
     if item.measured is None or item.measured.latency_ms is None:
         return None
-    where, memory = item.measured.target, megabytes(item.measured.memory_bytes)
-    said = f"{milliseconds(item.measured.latency_ms)} ms, peak {memory} MB on {where}"
+    latency, memory = milliseconds(item.measured.latency_ms), megabytes(item.measured.memory_bytes)
+    text = f"{latency} ms, peak {memory} MB on {item.measured.target}"
     sizes = [
         (architecture or {}).get("embedding", {}).get("vocab_size")
         for architecture in (item.architecture, item.trained)
     ]
     if None not in sizes and sizes[0] != sizes[1]:
-        said += f", over {sizes[0]:,} tokens (it is trained over {sizes[1]:,})"
-    return said
+        text += f", with a vocabulary of {sizes[0]:,} tokens (trained: {sizes[1]:,})"
+    return text
 
 
 def _number(value: float | None) -> str:

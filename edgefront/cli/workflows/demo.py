@@ -42,34 +42,34 @@ NARROW: dict[str, Any] = {
     "d_model": {"min": 128, "max": 512, "step": 64},
     "d_inner": {"min": 256, "max": 2048, "step": 128},
 }
-LIMITED_BY = 4
-"""Layers of the stock model whose own latency and memory are the limits."""
-TOKENS = 10_000_000_000
-"""Of the training that predicted perplexities are for."""
+STOCK_LAYERS = 4
+"""Layers of the stock model whose latency and memory are the limits."""
+TRAIN_TOKENS = 10_000_000_000
+"""Training budget of the predicted perplexities."""
 PROTOCOL: dict[str, Any] = {"sequence_length": 64, "threads": 1}
 TARGETS: Mapping[str, dict[str, Any]] = {
     "this CPU, ONNX Runtime": {"runtime": "onnxruntime"},
     "this CPU, llama.cpp": {"runtime": "llamacpp", "weights": "q8_0"},
 }
-# A few launches teach this CPU, and predictions of some thousand models are enough in so small a space.
+# In so small a space a few launches teach the predictor, and a few thousand predictions are enough.
 SEARCH = {"initial": 8, "batch": 4, "population": 1000, "steps": 20}
-# Above what the limiting model took, so that its next launches stay within; as much as its interval, within bounds.
-_ROOM_MS, _ROOM_MB = (1.03, 1.1), 1.01
-# Submission and the last reports take part of the minutes; the stock model may take up to half of the rest.
-_RESERVE, _STOCK = 0.8, 0.5
+_MIN_MARGIN, _MAX_MARGIN, _MEMORY_MARGIN = 1.03, 1.1, 1.01
+"""Limits over the stock model's figures, so that its next launches stay within them."""
+_SEARCH_SHARE, _STOCK_SHARE = 0.8, 0.5
+"""Shares of the minutes: of a job (the rest is for submission and the last reports), and of the stock model."""
 _ONLINE_S = 90.0
 MAX_DIFFERENCE = 1e-3
-"""Log-probabilities that differ by less do so by rounding errors of float32."""
+"""Maximum difference of log-probabilities that float32 rounding explains."""
 
 
 def run(session: Session, output: Path, *, once: bool, minutes: float, candidates: int, port: int | None) -> None:
-    """Searches, shows, downloads and runs. With a terminal it stays up until Ctrl-C, unless `once`."""
+    """Runs the demo. On a terminal the service stays up until Ctrl-C, unless `once`."""
     folder = DemoFolder(output)
     folder.prepare()
     stay = not once and sys.stdin.isatty() and sys.stdout.isatty()
     with (
         up.log_to(folder.service / "service.log", verbose=False),
-        up.told_to_end() as ending,
+        up.end_signal() as ending,
         suppress(BrokenOff),
         EmbeddedService(folder.service, port=port, isolated=True, ending=ending) as service,
     ):
@@ -95,7 +95,7 @@ class Demo:
     ending: threading.Event
 
     def show(self, *, minutes: float, candidates: int) -> dict[str, Any]:
-        """All of it, for people on `out`; the return value is the same for scripts."""
+        """Runs the demonstration. Prints it for people on `out` and returns it for scripts."""
         self._say("Waiting for this machine's agent")
         end = time.monotonic() + _ONLINE_S
         while not up.agent_is_ready(self.client, self.service):
@@ -104,10 +104,11 @@ class Demo:
             if self.ending.wait(0.25):
                 raise KeyboardInterrupt
         began = time.monotonic()
-        self._say(f"Measuring {LIMITED_BY} layers of the stock model, SmolLM2's: what they take are the limits")
-        stock = self._search(stock_request(minutes=minutes * _STOCK))
+        self._say(f"Measuring {STOCK_LAYERS} layers of the stock model, SmolLM2: its figures are the limits")
+        stock = self._search(stock_request(minutes=minutes * _STOCK_SHARE))
         limits = [limits_of(self.client.frontier(stock.id, target=target.id)) for target in stock.targets]
-        self._say(f"Searching {SPACE}, small sizes, for the best model to train on {TOKENS / 1e9:g} billion tokens")
+        budget = f"{TRAIN_TOKENS / 1e9:g} billion tokens"
+        self._say(f"Searching {SPACE}, small sizes, for the best model to train on {budget}")
         for title, limit in zip(TARGETS, limits, strict=True):
             words = f"  {title}: at most {limit['latency_ms']:g} ms and {limit['memory_mb']:g} MB"
             self.out.print(words, markup=False, soft_wrap=True)
@@ -133,22 +134,19 @@ class Demo:
 
     def _search(self, request: JobRequest) -> JobView:
         job = self.client.jobs.create(request)
-        ended = progress.show(self._until_told(progress.views(self.client, job.id)), self.out) or job
+        ended = progress.show(self._until_interrupted(progress.views(self.client, job.id)), self.out) or job
         if ended.state != JobState.FINISHED:
-            why = "; ".join(f"{target.name}: {target.note}" for target in ended.targets if target.note)
-            raise EdgefrontError(f"the search is {ended.state}: {ended.reason or why or 'see the log'}")
+            notes = "; ".join(f"{target.name}: {target.note}" for target in ended.targets if target.note)
+            raise EdgefrontError(f"the search is {ended.state}: {ended.reason or notes or 'see the log'}")
         return ended
 
     def _download_and_run(self, views: list[RecommendationView]) -> tuple[list[Path], float]:
-        chosen = next(
-            (candidate for view in views for candidate in (view.recommended, view.nearest) if candidate is not None),
-            None,
-        )
-        if chosen is None:
+        candidates = [candidate for view in views for candidate in (view.recommended, view.nearest) if candidate]
+        if not candidates:
             raise EdgefrontError("no candidate was measured, so there is no model to download; give --minutes more")
         paths = []
         for kind in ("onnx", "safetensors"):
-            paths.append(self.client.models.download(chosen.id, kind, self.folder.models))
+            paths.append(self.client.models.download(candidates[0].id, kind, self.folder.models))
             self.out.print(f"  untrained model: {paths[-1]}", markup=False, soft_wrap=True)
         values, difference = compare(*paths)
         self.out.print(
@@ -158,7 +156,7 @@ class Demo:
             raise EdgefrontError(f"the outputs of the two files differ by {difference:.3g}")
         return paths, difference
 
-    def _until_told(self, jobs: Iterator[JobView]) -> Iterator[JobView]:
+    def _until_interrupted(self, jobs: Iterator[JobView]) -> Iterator[JobView]:
         for job in jobs:
             if self.ending.is_set():
                 raise KeyboardInterrupt
@@ -169,10 +167,10 @@ class Demo:
 
 
 def compare(onnx_file: Path, safetensors_file: Path) -> tuple[int, float]:
-    """Runs a language model from both files, by ONNX Runtime and by PyTorch, over the same 64 random tokens. Number of
-    output values, and their largest difference.
+    """Runs a language model from both files, by ONNX Runtime and by PyTorch, on the same 64 random tokens. Returns the
+    number of output values and their largest difference.
     """
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # telemetry would upload from a thread that starts on import
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # set before the import, which starts the uploading thread
     import numpy as np
     import onnxruntime
     import torch
@@ -189,7 +187,7 @@ def compare(onnx_file: Path, safetensors_file: Path) -> tuple[int, float]:
 
 
 def stock_request(*, minutes: float) -> JobRequest:
-    """Measures the stock model at one depth, several launches: what the limits are taken from."""
+    """The job that measures the stock model at one depth, from which the limits are derived."""
     return checked(
         JobRequest,
         {
@@ -197,35 +195,35 @@ def stock_request(*, minutes: float) -> JobRequest:
             "space": {"name": SPACE, "narrow": NARROW},
             "targets": _targets(),
             "algorithm": {"name": "random", "settings": {"population": 1}},
-            "budget": {"candidates": 1, "minutes": round(minutes * _RESERVE, 2), "refinement": 1.0},
-            "baseline_layers": [LIMITED_BY],
+            "budget": {"candidates": 1, "minutes": round(minutes * _SEARCH_SHARE, 2), "refinement": 1.0},
+            "baseline_layers": [STOCK_LAYERS],
         },
     )
 
 
 def limits_of(frontier: FrontierView) -> dict[str, float]:
-    """What the stock model of `LIMITED_BY` layers takes, with some room."""
+    """Latency and memory of the stock model, with a margin."""
     if not frontier.baseline or not frontier.baseline[0].latency_ms:
         raise EdgefrontError(f"{frontier.target}: the stock model could not be measured; give --minutes more")
     stock = frontier.baseline[0]
     latency, half = stock.latency_ms or 0.0, stock.latency_half_width_ms or 0.0
     memory = (stock.memory_bytes or 0) / MB
     return {
-        "latency_ms": round(latency * min(max(1 + half / latency, _ROOM_MS[0]), _ROOM_MS[1]), 1),
-        "memory_mb": float(math.ceil(memory * _ROOM_MB)),
+        "latency_ms": round(latency * min(max(1 + half / latency, _MIN_MARGIN), _MAX_MARGIN), 1),
+        "memory_mb": float(math.ceil(memory * _MEMORY_MARGIN)),
     }
 
 
 def job_request(limits: Sequence[dict[str, float]], *, minutes: float, candidates: int) -> JobRequest:
-    """The best model within these limits of each target, of small sizes."""
+    """The job that searches the best small model within these limits of each target."""
     return find_request(
-        [{**target, "limits": one} for target, one in zip(_targets(), limits, strict=True)],
+        [{**target, "limits": limit} for target, limit in zip(_targets(), limits, strict=True)],
         space=SPACE,
         narrow=NARROW,
-        budget={"candidates": candidates, "minutes": round(minutes * _RESERVE, 2)},
+        budget={"candidates": candidates, "minutes": round(minutes * _SEARCH_SHARE, 2)},
         name="demo",
         algorithm={"settings": SEARCH},
-        train_tokens=TOKENS,
+        train_tokens=TRAIN_TOKENS,
     )
 
 
@@ -237,11 +235,7 @@ _MARKER = ".edgefront-demo"
 
 
 class DemoFolder:
-    """`service/` (data of the embedded service), `models/`, and the picture.
-
-    Files of an earlier demo are removed, so that all shown results are new. `Conflict` if the folder has any other
-    files, or if a demo runs in it.
-    """
+    """`service/` (data of the embedded service), `models/`, and the picture."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -250,6 +244,7 @@ class DemoFolder:
         self.picture = path / "frontier.png"
 
     def prepare(self) -> None:
+        """Removes the files of an earlier demo. Raises `Conflict` if other files are there or a demo runs there."""
         if self.path.exists() and not self.path.is_dir():
             raise Conflict(f"{self.path} is a file: give another folder with --output")
         if self.path.is_dir() and any(self.path.iterdir()):

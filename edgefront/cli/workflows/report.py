@@ -1,11 +1,11 @@
-"""A job's answer as a folder that one attaches to a ticket: what it rests on, and the commands to do it again."""
+"""Writes a job's answer into a folder: a page, the data behind it, and the commands that reproduce it."""
 
 from __future__ import annotations
 
 import io
 import json
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
 from html import escape
@@ -34,9 +34,9 @@ REPORT, PAGE, COMMANDS, JOB = "report.json", "report.html", "commands.txt", "job
 
 
 def gather(client: Client, job_id: str, target: str | None, limits: Mapping[str, Any]) -> Report:
-    """All that the service knows of the answer of a job, by the limits (names as in `Jobs.recommendation`).
+    """Reads the report of a job from the service; `limits` have the names of `Jobs.recommendation`.
 
-    `target`: its id or name; None: all of them. `InvalidInput` for one of a job among published models.
+    `target`: id or name; None: all. Raises `InvalidInput` for a target of a job among published models.
     """
     job = client.jobs.get(job_id)
     answers: dict[str, Any] = {}
@@ -50,13 +50,13 @@ def gather(client: Client, job_id: str, target: str | None, limits: Mapping[str,
             )
         answers["choices"] = client.jobs.choices(job_id, **limits)
     else:
-        named = [each.id for each in job.targets] if target is None else [target]
+        names = [each.id for each in job.targets] if target is None else [target]
         answers["targets"] = tuple(
             ReportedTarget(
                 recommendation=client.jobs.recommendation(job_id, target=name, **limits),
                 frontier=client.frontier(job_id, target=name, **limits),
             )
-            for name in named
+            for name in names
         )
     report = Report.model_validate(
         {
@@ -73,77 +73,69 @@ def gather(client: Client, job_id: str, target: str | None, limits: Mapping[str,
     for device_id in dict.fromkeys(
         launch.device_id for each in launches.values() for launch in each if launch.device_id
     ):
-        with suppress(NotFound):  # it was deleted, or is another owner's
+        with suppress(NotFound):  # deleted, or another owner's
             devices.append(client.devices.get(device_id))
     report = report.model_copy(update={"launches": launches, "devices": tuple(devices)})
-    return report.model_copy(update={"commands": tuple(_commands(report))})
+    commands = tuple(ReportedCommand(title=title, command=command) for title, command in _commands(report))
+    return report.model_copy(update={"commands": commands})
 
 
-def _commands(report: Report) -> Iterable[ReportedCommand]:
+def _commands(report: Report) -> Iterator[tuple[str, str]]:
+    """Title and text of each command."""
     several = len(report.recommended) > 1
     for target, candidate in report.recommended:
-        named = f", {target.name}" if several else ""
+        suffix = f", {target.name}" if several else ""
         verify = ["edgefront", "report", "verify", REPORT, *(["--target", target.name] if several else [])]
-        again = f"measure the recommended model again and compare{named}"
-        yield ReportedCommand(title=again, command=shlex.join(verify))
-        measure = measure_command(model_file(candidate.digest), target.protocol)
-        yield ReportedCommand(title=f"measure it alone{named}", command=measure)
-    search = ["edgefront", "job", "submit", JOB, "--watch"]
-    yield ReportedCommand(title="search again, on devices of the same names", command=shlex.join(search))
+        yield f"measure the recommended model again and compare{suffix}", shlex.join(verify)
+        yield f"measure it alone{suffix}", measure_command(model_file(candidate.digest), target.protocol)
+    yield "search again, on devices of the same names", f"edgefront job submit {JOB} --watch"
     for each in report.targets:
-        view = each.recommendation
-        named = f", {view.target}" if several else ""
-        for title, command in recommendation.commands(view).items():
-            yield ReportedCommand(title=f"{title}{named}", command=command)
-    for choice in () if report.choices is None else report.choices.every:
-        named = f", {choice.device}" if choice.device else ""
-        if choice.commands:
-            yield ReportedCommand(title=f"get the recommended model{named}", command="\n".join(choice.commands))
+        suffix = f", {each.recommendation.target}" if several else ""
+        for title, command in recommendation.commands(each.recommendation).items():
+            yield f"{title}{suffix}", command
+    for choices in () if report.choices is None else report.choices.every:
+        if choices.commands:
+            suffix = f", {choices.device}" if choices.device else ""
+            yield f"get the recommended model{suffix}", "\n".join(choices.commands)
 
 
 def model_file(digest: str) -> str:
-    """Name of the file with the description of a model, in the folder."""
+    """Name of a model's description file in the folder."""
     return f"model-{digest[:12]}.json"
 
 
 def draw_pictures(report: Report, job: Job, note: Callable[[str], None]) -> dict[str, str]:
-    """The frontier of each target as SVG, by the target's id; none of a job among published models. Without matplotlib
-    none, with a note that says what to install.
+    """Target id → its frontier as an SVG element. Empty for a job among published models and, with a note that says
+    what to install, without matplotlib.
     """
     try:
         need("a report with pictures", "demo", install="notebook")
     except EdgefrontError as error:
         note(f"without pictures: {error.detail}")
         return {}
-    return {
-        each.recommendation.target_id: _svg(job.plot(each.recommendation.target_id))
-        for each in report.targets
-        if each.frontier.points or each.frontier.baseline
-    }
+    pictures = {}
+    for each in report.targets:
+        if each.frontier.points or each.frontier.baseline:
+            target_id, file = each.recommendation.target_id, io.StringIO()
+            job.plot(target_id).savefig(file, format="svg", facecolor="white", metadata={"Date": None})
+            pictures[target_id] = file.getvalue()[file.getvalue().index("<svg") :]
+    return pictures
 
 
-def _svg(figure: Any) -> str:
-    """The figure as an element of a page: without the head of a file."""
-    file = io.StringIO()
-    figure.savefig(file, format="svg", facecolor="white", metadata={"Date": None})
-    text = file.getvalue()
-    return text[text.index("<svg") :]
-
-
-def write(report: Report, drawn: Mapping[str, str], folder: Path) -> list[Path]:
-    """Writes the folder, made if missing: page, data, commands, and what the commands read. Files of these names are
-    replaced.
+def write(report: Report, pictures: Mapping[str, str], folder: Path) -> list[Path]:
+    """Writes the folder, created if missing: page, data, commands, and the files that the commands read. Replaces
+    existing files.
     """
     folder.mkdir(parents=True, exist_ok=True)
     request = report.job.request
-    again = request.model_copy(
+    resubmitted = request.model_copy(
         update={"targets": tuple(target.model_copy(update={"added": False}) for target in request.targets)}
     )
     texts = {
-        PAGE: page(report, drawn),
+        PAGE: page(report, pictures),
         REPORT: report.model_dump_json(indent=1) + "\n",
         COMMANDS: "".join(f"# {each.title}\n{each.command}\n\n" for each in report.commands),
-        JOB: again.model_dump_json(indent=1, exclude_none=True) + "\n",
+        JOB: resubmitted.model_dump_json(indent=1, exclude_none=True) + "\n",
     }
     for _, candidate in report.recommended:
         texts[model_file(candidate.digest)] = json.dumps(candidate.architecture, indent=1) + "\n"
@@ -184,21 +176,21 @@ details { margin: .5rem 0; border: 1px solid #d9dfe4; border-radius: 7px; paddin
 
 
 def page(report: Report, pictures: Mapping[str, str]) -> str:
-    """The whole page. `pictures` are SVG elements, by the id of a target."""
+    """The page. `pictures`: target id → SVG element."""
     return _HEAD + "\n".join(
         [
             f"<title>{escape(report.job.name)}: report</title>",
             f"<style>{_STYLE}</style>",
-            *_top(report),
+            *_header(report),
             *_answers(report, pictures),
             *_device_facts(report.devices),
-            *_again(report),
+            *_commands_section(report),
             "</html>\n",
         ]
     )
 
 
-def _top(report: Report) -> Iterator[str]:
+def _header(report: Report) -> Iterator[str]:
     job = report.job
     yield f"<h1>{escape(job.name)}</h1>"
     yield _soft(
@@ -208,7 +200,7 @@ def _top(report: Report) -> Iterator[str]:
         f"{report.service}. report.json has the same facts, with all raw samples."
     )
     if job.state not in ENDED_JOBS:
-        text = f"The job is {job.state}, not ended: this is what was known when the report was made."
+        text = f"The job is {job.state}, not ended: these are its results at the time of the report."
         yield _paragraph(text, "notice")
     elif job.reason:
         yield _paragraph(job.reason, "notice")
@@ -222,7 +214,7 @@ def _answers(report: Report, pictures: Mapping[str, str]) -> Iterator[str]:
         if view.note:
             yield _paragraph(view.note, "notice")
         rows = published.choice_rows(view)
-        yield _wide(published.choices_table(rows, view.score.partition(":")[2])._repr_html_())
+        yield _scrolling(published.choices_table(rows, view.score.partition(":")[2])._repr_html_())
         yield from map(_soft, published.notes(view))
         if view.own is not None:
             yield _soft(f"{view.own.sentence} {view.own.command}")
@@ -246,7 +238,7 @@ def _answer(answer: ReportedTarget, target: TargetView, picture: str | None) -> 
         if text:
             yield _paragraph(text, "notice")
     if view.recommended is not None or view.nearest is not None:
-        yield _wide(recommendation.recommendation_table(view, target.protocol)._repr_html_(), "models")
+        yield _scrolling(recommendation.recommendation_table(view, target.protocol)._repr_html_(), "models")
     yield from map(_soft, recommendation.notes(view))
     if frontier.points or frontier.baseline:
         yield "<h3>Pareto frontier</h3>"
@@ -259,14 +251,14 @@ def _answer(answer: ReportedTarget, target: TargetView, picture: str | None) -> 
         best = view.recommended.id if view.recommended is not None else None
         rows = [("recommended" if point.id == best else "", point) for point in frontier.points]
         rows += [(baseline, point) for point in frontier.baseline]
-        shown = recommendation.models_table(rows, view.proxy, trained, target.protocol)
-        yield _wide(shown._repr_html_(), "models")
-        if said := frontier_label(frontier):
-            yield _soft(said)
+        table = recommendation.models_table(rows, view.proxy, trained, target.protocol)
+        yield _scrolling(table._repr_html_(), "models")
+        if label := frontier_label(frontier):
+            yield _soft(label)
 
 
 def _setup(target: TargetView) -> str:
-    """What was measured on which device, and within which limits it was looked for."""
+    """Device, protocol and limits of a target."""
     protocol = target.protocol
     latency = f"; latency is the {LATENCY_NAMES[protocol.latency]}" if protocol.mode == "generate" else ""
     limits = str(OptionLimits(**target.limits.model_dump()))
@@ -282,12 +274,12 @@ def _device_facts(devices: Sequence[DeviceView]) -> Iterator[str]:
     facts = [_facts(device) for device in devices]
     names = dict.fromkeys(name for each in facts for name in each)
     rows = [(name, *(each.get(name, NONE) for each in facts)) for name in names]
-    yield _wide(table_html(None, ["", *(device.name for device in devices)], rows))
+    yield _scrolling(table_html(None, ["", *(device.name for device in devices)], rows))
 
 
 def _facts(device: DeviceView) -> dict[str, str]:
     facts = device.facts
-    said: dict[str, Any] = {
+    values: dict[str, Any] = {
         "class": device.device_class,
         "processor": f"{facts.cpu}, {facts.architecture}",
         "cores that measure": facts.cores,
@@ -297,18 +289,18 @@ def _facts(device: DeviceView) -> dict[str, str]:
         **{each.runtime: each.version for each in facts.runtimes},
         **facts.extra,
     }
-    return {name: NONE if value is None else str(value) for name, value in said.items()}
+    return {name: NONE if value is None else str(value) for name, value in values.items()}
 
 
-def _again(report: Report) -> Iterator[str]:
+def _commands_section(report: Report) -> Iterator[str]:
     yield "<h2>Do it again</h2>"
-    yield _soft("In this folder, where edgefront is installed. The files that commands read lie beside this page.")
+    yield _soft("Run these commands in this folder, with edgefront installed. The files that they read are in it.")
     for each in report.commands:
         yield f"<h3>{escape(each.title[:1].upper() + each.title[1:])}</h3><pre>{escape(each.command)}</pre>"
 
 
-def _wide(html: str, kind: str = "") -> str:
-    """What may be wider than the page, and then scrolls."""
+def _scrolling(html: str, kind: str = "") -> str:
+    """A region that scrolls if its content is wider than the page."""
     return f'<div class="wide {kind}" tabindex="0">{html}</div>'
 
 

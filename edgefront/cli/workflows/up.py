@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from edgefront.client.client import Client
 
 _LOG_BYTES = 5 << 20
-_CHATTY = ("celery", "httpx", "alembic.runtime.plugins")
-"""Loggers with a message for every sweep, request or plug-in."""
+_VERBOSE_LOGGERS = ("celery", "httpx", "alembic.runtime.plugins")
+"""Loggers that write a message for every sweep, request or plug-in."""
 
 
 def run(
@@ -31,25 +31,28 @@ def run(
 ) -> None:
     """Starts the service, prints its URL, and stops it on Ctrl-C or SIGTERM."""
 
-    def say_where(url: str) -> None:
-        session.note(f"starting at {url}, with its data in {home} …")
-
     with (
         log_to(home / "service.log", verbose=verbose),
-        told_to_end() as ending,
+        end_signal() as ending,
         suppress(BrokenOff),
         EmbeddedService(
-            home, host=host, port=port, agent=agent, cores=cores, on_bound=say_where, ending=ending
+            home,
+            host=host,
+            port=port,
+            agent=agent,
+            cores=cores,
+            on_bound=lambda url: session.note(f"starting at {url}, with its data in {home} …"),
+            ending=ending,
         ) as service,
     ):
         if session.json:
-            places = {"url": service.url, "home": str(service.home), "key_file": str(service.home / "key")}
-            print_json(places, line=True)
+            result = {"url": service.url, "home": str(service.home), "key_file": str(service.home / "key")}
+            print_json(result, line=True)
         else:
             announce(session, service, session.out)
         if agent:
-            session.note("its agent is coming: it needs about ten seconds, and jobs wait for it")
-            _say_when_ready(session, service, ending)
+            session.note("its agent starts within about ten seconds; jobs wait for it")
+            _report_agent(session, service, ending)
         ending.wait()
         session.note("stopping: the agent finishes its current launch (Ctrl-C again to stop at once) …")
     session.note("stopped")
@@ -66,8 +69,8 @@ def announce(session: Session, service: EmbeddedService, out: Console) -> None:
     out.print("  end it  Ctrl-C")
 
 
-def _say_when_ready(session: Session, service: EmbeddedService, ending: threading.Event) -> None:
-    from edgefront.client.client import Client  # takes a second to load: only after it is said where the service is
+def _report_agent(session: Session, service: EmbeddedService, ending: threading.Event) -> None:
+    from edgefront.client.client import Client  # loads slowly, so only after the URL is printed
 
     with Client(service.url, service.key) as client:
         try:
@@ -81,7 +84,7 @@ def _say_when_ready(session: Session, service: EmbeddedService, ending: threadin
 
 
 def agent_is_ready(client: Client, service: EmbeddedService) -> bool:
-    """Whether the embedded agent has enrolled. Raises EdgefrontError if it has ended permanently."""
+    """Whether the embedded agent has enrolled. Raises `EdgefrontError` if it has ended permanently."""
     if any(device.name == DEVICE and device.online for device in client.devices.list()):
         return True
     ended = service.agent.ended_for_good if service.agent else "it was not started"
@@ -91,12 +94,12 @@ def agent_is_ready(client: Client, service: EmbeddedService) -> bool:
 
 
 def login_link(service: EmbeddedService) -> str:
-    """The sign-in link of the page. The key is after the #, which browsers do not send, so it reaches no log."""
+    """The sign-in link of the page. Browsers do not send the part after #, so the key reaches no log."""
     return f"{service.url}/login#key={service.key}"
 
 
 @contextmanager
-def told_to_end() -> Iterator[threading.Event]:
+def end_signal() -> Iterator[threading.Event]:
     """An event that Ctrl-C, SIGTERM and SIGHUP set. A second Ctrl-C interrupts as usual."""
     ending = threading.Event()
 
@@ -125,12 +128,12 @@ def log_to(path: Path, *, verbose: bool) -> Iterator[None]:
     to_terminal = logging.StreamHandler()
     to_terminal.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
     to_terminal.setLevel(logging.INFO if verbose else logging.WARNING)
-    # With a full disk, logging errors must not flood the terminal with tracebacks.
-    loud, logging.raiseExceptions = logging.raiseExceptions, False
+    # On a full disk, logging errors must not flood the terminal with tracebacks.
+    raise_exceptions, logging.raiseExceptions = logging.raiseExceptions, False
     root = logging.getLogger()
     level = root.level
     root.setLevel(logging.INFO)
-    for name in _CHATTY:
+    for name in _VERBOSE_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
     root.addHandler(to_file)
     root.addHandler(to_terminal)
@@ -140,6 +143,6 @@ def log_to(path: Path, *, verbose: bool) -> Iterator[None]:
         root.removeHandler(to_terminal)
         root.removeHandler(to_file)
         root.setLevel(level)
-        logging.raiseExceptions = loud
+        logging.raiseExceptions = raise_exceptions
         with suppress(OSError):
             to_file.close()

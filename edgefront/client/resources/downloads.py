@@ -1,4 +1,4 @@
-"""Downloads: streamed, resumed, verified, and renamed only when complete; of a candidate's model, or any file."""
+"""Downloads of models and other files: streamed, resumed, verified, and renamed when complete."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from edgefront.client.transport import Query, Transport, segment
+from edgefront.client.transport import Query, Resource, Transport, segment
 from edgefront.core.common.errors import Conflict, EdgefrontError, Unavailable
 from edgefront.core.common.files import refusing_full_disk, sha256
 from edgefront.core.common.number_formats import NumberFormat
@@ -23,37 +23,36 @@ from edgefront.core.schemas.service import ImportedModel
 Progress = Callable[[int, "int | None"], None]
 """Called with the received and the total bytes (None while unknown)."""
 
-# Building the file of a large model, or its checksum, can take the server a while before the first byte.
-_FIRST_BYTE_S = 300.0
+_READ_TIMEOUT_S = 300.0
+"""The server may build the file of a large model, or its checksum, before the first byte."""
 _SHA256 = re.compile(r'^"?([0-9a-f]{64})"?$')
 _FILE_NAME = re.compile(r'filename="([^"/\\]+)"')
 
 
 @dataclass
 class Download:
-    """A file whose ETag is its SHA-256.
+    """A download of a file whose ETag is its SHA-256.
 
-    `path` is a file, or a folder that gets the server's own file name (`otherwise`, if it says none). The bytes are
-    written to a hidden `.part` file beside it, named by `key`; after an interruption, also of an earlier call, the
-    download resumes from it. The file appears under its name only after its SHA-256 equals the ETag. If it is there
-    already, nothing is fetched.
+    `path` is a file, or a folder that gets the server's file name (`default_name` without one). The bytes are written
+    to a hidden `.part` file beside it, named by `key`, from which an interrupted download resumes, also in a later
+    call. The file gets its name once its SHA-256 equals the ETag. An existing equal file is not downloaded again.
     """
 
     transport: Transport
     url: str
     path: Path
     key: str
-    otherwise: str
+    default_name: str
     params: Query | None = None
     replace: bool = True
     progress: Progress | None = None
     received: int = 0
 
     def fetch(self) -> Path:
-        """The path of the file.
+        """Downloads the file and returns its path.
 
-        Raises `Conflict` where a device or a pipe is at its place, or without `replace` another file. `Unavailable`
-        where the disk is full, without a `.part` file.
+        Raises `Conflict` if a device or pipe, or without `replace` another file, has its path; `Unavailable` on a full
+        disk, after removing the `.part` file.
         """
         try:
             return self._in_attempts()
@@ -74,14 +73,14 @@ class Download:
         return self.path if self.path.is_dir() else self.path.parent
 
     def _in_attempts(self) -> Path:
-        end, had = 0.0, -1
+        end, previous = 0.0, -1
         while True:
             try:
                 return self._attempt()
             except Unavailable:
                 now = time.monotonic()
-                if self.received > had:
-                    had, end = self.received, now + self.transport.patience_s
+                if self.received > previous:
+                    previous, end = self.received, now + self.transport.patience_s
                 elif now > end:
                     raise
                 time.sleep(0.5)
@@ -90,12 +89,12 @@ class Download:
         folder = self._folder
         if not folder.is_dir():
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
-        part, checksum = self._left_over(folder)
+        part, checksum = self._partial_file(folder)
         headers = {"Accept": "*/*", "Accept-Encoding": "identity"}
         if part is not None:
             headers |= {"Range": f"bytes={part.stat().st_size}-", "If-Range": f'"{checksum}"'}
         with self.transport.stream(
-            self.url, params=self.params, headers=headers, read_timeout_s=_FIRST_BYTE_S
+            self.url, params=self.params, headers=headers, read_timeout_s=_READ_TIMEOUT_S
         ) as response:
             etag = _SHA256.match(response.headers.get("etag", ""))
             if etag is None:
@@ -105,26 +104,26 @@ class Download:
             fresh = folder / f"{self._prefix}{expected}.part"
             if part is not None and part != fresh:
                 part.unlink(missing_ok=True)
-            target = folder / _file_name(response, self.otherwise) if self.path.is_dir() else self.path
-            if self._is_there(target, expected):
+            target = folder / _file_name(response, self.default_name) if self.path.is_dir() else self.path
+            if self._is_complete(target, expected):
                 fresh.unlink(missing_ok=True)
                 return target
             self._receive(response, fresh, resumed)
         return self._finish(fresh, target, expected)
 
-    def _is_there(self, target: Path, expected: str) -> bool:
-        """Whether the file is at its place already. `Conflict` where something is that is not to be replaced."""
+    def _is_complete(self, target: Path, expected: str) -> bool:
+        """Whether the file exists already. Raises `Conflict` if its path has something that must not be replaced."""
         if not target.exists():
             return False
         if not target.is_file():
-            raise Conflict(f"{target} is not a file: name another place")
+            raise Conflict(f"{target} is not a file: choose another path")
         if sha256(target) == expected:
             return True
         if not self.replace:
-            raise Conflict(f"{target} exists and is another file: replace it with --force, or name another place")
+            raise Conflict(f"{target} exists and is another file: replace it with --force, or choose another path")
         return False
 
-    def _left_over(self, folder: Path) -> tuple[Path | None, str]:
+    def _partial_file(self, folder: Path) -> tuple[Path | None, str]:
         """The non-empty `.part` file of an earlier attempt, and the checksum of its complete file."""
         for part in folder.glob(f"{self._prefix}*.part"):
             checksum = part.name[len(self._prefix) : -len(".part")]
@@ -137,15 +136,15 @@ class Download:
             self.received = file.tell()
             length = response.headers.get("content-length")
             total = self.received + int(length) if length else None
-            self._tell(total)
+            self._report_progress(total)
             for chunk in response.iter_raw():
                 file.write(chunk)
                 self.received += len(chunk)
-                self._tell(total)
+                self._report_progress(total)
         if total is not None and self.received < total:
             raise Unavailable(f"the download stopped after {self.received} of {total} bytes")
 
-    def _tell(self, total: int | None) -> None:
+    def _report_progress(self, total: int | None) -> None:
         if self.progress is not None:
             self.progress(self.received, total)
 
@@ -161,16 +160,13 @@ class Download:
         return target
 
 
-def _file_name(response: httpx.Response, otherwise: str) -> str:
+def _file_name(response: httpx.Response, default_name: str) -> str:
     match = _FILE_NAME.search(response.headers.get("content-disposition", ""))
-    return match.group(1) if match and not match.group(1).startswith(".") else otherwise
+    return match.group(1) if match and not match.group(1).startswith(".") else default_name
 
 
-class Models:
+class Models(Resource):
     """`client.models`."""
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
 
     def import_config(self, config: Mapping[str, Any]) -> ImportedModel:
         """The description of a Hugging Face `config.json`, as the mapping that it contains. Nothing is stored.

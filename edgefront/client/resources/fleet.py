@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from edgefront.client.resources.repeated import pages
-from edgefront.client.transport import Transport, segment
+from edgefront.client.transport import Resource, segment
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.cost.costs import CostOptions
 from edgefront.core.architectures.published import PublishedCatalogue, PublishedView
@@ -29,11 +29,8 @@ from edgefront.core.schemas.service import (
 from edgefront.core.schemas.trainings import RecipeView
 
 
-class Devices:
+class Devices(Resource):
     """`client.devices`. A device is named by its id or its name."""
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
 
     def list(self, *, limit: int = 100) -> Iterator[DeviceView]:
         """Devices over all pages."""
@@ -44,15 +41,15 @@ class Devices:
 
     def drain(self, device: str) -> DeviceView:
         """The device finishes its launches and gets no more."""
-        return self._steer(device, "drain")
+        return self._change_state(device, "drain")
 
     def activate(self, device: str) -> DeviceView:
         """Ends a drain."""
-        return self._steer(device, "activate")
+        return self._change_state(device, "activate")
 
     def trust(self, device: str) -> DeviceView:
         """Ends the device's quarantine."""
-        return self._steer(device, "trust")
+        return self._change_state(device, "trust")
 
     def anchor(self, device: str) -> AnchorView:
         """The history of the small fixed model that the device measures regularly."""
@@ -60,22 +57,19 @@ class Devices:
 
     def revoke(self, device: str) -> DeviceView:
         """Revokes the device's credential permanently; its measurements are kept."""
-        return self._steer(device, "revoke")
+        return self._change_state(device, "revoke")
 
     def reenrol(self, device: str, *, minutes: int = 60) -> EnrolmentTokenView:
         """A token that enrols this device again, revoked or offline; its secret (`token`) is only in this response."""
         path = f"/v1/devices/{segment(device)}/reenrol"
         return self._transport.ask(EnrolmentTokenView, "POST", path, body=checked(ReenrolRequest, {"minutes": minutes}))
 
-    def _steer(self, device: str, verb: str) -> DeviceView:
-        return self._transport.ask(DeviceView, "POST", f"/v1/devices/{segment(device)}/{verb}")
+    def _change_state(self, device: str, action: str) -> DeviceView:
+        return self._transport.ask(DeviceView, "POST", f"/v1/devices/{segment(device)}/{action}")
 
 
-class Tokens:
+class Tokens(Resource):
     """`client.tokens`: enrolment tokens."""
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
 
     def create(self, *, name: str = "device", minutes: int = 60, uses: int = 1) -> EnrolmentTokenView:
         """A new token; its secret (`token`) is only in this response."""
@@ -93,11 +87,8 @@ class Tokens:
         self._transport.request("DELETE", f"/v1/enrolment-tokens/{segment(token_id)}")
 
 
-class Keys:
+class Keys(Resource):
     """`client.keys`."""
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
 
     def create(
         self,
@@ -120,11 +111,8 @@ class Keys:
         self._transport.request("DELETE", f"/v1/keys/{segment(key_id)}", params=params)
 
 
-class Catalogue:
+class Catalogue(Resource):
     """`client.catalogue`."""
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
 
     def spaces(self) -> list[SpaceView]:
         return self._transport.ask(list[SpaceView], "GET", "/v1/catalogue/spaces")

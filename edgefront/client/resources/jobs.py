@@ -16,7 +16,7 @@ from pydantic import PrivateAttr
 
 from edgefront.cli.extras import need
 from edgefront.client.resources.repeated import follow_log, pages, until_ended
-from edgefront.client.transport import Transport, segment
+from edgefront.client.transport import Resource, Transport, segment
 from edgefront.core.common.errors import EdgefrontError
 from edgefront.core.common.files import whole_file
 from edgefront.core.common.states import ENDED_JOBS
@@ -39,14 +39,11 @@ class _Page(JobPage):
     items: tuple[Job, ...]
 
 
-class Jobs:
+class Jobs(Resource):
     """`client.jobs`."""
 
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-
     def create(self, request: JobRequest | Mapping[str, Any], *, idempotency_key: str | None = None) -> Job:
-        """Submits a job. It can be retried safely: the same key and request return the same job.
+        """Submits a job. Safe to retry: the same key and request return the same job.
 
         Raises `InvalidInput` that names the field, from the client's own validation or the server's.
         """
@@ -55,8 +52,9 @@ class Jobs:
         return self._job("POST", "/v1/jobs", body=request, headers=headers, repeatable=True)
 
     def estimate(self, request: JobRequest | Mapping[str, Any]) -> JobEstimate:
-        """What a job would take (launches, minutes, size of the result), and everything that `create` would be refused
-        for. Nothing is stored."""
+        """Estimated launches, minutes and result size of a job, and all reasons for which `create` would fail. Nothing
+        is stored.
+        """
         body = checked(JobRequest, request)
         return self._transport.ask(JobEstimate, "POST", "/v1/jobs/estimate", body=body, repeatable=True)
 
@@ -70,13 +68,13 @@ class Jobs:
         protocol: Mapping[str, Any] | None = None,
         limits: Mapping[str, Any] | None = None,
     ) -> Job:
-        """Adds a device to a job: of the job's candidates it measures about ten, and those that are predicted to
-        matter there. Protocol and limits are those of the job's first target if absent. A finished job runs again.
+        """Adds a device to a job. It measures about ten of the job's candidates, and those predicted to matter on it.
+        Protocol and limits default to those of the job's first target. A finished job runs again.
 
         Raises `Conflict` for a job that was cancelled or has failed, `InvalidInput` that names the field.
         """
-        place = {"name": name, "device": device, "device_class": device_class}
-        request = checked(AddedTargetRequest, {**place, "protocol": protocol, "limits": limits})
+        target = {"name": name, "device": device, "device_class": device_class}
+        request = checked(AddedTargetRequest, {**target, "protocol": protocol, "limits": limits})
         return self._job("POST", f"/v1/jobs/{segment(job_id)}/targets", body=request)
 
     def list(self, *, state: str | None = None, limit: int = 50) -> Iterator[Job]:
@@ -99,10 +97,9 @@ class Jobs:
     ) -> RecommendationView:
         """The best model within limits that the job has measured, beside the stock model under the same limits.
 
-        Limits that are not given are the target's own. With `train_tokens` it is the best to train on so many tokens,
-        with `train_hours` and `trainer` the best to train on that worker for so long; `InvalidInput` where the job's
-        quality law knows one training budget alone, or the worker's pace is unknown. Answered from what is known: no
-        other job is needed.
+        Limits default to the target's own. With `train_tokens`, or `train_hours` on the worker `trainer`, the best to
+        train with that budget; raises `InvalidInput` if the job's quality law knows a single training budget only, or
+        the worker's pace is unknown.
         """
         params = {
             "target": target,
@@ -117,20 +114,20 @@ class Jobs:
     def choices(self, job_id: str, **limits: Unpack[LimitQuery]) -> ChoicesView:
         """The best published model × format × runtime within limits that a job among published models has measured.
 
-        Limits that are not given are those of its targets; `elsewhere` has the answers of its other devices.
-        `InvalidInput` for a job that searches another space.
+        Limits default to those of its targets; `elsewhere` has the answers for its other devices. Raises `InvalidInput`
+        for a job that searches another space.
         """
         path = f"/v1/jobs/{segment(job_id)}/choices"
         return self._transport.ask(ChoicesView, "GET", path, params=limit_query(**limits))
 
     def pause(self, job_id: str) -> Job:
-        return self._steer(job_id, "pause")
+        return self._change_state(job_id, "pause")
 
     def resume(self, job_id: str) -> Job:
-        return self._steer(job_id, "resume")
+        return self._change_state(job_id, "resume")
 
     def cancel(self, job_id: str) -> Job:
-        return self._steer(job_id, "cancel")
+        return self._change_state(job_id, "cancel")
 
     def delete(self, job_id: str) -> None:
         """Deletes a job with its candidates, cancelling it if it runs. Measurements are kept for other jobs."""
@@ -150,9 +147,9 @@ class Jobs:
         path = f"/v1/jobs/{segment(job_id)}/events"
         return follow_log(self._transport, path, lambda: self.get(job_id), ENDED_JOBS, after=after, kinds=kinds)
 
-    def _steer(self, job_id: str, verb: str) -> Job:
-        # Pausing a paused job changes nothing, likewise the others: they may be retried.
-        return self._job("POST", f"/v1/jobs/{segment(job_id)}/{verb}", repeatable=True)
+    def _change_state(self, job_id: str, action: str) -> Job:
+        # Idempotent: pausing a paused job changes nothing.
+        return self._job("POST", f"/v1/jobs/{segment(job_id)}/{action}", repeatable=True)
 
     def _job(self, method: str, path: str, **sent: Any) -> Job:
         return self._transport.ask(Job, method, path, **sent).with_transport(self._transport)
@@ -165,14 +162,11 @@ _FIRST_BYTE_S = 300.0
 
 _CATEGORIES = ("job_id", "target", "target_id", "role", "operator", "state")
 _DEPTHS = ("n_layer", "n_block")
-"""Genes that say how many layers there are."""
+"""Genes for the number of layers."""
 
 
-class Candidates:
+class Candidates(Resource):
     """`client.candidates`."""
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
 
     def list(
         self,
@@ -231,16 +225,16 @@ class Candidates:
     def to_pandas(self, job_id: str, *, target: str | None = None) -> DataFrame:
         """All candidates of a job (of one target, by its id or name), one row each, by order of proposal.
 
-        Columns are those of `export` but for the architecture, and one for each gene: `gene_d_model`, and of a gene
-        that every layer has `gene_n_head_1` for the first. A missing value is NA. Raises EdgefrontError with the line
-        for pip where the extra `notebook` is missing.
+        Columns are those of `export` without the architecture, and one for each gene: `gene_d_model`, or
+        `gene_n_head_1` for a gene of the first layer. A missing value is NA. Raises `EdgefrontError` with the pip
+        command if the extra `notebook` is missing.
         """
         need("candidates.to_pandas()", "notebook")
         import pandas as pd
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        # Whole numbers stay whole where some are missing.
+        # Nullable types keep integers where values are missing.
         nullable = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
         content = io.BytesIO(b"".join(self._exported(job_id, "parquet", target)))
         export = pq.ParquetFile(content, read_dictionary=list(_CATEGORIES))
@@ -264,17 +258,17 @@ def _values(genome: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     depth = next((genome[name] for name in _DEPTHS if name in genome), None)
     for name, value in genome.items():
         if isinstance(value, list):
-            # Those of layers beyond the depth stay in a genome, but are in no architecture.
+            # A genome has values for layers beyond its depth, which are in no architecture.
             yield from (
                 (f"gene_{name}_{layer}", layer_value) for layer, layer_value in enumerate(value[:depth], start=1)
             )
         else:
-            # A gene may follow another one: its value is then that one's name.
+            # The value of a gene that follows another one is that one's name.
             yield f"gene_{name}", genome[value] if isinstance(value, str) and value in genome else value
 
 
 class LimitQuery(TypedDict, total=False):
-    """Limits of a request, each None where it is not given."""
+    """Limits of a request; None: no limit given."""
 
     max_latency_ms: float | None
     max_memory_mb: float | None
@@ -288,7 +282,7 @@ def limit_query(
     max_first_token_ms: float | None = None,
     max_token_ms: float | None = None,
 ) -> dict[str, float | None]:
-    """The limits as parameters of a request. `TypeError` for another name."""
+    """The limits as query parameters. Raises `TypeError` for another name."""
     return {
         "max_latency_ms": max_latency_ms,
         "max_memory_mb": max_memory_mb,
@@ -299,13 +293,13 @@ def limit_query(
 
 @dataclass(frozen=True)
 class Chart:
-    """What is drawn of a target."""
+    """The data of a target's plot."""
 
     recommendation: RecommendationView
-    """With the target's name, its limits, the recommended model and the name of the proxy."""
+    """Has the target's name and limits, the recommended model, and the proxy's name."""
     points: PointsHeader
     columns: dict[str, Any]
-    """Name → array, as `core.schemas.points` has them."""
+    """Name → array (`core.schemas.points`)."""
 
 
 def chart(transport: Transport, job_id: str, target: str, most: int) -> Chart:
@@ -323,21 +317,21 @@ def chart(transport: Transport, job_id: str, target: str, most: int) -> Chart:
 
 
 class Job(JobView):
-    """A job as it was when it was read. In a notebook it is shown as a table, and `plot()` draws it."""
+    """A job at the time of reading. A notebook shows it as a table; `plot()` draws it."""
 
     _transport: Transport | None = PrivateAttr(default=None)
 
     def with_transport(self, transport: Transport) -> Job:
-        """This job, with the connection by which it reads its points."""
+        """This job, with the connection through which it reads its points."""
         self._transport = transport
         return self
 
     def plot(self, target: str | None = None, *, most: int = 1000) -> Plot:
-        """Predicted perplexity (else the proxy) against latency as they are now, peak memory as the size of a point; a
-        panel for each target, or for the one of this id or name.
+        """Plots current predicted perplexities (else the proxy) against latency, with peak memory as point size: one
+        panel per target, or only the target of this id or name.
 
-        Of more than `most` candidates an even spread is drawn, with the whole frontier. Raises EdgefrontError with the
-        command for pip if the extra `notebook` is missing.
+        Of more than `most` candidates, draws an even sample and the whole frontier. Raises `EdgefrontError` with the
+        pip command if the extra `notebook` is missing.
         """
         need("job.plot()", "demo", install="notebook")
         from edgefront.cli.show.plot import plot
@@ -348,7 +342,7 @@ class Job(JobView):
         return plot([chart(self._transport, self.id, target_id, most) for target_id in target_ids], title=self.name)
 
     def __getstate__(self) -> dict[Any, Any]:
-        """What is pickled: without the connection, whose key must not get into a file."""
+        """The pickled state, without the connection: its key must not get into a file."""
         return {**super().__getstate__(), "__pydantic_private__": {"_transport": None}}
 
     def _repr_html_(self) -> str:

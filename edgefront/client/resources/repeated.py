@@ -1,6 +1,4 @@
-"""Requests that are repeated: the pages of a list, a view until it has ended, and event logs over server-sent events,
-each event once, across broken connections.
-"""
+"""Repeated requests: all pages of a list, polling until something has ended, and event logs over server-sent events."""
 
 from __future__ import annotations
 
@@ -16,12 +14,10 @@ from edgefront.core.common.errors import Unavailable
 from edgefront.core.common.states import JobEventKind, TrainingEventKind
 from edgefront.core.schemas.messages import Event, read_event
 
-# The server sends an event or a comment far more often, so after this time the connection is dead.
-_SILENCE_S = 60.0
-
-
+_READ_TIMEOUT_S = 60.0
+"""The server sends an event or a comment far more often."""
 Item = TypeVar("Item", covariant=True)
-_LONGEST_PAUSE_S = 2.0
+_MAX_POLL_S = 2.0
 
 
 class Page(Protocol, Generic[Item]):
@@ -35,7 +31,7 @@ class Page(Protocol, Generic[Item]):
 
 
 class Running(Protocol):
-    """A view of what runs and has a log."""
+    """A view of a job or training."""
 
     @property
     def state(self) -> str: ...
@@ -50,7 +46,7 @@ View = TypeVar("View", bound=Running)
 def pages(
     transport: Transport, page: type[Page[Item]], path: str, params: Mapping[str, str | float | bool | None]
 ) -> Iterator[Item]:
-    """The items of a list over all its pages."""
+    """The items of all pages."""
     cursor: str | None = None
     while True:
         read = transport.ask(page, "GET", path, params={**params, "cursor": cursor})
@@ -61,7 +57,7 @@ def pages(
 
 
 def until_ended(get: Callable[[], View], ended: Collection[str], what: str, timeout_s: float | None) -> View:
-    """The view once its state is one of `ended`; `TimeoutError` that names `what` after `timeout_s`."""
+    """Polls until the view's state is in `ended`. Raises `TimeoutError` that names `what` after `timeout_s`."""
     end = None if timeout_s is None else time.monotonic() + timeout_s
     pause_s = 0.1
     while True:
@@ -71,7 +67,7 @@ def until_ended(get: Callable[[], View], ended: Collection[str], what: str, time
         if end is not None and time.monotonic() + pause_s > end:
             raise TimeoutError(f"{what} is still {view.state} after {timeout_s:g} s")
         time.sleep(pause_s)
-        pause_s = min(pause_s * 1.5, _LONGEST_PAUSE_S)
+        pause_s = min(pause_s * 1.5, _MAX_POLL_S)
 
 
 def follow_log(
@@ -83,25 +79,24 @@ def follow_log(
     after: int,
     kinds: Collection[str] | None,
 ) -> Iterator[Event]:
-    """The events of a log after `after`, of these kinds if any are given, then live until one has a state in `ended`.
+    """Yields each event after number `after` once, if its kind is in `kinds`, then live until the object has ended.
 
-    The object is then read again: it may have been resumed or extended, or there may be events after its end.
-
-    After a broken connection it resumes from the last event; `Unavailable` if that fails for the client's patience.
+    When an event reports an end, the object is read again: it may have been resumed or extended, or have later events.
+    Resumes after a broken connection; raises `Unavailable` if that fails for the client's patience.
     """
     last = after
     end: int | None = None
-    silent_since: float | None = None
+    failing_since: float | None = None
     delay_s = 0.1
     while True:
-        now_there = get()
-        if now_there.state in ended:
-            end = max(end or 0, now_there.last_event)
+        view = get()
+        if view.state in ended:
+            end = max(end or 0, view.last_event)
         if end is not None and last >= end:
             return
         try:
             for event in _connection(transport, path, last):
-                silent_since, delay_s = None, 0.1
+                failing_since, delay_s = None, 0.1
                 if event.number <= last:
                     continue
                 last = event.number
@@ -110,11 +105,11 @@ def follow_log(
                 if end is not None and last >= end:
                     return
                 if event.kind in (JobEventKind.JOB_STATE, TrainingEventKind.STATE) and event.data.get("state") in ended:
-                    break  # the next read shows whether more has happened since
+                    break
         except Unavailable:
             now = time.monotonic()
-            silent_since = silent_since or now
-            if now - silent_since > transport.patience_s:
+            failing_since = failing_since or now
+            if now - failing_since > transport.patience_s:
                 raise
         time.sleep(delay_s)
         delay_s = min(delay_s * 2, 5.0)
@@ -124,7 +119,7 @@ def _connection(transport: Transport, path: str, last: int) -> Iterator[Event]:
     headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
     if last:
         headers["Last-Event-ID"] = str(last)
-    with transport.stream(path, headers=headers, read_timeout_s=_SILENCE_S) as response:
+    with transport.stream(path, headers=headers, read_timeout_s=_READ_TIMEOUT_S) as response:
         try:
             for message in EventSource(response).iter_sse():
                 if message.data:

@@ -12,7 +12,7 @@ from typing import Any
 
 from edgefront.client.resources.downloads import Download, Progress, model_download
 from edgefront.client.resources.repeated import follow_log, pages, until_ended
-from edgefront.client.transport import Transport, segment
+from edgefront.client.transport import Resource, segment
 from edgefront.core.common.errors import Conflict, EdgefrontError, InvalidInput
 from edgefront.core.common.number_formats import NumberFormat
 from edgefront.core.common.states import ENDED_TRAININGS
@@ -76,11 +76,8 @@ def _padding(size: int) -> int:
     return -size % tarfile.BLOCKSIZE
 
 
-class Trainings:
+class Trainings(Resource):
     """`client.trainings`."""
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
 
     def datasets(self) -> list[DatasetView]:
         """The service's data sets, prepared or built in."""
@@ -149,15 +146,15 @@ class Trainings:
 
     def pause(self, training_id: str) -> TrainingView:
         """Pauses it after its current step, with a checkpoint."""
-        return self._steer(training_id, "pause")
+        return self._change_state(training_id, "pause")
 
     def resume(self, training_id: str) -> TrainingView:
         """Resumes it from the last checkpoint, also if it has failed."""
-        return self._steer(training_id, "resume")
+        return self._change_state(training_id, "resume")
 
     def cancel(self, training_id: str) -> TrainingView:
         """Ends it permanently; its checkpoints are kept."""
-        return self._steer(training_id, "cancel")
+        return self._change_state(training_id, "cancel")
 
     def delete(self, training_id: str) -> None:
         """Deletes a training with its curves and files, cancelling it if it runs. The scores of its architecture are
@@ -270,9 +267,9 @@ class Trainings:
             self._transport, url, training_id, format, numbers, Path(path), replace=replace, progress=progress
         )
 
-    def _steer(self, training_id: str, verb: str) -> TrainingView:
+    def _change_state(self, training_id: str, action: str) -> TrainingView:
         # Pausing a paused training changes nothing, likewise the others: they may be retried.
-        return self._transport.ask(TrainingView, "POST", f"{_path(training_id)}/{verb}", repeatable=True)
+        return self._transport.ask(TrainingView, "POST", f"{_path(training_id)}/{action}", repeatable=True)
 
 
 def _path(training_id: str) -> str:
