@@ -25,9 +25,8 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from from_tests import from_tests
 from numpy.typing import NDArray
-from record import RESULTS, append, table
+from record import RESULTS, append, from_tests, table
 
 from edgefront.agents.measuring.measure import Measurer
 from edgefront.core.architectures.architecture import Architecture

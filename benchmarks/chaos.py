@@ -1,11 +1,10 @@
-"""Kills a team's server and its devices at random instants under real jobs, and checks the rows.
+"""Kills a team's server and its devices at random under real jobs, and checks the rows afterwards.
 
-Its own Postgres, Redis, API, Celery worker and agents, each a process that is killed by its id and started again; real
-agents measure real models with ONNX Runtime, beside devices that lie. One owner's large job takes all the time that
-there is; another owner asks for small ones meanwhile. Agents replace their credentials all the time. At the end
-everything is up, what is under way ends, and the rows are checked: each launch counted once, no gap in the logs, each
-frontier moocore's over the raw launches, nothing on it that cannot be, and how long each owner waited. A lie that is
-possible counts as a result, beside those of other launches: no device judges another.
+Starts its own Postgres, Redis, API, Celery worker and agents, kills them by their process ids and restarts them. Real
+agents measure real models with ONNX Runtime, beside devices that send false reports. One owner has a large job that
+never ends; another submits small ones meanwhile. At the end everything is up, running work ends, and the rows are
+checked: each launch counted once, no gap in the logs, each frontier equal to moocore's over the raw launches, nothing
+impossible on it, and how long each owner waited. A false report of a possible result counts as a result.
 
     python benchmarks/chaos.py [--minutes 30] [--kills-per-minute 12] [--agents 2] [--liars 1] [--seed 0]
 
@@ -18,22 +17,23 @@ import argparse
 import os
 import random
 import shutil
+import signal
+import subprocess
 import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 from chaos_checks import Account, check
-from chaos_processes import ROOT, Program, Stack
-from from_tests import from_tests
-from record import append, table
+from record import append, from_tests, table
 
 from edgefront.core.common.states import LaunchState
 from edgefront.core.schemas.service import EnrolmentTokenRequest
@@ -42,10 +42,11 @@ from edgefront.core.services.fleet.devices import create_enrolment_token
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Job, Launch
 
+ROOT = Path(__file__).resolve().parents[1]
 servers = from_tests("servers")
 CLASS = "chaos"
 WEIGHTS = {"agent": 4, "api": 2, "worker": 3, "postgres": 2, "redis": 3}
-"""How often each is killed, in proportion."""
+"""Relative frequency of kills."""
 SPACE = {"name": "lts-gpt2", "narrow": {"n_layer": {"max": 4}, "d_model": [128, 192], "d_inner": {"max": 768}}}
 SETTINGS = {
     "EDGEFRONT_LEASES__TTL_S": "10",
@@ -54,32 +55,141 @@ SETTINGS = {
 }
 TRUSTED_EVERY_S = 30.0
 QUIET_S = 120.0
-"""Seconds that what is under way gets to end."""
+"""Maximum time for running work to end."""
+
+
+class Server(Protocol):
+    """Postgres or Redis (`tests/servers.py`)."""
+
+    def start(self) -> None: ...
+    def kill(self) -> None: ...
+
+
+class Program:
+    """A Python program with a log, in a session of its own, so that its children can be ended with it."""
+
+    def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+        self.name = name
+        self._command = [sys.executable, *command]
+        self._environment = dict(environment)
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                cwd=ROOT,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def kill(self) -> None:
+        """Sends SIGKILL to the program only; its children have to notice."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+    def ended(self) -> int | None:
+        """Its exit code if it has ended."""
+        return None if self._process is None else self._process.poll()
+
+    def stop(self, seconds: float = 60.0) -> bool:
+        """Sends SIGTERM, then kills the rest of its session; returns whether it ended in time."""
+        if self._process is None:
+            return True
+        with suppress(ProcessLookupError):
+            self._process.terminate()
+        in_time = True
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            in_time = False
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        return in_time
+
+
+class Stack:
+    """All servers and programs: restarts killed ones after a delay, and counts those that ended by themselves."""
+
+    def __init__(self, servers: Mapping[str, Server], programs: Sequence[Program]) -> None:
+        self.servers = dict(servers)
+        self.programs = {program.name: program for program in programs}
+        self.kills: Counter[str] = Counter()
+        self.ended: Counter[str] = Counter()
+        """Programs that ended without being killed, with their exit code."""
+        self._down: dict[str, float] = {}
+
+    def start(self) -> None:
+        for program in (*self.servers.values(), *self.programs.values()):
+            program.start()
+
+    def kill(self, name: str, down_s: float) -> None:
+        """Kills it unless it is down, and restarts it after `down_s`."""
+        if name in self._down:
+            return
+        (self.servers.get(name) or self.programs[name]).kill()
+        self.kills[name.split("-")[0]] += 1
+        self._down[name] = time.monotonic() + down_s
+
+    def restart_due(self) -> None:
+        """Restarts what is due. Call it often."""
+        now = time.monotonic()
+        for name, at in list(self._down.items()):
+            if at <= now:
+                del self._down[name]
+                (self.servers.get(name) or self.programs[name]).start()
+        for name, program in self.programs.items():
+            if name not in self._down and (code := program.ended()) is not None:
+                self.ended[f"{name} ({code})"] += 1
+                self._down[name] = now + 1.0
+
+    def run_until(self, done: Callable[[], bool], seconds: float) -> bool:
+        """Keeps everything running until `done`, at most for `seconds`; returns whether it is done."""
+        end = time.monotonic() + seconds
+        while not done():
+            if time.monotonic() > end:
+                return False
+            self.restart_due()
+            time.sleep(0.1)
+        return True
+
+    def all_up(self) -> bool:
+        return not self._down
+
+    def close(self) -> None:
+        for program in self.programs.values():
+            program.stop(5.0)
 
 
 @dataclass
 class Owner:
-    """Somebody who asks for one job after another. `iterations` of `population` candidates each."""
+    """A user who submits one job after another, of `iterations` times `population` candidates."""
 
     name: str
     key: str
     iterations: int
     population: int
     job: str | None = None
-    wanted: str = ""
+    idempotency_key: str = ""
     submitted: int = 0
 
-    def tend(self, http: httpx.Client, seed: int) -> None:
-        """Submits the next job once the last one has ended. What gets no answer is asked again."""
+    def submit_next(self, http: httpx.Client, seed: int) -> None:
+        """Submits the next job once the last one has ended; retries a request without a response."""
         headers = {"Authorization": f"Bearer {self.key}"}
         if self.job is not None:
             state = http.get(f"/v1/jobs/{self.job}", headers=headers).raise_for_status().json()["state"]
             if state in ("running", "paused"):
                 return
             self.job = None
-        self.wanted = self.wanted or uuid.uuid4().hex
+        self.idempotency_key = self.idempotency_key or uuid.uuid4().hex
         settings = {"iterations": self.iterations, "population": self.population}
-        asked: dict[str, Any] = {
+        request: dict[str, Any] = {
             "name": f"{self.name} {self.submitted}",
             "space": SPACE,
             "targets": [{"device_class": CLASS}],
@@ -87,15 +197,15 @@ class Owner:
             "epsilon": 0.0,
             "seed": seed + self.submitted,
         }
-        made = http.post("/v1/jobs", json=asked, headers={**headers, "Idempotency-Key": self.wanted})
-        self.job = made.raise_for_status().json()["id"]
+        response = http.post("/v1/jobs", json=request, headers={**headers, "Idempotency-Key": self.idempotency_key})
+        self.job = response.raise_for_status().json()["id"]
         self.submitted += 1
-        self.wanted = ""
+        self.idempotency_key = ""
 
 
 @contextmanager
-def team(folder: Path, given: argparse.Namespace) -> Iterator[tuple[Stack, Database, list[Owner], str, str]]:
-    """Everything, running: the stack, its database, the owners, the API's URL, an admin's key."""
+def team(folder: Path, options: argparse.Namespace) -> Iterator[tuple[Stack, Database, list[Owner], str, str]]:
+    """The running stack, its database, the owners, the API's URL and an admin's key."""
     with ExitStack() as ending:
         postgres = ending.enter_context(closing(servers.OwnPostgres()))
         redis = ending.enter_context(closing(servers.OwnRedis()))
@@ -108,9 +218,9 @@ def team(folder: Path, given: argparse.Namespace) -> Iterator[tuple[Stack, Datab
             now = database.now(session)
             for name, role in (("admin", "admin"), ("ada", "user"), ("bob", "user")):
                 _, keys[name] = create_key(session, name=name, owner=name, role=role, now=now)  # type: ignore[arg-type]
-            asked = EnrolmentTokenRequest(minutes=24 * 60, uses=given.agents + given.liars)
+            request = EnrolmentTokenRequest(minutes=24 * 60, uses=options.agents + options.liars)
             principal = Principal("chaos", "admin", "admin", "admin")
-            token.write_text(create_enrolment_token(session, principal, asked, now)[1])
+            token.write_text(create_enrolment_token(session, principal, request, now)[1])
         port = servers.free_port()
         url = f"http://127.0.0.1:{port}"
         environment = {
@@ -125,14 +235,14 @@ def team(folder: Path, given: argparse.Namespace) -> Iterator[tuple[Stack, Datab
         }
         celery = ["-m", "celery", "--app=edgefront.workers.app", "worker", "--pool=solo", "--loglevel=info"]
         commands = {"api": ["-m", "edgefront.api"], "worker": celery}
-        for number in range(given.agents):
+        for number in range(options.agents):
             name = f"agent-{number}"
             where = [f"--data-dir={folder / name}", f"--name={name}", f"--token-file={token}"]
             commands[name] = ["-m", "edgefront", "agent", f"--server={url}", *where, f"--device-class={CLASS}"]
-        for number in range(given.liars):
+        for number in range(options.liars):
             (folder / f"liar-{number}").mkdir()
             lies = [str(ROOT / "benchmarks" / "chaos_liar.py"), url, str(folder / f"liar-{number}"), str(token)]
-            commands[f"liar-{number}"] = [*lies, f"--device-class={CLASS}", f"--seed={given.seed}"]
+            commands[f"liar-{number}"] = [*lies, f"--device-class={CLASS}", f"--seed={options.seed}"]
         programs = [Program(name, command, environment, folder / f"{name}.log") for name, command in commands.items()]
         stack = Stack({"redis": redis, "postgres": postgres}, programs)
         ending.callback(stack.close)
@@ -142,39 +252,39 @@ def team(folder: Path, given: argparse.Namespace) -> Iterator[tuple[Stack, Datab
         yield stack, database, [Owner("ada", keys["ada"], 30, 24), Owner("bob", keys["bob"], 2, 4)], url, keys["admin"]
 
 
-def disturb(stack: Stack, owners: list[Owner], url: str, admin: str, given: argparse.Namespace) -> int:
-    """Kills at random instants, while the owners go on asking; returns how often a liar was in quarantine.
+def disturb(stack: Stack, owners: list[Owner], url: str, admin: str, options: argparse.Namespace) -> int:
+    """Kills at random while the owners submit jobs; returns the number of quarantines of lying devices.
 
-    An admin trusts it again every half a minute, so that it continues to lie.
+    An admin ends each quarantine every half a minute.
     """
-    rng = random.Random(given.seed)
+    rng = random.Random(options.seed)
     names = {
         kind: [name for name in (*stack.servers, *stack.programs) if name.split("-")[0] == kind] for kind in WEIGHTS
     }
     kinds = [kind for kind in WEIGHTS if names[kind]]
     with httpx.Client(base_url=url, timeout=5, trust_env=False) as http:
-        stack.tend_until(lambda: _answers(http), 60)
-        end = time.monotonic() + 60 * given.minutes
+        stack.run_until(lambda: _answers(http), 60)
+        end = time.monotonic() + 60 * options.minutes
         next_kill = time.monotonic() + 10.0
-        next_trust, caught = time.monotonic() + TRUSTED_EVERY_S, 0
+        next_trust, quarantines = time.monotonic() + TRUSTED_EVERY_S, 0
         while (now := time.monotonic()) < end:
-            stack.tend()
+            stack.restart_due()
             if now >= next_kill:
                 kind = rng.choices(kinds, [WEIGHTS[kind] for kind in kinds])[0]
                 stack.kill(rng.choice(names[kind]), rng.choice((0.0, 0.2, 1.0, 4.0)) * rng.random())
-                next_kill += rng.expovariate(given.kills_per_minute / 60)
+                next_kill += rng.expovariate(options.kills_per_minute / 60)
             for number, owner in enumerate(owners):
                 with suppress(httpx.HTTPError):
-                    owner.tend(http, 1000 * given.seed + 100_000 * number)
+                    owner.submit_next(http, 1000 * options.seed + 100_000 * number)
             if now >= next_trust:
                 next_trust = now + TRUSTED_EVERY_S
-                caught += sum(_trusted_again(http, f"liar-{number}", admin) for number in range(given.liars))
+                quarantines += sum(_end_quarantine(http, f"liar-{number}", admin) for number in range(options.liars))
             time.sleep(0.05)
-    return caught
+    return quarantines
 
 
-def _trusted_again(http: httpx.Client, name: str, admin: str) -> bool:
-    """Lets a device back; whether it was in quarantine."""
+def _end_quarantine(http: httpx.Client, name: str, admin: str) -> bool:
+    """Ends a device's quarantine; returns whether it was in one."""
     headers = {"Authorization": f"Bearer {admin}"}
     with suppress(httpx.HTTPError):
         device = http.get(f"/v1/devices/{name}", headers=headers).raise_for_status().json()
@@ -183,10 +293,10 @@ def _trusted_again(http: httpx.Client, name: str, admin: str) -> bool:
     return False
 
 
-def settle(stack: Stack, database: Database) -> None:
-    """Everything up again; then the agents deliver what they have, and all reports are settled."""
-    stack.tend_until(stack.all_up, 60)
-    stack.tend_until(lambda: False, 15)
+def finish(stack: Stack, database: Database) -> None:
+    """Restarts everything, lets the agents deliver their reports, and waits until all are processed."""
+    stack.run_until(stack.all_up, 60)
+    stack.run_until(lambda: False, 15)
     for name in [name for name in stack.programs if name.startswith(("agent", "liar"))]:
         stack.programs.pop(name).stop()
 
@@ -195,8 +305,8 @@ def settle(stack: Stack, database: Database) -> None:
             states = (LaunchState.LEASED, LaunchState.REPORTED)
             return session.query(Launch).filter(Launch.state.in_(states)).first() is None
 
-    stack.tend_until(quiet, QUIET_S)
-    stack.tend_until(lambda: False, 2)
+    stack.run_until(quiet, QUIET_S)
+    stack.run_until(lambda: False, 2)
 
 
 def _answers(http: httpx.Client) -> bool:
@@ -206,7 +316,7 @@ def _answers(http: httpx.Client) -> bool:
         return False
 
 
-def show(stack: Stack, account: Account, jobs: int, caught: int) -> None:
+def show(stack: Stack, account: Account, jobs: int, quarantines: int) -> None:
     table("Killed", [{"what": kind, "times": stack.kills[kind]} for kind in WEIGHTS])
     counts = {**{f"launches {state}": count for state, count in sorted(account.launches.items())}}
     counts |= {
@@ -214,7 +324,7 @@ def show(stack: Stack, account: Account, jobs: int, caught: int) -> None:
         "events": account.events,
         "frontier points": account.frontier,
         "lies": account.lies,
-        "quarantines": caught,
+        "quarantines": quarantines,
     }
     table("Counted", [{"what": what, "count": count} for what, count in counts.items()])
     violations = {**account.violations, "program ended by itself": sum(stack.ended.values())}
@@ -237,26 +347,26 @@ def main() -> int:
     parser.add_argument("--agents", type=int, default=2)
     parser.add_argument("--liars", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
+    options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="edgefront-chaos-"))
-    with team(folder, given) as (stack, database, owners, url, admin):
-        caught = disturb(stack, owners, url, admin, given)
-        settle(stack, database)
+    with team(folder, options) as (stack, database, owners, url, admin):
+        quarantines = disturb(stack, owners, url, admin, options)
+        finish(stack, database)
         account = check(database, folder.glob("liar-*/answers.jsonl"), len(os.sched_getaffinity(0)))
         with database.read() as session:
             jobs = session.query(Job).count()
-    show(stack, account, jobs, caught)
+    show(stack, account, jobs, quarantines)
     append(
         "chaos",
         {
-            **vars(given),
+            **vars(options),
             "kills": dict(stack.kills),
             "launches": dict(account.launches),
             "jobs": jobs,
             "events": account.events,
             "frontier": account.frontier,
             "lies": account.lies,
-            "quarantines": caught,
+            "quarantines": quarantines,
             "violations": dict(account.violations),
             "ended": dict(stack.ended),
             "waits_s": {

@@ -30,13 +30,13 @@ ENDED = (TargetState.FINISHED, TargetState.CANCELLED, TargetState.FAILED)
 
 @dataclass
 class Account:
-    """What was found: counts, and violations by what they violate (all are 0 if all is well)."""
+    """Counts, and violations by kind (all 0 if everything is correct)."""
 
     launches: Counter[str] = field(default_factory=Counter)
     events: int = 0
     frontier: int = 0
     lies: int = 0
-    """Results of liars among the launches that count."""
+    """Number of false reports among the valid launches."""
     violations: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
     waits_s: dict[str, list[float]] = field(default_factory=dict)
@@ -63,8 +63,8 @@ CHECKS = (
 
 
 def check(database: Database, answers: Iterable[Path], cores: int) -> Account:
-    """Checks every row. `answers`: files with what the server answered to each liar. `cores`: of this machine, for the
-    fastest that a model can be.
+    """Checks every row. `answers`: files of the server's responses to lying devices. `cores`: number of this machine's
+    cores, which bounds a model's speed.
     """
     account = Account(violations=Counter(dict.fromkeys(CHECKS, 0)))
     with database.read() as session:

@@ -1,5 +1,5 @@
-"""A device that lies, by the real protocol: impossible memory, memory that is possible and false,
-impossible speed, crashes that did not happen, reports on others' launches or sent twice, launches hoarded.
+"""A device that sends false reports by the real protocol: impossible or false memory, impossible speed, invented
+crashes, reports about other devices' launches, duplicate reports, and hoarded leases.
 
 Started by `chaos.py`. Its folder keeps its credential, and `answers.jsonl` with what the server answered to each lie.
 """
@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from from_tests import from_tests
+from record import from_tests
 
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.cost.costs import costs
 from edgefront.core.schemas.agent import EnrolRequest
 
 MARK = {"agent": "liar"}
-"""Environment of its reports: by it the checks find them."""
+"""Environment of its reports, by which the checks find them."""
 
 
 def _report(item: dict[str, Any], latency_ms: float, peak_bytes: int) -> dict[str, Any]:
@@ -70,29 +70,27 @@ class Liar:
         self._answers = (folder / "answers.jsonl").open("a")
 
     def join(self, token: str, device_class: str) -> None:
-        kept = self._folder / "credential"
-        while not kept.exists():
-            asked = EnrolRequest(
+        credential = self._folder / "credential"
+        while not credential.exists():
+            request = EnrolRequest(
                 name=self._folder.name, device_class=device_class, facts=from_tests("simulated_agent").facts()
             )
             try:
-                answer = self._post("/v1/agents/enrol", asked.model_dump(mode="json"), bearer=token)
+                answer = self._post("/v1/agents/enrol", request.model_dump(mode="json"), bearer=token)
             except httpx.HTTPError:
                 time.sleep(0.5)
                 continue
             if answer.status_code == 409:
                 raise SystemExit("enrolled already, and the credential did not arrive")
             if answer.is_success:
-                kept.write_text(answer.json()["credential"])
-        self._http.headers["Authorization"] = f"Bearer {kept.read_text()}"
+                credential.write_text(answer.json()["credential"])
+        self._http.headers["Authorization"] = f"Bearer {credential.read_text()}"
 
     def lie(self) -> None:
-        """Leases a few launches, or as many as it gets; lies about them, says nothing, reports twice, or guesses at the
-        launches next to them.
-        """
+        """Leases few or many launches, and sends false reports, duplicates, none, or reports about guessed launches."""
         hoards = self._rng.random() < 0.1
-        asked = {"max_items": 32, "wait_s": 0.0} if hoards else {"max_items": self._rng.randint(1, 2), "wait_s": 5.0}
-        answer = self._post("/v1/leases", asked)
+        request = {"max_items": 32, "wait_s": 0.0} if hoards else {"max_items": self._rng.randint(1, 2), "wait_s": 5.0}
+        answer = self._post("/v1/leases", request)
         if not answer.is_success:
             time.sleep(1.0)
             return
@@ -126,9 +124,9 @@ def main() -> None:
     parser.add_argument("token", type=Path)
     parser.add_argument("--device-class", required=True)
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    liar = Liar(given.url, given.folder, given.seed)
-    liar.join(given.token.read_text().strip(), given.device_class)
+    options = parser.parse_args()
+    liar = Liar(options.url, options.folder, options.seed)
+    liar.join(options.token.read_text().strip(), options.device_class)
     while True:
         try:
             liar.lie()

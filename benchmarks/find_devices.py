@@ -20,8 +20,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from from_tests import from_tests
-from record import RESULTS
+from record import RESULTS, from_tests
 from scipy.special import ndtri
 
 from edgefront.core.architectures.architecture import Architecture

@@ -100,7 +100,7 @@ def find(options: argparse.Namespace, service: EmbeddedService) -> dict[str, Any
         check=False,
     )
     if done.returncode not in (0, NOTHING_FITS):
-        said = service.agent and service.agent.last_words()
+        said = service.agent and service.agent.log_tail()
         sys.exit(f"edgefront find ended with {done.returncode}; the agent said: {said}")
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer

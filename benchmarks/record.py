@@ -1,4 +1,4 @@
-"""What every benchmark shares: a table for people, and a JSON line for comparing later."""
+"""Shared by the benchmarks: a table for people, a JSON line for later comparison, and modules of the tests."""
 
 from __future__ import annotations
 
@@ -6,15 +6,25 @@ import json
 import os
 import platform
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from edgefront.agents.device.probe import processor
 
 RESULTS = Path(os.environ.get("BENCHMARK_RESULTS") or Path(__file__).parent / "results")
-"""Where results go; `gpu.py` sends them elsewhere."""
+"""Folder of the results; `gpu.py` sets another one."""
+TESTS = Path(__file__).resolve().parents[1] / "tests"
+
+
+def from_tests(module: str) -> Any:
+    """Imports a module of the folder `tests`: servers, simulated devices, published tables."""
+    if str(TESTS) not in sys.path:
+        sys.path.append(str(TESTS))
+    return import_module(module)
 
 
 def table(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -23,7 +33,7 @@ def table(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def markdown(title: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows of equal keys as a Markdown table, under a line that says what they are."""
+    """Rows of equal keys as a Markdown table under a title."""
     lines = ["", title, ""]
     if rows:
         head = list(rows[0])
@@ -33,9 +43,9 @@ def markdown(title: str, rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def append(name: str, result: Mapping[str, Any], *, quick: bool = False) -> None:
-    """Appends one JSON line to `RESULTS/<name>.jsonl`, with when and on what it was taken.
+    """Appends one JSON line to `RESULTS/<name>.jsonl`, with the time, commit and machine.
 
-    quick: of a run whose figures say nothing: only where `BENCHMARK_RESULTS` says where.
+    quick: the figures are not representative: append only to a folder of `BENCHMARK_RESULTS`.
     """
     if quick and "BENCHMARK_RESULTS" not in os.environ:
         return

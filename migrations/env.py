@@ -17,7 +17,7 @@ from edgefront.core.store.tables.base import UtcDateTime
 
 
 def render_item(kind: str, item: Any, _context: AutogenContext) -> str | Literal[False]:
-    """Types of two faces by the names that `script.py.mako` gives them: an old migration imports none of our code."""
+    """Renders dialect-specific types by the names in `script.py.mako`, so that migrations import no project code."""
     if kind == "type" and isinstance(item, UtcDateTime):
         return "UTC"
     if kind == "type" and isinstance(item, JSON):
@@ -40,8 +40,8 @@ def run(connection: Connection) -> None:
 
 
 def run_on_settings() -> None:
-    given = context.config.attributes.get("url") or context.get_x_argument(as_dictionary=True).get("url")
-    url = given or Settings().database_url
+    option = context.config.attributes.get("url") or context.get_x_argument(as_dictionary=True).get("url")
+    url = option or Settings().database_url
     engine = make_engine(parse_url(url), pool_size=1, migrating=True).execution_options(**{WRITE: True})
     with unavailable_when_away(), engine.begin() as connection:
         run(connection)

@@ -1,4 +1,4 @@
-"""The embedded agent: a child process that is restarted when it dies, and that never outlives its service.
+"""The embedded agent: a child process that is restarted when it ends, and that never outlives its service.
 
 The child holds the reading end of a pipe whose writing end is in this process: when this process ends, even by `kill
 -9`, the pipe closes and the child exits (`end_with_input`).
@@ -27,23 +27,30 @@ class AgentProcess:
     """Starts `command`, and restarts it when it ends.
 
     Args:
-        command: argument list of the agent. log: file to which its output is appended. before: called before every
-        start, to prepare its credentials. final: exit codes after which it is not restarted.
+        command: argument list of the agent.
+        log: file to which its output is appended.
+        before_start: called before every start, to prepare its credentials.
+        final_codes: exit codes after which it is not restarted.
     """
 
     def __init__(
-        self, command: Sequence[str], log: Path, *, before: Callable[[], None], final: frozenset[int] = frozenset()
+        self,
+        command: Sequence[str],
+        log: Path,
+        *,
+        before_start: Callable[[], None],
+        final_codes: frozenset[int] = frozenset(),
     ) -> None:
         self._command = list(command)
         self._log_path = log
-        self._before = before
-        self._final = final
+        self._before_start = before_start
+        self._final_codes = final_codes
         self._process: subprocess.Popen[bytes] | None = None
         self._stopping = threading.Event()
         self._changed = threading.Lock()
         self._thread = threading.Thread(target=self._supervise, name="edgefront-agent", daemon=True)
-        self.ended_for_good: str | None = None
-        """Why it is not restarted, if so."""
+        self.final_message: str | None = None
+        """Why it is not restarted; None while it is."""
 
     @property
     def pid(self) -> int | None:
@@ -54,7 +61,7 @@ class AgentProcess:
         self._thread.start()
 
     def stop(self, timeout_s: float) -> None:
-        """Lets it drain (SIGTERM) for `timeout_s`, then kills it. Returns when it has ended."""
+        """Drains the agent (SIGTERM), kills it after `timeout_s`, and waits for its end."""
         self._stopping.set()
         with self._changed:
             process = self._process
@@ -66,14 +73,14 @@ class AgentProcess:
                 _log.warning(
                     "the agent did not drain within %g s and is killed; its launch is measured again", timeout_s
                 )
-            finally:  # also if a second Ctrl-C interrupts the wait
+            finally:  # including a second Ctrl-C during the wait
                 if process.poll() is None:
                     process.kill()
                     process.wait()
         if self._thread.is_alive():
             self._thread.join()
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         """The last lines of its log."""
         try:
             lines = self._log_path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -92,22 +99,22 @@ class AgentProcess:
                 code = None
             if self._stopping.is_set():
                 return
-            if code in self._final:
-                self.ended_for_good = self.last_words() or f"exit code {code}"
-                _log.error("the agent has ended permanently: %s", self.ended_for_good)
+            if code in self._final_codes:
+                self.final_message = self.log_tail() or f"exit code {code}"
+                _log.error("the agent has ended permanently: %s", self.final_message)
                 return
             delay_s = 0.5 if time.monotonic() - started > _STEADY_S else min(delay_s * 2, _MAX_DELAY_S)
             _log.warning("the agent ended with %s; started again in %g s. See %s", code, delay_s, self._log_path)
             self._stopping.wait(delay_s)
 
     def _run_once(self) -> int:
-        self._before()
+        self._before_start()
         with self._log_path.open("ab") as log, self._changed:
             if self._stopping.is_set():
                 return 0
-            # The service is pinned to few cores; this thread is not, so that the agent inherits all of them.
+            # The service is pinned to few cores; the agent inherits all cores from this thread.
             keep_to(core.number for core in available_cores())
-            # A separate session: Ctrl-C in the terminal goes only to this process, which then drains the agent.
+            # A separate session, so that Ctrl-C reaches only this process, which then drains the agent.
             self._process = subprocess.Popen(
                 self._command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
             )
@@ -118,18 +125,16 @@ class AgentProcess:
                 self._process.stdin.close()
 
 
-def follow_the_server(folder: Path, url: str) -> None:
-    """Updates the URL in the agent's credential if only the port has changed: it is the same service in the same
-    folder.
-    """
+def update_server_url(folder: Path, url: str) -> None:
+    """Updates the URL in the agent's credential: the same service may have another port at each start."""
     from pydantic import ValidationError
 
     from edgefront.agents.server.credential import Credential, CredentialFile
 
     file = CredentialFile(folder)
     try:
-        kept = Credential.model_validate_json(file.path.read_bytes())
+        credential = Credential.model_validate_json(file.path.read_bytes())
     except (OSError, ValidationError):
         return
-    if kept.server != url:
-        file.write(kept.model_copy(update={"server": url}))
+    if credential.server != url:
+        file.write(credential.model_copy(update={"server": url}))

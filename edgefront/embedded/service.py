@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ from edgefront.core.common.errors import Conflict, EdgefrontError, InvalidInput
 from edgefront.core.common.files import only_holder, write_private
 from edgefront.core.common.processes.child import python
 from edgefront.core.common.states import KeyRole
-from edgefront.embedded.agent import AgentProcess, follow_the_server
+from edgefront.embedded.agent import AgentProcess, update_server_url
 
 if TYPE_CHECKING:
     from edgefront.core.services.access.keys import Principal
@@ -39,20 +39,20 @@ _START_S = 30.0
 _STOP_S = 5
 _DRAIN_S = 20.0
 _TRAININGS_S = 30.0
-"""Seconds that trainings get to write a checkpoint; those that need longer end after the service."""
+"""Time for trainings to write a checkpoint; slower ones end after the service."""
 
 
 @contextmanager
-def own_home(home: Path) -> Iterator[None]:
-    """Creates the folder and locks it; `Conflict` if another process holds the lock."""
+def locked_home(home: Path) -> Iterator[None]:
+    """Creates the folder and locks it. Raises `Conflict` if another process holds the lock."""
     home.mkdir(parents=True, exist_ok=True)
     busy = Conflict(f"an edgefront service already runs in {home}: use it, stop it, or give another folder by --home")
     with only_holder(home / "lock", busy):
         yield
 
 
-class BrokenOff(Exception):
-    """The service was stopped while it started."""
+class StartInterrupted(Exception):
+    """The service was stopped during its start."""
 
 
 class EmbeddedService:
@@ -60,17 +60,18 @@ class EmbeddedService:
 
     Args:
         home: data folder; one service at a time.
-        host, port: where to listen; None: as EDGEFRONT_HTTP__HOST and EDGEFRONT_HTTP__PORT say. Where the latter is
-        not set, the port is 8090 or the next free one; 0 is any free one.
-        agent: run the agent too.
+        host, port: where to listen; None: EDGEFRONT_HTTP__HOST and EDGEFRONT_HTTP__PORT. The default port is 8090 or
+        the next free one; 0 is any free one.
+        agent: also run an agent.
         cores: measuring cores, as in `2,4-6`; None: all, with one launch at a time and the service on the last core.
-        on_bound: called with the URL as soon as its port is taken, seconds before anything answers there.
+        on_bound: called with the URL once the port is bound, seconds before the service responds.
         isolated: ignore environment variables that select another database (for the demo).
-        ending: once it is set, a start is broken off between two of its steps, of which a busy machine makes seconds.
+        ending: interrupts the start between two of its steps once it is set.
 
     Raises:
-        BrokenOff: the start was. Conflict: a service runs in this folder, or the port is in use. InvalidInput: the host
-        is not this machine's, or is not loopback without `EDGEFRONT_HTTP__INSECURE=true`.
+        StartInterrupted: `ending` was set.
+        Conflict: a service runs in this folder, or the port is in use.
+        InvalidInput: the host is not this machine's, or is not loopback without `EDGEFRONT_HTTP__INSECURE=true`.
     """
 
     def __init__(
@@ -94,8 +95,8 @@ class EmbeddedService:
         self._plan = CorePlan.of_device(parse_cores(cores) if cores else None)
         self._on_bound = on_bound
         self._isolated = isolated
-        self._told_to_end = ending or threading.Event()
-        self._ending = ExitStack()
+        self._ending = ending or threading.Event()
+        self._resources = ExitStack()
         self.agent: AgentProcess | None = None
         self.url = ""
         self.key = ""
@@ -103,65 +104,65 @@ class EmbeddedService:
     def __enter__(self) -> EmbeddedService:
         with ExitStack() as started:
             self._start(started)
-            self._ending = started.pop_all()
+            self._resources = started.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._ending.close()
+        self._resources.close()
 
     def _start(self, started: ExitStack) -> None:
         settings = self._settings()
         self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        started.enter_context(own_home(self.home))
+        started.enter_context(locked_home(self.home))
         listening = started.enter_context(closing(bind(settings.http.host, self.wanted_port)))
         secure = settings.http.certificate is not None
-        # A certificate is for a name, by which this machine reaches the service too.
-        named = settings.http.url if secure else None
-        self.url = (named or address(listening, secure=secure)).rstrip("/")
+        # A certificate is valid for a name, which this machine must use too.
+        certified_url = settings.http.url if secure else None
+        self.url = (certified_url or address(listening, secure=secure)).rstrip("/")
         if self._on_bound is not None:
             self._on_bound(self.url)
         if self._with_agent:
             keep_to(self._plan.home())
 
-        self._go_on()
+        self._check_interrupted()
         from edgefront.core.services.dispatch import sender
         from edgefront.core.store.database import Database
 
-        self._go_on()
+        self._check_interrupted()
         from edgefront.workers.app import EmbeddedWorker
         from edgefront.workers.training.launch import stop_all
 
-        self._go_on()
+        self._check_interrupted()
         database = Database(settings.database_url, send=sender(settings), pool_size=settings.database.pool_size)
         started.callback(database.dispose)
         database.migrate()
         principal = self._admin(database)
-        self._go_on()
+        self._check_interrupted()
         started.enter_context(_serving(settings, database, listening))
-        self._go_on()
+        self._check_interrupted()
         LocalServer(url=self.url, pid=os.getpid(), version=__version__).announce(self.home)
         started.callback(LocalServer.withdraw, self.home)
         started.callback(stop_all, settings.home, _TRAININGS_S)
         started.enter_context(EmbeddedWorker(settings, database))
-        self._go_on()
+        self._check_interrupted()
         if self._with_agent:
             self.agent = self._agent(database, principal)
             self.agent.start()
             started.callback(self.agent.stop, _DRAIN_S)
 
-    def _go_on(self) -> None:
-        if self._told_to_end.is_set():
-            raise BrokenOff
+    def _check_interrupted(self) -> None:
+        if self._ending.is_set():
+            raise StartInterrupted
 
     def _settings(self) -> Settings:
         from edgefront.core.services.settings import BrokerSettings, DatabaseSettings, LeaseSettings, Settings
 
-        # With a host, because kombu warns of a URL without one.
+        # kombu warns of a URL without a host.
         settings = Settings(home=self.home, broker=BrokerSettings(url="memory://localhost/"))
         if "leases" not in settings.model_fields_set:
-            # Agent and server share a machine: after a crash leases can expire early.
+            # Agent and server share a machine, so leases may expire soon after a crash.
             settings.leases = LeaseSettings(ttl_s=20, heartbeat_s=5, sweep_s=2)
         if self._isolated:
             settings.database = DatabaseSettings()
@@ -174,24 +175,20 @@ class EmbeddedService:
         return settings
 
     def _admin(self, database: Database) -> Principal:
-        """The principal of the key in the data folder; a key is created if the database does not know one."""
+        """The principal of the key in the data folder. Creates a key if the folder has no valid one."""
         from edgefront.core.services.access.keys import authenticate, create_key
 
-        kept = read_key(self.home)
+        key = read_key(self.home)
         with database.write() as session:
             now = database.now(session)
-            if kept is not None:
-                try:
-                    principal = authenticate(session, kept, now)
-                except EdgefrontError:
-                    kept = None
-                else:
-                    self.key = kept
+            if key is not None:
+                with suppress(EdgefrontError):
+                    principal = authenticate(session, key, now)
+                    self.key = key
                     return principal
-            _, secret = create_key(session, name="embedded", owner="local", role=KeyRole.ADMIN, now=now)
-            principal = authenticate(session, secret, now)
-        write_private(self.home / "key", secret + "\n")
-        self.key = secret
+            _, self.key = create_key(session, name="embedded", owner="local", role=KeyRole.ADMIN, now=now)
+            principal = authenticate(session, self.key, now)
+        write_private(self.home / "key", self.key + "\n")
         return principal
 
     def _agent(self, database: Database, principal: Principal) -> AgentProcess:
@@ -202,7 +199,7 @@ class EmbeddedService:
         token_file = folder / "enrolment-token"
 
         def prepare() -> None:
-            follow_the_server(folder, self.url)
+            update_server_url(folder, self.url)
             self._enrolment_token(database, principal, token_file)
 
         command = python(
@@ -214,11 +211,11 @@ class EmbeddedService:
             *(("--cores", self._cores) if self._cores else ()),
             "--end-with-parent",
         )
-        return AgentProcess(command, self.agent_log, before=prepare, final=FINAL_CODES - {BUSY})
+        return AgentProcess(command, self.agent_log, before_start=prepare, final_codes=FINAL_CODES - {BUSY})
 
     @staticmethod
     def _enrolment_token(database: Database, principal: Principal, path: Path) -> None:
-        """A new token of one use in the agent's data folder, for the device if it was enrolled before."""
+        """Writes a new single-use token, which enrols the existing device again if there is one."""
         from edgefront.core.common.errors import NotFound
         from edgefront.core.schemas.service import EnrolmentTokenRequest, ReenrolRequest
         from edgefront.core.services.fleet.devices import create_enrolment_token, reenrolment_token
@@ -235,7 +232,7 @@ class EmbeddedService:
 
 @contextmanager
 def _serving(settings: Settings, database: Database, listening: socket.socket) -> Iterator[None]:
-    """The API on a bound socket, served by a separate thread."""
+    """Serves the API on a bound socket in a separate thread."""
     from edgefront.api.app import create_app
     from edgefront.api.serve import make_server
 
@@ -265,28 +262,26 @@ def _serving(settings: Settings, database: Database, listening: socket.socket) -
 
 
 DEFAULT_PORT = 8090
-_TRIED = 50
+_MAX_PORTS = 50
 
 
 def bind(host: str, port: int | None) -> socket.socket:
-    """A bound socket. `port` None: the default, or the next free one above it; 0: any free one.
+    """A bound socket. `port` None: the default or the next free one; 0: any free one.
 
     Raises `Conflict` if the requested port is in use, `InvalidInput` if the host is not one of this machine's.
     """
     if port is not None:
         return _bound(host, port)
-    for tried in range(DEFAULT_PORT, DEFAULT_PORT + _TRIED):
-        try:
-            return _bound(host, tried)
-        except Conflict:
-            continue
+    for candidate in range(DEFAULT_PORT, DEFAULT_PORT + _MAX_PORTS):
+        with suppress(Conflict):
+            return _bound(host, candidate)
     raise Conflict(
-        f"ports {DEFAULT_PORT} to {DEFAULT_PORT + _TRIED - 1} of {host} are all in use: choose one with --port"
+        f"ports {DEFAULT_PORT} to {DEFAULT_PORT + _MAX_PORTS - 1} of {host} are all in use: choose one with --port"
     )
 
 
 def address(bound: socket.socket, *, secure: bool = False) -> str:
-    """The URL under which this machine reaches the socket."""
+    """The URL at which this machine reaches the socket."""
     scheme = "https" if secure else "http"
     host, port = bound.getsockname()[:2]
     if ipaddress.ip_address(host).is_unspecified:
@@ -296,20 +291,20 @@ def address(bound: socket.socket, *, secure: bool = False) -> str:
 
 def _bound(host: str, port: int) -> socket.socket:
     try:
-        family, kind, protocol, _, place = socket.getaddrinfo(
+        family, kind, protocol, _, socket_address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except OSError as error:
         raise _bad_host(host, error.strerror or str(error)) from None
-    made = socket.socket(family, kind, protocol)
+    bound = socket.socket(family, kind, protocol)
     try:
         # A port with connections in TIME_WAIT may be reused at once.
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(place)
-        made.listen(128)
-        made.set_inheritable(False)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(socket_address)
+        bound.listen(128)
+        bound.set_inheritable(False)
     except OSError as error:
-        made.close()
+        bound.close()
         if error.errno == errno.EADDRINUSE:
             raise Conflict(
                 f"port {port} of {host} is in use: choose another with --port (EDGEFRONT_HTTP__PORT), or 0 for any "
@@ -318,7 +313,7 @@ def _bound(host: str, port: int) -> socket.socket:
         if error.errno == errno.EACCES:
             raise Conflict(f"port {port} of {host} needs more privileges: choose one above 1023") from None
         raise _bad_host(host, error.strerror or str(error)) from None
-    return made
+    return bound
 
 
 def _bad_host(host: str, reason: str) -> InvalidInput:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from edgefront.core.common.processes.program import INTERRUPTED
-from edgefront.embedded.service import BrokenOff, EmbeddedService, own_home
+from edgefront.embedded.service import EmbeddedService, StartInterrupted, locked_home
 
 
 def interrupted(arguments: Sequence[str], after: str) -> tuple[int, str]:
@@ -90,8 +90,8 @@ def test_a_program_in_the_background_of_a_shell_is_not_interrupted() -> None:
 def test_a_service_that_is_told_to_end_while_it_starts_does_not_start(tmp_path: Path) -> None:
     ending = threading.Event()
     service = EmbeddedService(tmp_path, port=0, isolated=True, on_bound=lambda _: ending.set(), ending=ending)
-    with pytest.raises(BrokenOff), service:
+    with pytest.raises(StartInterrupted), service:
         pass
     assert not (tmp_path / "edgefront.db").exists()
-    with own_home(tmp_path):  # which nobody holds
+    with locked_home(tmp_path):  # which nobody holds
         assert service.agent is None

@@ -29,7 +29,7 @@ from edgefront.core.common.validation import checked
 from edgefront.core.schemas.candidates import FrontierView
 from edgefront.core.schemas.jobs import JobRequest, JobView
 from edgefront.core.schemas.recommendations import RecommendationView
-from edgefront.embedded.service import DEVICE, BrokenOff, EmbeddedService, own_home
+from edgefront.embedded.service import DEVICE, EmbeddedService, StartInterrupted, locked_home
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -70,7 +70,7 @@ def run(session: Session, output: Path, *, once: bool, minutes: float, candidate
     with (
         up.log_to(folder.service / "service.log", verbose=False),
         up.end_signal() as ending,
-        suppress(BrokenOff),
+        suppress(StartInterrupted),
         EmbeddedService(folder.service, port=port, isolated=True, ending=ending) as service,
     ):
         out = session.err if session.json else session.out
@@ -253,7 +253,7 @@ class DemoFolder:
                     f"{self.path} contains other files, and the demo empties its folder: choose another one (--output)"
                 )
             if self.service.is_dir():
-                with own_home(self.service):  # another running demo must not lose its files
+                with locked_home(self.service):  # another running demo must not lose its files
                     shutil.rmtree(self.service)
             shutil.rmtree(self.models, ignore_errors=True)
             self.picture.unlink(missing_ok=True)

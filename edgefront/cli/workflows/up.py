@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from edgefront.cli.commands.base import Session
 from edgefront.cli.show.output import print_json
 from edgefront.core.common.errors import EdgefrontError
-from edgefront.embedded.service import DEFAULT_PORT, DEVICE, BrokenOff, EmbeddedService
+from edgefront.embedded.service import DEFAULT_PORT, DEVICE, EmbeddedService, StartInterrupted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,7 +34,7 @@ def run(
     with (
         log_to(home / "service.log", verbose=verbose),
         end_signal() as ending,
-        suppress(BrokenOff),
+        suppress(StartInterrupted),
         EmbeddedService(
             home,
             host=host,
@@ -87,7 +87,7 @@ def agent_is_ready(client: Client, service: EmbeddedService) -> bool:
     """Whether the embedded agent has enrolled. Raises `EdgefrontError` if it has ended permanently."""
     if any(device.name == DEVICE and device.online for device in client.devices.list()):
         return True
-    ended = service.agent.ended_for_good if service.agent else "it was not started"
+    ended = service.agent.final_message if service.agent else "it was not started"
     if ended:
         raise EdgefrontError(f"the agent of this machine has ended: {ended}")
     return False
