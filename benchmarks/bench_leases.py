@@ -271,8 +271,8 @@ def main() -> int:
     served = len(full["accepted"]) / (full["wall_s"] + processed_after_s)
     print(
         f"\n{arguments.processes} API processes: {busy:.2f} cores busy under the fleet, worker {busy_worker:.2f}. "
-        f"Oldest unprocessed report: {lag_p99_s:.2f} s (p99), {lag_max_s:.2f} s (max); at full speed all were processed "
-        f"{processed_after_s:.1f} s after the last. "
+        f"Oldest unprocessed report: {lag_p99_s:.2f} s (p99), {lag_max_s:.2f} s (max); at full speed all were "
+        f"processed {processed_after_s:.1f} s after the last. "
         f"Load generator: {steady['late_ms']:.0f} ms late at most."
     )
     print(f"Lease, report and processing of {served:.0f} rows/s.")
