@@ -40,19 +40,14 @@ TABLE = (
     (INTERRUPTED, "interrupted (Ctrl-C)"),
 )
 
-_BY_CLASS: tuple[tuple[type[EdgefrontError], int], ...] = (
-    (NotFound, NOT_FOUND),
-    (Gone, NOT_FOUND),
-    (Unauthenticated, NO_ACCESS),
-    (Forbidden, NO_ACCESS),
-    (Unavailable, SERVER_AWAY),
-    (TooManyRequests, SERVER_AWAY),
-    (InvalidInput, REFUSED),
-    (Conflict, REFUSED),
-    (TooLarge, REFUSED),
-)
+_ERROR_CLASSES: dict[int, tuple[type[EdgefrontError], ...]] = {
+    NOT_FOUND: (NotFound, Gone),
+    NO_ACCESS: (Unauthenticated, Forbidden),
+    SERVER_AWAY: (Unavailable, TooManyRequests),
+    REFUSED: (InvalidInput, Conflict, TooLarge),
+}
 
 
 def exit_code(error: EdgefrontError) -> int:
     """The exit code of an expected error."""
-    return next((code for error_class, code in _BY_CLASS if isinstance(error, error_class)), ERROR)
+    return next((code for code, classes in _ERROR_CLASSES.items() if isinstance(error, classes)), ERROR)

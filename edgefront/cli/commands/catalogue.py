@@ -87,7 +87,7 @@ def describe(
     result = {**model_costs.to_json(), "quality": quality} | ({} if published is None else {"published": published})
 
     def show() -> None:
-        from edgefront.cli.show.frontier_table import of_label
+        from edgefront.cli.show.frontier_table import label_line
 
         table = Table("cost", "value", right=("value",))
         for name in _COST_ROWS:
@@ -104,7 +104,7 @@ def describe(
             _show_published(session, published)
         if quality is not None:
             session.say(f"predicted {sentence(quality)}")
-            session.say(of_label(quality["label"]))
+            session.say(label_line(quality["label"]))
             session.note(f"by the law {quality['law']}; {trained_in_words(quality)}")
 
     session.put(result, show)
@@ -250,8 +250,8 @@ def predict(
 
 def _show(session: Session, title: str, model: Architecture, prediction: PredictionView) -> None:
     from edgefront.cli.show.frontier_table import (
+        label_line,
         median_quality,
-        of_label,
         quality_header,
         quality_interval,
         quality_label,
@@ -276,7 +276,7 @@ def _show(session: Session, title: str, model: Architecture, prediction: Predict
         table.add_row("measured: latency (ms)", milliseconds(measured.latency_ms, measured.latency_half_width_ms), "")
         table.add_row("measured: memory (MB)", megabytes(measured.memory_bytes), "")
     session.out.print(table)
-    if label := of_label(quality_label([predicted])):
+    if label := label_line(quality_label([predicted])):
         session.say(label)
     parts = Table(
         *("block", "kind", "ms", "share", "most of it"),

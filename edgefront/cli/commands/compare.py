@@ -66,8 +66,7 @@ def _target_ids(session: Session, text: str) -> list[str]:
 
 
 def _show(session: Session, comparison: ComparisonView) -> None:
-    from edgefront.cli.show.frontier_table import header_of, labels_of, median_quality, of_label
-    from edgefront.core.schemas.predictions import PredictedView
+    from edgefront.cli.show.frontier_table import label_line, median_quality, quality_header, quality_label
 
     summary = Table("", "target", "job", "device", "shared", "latency", "memory", right=("shared", "latency", "memory"))
     for number, compared in enumerate(comparison.targets, 1):
@@ -80,7 +79,7 @@ def _show(session: Session, comparison: ComparisonView) -> None:
     if comparison.note:
         session.note(comparison.note)
     columns = [name for number in range(1, len(comparison.targets) + 1) for name in (f"{number}: ms", f"{number}: MB")]
-    header = header_of(model.relative_to for model in comparison.architectures).removeprefix("predicted ")
+    header = quality_header(comparison.architectures).removeprefix("predicted ")
     table = Table("digest", "parameters", header, *columns, right=("parameters", header, *columns))
     for model in comparison.architectures:
         cells: list[str] = []
@@ -94,10 +93,9 @@ def _show(session: Session, comparison: ComparisonView) -> None:
             memory = megabytes(entry.memory_bytes)
             memory += "" if first is None else f" ({entry.memory_bytes / first.memory_bytes - 1:+.0%})"
             cells += [f"≈ {latency}" if entry.predicted else latency, memory]
-        quality = median_quality(PredictedView(perplexity=model.perplexity, relative_to=model.relative_to))
-        table.add_row(model.digest[:10], millions(model.decoder_parameters), quality, *cells)
+        table.add_row(model.digest[:10], millions(model.decoder_parameters), median_quality(model), *cells)
     session.out.print(table)
-    if label := of_label(labels_of(model.label for model in comparison.architectures)):
+    if label := label_line(quality_label(comparison.architectures)):
         session.say(label)
     if comparison.perplexity_of:
         session.note(f"predicted perplexity: {comparison.perplexity_of}")

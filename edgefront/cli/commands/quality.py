@@ -188,7 +188,7 @@ def predict(
     """Predict a model's perplexity after the training that the law describes. Laws about your own data predict its
     ratio to a named model's.
     """
-    from edgefront.cli.show.frontier_table import of_label
+    from edgefront.cli.show.frontier_table import label_line
     from edgefront.core.quality.shipped import find_law
     from edgefront.core.training.evaluation.given_model import architecture_of
     from edgefront.core.training.proxies.score import law_about
@@ -199,7 +199,7 @@ def predict(
 
     def show() -> None:
         session.say(sentence(result))
-        session.say(of_label(result["label"]))
+        session.say(label_line(result["label"]))
         session.note(f"{predictor.origin.name}: {predictor.origin.title}; {trained_in_words(result)}")
 
     session.put({"digest": model.digest, **result}, show)

@@ -13,7 +13,7 @@ from edgefront.core.schemas.candidates import CandidateView, FrontierView
 from edgefront.core.search.pareto.options import Figure
 
 if TYPE_CHECKING:
-    from edgefront.core.schemas.predictions import PredictedView
+    from edgefront.core.schemas.predictions import ComparedArchitecture, PredictedView
 
 
 def frontier_table(view: FrontierView) -> Table:
@@ -66,7 +66,7 @@ def frontier_table(view: FrontierView) -> Table:
 
 def frontier_label(view: FrontierView) -> str:
     """The line below the table: data and training of the predicted perplexities; empty without predictions."""
-    return of_label(quality_label(point.predicted for point in (*view.points, *view.baseline)))
+    return label_line(quality_label(point.predicted for point in (*view.points, *view.baseline)))
 
 
 def _title(view: FrontierView) -> str:
@@ -113,7 +113,7 @@ def predicted_quality(predicted: PredictedView | None) -> str:
     return f"{median_quality(predicted)} ({low:.2f}–{high:.2f}){mark}"
 
 
-def median_quality(predicted: PredictedView | None) -> str:
+def median_quality(predicted: PredictedView | ComparedArchitecture | None) -> str:
     """`31.2`, or a ratio `0.83×`; a dash without a prediction."""
     if predicted is None or predicted.perplexity is None:
         return NONE
@@ -129,28 +129,23 @@ def quality_interval(predicted: PredictedView) -> str:
     return f"{low:.{digits}f} to {high:.{digits}f}"
 
 
-def quality_header(predictions: Iterable[PredictedView | None]) -> str:
+def quality_header(predictions: Iterable[PredictedView | ComparedArchitecture | None]) -> str:
     """The heading of their column; for ratios `predicted perplexity, smollm2-135m = 1`."""
-    references = {each.relative_to for each in predictions if each is not None and each.perplexity is not None}
-    return header_of(references)
-
-
-def labels_of(labels: Iterable[str]) -> str:
-    """Data and training of predicted perplexities: `Dolma, 10B tokens, finished schedule`."""
-    return " or ".join(dict.fromkeys(label for label in labels if label))
-
-
-def quality_label(predictions: Iterable[PredictedView | None]) -> str:
-    """`labels_of` predictions."""
-    return labels_of(each.label for each in predictions if each is not None and each.perplexity is not None)
-
-
-def of_label(label: str) -> str:
-    """The line below a table of predicted perplexities; empty without a label."""
-    return f"{HEADER}: {label}" if label else ""
+    return header_of(each.relative_to for each in predictions if each is not None and each.perplexity is not None)
 
 
 def header_of(references: Iterable[str | None]) -> str:
     """The heading of a column, by the models to which its predictions are relative."""
-    named = sorted({reference for reference in references if reference is not None})
-    return f"{HEADER}, {' or '.join(named)} = 1" if named else HEADER
+    names = sorted({reference for reference in references if reference is not None})
+    return f"{HEADER}, {' or '.join(names)} = 1" if names else HEADER
+
+
+def quality_label(predictions: Iterable[PredictedView | ComparedArchitecture | None]) -> str:
+    """Data and training of predicted perplexities: `Dolma, 10B tokens, finished schedule`."""
+    labels = (each.label for each in predictions if each is not None and each.perplexity is not None)
+    return " or ".join(dict.fromkeys(label for label in labels if label))
+
+
+def label_line(label: str) -> str:
+    """The line below a table of predicted perplexities; empty without a label."""
+    return f"{HEADER}: {label}" if label else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from edgefront.cli.show.output import (
@@ -156,31 +156,32 @@ def best_perplexity(item: TrainingView) -> float | None:
 
 def watch(client: Client, ids: Sequence[str], console: Console) -> list[TrainingView]:
     """Shows the progress of trainings until all have ended, and returns their last views."""
-    if not console.is_terminal:
-        return _print_lines(client, ids, console)
     from rich.live import Live
 
-    with Live(console=console, refresh_per_second=4, transient=False) as live:
-        while True:
-            trainings = [client.trainings.get(training_id) for training_id in ids]
-            live.update(trainings_table(trainings))
-            if all(item.state in ENDED_TRAININGS for item in trainings):
-                return trainings
-            time.sleep(_POLL_S)
-
-
-def _print_lines(client: Client, ids: Sequence[str], console: Console) -> list[TrainingView]:
+    trainings: list[TrainingView] = []
+    if console.is_terminal:
+        with Live(console=console, refresh_per_second=4, transient=False) as live:
+            for trainings in _poll(client, ids):
+                live.update(trainings_table(trainings))
+        return trainings
     printed: dict[str, tuple[float, str, str]] = {}
-    while True:
-        trainings = [client.trainings.get(training_id) for training_id in ids]
+    for trainings in _poll(client, ids):
         for item in trainings:
             line = progress_line(item)
             printed_at, state, text = printed.get(item.id, (float("-inf"), "", ""))
             if line != text and (item.state != state or time.monotonic() - printed_at >= _LINE_INTERVAL_S):
                 printed[item.id] = (time.monotonic(), item.state, line)
                 console.print(line, markup=False, soft_wrap=True)
+    return trainings
+
+
+def _poll(client: Client, ids: Sequence[str]) -> Iterator[list[TrainingView]]:
+    """The trainings, read each second until all have ended."""
+    while True:
+        trainings = [client.trainings.get(training_id) for training_id in ids]
+        yield trainings
         if all(item.state in ENDED_TRAININGS for item in trainings):
-            return trainings
+            return
         time.sleep(_POLL_S)
 
 
