@@ -1,4 +1,4 @@
-"""`alembic check` on a fresh SQLite and a fresh Postgres: the migrations make exactly what the tables declare."""
+"""Runs `alembic check` on new SQLite and Postgres databases: the migrations create exactly the declared tables."""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
-"""Runs every named model at its full size in both runtimes, and says how far their answers lie apart.
+"""Runs every named model at full size in both runtimes, and prints the difference between their outputs.
 
     python scripts/check_named_models.py [NAME ...] [--weights FOLDER]
 
-For each model one graph a mode over the weights of one seed: the whole of a sequence, and prefill followed by decoding,
-at two batch sizes and lengths, against the torch model. The largest difference is relative to the largest number of the
-answer. Weights are kept in FOLDER (a temporary one by default) and take about 9 GB of disk for all models; the largest
-model takes 14 GB of memory.
+For each model one graph per mode with the weights of one seed: a whole sequence, and prefill followed by decoding, at
+two batch sizes and lengths, against the torch model. Differences are relative to the largest output. Weights are stored
+in FOLDER (temporary by default) and take about 9 GB of disk for all models; the largest model takes 14 GB of memory.
 """
 
 from __future__ import annotations

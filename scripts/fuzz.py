@@ -1,4 +1,4 @@
-"""Searches for examples on which a property or schema test fails: rounds of random ones, each from a seed of its own.
+"""Searches for examples on which a property or schema test fails, in rounds with different random seeds.
 
 `make fuzz MINUTES=60` runs rounds until one fails or the time is over; `make fuzz SEED=…` repeats the round of a seed.
 ARGS are pytest's: the files or folders to search in, instead of all.
@@ -18,13 +18,13 @@ ROOT = Path(__file__).parents[1]
 
 
 def property_tests() -> list[str]:
-    """The files that use Hypothesis: to read all others would take longer than some rounds."""
+    """The test files that use Hypothesis. Collecting the others would take longer than some rounds."""
     files = sorted((ROOT / "tests").rglob("test_*.py"))
     return [str(file) for file in files if "from hypothesis" in file.read_text(encoding="utf-8")]
 
 
 def run_round(seed: int, arguments: list[str]) -> int:
-    """pytest's exit code. The order of sets follows from the seed, too."""
+    """Runs pytest and returns its exit code. The seed also decides the order of sets."""
     command = [sys.executable, "-m", "pytest", "-q", "-m", "hypothesis", "--numprocesses", "auto", "--dist", "loadfile"]
     command += ["--hypothesis-profile", "fuzz", "--hypothesis-seed", str(seed), *(arguments or property_tests())]
     return subprocess.call(command, env={**os.environ, "PYTHONHASHSEED": str(seed)})

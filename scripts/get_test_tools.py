@@ -1,6 +1,6 @@
-"""Gets what the suite needs beside Python (`tests/tools.py`), or says in one line what to install.
+"""Checks for the programs and libraries that the tests need (`tests/tools.py`).
 
-As root on Debian their packages are installed, which is what a fresh container wants; nobody else's system is changed.
+As root on Debian it installs missing packages, as a new container needs; else it prints what to install.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import tools
 
 
 def missing() -> list[tools.Tool | tools.Library]:
-    """Without its binaries Postgres is there, too, if a server runs that the suite may use."""
+    """Missing tools. A running server that the tests may use replaces the Postgres binaries."""
     absent = [tool for tool in tools.TOOLS if tool.find() is None]
     if tools.POSTGRES in absent and servers.running_postgres() is not None:
         absent.remove(tools.POSTGRES)

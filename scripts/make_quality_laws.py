@@ -1,4 +1,4 @@
-"""Learns the quality laws that come with the product, from the tables in tests/golden.
+"""Fits the shipped quality laws to the tables in tests/golden.
 
     python scripts/make_quality_laws.py
 

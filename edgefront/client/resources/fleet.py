@@ -1,4 +1,4 @@
-"""Devices, the tokens with which new ones enrol, API keys, and the catalogue."""
+"""Devices, their enrolment tokens, API keys, and the catalogue."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class Catalogue(Resource):
         return self._transport.ask(PublishedView, "GET", f"/v1/catalogue/published/{path}")
 
     def quality_laws(self) -> list[QualityLawView]:
-        """What each law predicts (of which data, how long trained), and where it holds."""
+        """The quality laws: data and training budget of their predictions, and their ranges of validity."""
         return self._transport.ask(list[QualityLawView], "GET", "/v1/quality/laws")
 
     def quality_law(self, name: str) -> QualityLawView:
@@ -151,7 +151,6 @@ class Catalogue(Resource):
         description = architecture.canonical if isinstance(architecture, Architecture) else dict(architecture)
         CostOptions(**options)  # TypeError for another name
         path = "/v1/catalogue/describe"
-        # It has no side effects, so it may be retried.
         return self._transport.ask(Costs, "POST", path, params=options, body=description, repeatable=True)
 
     def recipes(self) -> list[RecipeView]:

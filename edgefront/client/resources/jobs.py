@@ -216,9 +216,9 @@ class Candidates(Resource):
     ) -> Path:
         """Writes all candidates of a job to a file: CSV, or Parquet, by `format` or the file's extension."""
         path = Path(path)
-        chosen = format or ("parquet" if path.suffix == ".parquet" else "csv")
+        default: ExportFormat = "parquet" if path.suffix == ".parquet" else "csv"
         with whole_file(path) as file:
-            for chunk in self._exported(job_id, chosen, target):
+            for chunk in self._exported(job_id, format or default, target):
                 file.write(chunk)
         return path
 

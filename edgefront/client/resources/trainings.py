@@ -44,20 +44,20 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class Archive:
-    """These files, by their names in an uncompressed tar archive that is made while it is sent. Each iteration reads
-    them anew, so that a request can be repeated.
+    """An uncompressed tar archive of files by name, created while it is sent. Each iteration reads the files again, so
+    that a request can be retried.
     """
 
     files: Mapping[str, Path]
 
     @property
     def size(self) -> int:
-        """Bytes of the whole."""
+        """Size in bytes."""
         sizes = [path.stat().st_size for path in self.files.values()]
         return sum(tarfile.BLOCKSIZE + size + _padding(size) for size in sizes) + 2 * tarfile.BLOCKSIZE
 
     def __iter__(self) -> Iterator[bytes]:
-        """The bytes. `Conflict` where a file changes its size meanwhile."""
+        """The archive in chunks. Raises `Conflict` if a file changes its size meanwhile."""
         for name, path in self.files.items():
             info = tarfile.TarInfo(name)
             with path.open("rb") as file:
@@ -84,7 +84,7 @@ class Trainings(Resource):
         return self._transport.ask(list[DatasetView], "GET", "/v1/datasets")
 
     def trainers(self) -> list[TrainerView]:
-        """The workers on which a training has ended, with their paces."""
+        """The workers with a completed training, and their paces."""
         return self._transport.ask(list[TrainerView], "GET", "/v1/trainers")
 
     def create(
@@ -92,8 +92,8 @@ class Trainings(Resource):
     ) -> tuple[TrainingView, ...]:
         """Submits trainings: one for each architecture that the request names.
 
-        It can be retried safely: the same key and request return the same trainings. Raises `InvalidInput` that names
-        the field, from the client's own validation or the server's.
+        Safe to retry: the same key and request return the same trainings. Raises `InvalidInput` that names the field,
+        from the client's validation or the server's.
         """
         request = checked(TrainingRequest, request)
         headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
@@ -105,13 +105,12 @@ class Trainings(Resource):
     def import_model(
         self, model: str | os.PathLike[str], *, name: str | None = None, licence: str | None = None
     ) -> TrainingView:
-        """Imports a model with its weights as a training that is done from the start: a folder of ours, a Hugging Face
-        folder or a GGUF file. It can be downloaded, and be the `start` of trainings of its architecture.
+        """Imports a model with its weights as a completed training: an edgefront folder, a Hugging Face folder or a
+        GGUF file. It can be downloaded, and be the `start` of trainings of its architecture.
 
-        Name and licence are those that the model records, if absent: a Hugging Face folder states its licence in its
-        README. The same weights and tokenizer give the training that there is. Raises `InvalidInput` for a model
-        without weights, or with a wrong tensor, which it names; `TooLarge` for one that is larger than the service
-        takes.
+        Name and licence default to those in the model; a Hugging Face folder states its licence in its README. The same
+        weights and tokenizer return the existing training. Raises `InvalidInput` for a model without weights or with a
+        wrong tensor, `TooLarge` above the service's size limit.
         """
         from edgefront.core.training.evaluation.given_model import model_files, package_of
 
@@ -129,7 +128,7 @@ class Trainings(Resource):
             )
 
     def estimate(self, request: TrainingRequest | Mapping[str, Any]) -> TrainingEstimate:
-        """What the request would make; nothing is stored. Raises as `create`, but for what the owner has already."""
+        """The trainings that the request would create; nothing is stored. Raises as `create`, except for conflicts."""
         request = checked(TrainingRequest, request)
         path = "/v1/trainings/estimate"
         return self._transport.ask(TrainingEstimate, "POST", path, body=request, repeatable=True)
@@ -213,10 +212,9 @@ class Trainings(Resource):
         """Downloads the files of the result into the folder `path`, created if missing: weights, description,
         tokenizer.
 
-        With `checkpoint`, those of the newest checkpoint instead; with `tensorboard`, the curves as TensorBoard reads
-        them, also while it trains. Interrupted downloads are resumed, and a file appears
-        only when its SHA-256 is correct. Raises `Conflict` if there are no files yet, and without `replace` where
-        another file has the name of one.
+        With `checkpoint`, those of the newest checkpoint instead; with `tensorboard`, the curves for TensorBoard, also
+        during the training. Interrupted downloads resume, and a file gets its name once its SHA-256 is correct. Raises
+        `Conflict` without files, or without `replace` if another file has the name of one.
         """
         if checkpoint and tensorboard:
             raise InvalidInput(
@@ -228,7 +226,7 @@ class Trainings(Resource):
             training = self.get(training_id)
             what = {RESULT: "no result", CHECKPOINTS: "no checkpoint", TENSORBOARD: "no files for TensorBoard"}[kind]
             raise Conflict(f"training {training_id} is {training.state} and has {what} yet", state=training.state)
-        folder, fetched = Path(path), []
+        folder, downloaded = Path(path), []
         for file in listed:
             inside = PurePosixPath(file.path)
             if inside.is_absolute() or ".." in inside.parts or "\\" in file.path or len(inside.parts) < 2:
@@ -243,8 +241,8 @@ class Trainings(Resource):
             url = f"{_path(training_id)}/files/{'/'.join(segment(part) for part in inside.parts)}"
             key = f"{segment(training_id)}-{target.name}"
             download = Download(self._transport, url, target, key, target.name, replace=replace, progress=report)
-            fetched.append(download.fetch())
-        return tuple(fetched)
+            downloaded.append(download.fetch())
+        return tuple(downloaded)
 
     def download_model(
         self,
@@ -268,7 +266,7 @@ class Trainings(Resource):
         )
 
     def _change_state(self, training_id: str, action: str) -> TrainingView:
-        # Pausing a paused training changes nothing, likewise the others: they may be retried.
+        # Idempotent: pausing a paused training changes nothing.
         return self._transport.ask(TrainingView, "POST", f"{_path(training_id)}/{action}", repeatable=True)
 
 
