@@ -22,7 +22,6 @@ from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.block import MAX_LENGTH, Attention, FeedForward, ShortConv
 from edgefront.core.architectures.embeddings_and_head import RotaryPositions
 from edgefront.core.architectures.gguf import GgufForm, gguf_form
-from edgefront.core.architectures.parameters import ParameterSpec
 from edgefront.core.common.files import lock_open, locked, refusing_full_disk, whole_file
 from edgefront.core.common.number_formats import GGUF_BLOCKS, GgufFormat
 from edgefront.core.model_files.export import metadata
@@ -112,8 +111,9 @@ def write_gguf(
 
     last: tuple[tuple[str, Format], NDArray[Any]] | None = None  # tensors of one parameter follow each other
 
-    def data(tensor: GgufTensor, spec: ParameterSpec, kind: Format) -> _Data:
+    def data(tensor: GgufTensor, kind: Format) -> _Data:
         nonlocal last
+        spec = tensor.spec
         if last is None or last[0] != (spec.name, kind):
             last = (spec.name, kind), np.concatenate([encode(chunk, kind).reshape(-1) for chunk in values.chunks(spec)])
         return _Array(tensor.of(last[1]))
@@ -163,11 +163,11 @@ def _write_cached(
 ) -> None:
     draft, buffer = path.with_suffix(".part"), memoryview(bytearray(_COPIED))
 
-    def data(tensor: GgufTensor, spec: ParameterSpec, kind: Format) -> _Data:
+    def data(tensor: GgufTensor, kind: Format) -> _Data:
         part = tensor.bytes_within(kind)
         if part is None:
-            return _Array(tensor.of(cache.array(spec, seed, kind)))
-        return _PartOfFile(cache.file(spec, seed, kind), part.start, len(part), buffer)
+            return _Array(tensor.of(cache.array(tensor.spec, seed, kind)))
+        return _PartOfFile(cache.file(tensor.spec, seed, kind), part.start, len(part), buffer)
 
     def write() -> None:
         about, vocabulary = metadata(architecture, seed), numbered(architecture.embedding.vocab_size)
@@ -208,7 +208,7 @@ def _bytes(path: Path) -> int:
 def _write(
     architecture: Architecture,
     form: GgufForm,
-    data: Callable[[GgufTensor, ParameterSpec, Format], _Data],
+    data: Callable[[GgufTensor, Format], _Data],
     path: Path | str,
     numbers: GgufFormat,
     about: Mapping[str, str],
@@ -234,7 +234,9 @@ def _write(
     for key, value in about.items():
         writer.add_string(f"edgefront.{key}", value)
     _add_vocabulary(writer, vocabulary)
-    ordered = sorted(tensors(architecture, form, numbers, room=int(measured)), key=lambda item: _copied(*item))
+    ordered = sorted(
+        tensors(architecture, form, numbers, zero_positions=int(measured)), key=lambda item: _copied(*item)
+    )
     for tensor, kind in ordered:
         size, type_ = tensor.bytes_in(kind), getattr(gguf.GGMLQuantizationType, kind.upper())
         if kind in GGUF_BLOCKS:  # such shapes are given in bytes
@@ -247,10 +249,7 @@ def _write(
     writer.write_ti_data_to_file()
     with closing(writer):
         for tensor, kind in ordered:
-            written: _Data | None = None if tensor.constant is None else _Array(tensor.constant)
-            if tensor.spec is not None:
-                written = data(tensor, tensor.spec, kind)
-            writer.write_tensor_data(written)
+            writer.write_tensor_data(data(tensor, kind) if tensor.constant is None else _Array(tensor.constant))
 
 
 def _copied(tensor: GgufTensor, kind: Format) -> int:

@@ -315,7 +315,7 @@ class _Weights(Mapping[str, NDArray[np.float32]]):
         read = set()
         for tensor, _ in tensors(architecture, gguf_form(architecture), "float32"):
             read.add(tensor.name)
-            if tensor.spec is not None:
+            if tensor.constant is None:
                 stored = file._tensor(tensor.name)
                 if stored.shape != tensor.shape:
                     raise file._fault(f"has {tensor.name} of shape {stored.shape}, not {tensor.shape}", "weights")
@@ -329,9 +329,7 @@ class _Weights(Mapping[str, NDArray[np.float32]]):
         shape = self._shapes[name]
         flat = np.zeros((shape[0], int(np.prod(shape[1:]))), np.float32)
         for tensor in self._parts[name]:
-            values = self._file.tensor(tensor.name)
-            rows = values.T if tensor.transposed else values
-            flat[slice(None) if tensor.rows is None else tensor.rows] = rows.reshape(-1, flat.shape[1])
+            tensor.read_into(flat, self._file.tensor(tensor.name))
         return flat.reshape(shape)
 
     def __iter__(self) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The tensors of a GGUF file: which rows of our parameters each of llama.cpp's is, and in which order."""
+"""The tensors of a GGUF file as views of our parameters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgefront.core.architectures.architecture import Architecture
-from edgefront.core.architectures.block import Attention, FeedForward, ShortConv
+from edgefront.core.architectures.block import Attention
 from edgefront.core.architectures.embeddings_and_head import LearnedPositions, RotaryPositions
 from edgefront.core.architectures.gguf import GgufForm
 from edgefront.core.architectures.gguf_mixtures import Part, format_of_rows, formats_of, is_raised
@@ -21,11 +21,12 @@ from edgefront.core.architectures.parameters import ParameterSpec, parameters
 from edgefront.core.common.number_formats import GGUF_BLOCK, GGUF_QUANTISED, GgufFormat, GgufQuantisation
 from edgefront.core.model_files.formats import OF_DTYPE, Format, bytes_of
 from edgefront.core.model_files.positions import rotary_frequencies
+from edgefront.core.model_files.tensor_view import TensorView, fused_rows, owner_of
 
 PADDED_INNER = GGUF_BLOCK
-"""Inner width of a feed_forward of zeros: `deci` leaves out a layer's attention where it has no feed_forward."""
+"""Inner width of a feed_forward of zeros: `deci` skips the attention of a layer without feed_forward."""
 PADDED_HEADS = 1
-"""Heads of an attention of zeros: `deci` takes the width of all heads from its first layer only if that has some."""
+"""Heads of an attention of zeros: `deci` reads the width of all heads from its first layer only if that has heads."""
 
 _T = gguf.MODEL_TENSOR
 _PARTS: Mapping[str, tuple[gguf.MODEL_TENSOR, ...]] = {
@@ -46,7 +47,7 @@ _PARTS: Mapping[str, tuple[gguf.MODEL_TENSOR, ...]] = {
     "final_norm": (_T.OUTPUT_NORM,),
     "output.tables": (_T.OUTPUT,),
 }
-"""Their names of our parameters, by the kind of the block and the part; several of them are its rows, in this order."""
+"""llama.cpp's tensors of each of our modules; several are the rows of one parameter, in this order."""
 _OF_KIND: Mapping[str, Mapping[str, tuple[gguf.MODEL_TENSOR, ...]]] = {
     "gpt2": {"attention.qkv": (_T.ATTN_QKV,), "feed_forward.up": (_T.FFN_UP,)},
     "gptneox": {"attention.qkv": (_T.ATTN_QKV,), "feed_forward.up": (_T.FFN_UP,)},
@@ -56,59 +57,47 @@ _OF_KIND: Mapping[str, Mapping[str, tuple[gguf.MODEL_TENSOR, ...]]] = {
     "lfm2": {"final_norm": (_T.TOKEN_EMBD_NORM,)},
 }
 _NEIGHBOURS = ("llama", "smollm3", "granite", "deci")
-"""Where neighbouring features of a head turn together, instead of a feature of the first half and one of the second."""
+"""Architectures whose rotary positions pair neighbouring features, instead of the two halves of a head."""
 _OF_LAYER = re.compile(r"blk\.(\d+)\.(attn_v|attn_qkv|ffn_down)\.weight")
-"""Matrices whose formats in a mixture depend on their layer: values of an attention, and ways down."""
+"""Matrices whose formats in a mixture depend on their layer: attention values and down projections."""
 
 
 @dataclass(frozen=True)
-class GgufTensor:
-    """One tensor, in numpy's order of axes.
+class GgufTensor(TensorView):
+    """One tensor, with axes in numpy's order: a view of a parameter, or a `constant`."""
 
-    Its values are rows of one of our parameters, turned round (axes reversed) if `transposed`, or without a parameter
-    `constant`. `kind` is the format that it has in every file; None: that of the file's matrices.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    spec: ParameterSpec | None
-    rows: slice | NDArray[np.intp] | None = None
-    """None: all."""
-    transposed: bool = False
     kind: Format | None = None
+    """The format in every file; None: that of the file's matrices."""
     constant: NDArray[np.float32] | None = None
-    room: int = 0
-    """Rows of zeros after them."""
+    zero_rows: int = 0
+    """Rows of zeros at the end."""
 
     def of(self, values: NDArray[Any]) -> NDArray[Any]:
-        """This tensor from the parameter's values in this tensor's format, of any shape."""
-        assert self.spec is not None
-        whole = values.reshape(self.spec.shape[0], -1)
-        part = whole if self.rows is None else whole[self.rows]
-        if self.room:
-            part = np.concatenate([part, np.zeros((self.room, *part.shape[1:]), part.dtype)])
-        return np.ascontiguousarray(part.T if self.transposed else part)
+        part = super().of(values)
+        return (
+            np.concatenate([part, np.zeros((self.zero_rows, *part.shape[1:]), part.dtype)]) if self.zero_rows else part
+        )
 
     def bytes_within(self, kind: Format) -> range | None:
-        """Where its values stand in the bytes of the parameter's in this format, if they do as they are."""
-        if self.spec is None or self.transposed or self.room or isinstance(self.rows, np.ndarray):
+        """Range of its bytes within the bytes of the parameter in this format; None if they are not contiguous."""
+        if self.transposed or self.zero_rows or isinstance(self.rows, np.ndarray):
             return None
-        start, stop, _ = (self.rows or slice(None)).indices(self.spec.shape[0])
+        start, stop, _ = self.rows.indices(self.spec.shape[0])
         row = bytes_of(self.spec.size, kind) // self.spec.shape[0]
         return range(start * row, stop * row)
 
     def bytes_in(self, kind: Format) -> int:
-        """Bytes of its values in this format."""
+        """Bytes of the tensor in this format."""
         return bytes_of(math.prod(self.shape), kind)
 
 
 def tensors(
-    architecture: Architecture, form: GgufForm, numbers: GgufFormat, room: int = 0
+    architecture: Architecture, form: GgufForm, numbers: GgufFormat, zero_positions: int = 0
 ) -> list[tuple[GgufTensor, Format]]:
-    """All tensors of a file, each with its format, those of one parameter of a block one after the other. `room`:
-    learned positions more, of zeros.
+    """All tensors of a file with their formats, those of one parameter one after the other, with `zero_positions`
+    further rows of zeros after learned positions.
     """
-    every = list(_tensors(architecture, form, room))
+    every = list(_tensors(architecture, form, zero_positions))
     if numbers not in GGUF_QUANTISED:
         return [(tensor, tensor.kind or OF_DTYPE[numbers]) for tensor in every]
     formats = _quantised(architecture, form, every, cast(GgufQuantisation, numbers))
@@ -118,7 +107,7 @@ def tensors(
 def _quantised(
     architecture: Architecture, form: GgufForm, every: list[GgufTensor], numbers: GgufQuantisation
 ) -> Iterator[Format]:
-    """The format of each as a matrix of a quantised file."""
+    """The format of each tensor as a matrix of a quantised file."""
     first = None if form.layers[0].mixer is None else architecture.blocks[form.layers[0].mixer]
     group = first.n_head // first.kv_heads if isinstance(first, Attention) else 0
     scores = "token_embd.weight" if all(tensor.name != "output.weight" for tensor in every) else "output.weight"
@@ -132,88 +121,74 @@ def _quantised(
         raised = False
         if match is not None:
             part = "down" if match[2] == "ffn_down" else "values"
-            place = sum(layer < int(match[1]) for layer in layers[part])
-            raised = is_raised(numbers, part, place, len(layers[part]), group)
+            index = sum(layer < int(match[1]) for layer in layers[part])
+            raised = is_raised(numbers, part, index, len(layers[part]), group)
         yield format_of_rows(formats_of(numbers, part, raised), tensor.shape[-1])
 
 
-def _tensors(architecture: Architecture, form: GgufForm, room: int) -> Iterator[GgufTensor]:
+def _tensors(architecture: Architecture, form: GgufForm, zero_positions: int) -> Iterator[GgufTensor]:
     names = {**_PARTS, **_OF_KIND.get(form.kind, {})}
-    places = {index: place for place, layer in enumerate(form.layers) for index in (layer.mixer, layer.feed_forward)}
+    layer_of = {
+        index: number for number, layer in enumerate(form.layers) for index in (layer.mixer, layer.feed_forward)
+    }
     for spec in parameters(architecture):
-        owner, _, last = spec.name.rpartition(".")
-        if not owner.startswith("blocks."):
-            if owner.endswith(".tables"):
-                last = "weight"
-            if spec.name == "output.bias":
-                owner = "output.tables"
-            name = f"{gguf.TENSOR_NAMES[names[owner][0]]}.{last}"
-            positions = architecture.positions
-            if isinstance(positions, LearnedPositions) and owner == "positions":  # OPT's begin at a later row
-                shape, rows = (positions.length + room, architecture.d_model), slice(positions.offset, None)
-                yield GgufTensor(name, shape, spec, rows, kind="f32", room=room)
-            else:
-                yield GgufTensor(name, spec.shape, spec, kind="f32" if len(spec.shape) == 1 else None)
-            continue
-        index, part = int(owner.split(".")[1]), owner.split(".")[2]
-        block = architecture.blocks[index]
-        theirs = [gguf.TENSOR_NAMES[name].format(bid=places[index]) for name in names[f"{block.kind}.{part}"]]
-        yield from _split(architecture, spec, [f"{name}.{last}" for name in theirs], index, form.kind in _NEIGHBOURS)
-    yield from _made(architecture, form)
+        index, module, last = owner_of(spec, architecture)
+        kind: Format | None = "f32" if len(spec.shape) == 1 else None
+        if spec.name == "output.bias":
+            module = "output.tables"
+        elif module.endswith(".tables"):
+            last = "weight"
+        theirs = names[module] if index is not None else names[module][:1]
+        full = [f"{gguf.TENSOR_NAMES[name].format(bid=layer_of.get(index))}.{last}" for name in theirs]
+        positions, block = architecture.positions, None if index is None else architecture.blocks[index]
+        if isinstance(positions, LearnedPositions) and module == "positions":  # OPT's begin at a later row
+            shape, rows = (positions.length + zero_positions, architecture.d_model), slice(positions.offset, None)
+            yield GgufTensor(full[0], shape, spec, rows, kind="f32", zero_rows=zero_positions)
+        elif module == "short_conv.conv" and last == "weight":
+            yield GgufTensor(full[0], spec.shape[::-1], spec, slice(None), transposed=True, kind="f32")
+        else:
+            parts = fused_rows(spec, architecture, index, len(full))
+            for number, (name, part) in enumerate(zip(full, parts, strict=True)):
+                order: slice | NDArray[np.intp] = part
+                if isinstance(block, Attention) and len(full) > 1 and number < 2 and form.kind in _NEIGHBOURS:
+                    # Each feature of a head's first half is followed by its pair in the second.
+                    halves = np.arange(part.start, part.stop).reshape(-1, 2, architecture.d_head(block) // 2)
+                    order = halves.swapaxes(1, 2).reshape(-1)
+                yield GgufTensor(name, (part.stop - part.start, *spec.shape[1:]), spec, order, kind=kind)
+    yield from _constants(architecture, form)
 
 
-def _split(
-    architecture: Architecture, spec: ParameterSpec, names: list[str], index: int, neighbours: bool
-) -> Iterator[GgufTensor]:
-    block = architecture.blocks[index]
-    kind: Format | None = "f32" if len(spec.shape) == 1 else None
-    if isinstance(block, ShortConv) and spec.name.endswith(".conv.weight"):
-        yield GgufTensor(names[0], spec.shape[::-1], spec, transposed=True, kind="f32")
-        return
-    rows: list[slice | NDArray[np.intp] | None] = [None]
-    counts = [spec.shape[0]]
-    if len(names) > 1 and isinstance(block, Attention):
-        d_head = architecture.d_head(block)
-        queries, keys = block.n_head * d_head, block.kv_heads * d_head
-        counts = [queries, keys, keys]
-        order = [np.arange(count) for count in counts[:2]]
-        if neighbours:  # each feature of a head's first half is followed by its pair in the second
-            order = [rows.reshape(-1, 2, d_head // 2).swapaxes(1, 2).reshape(-1) for rows in order]
-        rows = [order[0], queries + order[1], slice(queries + keys, None)]
-    elif len(names) > 1 and isinstance(block, FeedForward):
-        counts = [block.d_inner, block.d_inner]
-        rows = [slice(block.d_inner), slice(block.d_inner, None)]
-    for name, count, part in zip(names, counts, rows, strict=True):
-        yield GgufTensor(name, (count, *spec.shape[1:]), spec, part, kind=kind)
-
-
-def _made(architecture: Architecture, form: GgufForm) -> Iterator[GgufTensor]:
-    """Tensors that are none of our parameters: of stretched positions how much slower they turn, and zeros."""
+def _constants(architecture: Architecture, form: GgufForm) -> Iterator[GgufTensor]:
+    """Tensors without a parameter: divisors of scaled rotary frequencies, and zeros for missing parts of layers."""
     positions, d_model = architecture.positions, architecture.d_model
     d_head = next(architecture.d_head(block) for block in architecture.blocks if isinstance(block, Attention))
     if isinstance(positions, RotaryPositions) and positions.scaling is not None:
         plain = rotary_frequencies(positions.model_copy(update={"scaling": None}), d_head)
         slower = (plain / rotary_frequencies(positions, d_head)).astype(np.float32)
         name = f"{gguf.TENSOR_NAMES[_T.ROPE_FREQS]}.weight"
-        yield GgufTensor(name, slower.shape, None, kind="f32", constant=slower)
-    for place, layer in enumerate(form.layers):
+        yield _constant(name, slower)
+    for number, layer in enumerate(form.layers):
         if layer.feed_forward is None:
-            yield from _zeros(place, _T.FFN_NORM, (_T.FFN_GATE, _T.FFN_UP), _T.FFN_DOWN, PADDED_INNER, d_model)
+            yield from _zeros(number, _T.FFN_NORM, (_T.FFN_GATE, _T.FFN_UP), _T.FFN_DOWN, PADDED_INNER, d_model)
     if form.layers[0].mixer is None:
         width = PADDED_HEADS * d_head
         yield from _zeros(0, _T.ATTN_NORM, (_T.ATTN_Q, _T.ATTN_K, _T.ATTN_V), _T.ATTN_OUT, width, d_model)
 
 
 def _zeros(
-    place: int,
+    layer: int,
     norm: gguf.MODEL_TENSOR,
     ups: tuple[gguf.MODEL_TENSOR, ...],
     down: gguf.MODEL_TENSOR,
     width: int,
     d_model: int,
 ) -> Iterator[GgufTensor]:
-    """A part of a layer that adds nothing."""
+    """An attention or feed-forward of zeros."""
     shapes = {norm: (d_model,), **dict.fromkeys(ups, (width, d_model)), down: (d_model, width)}
     for tensor, shape in shapes.items():
-        name = f"{gguf.TENSOR_NAMES[tensor].format(bid=place)}.weight"
-        yield GgufTensor(name, shape, None, kind="f32", constant=np.zeros(shape, np.float32))
+        name = f"{gguf.TENSOR_NAMES[tensor].format(bid=layer)}.weight"
+        yield _constant(name, np.zeros(shape, np.float32))
+
+
+def _constant(name: str, values: NDArray[np.float32]) -> GgufTensor:
+    return GgufTensor(name, values.shape, ParameterSpec(name, values.shape), slice(None), kind="f32", constant=values)

@@ -1,7 +1,7 @@
-"""The folder that Hugging Face's transformers reads: writes one, and reads the weights of one, without torch.
+"""Writes folders of Hugging Face's transformers and reads their weights, without torch.
 
-What transformers can express says `core.architectures.huggingface`. A folder is shipped as one tar archive:
-config.json, model.safetensors (float32), generation_config.json, README.md, and the tokenizer of a trained model.
+`core.architectures.huggingface` decides what transformers can express. A folder is one tar archive: config.json,
+model.safetensors (float32), generation_config.json, README.md, and the tokenizer of a trained model.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import math
 import re
 import tarfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,15 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgefront.core.architectures.architecture import Architecture
-from edgefront.core.architectures.block import Attention, FeedForward, ShortConv
+from edgefront.core.architectures.block import Attention
 from edgefront.core.architectures.huggingface import CONFIG, parse_config, read_config, to_config
-from edgefront.core.architectures.parameters import ParameterSpec, parameters
+from edgefront.core.architectures.parameters import parameters
 from edgefront.core.common.errors import InvalidInput, NotFound
 from edgefront.core.common.files import whole_file
 from edgefront.core.common.hugging_face import GENERATION_CONFIG
 from edgefront.core.model_files.export import metadata, safetensors_head
 from edgefront.core.model_files.folder_tensors import WEIGHTS, FolderTensors, unfit
 from edgefront.core.model_files.parameter_values import ParameterValues, values_of
+from edgefront.core.model_files.tensor_view import TensorView, fused_rows, owner_of
 
 CARD = "README.md"
 
@@ -117,18 +117,18 @@ _NAMES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "final_norm": ("model.embedding_norm",),
     },
 }
-"""Their names of our parameters, by the kind of the block and the part; several of them are its rows, in this order."""
+"""Type → the tensors of each of our modules; several are the rows of one parameter, in this order."""
 _LESS_ONE = "gemma3_text"
-"""Type that stores gains of norms less one."""
+"""Type that stores norm weights minus one."""
 _LAYERS = {
     "gpt2": "transformer.h",
     "opt": "model.decoder.layers",
     "gpt_neox": "gpt_neox.layers",
 }
 _PREFIX, _PREFIXES = "model.", {"gpt2": "transformer.", "gpt_neox": "gpt_neox."}
-"""What the names of all but the output begin with."""
+"""Prefixes of all names but the output's."""
 _OUTPUT, _HEAD, _HEADS = "output.tables.0", "lm_head.weight", {"gpt_neox": "embed_out.weight"}
-"""That of GPT-NeoX is what files have, and version 5 of transformers reads both."""
+"""Files of GPT-NeoX have `embed_out`; version 5 of transformers reads both names."""
 _EMBEDDING = "embedding.tables.0"
 _OF_ROTARY_POSITIONS = r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq"
 _BUFFERS = {
@@ -136,33 +136,7 @@ _BUFFERS = {
     "opt": r"(?!)",
     "gpt_neox": r"layers\.\d+\.attention\.((masked_)?bias|rotary_emb\.inv_freq)",
 }
-"""What older versions stored besides parameters, after the prefix: masks, frequencies."""
-
-
-@dataclass(frozen=True)
-class Twin:
-    """A tensor of theirs: which rows it is of one of our parameters, turned round (axes reversed) if `transposed`, and
-    less by `offset`.
-    """
-
-    name: str
-    ours: str
-    rows: slice | NDArray[np.intp]
-    shape: tuple[int, ...]
-    transposed: bool
-    offset: float = 0.0
-
-    def of(self, ours: NDArray[Any]) -> NDArray[Any]:
-        part = ours[self.rows] - self.offset if self.offset else ours[self.rows]
-        return np.ascontiguousarray(part.T if self.transposed else part).reshape(self.shape)
-
-    def back(self, theirs: NDArray[Any]) -> NDArray[Any]:
-        """The rows of our parameter."""
-        theirs = theirs + self.offset if self.offset else theirs
-        flat = theirs.reshape(self.shape[0], -1) if self.transposed else theirs
-        if not isinstance(self.rows, slice):  # all of them, in another order
-            flat = flat[np.argsort(self.rows)]
-        return flat.T if self.transposed else flat
+"""Buffers that older versions stored, after the prefix: masks and frequencies."""
 
 
 def write_transformers(
@@ -173,21 +147,20 @@ def write_transformers(
 ) -> None:
     """A tar archive with one folder, `edgefront-DIGEST`, that `AutoModelForCausalLM.from_pretrained` reads.
 
-    `weights`: the seed of untrained ones, or given ones. `files` come beside them, in place of ours of the same name.
-    Memory stays bounded by the largest matrix. Raises `InvalidInput` for an architecture that transformers cannot
-    express, `Unavailable` where the disk is full.
+    `weights`: the seed of untrained ones, or given ones. `files` are added, and replace ours of the same name. Memory
+    is bounded by the largest matrix. Raises `InvalidInput` for an architecture that transformers cannot express,
+    `Unavailable` if the disk is full.
     """
     config = {**to_config(architecture), "dtype": "float32"}
-    values = values_of(weights)
-    tensors = list(twins(architecture, config["model_type"]))
-    specs = {spec.name: spec for spec in parameters(architecture)}
-    # transformers takes only files whose format is pt.
-    about = {**metadata(architecture, values), "format": "pt"}
-    head = safetensors_head(about, {twin.name: twin.shape for twin in tensors})
+    source = values_of(weights)
+    views = list(tensor_views(architecture, config["model_type"]))
+    # transformers accepts only files with format pt.
+    about = {**metadata(architecture, source), "format": "pt"}
+    head = safetensors_head(about, {view.name: view.shape for view in views})
     small = {
         CONFIG: _json(config),
         GENERATION_CONFIG: _json({"_from_model_config": False}),
-        CARD: _card(architecture, values).encode(),
+        CARD: _card(architecture, source).encode(),
         **(files or {}),
     }
     folder = f"edgefront-{architecture.digest[:12]}"
@@ -196,24 +169,23 @@ def write_transformers(
             _begin(file, f"{folder}/{name}", len(content))
             file.write(content)
             _end(file, len(content))
-        size = len(head) + 4 * sum(math.prod(twin.shape) for twin in tensors)
+        size = len(head) + 4 * sum(math.prod(view.shape) for view in views)
         _begin(file, f"{folder}/{WEIGHTS}", size)
         file.write(head)
-        whole: dict[str, NDArray[Any]] = {}
-        for twin in tensors:
-            if twin.ours not in whole:  # those of one parameter of a block follow each other
-                spec = specs[twin.ours]
-                whole = {twin.ours: np.concatenate(list(values.chunks(spec))).reshape(spec.shape)}
-            file.write(twin.of(whole[twin.ours]).astype("<f4", copy=False).data)
+        spec, values = None, np.empty(0, np.float32)
+        for view in views:
+            if view.spec != spec:  # views of one parameter are consecutive
+                spec, values = view.spec, np.concatenate(list(source.chunks(view.spec)))
+            file.write(view.of(values).astype("<f4", copy=False).data)
         _end(file, size)
         file.write(bytes(2 * tarfile.BLOCKSIZE))
 
 
 def read_architecture(path: Path) -> Architecture:
-    """The description of a Hugging Face folder, or of its config.json. Where the folder stores an output that is not
+    """The description of a Hugging Face folder, or of its config.json. If the folder stores an output that differs from
     the embedding, the model is untied, whatever config.json says.
 
-    Errors as in `read_config`; weights that cannot be read decide nothing.
+    Errors as in `read_config`; weights that cannot be read are ignored.
     """
     architecture = read_config(path)
     if architecture.output.tied:
@@ -228,20 +200,20 @@ def read_architecture(path: Path) -> Architecture:
 
 
 class TransformersWeights(Mapping[str, NDArray[np.float32]]):
-    """The parameters of a Hugging Face folder under our names, as float32; read when they are asked for.
+    """The parameters of a Hugging Face folder under our names, as float32; read on access.
 
-    Raises `NotFound` where the folder has no safetensors files, `InvalidInput` that names the first tensor which is
+    Raises `NotFound` if the folder has no safetensors files, `InvalidInput` that names the first tensor which is
     missing, unknown, or of another shape or type.
     """
 
     def __init__(self, folder: Path, architecture: Architecture) -> None:
         named = _Named(folder, architecture)
         self._tensors = named.tensors
-        self._theirs: dict[str, list[tuple[str, Twin]]] = {}
-        for name, twin in named.twins:
-            self._tensors.check(name, twin.shape)
-            self._theirs.setdefault(twin.ours, []).append((name, twin))
-        expected = {name for name, _ in named.twins}
+        self._views: dict[str, list[tuple[str, TensorView]]] = {}
+        for name, view in named.views:
+            self._tensors.check(name, view.shape)
+            self._views.setdefault(view.spec.name, []).append((name, view))
+        expected = {name for name, _ in named.views}
         if architecture.output.tied and named.head in self._tensors:
             if _has_own_output(named):
                 path = self._tensors.file_of(named.head)
@@ -252,97 +224,82 @@ class TransformersWeights(Mapping[str, NDArray[np.float32]]):
                 raise unfit(self._tensors.file_of(name), f"has {name}, which is not a parameter of its {CONFIG}")
 
     def __getitem__(self, name: str) -> NDArray[np.float32]:
-        return np.concatenate([twin.back(self._tensors[theirs]) for theirs, twin in self._theirs[name]])
+        shape = self._views[name][0][1].spec.shape
+        flat = np.empty((shape[0], math.prod(shape[1:])), np.float32)
+        for theirs, view in self._views[name]:
+            view.read_into(flat, self._tensors[theirs])
+        return flat.reshape(shape)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._theirs)
+        return iter(self._views)
 
     def __len__(self) -> int:
-        return len(self._theirs)
+        return len(self._views)
 
 
 class _Named:
-    """A folder's tensors, and the name in it of each tensor that the model has."""
+    """A folder's tensors, and their views of the model's parameters by name."""
 
     def __init__(self, folder: Path, architecture: Architecture) -> None:
         model_type = parse_config((folder / CONFIG).read_bytes())["model_type"]
         prefix = _PREFIXES.get(model_type, _PREFIX)
         self.tensors = FolderTensors(folder)
-        # Files of the model without its output lack the prefix.
+        # Files saved without the output lack the prefix.
         bare = not any(name.startswith(prefix) for name in self.tensors)
-        self.twins = [
-            (twin.name.removeprefix(prefix) if bare else twin.name, twin) for twin in twins(architecture, model_type)
+        self.views = [
+            (view.name.removeprefix(prefix) if bare else view.name, view)
+            for view in tensor_views(architecture, model_type)
         ]
         head = _HEADS.get(model_type, _HEAD)
         self.head = head if head in self.tensors else _HEAD
         """The name of the output."""
-        self.twins = [(self.head if twin.ours == _OUTPUT else name, twin) for name, twin in self.twins]
+        self.views = [(self.head if view.spec.name == _OUTPUT else name, view) for name, view in self.views]
         if architecture.output.tied and self.head in self.tensors:
-            # Of tensors that are one, safetensors stores the first name.
-            self.twins = [
-                (name if twin.ours != _EMBEDDING or name in self.tensors else self.head, twin)
-                for name, twin in self.twins
+            # safetensors stores tied tensors under the first name.
+            self.views = [
+                (name if view.spec.name != _EMBEDDING or name in self.tensors else self.head, view)
+                for name, view in self.views
             ]
         self.buffers = re.compile(("" if bare else re.escape(prefix)) + _BUFFERS.get(model_type, _OF_ROTARY_POSITIONS))
 
 
 def _has_own_output(named: _Named) -> bool:
-    """Whether an output is stored that is not the embedding."""
+    """Whether the stored output differs from the embedding."""
     tensors = named.tensors
     if named.head not in tensors:
         return False
-    embedding, twin = next(pair for pair in named.twins if pair[1].ours == _EMBEDDING)
+    embedding, view = next(pair for pair in named.views if pair[1].spec.name == _EMBEDDING)
     for name in (named.head, embedding):
-        tensors.check(name, twin.shape)
+        tensors.check(name, view.shape)
     return not np.array_equal(tensors[named.head], tensors[embedding])
 
 
-def twins(architecture: Architecture, model_type: str) -> Iterator[Twin]:
-    """Their tensors in the order of our parameters."""
+def tensor_views(architecture: Architecture, model_type: str) -> Iterator[TensorView]:
+    """The tensors of transformers in the order of our parameters."""
     names, layers = _NAMES[model_type], _LAYERS.get(model_type, "model.layers")
     for spec in parameters(architecture):
+        index, module, last = owner_of(spec, architecture)
         if spec.name == _OUTPUT:
             theirs: tuple[str, ...] = (_HEADS.get(model_type, _HEAD),)
         elif spec.name in names:
             theirs = names[spec.name]
         else:
-            owner, _, last = spec.name.rpartition(".")
-            prefix, key = "", owner
-            if owner.startswith("blocks."):
-                index = int(owner.split(".")[1])
-                key = f"{architecture.blocks[index].kind}.{owner.split('.')[2]}"
-                prefix = f"{layers}.{index // 2}."
-            theirs = tuple(f"{prefix}{name}.{last}" for name in names[key])
-        yield from _split(architecture, spec, theirs, model_type)
-
-
-def _split(architecture: Architecture, spec: ParameterSpec, names: tuple[str, ...], model_type: str) -> Iterator[Twin]:
-    block = architecture.blocks[int(spec.name.split(".")[1])] if spec.name.startswith("blocks.") else None
-    part = spec.name.split(".")[2] if block is not None else ""
-    is_taps = isinstance(block, ShortConv) and part == "conv" and len(spec.shape) == 2
-    # GPT-2 keeps its linear layers (in, out).
-    turned = model_type == "gpt2" and block is not None and len(spec.shape) == 2
-    counts = [spec.shape[0]]
-    if len(names) > 1 and isinstance(block, Attention):
-        d_head = architecture.d_head(block)
-        counts = [block.n_head * d_head, block.kv_heads * d_head, block.kv_heads * d_head]
-    elif len(names) > 1 and isinstance(block, FeedForward):
-        counts = [block.d_inner, block.d_inner]
-    if model_type == "gpt_neox" and part == "qkv" and isinstance(block, Attention):
-        # Queries, keys and values of one head after the other.
-        order = np.arange(spec.shape[0]).reshape(3, block.n_head, -1).swapaxes(0, 1).reshape(-1)
-        yield Twin(names[0], spec.name, order, spec.shape, False)
-        return
-    start = 0
-    for name, count in zip(names, counts, strict=True):
-        shape = (count, *spec.shape[1:])
-        if is_taps:
-            shape = (spec.shape[1], 1, spec.shape[0])
-        elif turned:
-            shape = shape[::-1]
+            prefix = "" if index is None else f"{layers}.{index // 2}."
+            theirs = tuple(f"{prefix}{name}.{last}" for name in names[module])
+        if model_type == "gpt_neox" and module == "attention.qkv":
+            # Queries, keys and values of one head after the other.
+            n_head = next(block.n_head for block in architecture.blocks if isinstance(block, Attention))
+            heads = np.arange(spec.shape[0]).reshape(3, n_head, -1).swapaxes(0, 1)
+            yield TensorView(theirs[0], spec.shape, spec, heads.reshape(-1))
+            continue
+        is_conv = module == "short_conv.conv" and last == "weight"
+        # GPT-2 has linear layers as (in, out).
+        transposed = is_conv or (model_type == "gpt2" and index is not None and len(spec.shape) == 2)
         offset = 1.0 if model_type == _LESS_ONE and spec.name.endswith("norm.weight") else 0.0
-        yield Twin(name, spec.name, slice(start, start + count), shape, turned or is_taps, offset)
-        start += count
+        for name, rows in zip(theirs, fused_rows(spec, architecture, index, len(theirs)), strict=True):
+            shape: tuple[int, ...] = (rows.stop - rows.start, *spec.shape[1:])
+            shape = shape[::-1] if transposed else shape
+            yield TensorView(name, (shape[0], 1, shape[1]) if is_conv else shape, spec, rows, transposed, offset)
 
 
 def _card(architecture: Architecture, values: ParameterValues) -> str:
@@ -362,7 +319,7 @@ def _json(value: Any) -> bytes:
 
 
 def _begin(file: BinaryIO, name: str, size: int) -> None:
-    """The header of a file in a tar archive, without a time, so that the same model gives the same bytes."""
+    """The header of a file in a tar archive, without a time, so that equal models give equal bytes."""
     info = tarfile.TarInfo(name)
     info.size = size
     file.write(info.tobuf(tarfile.GNU_FORMAT))

@@ -38,7 +38,7 @@ FILES = [(name, numbers) for name, row in MODELS.items() for numbers in row["fil
 def test_files_have_the_formats_that_llama_cpp_chooses(tmp_path: Path, name: str, numbers: GgufQuantisation) -> None:
     model, golden = Architecture.parse(MODELS[name]["architecture"]), MODELS[name]["files"][numbers]
     write_gguf(model, 1, tmp_path / "model.gguf", numbers)
-    zeros = {tensor.name for tensor, _ in tensors(model, gguf_form(model), numbers) if tensor.spec is None}
+    zeros = {tensor.name for tensor, _ in tensors(model, gguf_form(model), numbers) if tensor.constant is not None}
     stored = {name: tensor for name, tensor in GgufHeader(tmp_path / "model.gguf").tensors.items() if name not in zeros}
     expected = {f"{name}.weight": kind for kind, names in golden["types"].items() for name in names}
     assert {name: tensor.kind_name.lower() for name, tensor in stored.items()} == {
@@ -64,7 +64,7 @@ def test_weights_of_named_models_are_counted_exactly() -> None:
             if gguf_fault(model, numbers) is not None:
                 continue
             every = tensors(model, gguf_form(model), numbers)
-            in_file = sum(tensor.bytes_in(kind) for tensor, kind in every if tensor.spec is not None)
+            in_file = sum(tensor.bytes_in(kind) for tensor, kind in every if tensor.constant is None)
             assert costs(model, CostOptions(sequence_length=1, weights=numbers)).weight_bytes == in_file, name
 
 

@@ -1,0 +1,64 @@
+"""Tensors of other libraries' files as rows of our parameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.block import Attention, FeedForward
+from edgefront.core.architectures.parameters import ParameterSpec
+
+
+@dataclass(frozen=True)
+class TensorView:
+    """A tensor of another library that has some rows of one of our parameters.
+
+    `transposed`: its axes are reversed. `offset`: our values are larger by it.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    spec: ParameterSpec
+    rows: slice | NDArray[np.intp]
+    transposed: bool = False
+    offset: float = 0.0
+
+    def of(self, values: NDArray[Any]) -> NDArray[Any]:
+        """This tensor, as a matrix, from all values of the parameter in any shape and format."""
+        part = values.reshape(self.spec.shape[0], -1)[self.rows]
+        part = part - self.offset if self.offset else part
+        return np.ascontiguousarray(part.T if self.transposed else part)
+
+    def read_into(self, parameter: NDArray[np.float32], tensor: NDArray[np.float32]) -> None:
+        """Sets the rows of the parameter (rows, columns) to this tensor's values."""
+        part = tensor.reshape(self.shape[0], -1)
+        part = part.T if self.transposed else part
+        parameter[self.rows] = (part + self.offset if self.offset else part).reshape(-1, parameter.shape[1])
+
+
+def owner_of(spec: ParameterSpec, architecture: Architecture) -> tuple[int | None, str, str]:
+    """Block index, module and last part of the parameter's name: `blocks.0.qkv.weight` → 0, `attention.qkv`, `weight`.
+
+    Outside the blocks the index is None: `final_norm.weight` → None, `final_norm`, `weight`.
+    """
+    module, _, last = spec.name.rpartition(".")
+    if not module.startswith("blocks."):
+        return None, module, last
+    _, index, part = module.split(".")
+    return int(index), f"{architecture.blocks[int(index)].kind}.{part}", last
+
+
+def fused_rows(spec: ParameterSpec, architecture: Architecture, index: int | None, count: int) -> list[slice]:
+    """The rows of each of `count` tensors in one parameter: queries, keys and values, or gate and up projection."""
+    block, sizes = None if index is None else architecture.blocks[index], [spec.shape[0]]
+    if count > 1 and isinstance(block, Attention):
+        d_head = architecture.d_head(block)
+        sizes = [block.n_head * d_head, block.kv_heads * d_head, block.kv_heads * d_head]
+    elif count > 1 and isinstance(block, FeedForward):
+        sizes = [block.d_inner, block.d_inner]
+    return [slice(stop - size, stop) for size, stop in zip(sizes, accumulate(sizes), strict=True)]
