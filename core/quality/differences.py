@@ -1,8 +1,8 @@
-"""What no table of trained models varies: how far an architecture is from the tables' in it, and by how much that may
-change ln perplexity.
+"""Differences of an architecture from the tables' models in features that no table varies, and their possible effects
+on ln perplexity.
 
-The amounts are stated, not fitted. Each is the standard deviation of an effect that is linear in the difference, so
-what two architectures have in common cancels in their ratio, and own trainings teach it.
+The effects are stated, not fitted: each has the standard deviation of a slope over the difference. Effects that two
+architectures share cancel in their ratio, and an owner's trainings determine them.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ from edgefront.core.architectures.cost.shapes import ATTENTION, FEED_FORWARD, ID
 
 Floats = NDArray[np.float64]
 SLACK = 0.01
-"""Differences below it are none."""
+"""Differences below it count as 0."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One way in which a model can differ from all models of a study's tables."""
+    """A feature in which a model can differ from all models of a study's tables."""
 
     name: str
     unit: str
     deviation: float
-    """Standard deviation of ln perplexity, a unit."""
+    """Standard deviation of the slope: ln perplexity per unit."""
     source: str
-    """Source of the published effects, about 95 % of which are within two deviations."""
+    """Source of the published effects; about 95 % of them are within two standard deviations."""
 
 
 @dataclass(frozen=True)
 class ControlledVariables:
-    """What the models of a study's tables have in common; None: they vary in it."""
+    """Values that all models of a study's tables share; None: they vary."""
 
     kv_share: float | None
     """Key/value heads by heads."""
     inner_ratio: float | None
-    """Inner width by d_model, that of a gated block counted half as wide again."""
+    """Inner width by d_model; that of a gated block counts 1.5 times."""
     gated: float
     """Share of the feed-forward blocks that have a gate."""
     vocab_size: float | None
     kinds: frozenset[str]
-    """The kinds of `core.quality.features.BLOCK_NAMES` that they have."""
+    """Their block kinds, of `core.quality.features.BLOCK_NAMES`."""
 
 
 _ASSUMED = "assumed: no published loss was found"
@@ -106,7 +106,7 @@ DEVIATIONS = np.array([difference.deviation for difference in DIFFERENCES])
 
 
 def differences(shapes: Shapes, controlled: ControlledVariables) -> Floats:
-    """(n, a): a row for each architecture, columns as in `DIFFERENCES`; 0 where it is as the tables' models are."""
+    """(n, a) a row for each architecture, columns as in `DIFFERENCES`; 0 where it equals the tables' models."""
     attention = shapes.kind == ATTENTION
     inner = shapes.kind == FEED_FORWARD
     convolution = shapes.kind == SHORT_CONV
@@ -141,4 +141,4 @@ def differences(shapes: Shapes, controlled: ControlledVariables) -> Floats:
 
 
 _CONTEXT = 2048
-"""Tokens that the tables' models see: a window of as many is none."""
+"""Context of the tables' models in tokens; a window of this size has no effect."""

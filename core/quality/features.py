@@ -1,19 +1,28 @@
-"""What a quality law reads of an architecture: twelve exact numbers that any description has.
+"""Features of an architecture for scaling laws: twelve exact numbers; and trends, the parametric part of a law.
 
-All are natural logarithms of counts and widths, or pure numbers. A sum of nothing (a stack without feed-forward blocks,
-without attention) counts as one, so that its logarithm is 0: far from every table of such models, and said to be so.
-A short convolution is half a layer, as the attention is whose place it takes. The inner width of a gated block counts
-half as wide again: so wide a block without a gate has as many parameters.
+All features are natural logarithms of counts and widths, or ratios. An empty sum (no feed-forward blocks, no attention)
+counts as one, so that its logarithm is 0, far from every table. A short convolution is half a layer, like the attention
+that it replaces. The inner width of a gated block counts 1.5 times: an ungated block of that width has as many
+parameters.
 
-What is expected of ln perplexity by shape and training tokens, before a process corrects it.
+A trend is a sum of power laws in nats a token, up to an offset and a scale of each table.
 
-A trend is a sum of power laws. It gives nats a token, and is right up to a shift and a scale of each table.
+| symbol | here | meaning |
+| --- | --- | --- |
+| d | `_WIDTH` | d_model |
+| L | `_DEPTH` | layers |
+| f | `_INNER` | mean inner width |
+| r | `_RANK` | rank of the embedding |
+| N | `_DECODER` | block parameters |
+| D | `log_tokens` | training tokens; D₀ is `LOG_TOKENS` |
+| w | | √(N / 15L), the width of a Gemstones layer with as many parameters |
+| E, a, b, c | `floor`, `width`, `depth`, `data` | fitted coefficients |
+| p, q, γ, r | `…_power` | fitted exponents |
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +36,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Feature:
-    """One column. `unit` says what its number is."""
+    """A column of the features."""
 
     name: str
     unit: str
@@ -55,13 +64,13 @@ _ATTENTION, _FEED_FORWARD, _IDENTITY, _SHORT_CONV = (
 )
 
 BLOCK_NAMES = (*BLOCK_KINDS, "gated_feed_forward", "grouped_attention")
-"""What a law distinguishes among blocks: their kinds, feed-forward blocks with a gate, and attention whose heads share
-keys or which has a window.
+"""Kinds of blocks that laws distinguish: the block kinds, gated feed-forward blocks, and attention with shared keys or
+a window.
 """
 
 
 def names_of_blocks(shapes: Shapes) -> NDArray[np.int64]:
-    """(n, L) index into `BLOCK_NAMES`; -1 where there is no block."""
+    """(n, L) index into `BLOCK_NAMES`; -1 without a block."""
     grouped = (shapes.kind == _ATTENTION) & ((shapes.kv_width < shapes.width) | (shapes.window > 0))
     kinds = np.where(shapes.gated, BLOCK_NAMES.index("gated_feed_forward"), shapes.kind)
     return np.where(grouped, BLOCK_NAMES.index("grouped_attention"), kinds).astype(np.int64)
@@ -96,7 +105,7 @@ def features(shapes: Shapes) -> Floats:
 
 
 def rounded_features(shapes: Shapes) -> Floats:
-    """(n, 12) to 6 decimals: models with equal ones are the same to a law."""
+    """(n, 12) to 6 decimals. Laws do not distinguish models with equal ones."""
     return np.round(features(shapes), 6)
 
 
@@ -106,7 +115,7 @@ def _log(values: NDArray[np.generic], least: float = 1.0) -> Floats:
 
 
 def _trend(inner: NDArray[np.bool_], apart: Floats) -> Floats:
-    """Correlation of the inner widths with their place among the feed-forward blocks; 0 where all are alike."""
+    """Correlation of the inner widths with their position among the feed-forward blocks; 0 if all are equal."""
     place = np.where(inner, np.cumsum(inner, 1), 0).astype(np.float64)
     place = np.where(inner, place - (place.sum(1) / np.maximum(inner.sum(1), 1))[:, None], 0.0)
     norm = np.sqrt((place**2).sum(1) * (apart**2).sum(1))
@@ -118,15 +127,14 @@ _DECODER, _DEPTH, _WIDTH, _INNER, _RANK = (
     NAMES.index(name) for name in ("log_decoder", "log_depth", "log_d_model", "log_d_inner", "log_rank")
 )
 _PARAMETERS = 15.0
-"""Of a layer of the Gemstones by w²: 12 of the feed-forward block, 3 of attention."""
+"""Parameters of a Gemstones layer divided by w²: 12 of feed-forward, 3 of attention."""
 _ROBUST_SCALE = 0.02
-"""Nats: residuals beyond it pull the fit less (soft L1)."""
+"""Scale of the soft L1 loss, in nats."""
 
 
 @dataclass(frozen=True)
 class ShapeTrend:
-    """Trend over models trained for one budget, by width d, layers L, inner width f and rank r of the embedding:
-    .34 (d/256)^-.58 + .99 (L/8)^-.18 + 1.66 (f/1300)^-.065 + .70 (r/256)^-.15.
+    """Trend for one training budget: .34 (d/256)^-.58 + .99 (L/8)^-.18 + 1.66 (f/1300)^-.065 + .70 (r/256)^-.15.
 
     Fitted to the trained models of LiteTransformerSearch (arXiv 2203.02094) on WikiText-103 and LM1B together.
     """
@@ -144,16 +152,13 @@ class ShapeTrend:
 
 @dataclass(frozen=True)
 class BudgetTrend:
-    """Trend by layers L, block parameters N and training tokens D, with the width w = √(N/15L):
-    E + a (w/512)^-p + b (L/16)^-q + c (N/10⁸)^γ (D/D₀)^-r, D₀ = 3·10¹⁰.
+    """Trend by shape and training tokens: E + a (w/512)^-p + b (L/16)^-q + c (N/10⁸)^γ (D/D₀)^-r, D₀ = 3·10¹⁰.
 
-    w is d_model where layers are as the Gemstones' are. Elsewhere it is the width of such layers with as many
-    parameters: among the tables' models d_model and parameters cannot be separated, and a wide residual stream between
-    narrow layers is worth no more than these (ρ .26 by d_model, .58 by w, with 51 small models whose widths are free;
-    docs/decisions/0022-quality-laws.md).
+    w equals d_model in the Gemstones. d_model itself does not transfer: on 51 small models with free widths ρ is .26 by
+    d_model and .58 by w (docs/decisions/0022-quality-laws.md).
 
-    Kaplan's and Hoffmann's sums (arXiv 2001.08361, 2203.15556) with depth and width apart (2502.06857) and a cross term
-    of size and data: without γ the error of perplexity on the Gemstones is 4.4 %, with it 1.7 %.
+    The form is that of Kaplan and Hoffmann (arXiv 2001.08361, 2203.15556) with separate depth and width (2502.06857)
+    and a cross term of size and data: without γ the error of perplexity on the Gemstones is 4.4 %, with it 1.7 %.
     """
 
     floor: float
@@ -176,13 +181,10 @@ class BudgetTrend:
             + self.data * np.exp(self.size_power * size - self.data_power * (log_tokens - LOG_TOKENS))
         )
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
     @classmethod
     def fit(cls, inputs: Floats, log_tokens: Floats, log_perplexity: Floats, table: NDArray[np.int64]) -> BudgetTrend:
-        """The trend of several tables at once (n rows, `table` from 0), each with a shift and a slope over tokens of
-        its own against the first. Robust least squares; parameters are rounded, so that what is stored is what is used.
+        """Fits the trend to n rows of several tables (`table` from 0), each with an offset and a slope over tokens
+        relative to the first. Robust least squares; the parameters are rounded, so that the stored ones are exact.
         """
         from scipy.optimize import least_squares
 
@@ -196,7 +198,7 @@ class BudgetTrend:
             shift, slope = np.split(parameters[8:], 2)
             expected = cls._of(parameters[:8])(inputs, log_tokens)
             expected = expected + np.r_[0, shift][table] + np.r_[0, slope][table] * (log_tokens - LOG_TOKENS)
-            # A little weight on the start keeps terms that a table does not tell apart where they are.
+            # A weak prior at the start, for terms that the tables do not determine.
             return np.asarray(np.r_[expected - log_perplexity, 1e-3 * (parameters[:8] - start)])
 
         fitted = least_squares(
@@ -220,4 +222,4 @@ class BudgetTrend:
 Trend = ShapeTrend | BudgetTrend
 
 LOG_TOKENS = float(np.log(3e10))
-"""ln of the tokens at which a table's slope over tokens turns."""
+"""ln D₀, at which a table's slope over tokens has no effect."""

@@ -1,5 +1,5 @@
-"""Predicts the perplexity that an architecture reaches, with an interval: by a `ScalingLaw`, which is learnt from
-trained models, or by a `PruningPredictor`, which is learnt from the cuts of one.
+"""The interface of perplexity predictors: `ScalingLaw`, fitted to trained models, and `PruningPredictor`, fitted to the
+cuts of one model.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ Floats = NDArray[np.float64]
 
 NOT_STATED = "not stated"
 OWN_DATA = "your own data"
-"""`Origin.data` of laws about data that no table has: they give ratios of perplexities alone."""
+"""`Origin.data` of laws for data that no table has; they predict ratios of perplexities."""
 ALIKE = 2.0
-"""Factor up to which FLOPs a token are too alike to tell a time a token from a time a FLOP."""
+"""Range of FLOPs a token, as a factor, below which a time a token and a time a FLOP cannot be separated."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """What the perplexity of a law is of; `NOT_STATED` where the source does not say."""
+    """Metadata of a predictor: data and training of its perplexities; `NOT_STATED` if unknown."""
 
     name: str
     title: str
     family: str = ""
-    """gpt2, llama or transformer-xl; empty if it is of none of these."""
+    """gpt2, llama, transformer-xl or empty."""
     data: str = NOT_STATED
     split: str = NOT_STATED
     tokens: str = NOT_STATED
-    """What the perplexity is per: a token of which vocabulary."""
+    """The token that the perplexity is per, such as its vocabulary."""
     trained: str = NOT_STATED
-    """How, and for how long."""
+    """Method and length of the training."""
     how: str = ""
-    """The same in two or three words, such as `finished schedule`; empty where there is only one."""
+    """The same in two or three words, such as `finished schedule`; empty if there is only one."""
     source: str = NOT_STATED
     licence: str = NOT_STATED
 
@@ -56,9 +56,9 @@ class Prediction:
 
     log_perplexity: Floats
     half_width: Floats
-    """Half width of the 95 % interval, in ln perplexity."""
+    """Half-width of the 95 % interval, in ln perplexity."""
     beyond: Floats
-    """How far beyond what the law knows; 0 within it."""
+    """Distance beyond the data of the predictor; 0 within it."""
 
     @property
     def perplexity(self) -> Floats:
@@ -77,7 +77,7 @@ class Prediction:
 
     @property
     def extrapolated(self) -> NDArray[np.bool_]:
-        """Whether it lies beyond what the law knows."""
+        """Whether it lies beyond the data of the predictor."""
         return np.asarray(self.beyond > 0)
 
 
@@ -87,12 +87,12 @@ def in_words(tokens: float) -> str:
 
 
 def in_short(tokens: float) -> str:
-    """Training tokens as they are written in options, to three digits: `30B`, `4.1M`, `250`."""
+    """Training tokens as in options, to three digits: `30B`, `4.1M`, `250`."""
     return _scaled(tokens, {1e12: "T", 1e9: "B", 1e6: "M", 1e3: "K"})
 
 
 def _scaled(tokens: float, units: Mapping[float, str]) -> str:
-    """To three digits of the largest unit that it reaches when rounded; in full below all of them."""
+    """Three digits in the largest unit that it reaches when rounded; in full below all units."""
     for size, unit in units.items():
         if float(f"{tokens:.3g}") >= size:
             return f"{rounded(tokens / size, 3)}{unit}"
@@ -101,17 +101,17 @@ def _scaled(tokens: float, units: Mapping[float, str]) -> str:
 
 @dataclass(frozen=True)
 class Pace:
-    """How fast a worker trains: seconds_per_token + seconds_per_flop · FLOPs of a token."""
+    """Training speed of a worker: seconds_per_token + seconds_per_flop · FLOPs of a token."""
 
     seconds_per_token: float
     seconds_per_flop: float
     segment: int
-    """Tokens of a sequence, which decide the FLOPs of attention."""
+    """Tokens of a sequence, which determine the FLOPs of attention."""
 
     @classmethod
     def fitted(cls, flops: ArrayLike, seconds: ArrayLike, segment: int) -> Pace:
-        """The pace of trainings of so many FLOPs and seconds a token: least squares of the relative errors, neither
-        part below zero. Trainings of nearly the same size tell the time of a FLOP alone, by their median.
+        """The pace of trainings with these FLOPs and seconds a token: non-negative least squares of the relative error.
+        Trainings of similar size determine only the time of a FLOP, by their median.
         """
         from scipy.optimize import nnls
 
@@ -129,14 +129,14 @@ class Pace:
 
 @dataclass(frozen=True)
 class TrainingTime:
-    """So long a model is trained on a worker."""
+    """A duration of training on a worker."""
 
     hours: float
     trainer: str
     pace: Pace
 
     def tokens(self, shapes: Shapes) -> Floats:
-        """(n,) tokens that each architecture sees in this time."""
+        """(n,) tokens of each architecture in this time."""
         return np.clip(3600 * self.hours / self.pace.seconds(shapes), MIN_TRAIN_TOKENS, MAX_TRAIN_TOKENS)
 
     def __str__(self) -> str:
@@ -144,59 +144,59 @@ class TrainingTime:
 
 
 def flops_per_token(shapes: Shapes, segment: int) -> Floats:
-    """(n,) FLOPs of training for each token of a sequence of `segment` tokens: two for each multiply-accumulate, and
-    the backward pass has two products for each of the forward one.
+    """(n,) FLOPs of training per token, in sequences of `segment` tokens: two for each multiply-accumulate, of which
+    the backward pass has twice as many as the forward pass.
     """
     return np.asarray(6 * macs(shapes, Pass(batch=1, tokens=segment)) / segment, dtype=np.float64)
 
 
 class PerplexityPredictor(ABC):
-    """Perplexity by architecture, for one budget of training."""
+    """Predicts perplexity by architecture, for one training budget."""
 
     origin: Origin
     models: int
-    """Trainings that it was learnt from."""
+    """Number of trainings that it was fitted to."""
 
     low: Floats
-    """(12,) least value of each feature that the law knows."""
+    """(12,) minimum of each feature in its data; `high` is the maximum."""
     high: Floats
     kinds: frozenset[str]
-    """The kinds of `BLOCK_NAMES` that it knows."""
+    """Block kinds in its data, of `BLOCK_NAMES`."""
 
     @property
     def relative_to(self) -> str | None:
-        """The model to whose perplexity predictions are ratios; None of a law that predicts perplexities."""
+        """The model to which predictions are ratios; None if it predicts perplexities."""
         return None
 
     @property
     def train_tokens(self) -> float | None:
-        """The training tokens that predictions are for; None of a law that knows one budget, and for a time."""
+        """The training tokens of predictions; None for a predictor of one budget, or for a duration."""
         return None
 
     @property
     def train_time(self) -> TrainingTime | None:
-        """The time of training that predictions are for; None where they are for a number of tokens."""
+        """The duration of training of predictions; None for a number of tokens."""
         return None
 
     @property
     def train_budget(self) -> str:
-        """How long models are trained, in words; empty of a law that knows one budget."""
+        """The training budget in words; empty for a predictor of one budget."""
         if self.train_time is not None:
             return f"as many tokens as {self.train_time} take"
         return "" if self.train_tokens is None else f"{in_words(self.train_tokens)} tokens"
 
     def tokens(self, shapes: Shapes) -> Floats | None:
-        """(n,) training tokens that each prediction is for; None of a law that knows one budget."""
+        """(n,) training tokens of each prediction; None for a predictor of one budget."""
         return None
 
     def predicts_as(self, other: PerplexityPredictor) -> bool:
-        """Whether another law, which may be an earlier state of it, predicts the same, as its budget is."""
+        """Whether another predictor, such as an earlier version, gives the same predictions."""
         ours, theirs = ((law.origin, law.train_tokens, law.train_time) for law in (self, other))
         return ours == theirs
 
     @property
     def about(self) -> str:
-        """What its predictions are of: data, tokens, training."""
+        """Data, tokens and training of its predictions, in words."""
         of = self.origin
         length = f" on {self.train_budget}" if self.train_budget else ""
         if self.relative_to is not None:
@@ -206,8 +206,8 @@ class PerplexityPredictor(ABC):
 
     @property
     def label(self) -> str:
-        """What its predictions are of, in about six words: `Dolma, 10B tokens, finished schedule`; of ratios
-        `ratio, own data, 10B tokens`.
+        """The same in about six words: `Dolma, 10B tokens, finished schedule`; for ratios `ratio, own data, 10B
+        tokens`.
         """
         short = {OWN_DATA: "own data", NOT_STATED: "data not stated"}
         parts = (
@@ -221,15 +221,15 @@ class PerplexityPredictor(ABC):
 
     @property
     def token_range(self) -> tuple[float, float] | None:
-        """Least and most training tokens within which it knows; None of a law that knows one budget."""
+        """Least and most training tokens of its data; None for a predictor of one budget."""
         return None
 
     def at_tokens(self, train_tokens: float) -> Self:
-        """The law for models trained on so many tokens. `InvalidInput` where it knows one budget alone."""
+        """The predictor for this number of training tokens. `InvalidInput` if it has one budget."""
         raise self._one_budget("train_tokens", train_tokens)
 
     def in_time(self, time: TrainingTime) -> Self:
-        """The law for models trained so long. `InvalidInput` where it knows one budget alone."""
+        """The predictor for this duration of training. `InvalidInput` if it has one budget."""
         raise self._one_budget("train_time", str(time))
 
     def _one_budget(self, field: str, value: object) -> InvalidInput:
@@ -246,18 +246,18 @@ class PerplexityPredictor(ABC):
 
     @abstractmethod
     def expected(self, shapes: Shapes) -> Floats:
-        """(n,) ln perplexity of `predict` without its interval, which takes most of the time."""
+        """(n,) ln perplexity of `predict`, much faster without its interval."""
 
     @abstractmethod
     def ratio(self, shapes: Shapes, reference: Shapes) -> Prediction:
-        """Perplexity of each architecture by that of `reference` (one row), both trained alike: what they have in
-        common is uncertain in neither.
+        """Perplexity of each architecture divided by that of `reference` (one row), both trained alike: the uncertainty
+        of shared effects cancels.
         """
 
     @abstractmethod
     def out_of_sample(self, shapes: Shapes, log_perplexity: ArrayLike) -> tuple[Prediction, NDArray[np.bool_]]:
-        """The prediction of each, without what the law learnt from that training itself; and where it had."""
+        """Leave-one-out predictions of trained models, and a mask of those that are in its data."""
 
     @abstractmethod
     def beyond(self, shapes: Shapes) -> list[tuple[str, ...]]:
-        """Names, for each architecture, what lies beyond what the law knows."""
+        """Names of the features beyond its data, for each architecture."""

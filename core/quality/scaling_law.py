@@ -1,15 +1,16 @@
 """The scaling law: perplexity by shape and training tokens, as a posterior over rows of trained models.
 
-What differs from law to law is what it was given. A law of one table has that table and a length scale for each feature
-(`core.quality.covariance.LengthScales`). A law of several tables has a study with a hierarchical prior: it knows the
-training budget, and what carries over to data that no table has. After trainings of one's own it predicts perplexities
-on their data:
+A law of one table uses a length scale for each feature (`core.quality.covariance.LengthScales`). A law of several
+tables uses a study with a hierarchical prior, which models the training budget and transfers to data that no table has.
+An owner's trainings refine it to predict perplexities on their data:
 
-1. The study's rows give a posterior for a table that is none of them, with the deviations of another recipe or data.
-2. Own trainings, each with one or more points of its learning curve, are rows of that table.
-3. Their squared Mahalanobis distance from what was expected of them widens or narrows all deviations (Student's t).
-4. Beyond the shapes and tokens of the rows, stated deviations are added. What two models have in common cancels in the
+1. The study's rows give a posterior for a further table, with the deviations of another recipe or other data.
+2. The owner's trainings, each with one or more points of its learning curve, are rows of that table.
+3. Their squared Mahalanobis distance from the prediction scales all deviations (Student's t).
+4. Beyond the shapes and tokens of the rows, stated deviations are added. Effects that two models share cancel in the
    ratio of their perplexities.
+
+Symbols: see `core.quality.covariance`.
 """
 
 from __future__ import annotations
@@ -38,25 +39,23 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 FREEDOM = 8.0
-"""Degrees of freedom of Student's t: how sure the deviations are before own trainings are seen (Shah et al. 2014,
-arXiv 1402.4306).
-"""
+"""Degrees of freedom of Student's t: the weight of the prior deviations (Shah et al. 2014, arXiv 1402.4306)."""
 MAX_OWN_ROWS = 400
 
 _LATE = 0.04
 """Standard deviation of ln perplexity for each octave of tokens above the rows'."""
 _LATE_RATIO = 0.013
-"""Standard deviation of one model against another, trained on equally many tokens: of laws fitted up to 3·10¹⁰, asked
-at up to 3.5·10¹¹, .99 to 1.00 of the 95 % intervals of ratios hold; without it down to .87.
+"""The same for the ratio of two models with equally many tokens. For laws fitted up to 3·10¹⁰ tokens and evaluated up
+to 3.5·10¹¹, .99 to 1.00 of the 95 % intervals of ratios hold; without it down to .87.
 """
 _EARLY = 0.15
-"""Standard deviation for each octave below: a law fitted from 4·10⁹ tokens on was 22 to 35 % too low at 2·10⁹."""
+"""The same for each octave below: a law fitted from 4·10⁹ tokens on was 22 to 35 % too low at 2·10⁹."""
 _EARLY_RATIO = 0.05
-"""Standard deviation of one model against another, trained on equally few tokens."""
+"""The same for the ratio of two models with equally few tokens."""
 
 
 class OwnTrainings(NamedTuple):
-    """Trainings on the data that a law is asked about, each with one or more points of its learning curve."""
+    """An owner's trainings: rows of one or more points of each learning curve."""
 
     inputs: Floats
     """(n, 12)"""
@@ -78,22 +77,22 @@ class OwnTrainings(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ScalingLaw(PerplexityPredictor):
-    """A posterior over rows of shape, tokens and loss: those of a study, and those of trainings of one's own."""
+    """A posterior over rows of shape, tokens and loss: those of a study, and those of an owner's trainings."""
 
     origin: Origin
     study: ScalingStudy
     asked: int | None
-    """The table whose data it is about; None: data that no table has."""
+    """Index of the table on whose data it predicts; None: data that no table has."""
     same_recipe: bool
-    """Whether it is about that table itself, not another recipe on its data; `known` where it is stored."""
+    """Whether it predicts for that table's recipe, not another one on its data; stored as `known`."""
     log_train_tokens: float
     reference: tuple[str, Shapes] | None
-    """Name and shape (one row) of the model to which predictions are ratios where no perplexity is known; None of a law
-    that knows one.
+    """Name and shape (one row) of the model to which predictions are ratios while no perplexity is known; None for a
+    law of one table.
     """
     own: OwnTrainings | None = None
     base: str | None = None
-    """The law that own trainings have refined, or around which that of one table was fitted."""
+    """The law that the owner's trainings refined, or the mean of a law of one table."""
     train_time: TrainingTime | None = None
 
     @cached_property
@@ -156,9 +155,7 @@ class ScalingLaw(PerplexityPredictor):
         return replace(self, train_time=time) if self.study.budgets else super().in_time(time)
 
     def refined(self, own: OwnTrainings, origin: Origin) -> ScalingLaw:
-        """The law after these trainings on the data that it is about: it predicts perplexities of them from the first
-        on.
-        """
+        """The posterior given these trainings; it predicts perplexities on their data."""
         return replace(self, own=own, origin=origin, same_recipe=False, base=self.origin.name)
 
     def predicts_as(self, other: PerplexityPredictor) -> bool:
@@ -185,7 +182,7 @@ class ScalingLaw(PerplexityPredictor):
     def ratio(self, shapes: Shapes, reference: Shapes) -> Prediction:
         ours, other = (self._points(part, of_ratio=True) for part in (shapes, reference))
         mean, variance = self._posterior.ratio(ours.rows, other.rows)
-        # Too few or too many tokens shift all models alike: what differs is less.
+        # Too few or too many tokens shift all models alike, so ratios vary less.
         extra = ours.excess.variance + other.excess.variance
         for of_one, of_ratio, asked in (
             (_EARLY, _EARLY_RATIO, (ours.early, other.early)),
@@ -196,13 +193,13 @@ class ScalingLaw(PerplexityPredictor):
         return Prediction(mean, self._quantile * np.sqrt(variance + extra), ours.beyond)
 
     def at(self, shapes: Shapes, log_tokens: ArrayLike) -> Prediction:
-        """Perplexities of n architectures, each after its own tokens: points of learning curves."""
+        """Perplexities of n architectures, each after its own tokens."""
         points = self._points(shapes, np.asarray(log_tokens, dtype=np.float64))
         mean, variance = self._posterior.predict(points.rows)
         return Prediction(mean, self._quantile * np.sqrt(variance + points.extra), points.beyond)
 
     def together(self, shapes: Shapes, log_tokens: ArrayLike) -> tuple[Floats, Floats]:
-        """(n,) mean and (n, n) covariance of ln perplexities, each with its training's noise: of one or of ratios."""
+        """(n,) mean and (n, n) covariance of ln perplexities, each with its training's noise."""
         points = self._points(shapes, np.asarray(log_tokens, dtype=np.float64))
         covariance, noise = self._posterior.covariances(points.rows)
         return self._posterior.expected(points.rows), covariance + np.diag(noise + points.extra)
@@ -230,7 +227,7 @@ class ScalingLaw(PerplexityPredictor):
 
     @property
     def token_range(self) -> tuple[float, float] | None:
-        """Range of tokens of the data that the law is about, where some was trained on, else of all tables."""
+        """Range of the tokens on the law's data; of all tables if it has none."""
         if not self.study.budgets:
             return None
         ranges = [] if self.own is None else [np.exp(self.own.log_tokens)]
@@ -241,9 +238,9 @@ class ScalingLaw(PerplexityPredictor):
         return float(every.min()), float(every.max())
 
     def without(self, row: Floats) -> ScalingLaw:
-        """The law without the models of these features."""
+        """The law without the models with these features."""
         left = (self.study.inputs == row).all(1)
-        study = self.study.without(left) if left.any() else self.study  # which keeps its posterior
+        study = self.study.without(left) if left.any() else self.study  # keeps its cached posterior
         own = None if self.own is None else self.own.take(~(self.own.inputs == row).all(1))
         return replace(self, study=study, own=own)
 
@@ -251,7 +248,7 @@ class ScalingLaw(PerplexityPredictor):
 
     @property
     def _quantile(self) -> float:
-        """Deviations that hold 95 %."""
+        """Half-width of a 95 % interval in standard deviations."""
         return self.study.prior.quantile if isinstance(self.study.prior, LengthScales) else Z_95
 
     @property
@@ -272,13 +269,13 @@ class ScalingLaw(PerplexityPredictor):
             return prior
         asked = self._rows(own.inputs, own.differences, own.log_tokens)
         asked = asked._replace(model=study.rows.model.max() + 1 + own.model)
-        # Student's t (Shah et al. 2014, eq. 6): own trainings that are farther off than thought widen all deviations.
+        # Student's t (Shah et al. 2014, eq. 6): trainings far from their prediction widen all deviations.
         distance = prior.squared_mahalanobis(asked, own.log_perplexity) * own.trainings / len(own.inputs)
         factor = (FREEDOM + distance) / (FREEDOM + own.trainings - 1)
         return prior.after(asked, own.log_perplexity, factor)
 
     def _rows(self, inputs: Floats, apart: Floats, log_tokens: Floats) -> Rows:
-        """Rows about the data that the law is about."""
+        """Rows of predicted models on the law's data."""
         count, tables = len(inputs), len(self.study.tables)
         table = self.asked if self.same_recipe and self.asked is not None else tables
         data = tables if self.asked is None else int(self.study.rows.data[self.study.table == self.asked][0])
@@ -293,8 +290,8 @@ class ScalingLaw(PerplexityPredictor):
         )
 
     def _points(self, shapes: Shapes, log_tokens: Floats | None = None, *, of_ratio: bool = False) -> _Points:
-        """Architectures as rows. What two of them have in common is known from the tables, too, so that own trainings
-        narrow the tokens of perplexities alone.
+        """Architectures as rows. For ratios the range of tokens includes that of the tables; the owner's trainings
+        narrow it for perplexities only.
         """
         inputs = features(shapes)
         log_tokens = self.log_tokens(shapes) if log_tokens is None else log_tokens
@@ -314,14 +311,14 @@ class ScalingLaw(PerplexityPredictor):
 
 @dataclass(frozen=True, eq=False)
 class _Points:
-    """n architectures that a law is asked about."""
+    """n predicted architectures."""
 
     rows: Rows
     excess: Excess
     early: Floats
-    """(n,) octaves below the tokens that are known."""
+    """(n,) octaves below the range of tokens."""
     late: Floats
-    """(n,) octaves above them."""
+    """(n,) octaves above it."""
 
     @property
     def beyond(self) -> Floats:
@@ -329,7 +326,7 @@ class _Points:
 
     @property
     def extra(self) -> Floats:
-        """(n,) variance that this adds to one perplexity."""
+        """(n,) added variance of one ln perplexity."""
         return self.excess.variance + (_EARLY * self.early) ** 2 + (_LATE * self.late) ** 2
 
 
@@ -340,8 +337,8 @@ def _octaves(log_factor: Floats) -> Floats:
 def own_trainings(
     law: ScalingLaw, shapes: Shapes, log_tokens: ArrayLike, log_perplexity: ArrayLike, trainings: Sequence[str]
 ) -> OwnTrainings:
-    """Rows of learning curves from which the law may learn; `trainings` names the training of each. At most
-    `MAX_OWN_ROWS` are kept, evenly spaced. A law that knows one budget takes all for trained as long as that.
+    """Rows of learning curves as training data of the law; `trainings` names the training of each. At most
+    `MAX_OWN_ROWS` are kept, evenly spaced. A law of one budget ignores the tokens.
     """
     tokens = np.asarray(log_tokens, dtype=np.float64)
     tokens = tokens if law.study.budgets else np.full(len(tokens), law.log_train_tokens)

@@ -1,6 +1,5 @@
-"""Studies: tables of trained models that a scaling law is learnt from, with what is thought of such models before any
-is seen. Those that come with the product are readable JSON; `scripts/make_quality_laws.py` makes them from the tables
-in `tests/golden`.
+"""The training data and priors of scaling laws: tables of trained models. The shipped ones are JSON files, which
+`scripts/make_quality_laws.py` makes from the tables in `tests/golden`.
 """
 
 from __future__ import annotations
@@ -40,44 +39,44 @@ STUDIES = ("lts", "gemstones")
 COLUMNS = ("table", "tokens", "log_perplexity", *NAMES)
 RANGES = ("log_decoder", "log_depth", "log_d_model")
 _OUTSIDE = 0.02
-"""Standard deviation of ln perplexity for each octave beyond the widths, depths and parameters of the tables: 2.3 % was
-found 2 octaves below, 4.3 % 3 octaves below.
+"""Standard deviation of ln perplexity for each octave beyond the widths, depths and parameters of the tables; the error
+was 2.3 % 2 octaves below them, 4.3 % 3 octaves below.
 """
 SLACK = 0.05
-"""Octaves, or ln, beyond a range that are still within."""
+"""Tolerance of the ranges, in octaves or ln."""
 _PLAIN = frozenset({"attention", "feed_forward"})
 _GATED = frozenset({"grouped_attention", "gated_feed_forward"})
 
 
 @dataclass(frozen=True)
 class StudyTable:
-    """One data set and one recipe, with trained models."""
+    """A data set and a recipe, with trained models."""
 
     name: str
     data: str
-    """Tables of one data set have the same."""
+    """Name of the data set."""
     min_tokens: float
     max_tokens: float
 
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """What models of several tables have in common, and by how much a table may differ."""
+    """The hierarchical prior of several tables."""
 
     trend: Trend
     shared: Shared
     controlled: ControlledVariables
     table_deviation: Deviation
-    """Deviation of the tables that there are."""
+    """Of the study's tables."""
     recipe_deviation: Deviation
-    """Deviation of another recipe on the data of one of them."""
+    """Of another recipe on the data of one of them."""
     data_deviation: Deviation = UNSEEN_DATA
-    """Deviation of other data."""
+    """Of other data."""
 
 
 @dataclass(frozen=True, eq=False)
 class ScalingStudy:
-    """The tables that a law is learnt from."""
+    """The tables and the prior of a scaling law."""
 
     name: str
     prior: Hierarchy | LengthScales
@@ -91,9 +90,8 @@ class ScalingStudy:
     """Whether the tables vary the training tokens."""
 
     def expected(self, inputs: Floats, log_tokens: Floats) -> Floats:
-        """(n,) nats by the trend, which is followed to an octave below the tokens of the tables. Further on a power of
-        the tokens predicts nothing, and would order shapes by it: all lose alike there, as these models do on average
-        where the trend ends.
+        """(n,) nats by the trend. From an octave below the tables' tokens on it is extrapolated linearly in ln tokens,
+        with one slope for all shapes: a power law of the tokens would order shapes arbitrarily there.
         """
         if isinstance(self.prior, LengthScales):
             return self.prior.expected(inputs)
@@ -108,9 +106,7 @@ class ScalingStudy:
 
     @cached_property
     def _beginning(self) -> tuple[float, float]:
-        """ln of the least tokens to which the trend is followed, and the nats that its models lose there on average for
-        each e-fold fewer.
-        """
+        """ln of the least tokens of the trend, and its mean slope there: nats for each e-fold fewer tokens."""
         least, step = float(np.log(min(table.min_tokens for table in self.tables) / 2)), 0.01
         there, later = (self._trend(self.inputs, np.full(len(self.inputs), at)) for at in (least, least + step))
         return least, float((there - later).mean() / step)
@@ -137,9 +133,7 @@ class ScalingStudy:
         return {}
 
     def posterior(self, *, of_known_data: bool) -> Posterior:
-        """What its rows tell of a table that is none of them, with the data of one of them or with others. Laws of one
-        study share it.
-        """
+        """The posterior for a further table, on known or other data. Cached: laws of one study share it."""
         if of_known_data not in self._posteriors:
             prior, factor = self.prior, 1.0
             covariance: Covariance | LengthScales
@@ -153,24 +147,24 @@ class ScalingStudy:
         return self._posteriors[of_known_data]
 
     def differences(self, shapes: Shapes) -> Floats:
-        """(n, a) how far architectures are from the tables' in what none of these varies."""
+        """(n, a) differences from the tables' models in what no table varies (`core.quality.differences`)."""
         if isinstance(self.prior, LengthScales):
             return np.zeros((len(shapes), len(DEVIATIONS)))
         return differences(shapes, self.prior.controlled)
 
     def excess(self, shapes: Shapes, inputs: Floats, low: Floats, high: Floats) -> Excess:
-        """How far shapes are beyond what is known, where features from `low` to `high` are."""
+        """How far shapes are beyond the data, whose features range from `low` to `high`."""
         if isinstance(self.prior, LengthScales):
             return self.prior.excess(shapes, inputs)
         places = [NAMES.index(name) for name in RANGES]
         below, above = low[places] - inputs[:, places], inputs[:, places] - high[places]
         outside = np.maximum(np.maximum(below, above) - SLACK, 0.0) / np.log(2)
         columns = np.abs(np.column_stack([outside, self.differences(shapes)]))
-        # What the differences add is in the covariance.
+        # The covariance accounts for the differences.
         return Excess((*RANGES, *DIFFERENCE_NAMES), columns, columns.sum(1), (_OUTSIDE * outside.sum(1)) ** 2)
 
     def with_rows(self, inputs: Floats, log_tokens: Floats, table: Places, log_perplexity: Floats) -> ScalingStudy:
-        """The study of these rows, its trend as it is."""
+        """The study with these rows and its present trend."""
         return replace(self, inputs=inputs, log_tokens=log_tokens, table=table, log_perplexity=log_perplexity)
 
     def without(self, left: NDArray[np.bool_]) -> ScalingStudy:
@@ -180,7 +174,7 @@ class ScalingStudy:
 
 
 def lts(tables: Sequence[StudyTable], table: Places, shapes: Shapes, log_perplexity: Floats) -> ScalingStudy:
-    """ScalingStudy of models that were trained for one budget, whose embedding and inner widths vary."""
+    """The study of LTS's models: one training budget, varying embeddings and inner widths."""
     return ScalingStudy(
         name="lts",
         prior=Hierarchy(
@@ -226,7 +220,7 @@ def gemstones(
 
 
 def to_text(study: ScalingStudy) -> str:
-    """A study of several tables with a row a line."""
+    """The JSON text of a study of several tables, a line for each row."""
     assert isinstance(study.prior, Hierarchy)
     names = [table.name for table in study.tables]
     value = {
@@ -251,7 +245,7 @@ def to_text(study: ScalingStudy) -> str:
 
 @cache
 def study(name: str) -> ScalingStudy:
-    """The study of this name, as it comes along."""
+    """The shipped study of this name."""
     value: dict[str, Any] = json.loads((files("edgefront.core.quality") / "laws" / f"study-{name}.json").read_bytes())
     tables = tuple(StudyTable(**table) for table in value["tables"])
     names = [table.name for table in tables]

@@ -1,7 +1,7 @@
-"""The quality laws that come with the product, and which of them is about an architecture.
+"""The shipped scaling laws, and the choice of one for an architecture.
 
-They are made by `scripts/make_quality_laws.py` from tables in `tests/golden`. Each family has a law about data that no
-table has ("your own data"), which is taken unless another is named: it gives ratios of perplexities.
+`scripts/make_quality_laws.py` makes them from tables in `tests/golden`. The default of each family is a law for data
+that no table has ("your own data"), which predicts ratios of perplexities.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _DOLMA = Origin(
     licence="MIT",
 )
 TRAIN_TOKENS = 3e10
-"""Training tokens that a law by budget speaks of unless others are asked for."""
+"""Default training tokens of laws that model the budget."""
 
 
 def _own_data(family: str, title: str, source: str, trained: str) -> Origin:
@@ -71,7 +71,7 @@ def _own_data(family: str, title: str, source: str, trained: str) -> Origin:
 _LTS_OWN = f"{LTS_SOURCE}: 881 models in 5 tables"
 _LIKE_EACH_OTHER = "alike"
 _SHARED: dict[str, tuple[Origin, str, str | None, bool]] = {
-    # Origin, study, table that it asks about, and whether it is about that table itself.
+    # Origin, study, table on whose data it predicts, and whether for that table's recipe.
     origin.name: (origin, study, table, is_own_table)
     for origin, study, table, is_own_table in (
         (_own_data("gpt2", "decoders with attention", _LTS_OWN, _LIKE_EACH_OTHER), "lts", None, False),
@@ -104,7 +104,7 @@ _SHARED: dict[str, tuple[Origin, str, str | None, bool]] = {
     )
 }
 _REFERENCES = {"gpt2": "gpt2-small", "transformer-xl": "transformer-xl-base", "llama": "smollm2-135m"}
-"""Family → the named model to which ratios are."""
+"""Family → the named model to which predictions are ratios."""
 _OF_TABLES = ("lts-gpt2-wikitext103", "lts-transformer-xl-wikitext103", "hwgpt-gpt2-openwebtext")
 NAMES = (*_SHARED, *_OF_TABLES)
 """Names of the shipped laws. The first of a family is its default."""
@@ -116,7 +116,7 @@ def shipped_laws() -> dict[str, PerplexityPredictor]:
 
 
 def law_named(name: str) -> PerplexityPredictor:
-    """The shipped law of this name; `InvalidInput` lists those that there are."""
+    """The shipped law of this name; `InvalidInput` lists the existing ones."""
     if name not in NAMES:
         allowed = ", ".join(NAMES)
         raise InvalidInput(f"law: there is no {name!r}; there are {allowed}", field="law", value=name, allowed=allowed)
@@ -137,9 +137,9 @@ def find_law(name_or_file: str) -> PerplexityPredictor:
 
 
 def family(architecture: Architecture) -> str | None:
-    """llama, gpt2 or transformer-xl: decoders with rotary positions and gated feed-forward, with other positions or
-    none of either, with relative positions. None for what no table of ours is about: encoders, translation models,
-    recurrent stacks without positions, and what `unstudied` names.
+    """llama: rotary positions and gated feed-forward. gpt2: other absolute positions, or rotary ones without gates.
+    transformer-xl: relative positions. None for models that no table covers: encoders, translation models, recurrent
+    stacks without positions, and those with a feature that `unstudied` names.
     """
     if unstudied(architecture) is not None:
         return None
@@ -156,7 +156,7 @@ def family(architecture: Architecture) -> str | None:
 
 
 def unstudied(architecture: Architecture) -> str | None:
-    """What a decoder has that no model of a table behind the laws has, in words; None where that is nothing."""
+    """A feature of a decoder that no model of the laws' tables has, in words; None if there is none."""
     if architecture.norms_update:
         return f"norm {architecture.norm}"
     if any(isinstance(block, Attention) and block.qk_norm == "whole" for block in architecture.blocks):
@@ -175,7 +175,7 @@ def unstudied(architecture: Architecture) -> str | None:
 
 
 def own_data_law(family: str) -> ScalingLaw | None:
-    """The law about data that no table has, of models of this family; None where there is none."""
+    """The law of this family for data that no table has; None if there is none."""
     name = f"own-data-{family}"
     if name not in _SHARED:
         return None
@@ -185,10 +185,10 @@ def own_data_law(family: str) -> ScalingLaw | None:
 
 
 def law_for(subject: Architecture | SearchSpace) -> PerplexityPredictor | None:
-    """The law of an architecture's family, or of a space's; None where there is none.
+    """The default law of the family of an architecture or a space; None if there is none.
 
-    All architectures of a space have one law, whose predictions can be compared. Mixtures (blocks in any order, SRU++
-    among them) have the law of their frame, which says of each that it is extrapolated where it is.
+    All architectures of a space have one law, so that predictions are comparable. Mixtures of blocks, SRU++ among them,
+    have the law of their positions and head; their predictions may be extrapolated.
     """
     architecture = subject.example if isinstance(subject, SearchSpace) else subject
     own = family(architecture)
@@ -196,7 +196,7 @@ def law_for(subject: Architecture | SearchSpace) -> PerplexityPredictor | None:
 
 
 def laws_for_table(architectures: Sequence[Architecture]) -> list[PerplexityPredictor | None]:
-    """Chooses, for each architecture of a table, the law of its family that extrapolates least over the whole table."""
+    """For each architecture of a table the law of its family that extrapolates least over the table."""
     families = [family(architecture) for architecture in architectures]
 
     def nearest(name: str | None) -> PerplexityPredictor | None:

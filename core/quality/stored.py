@@ -1,10 +1,12 @@
-"""A quality law as readable JSON, from which the same numbers come on every platform.
+"""Predictors as readable JSON, with equal predictions on every platform.
 
-It holds what the law was learnt from, not what was computed from it: a law that is read again predicts without being
-fitted, but for the regression of version 3, which is fitted before its first prediction. Version 1 is a scaling law of
-one table: `models` has a row for each model that was kept, its ln perplexity and its features. Version 2 is one of
-several tables: their study by name, and own trainings. Version 3 is the law of one model's cuts: what single cuts cost,
-and combinations that were evaluated.
+A document holds the training data and hyperparameters; only the regression of version 3 is fitted again.
+
+| version | predictor | data |
+| --- | --- | --- |
+| 1 | scaling law of one table | `models`: ln perplexity and features of each kept model |
+| 2 | scaling law of several tables | name of the study; the owner's trainings |
+| 3 | pruning predictor | losses of single cuts, and of evaluated combinations |
 """
 
 from __future__ import annotations
@@ -39,9 +41,9 @@ _ORIGIN = ("name", "family", "title", "data", "split", "tokens", "trained", "how
 
 Positive = Annotated[FiniteFloat, Field(gt=0)]
 MAX_LOG_PERPLEXITY = 100.0
-"""Largest ln perplexity of a parent, with which predictions of its parts stay numbers."""
+"""Maximum ln perplexity of a parent, for which predictions stay finite."""
 MAX_COMBINED_BLOCKS = 200_000
-"""Most combinations of a law times blocks of its parent: reading the law takes seconds and some hundred MB at most."""
+"""Maximum number of combinations times blocks of the parent: reading takes seconds and some hundred MB at most."""
 Text = Annotated[str, Field(max_length=500)]
 Name = Annotated[
     str,
@@ -156,7 +158,7 @@ class _StoredCuts(_About):
 
 
 def to_json(law: PerplexityPredictor) -> dict[str, Any]:
-    """Everything that the law is."""
+    """The JSON document of a predictor."""
     if isinstance(law, PruningPredictor):
         tried = zip(law.architectures, law.log_perplexity.tolist(), strict=True)
         return {
@@ -212,7 +214,7 @@ def _study_json(law: ScalingLaw) -> dict[str, Any]:
 
 
 def _ranges(law: PerplexityPredictor) -> list[dict[str, Any]]:
-    """The features, with the range of each that the law knows."""
+    """The features with their ranges in the predictor's data."""
     return [
         {**asdict(feature), "low": low, "high": high}
         for feature, low, high in zip(FEATURES, law.low.tolist(), law.high.tolist(), strict=True)
@@ -220,7 +222,7 @@ def _ranges(law: PerplexityPredictor) -> list[dict[str, Any]]:
 
 
 def to_text(law: PerplexityPredictor) -> str:
-    """Writes the law as text: a line for each key, each model, each feature."""
+    """The document as text: a line for each key, each model, each feature."""
     lines = []
     for key, part in to_json(law).items():
         text = json.dumps(part, ensure_ascii=False)
@@ -232,7 +234,7 @@ def to_text(law: PerplexityPredictor) -> str:
 
 
 def checked_name(name: str) -> str:
-    """The name, if a law may have it; `InvalidInput` says what would be right."""
+    """The name if it is valid, else `InvalidInput`."""
     try:
         return _NAME.validate_python(name)
     except ValidationError as error:
@@ -240,7 +242,7 @@ def checked_name(name: str) -> str:
 
 
 def from_json(value: Mapping[str, Any] | str | bytes) -> PerplexityPredictor:
-    """The law that was stored. `InvalidInput` names what is wrong with it."""
+    """The predictor of a stored document. `InvalidInput` names what is wrong."""
     if isinstance(value, str | bytes):
         try:
             value = json.loads(value)
@@ -359,7 +361,7 @@ def _own(stored: _OwnTrainings) -> OwnTrainings:
 
 
 def summary(law: PerplexityPredictor) -> dict[str, Any]:
-    """A law as JSON without its tables: what it predicts, where it holds, and the law that own trainings taught."""
+    """The fields of `QualityLawView`: a predictor without its data."""
     scales = law.study.prior if isinstance(law, ScalingLaw) else None
     return {
         **{name: getattr(law.origin, name) for name in _ORIGIN if name != "how"},

@@ -1,5 +1,5 @@
-"""Fits a scaling law to one table of models that were trained alike: a process with a length scale for each feature. It
-holds for that: for those data, that split, that recipe and that budget.
+"""Fits a scaling law to one table of models that were trained alike, with a length scale for each feature. The law
+holds for the table's data, split, recipe and budget.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from edgefront.core.quality.scaling_study import ScalingStudy, StudyTable
 Floats = NDArray[np.float64]
 
 MIN_ROWS = 5
-"""Fewer models teach nothing."""
+"""Minimum number of models."""
 MAX_ROWS = 400
-"""Models that a law keeps at most, evenly spaced by perplexity: prediction takes time with their number."""
+"""Maximum number of kept models, evenly spaced by perplexity; the time of a prediction grows with it."""
 COVERAGE = 0.95
 
-# The length scales of LTS's two tables and HW-GPT-Bench's roughly agree on these.
+# Prior medians, on which LTS's two tables and HW-GPT-Bench's roughly agree.
 _SCALES = (12.0, 5.0, 3.0, 8.0, 12.0, 12.0, 5.0, 4.0, 5.0, 9.0, 6.0, 15.0)
 _EXPECTED = KernelPrior(Kernel(amplitude=0.1, length_scales=_SCALES, linear=0.05, noise=0.006))
 _EXPECTED_AROUND_BASE = KernelPrior(Kernel(amplitude=0.05, length_scales=_SCALES, linear=0.03, noise=0.006))
 _SLOPE_STD = 0.2
-"""Standard deviation of the slope around 1, before any model is seen."""
+"""Prior standard deviation of the slope around 1."""
 
 _FOLDS = 10
 
 
 def fit_table(shapes: Shapes, log_perplexity: ArrayLike, origin: Origin, base: ScalingLaw | None = None) -> ScalingLaw:
-    """The law of these models, around what the law `base` of another table predicts. The same models give the same law.
+    """The law of these models; its mean is the prediction of `base`, the law of another table, if given. Deterministic.
 
-    Raises `InvalidInput` for fewer than five, a perplexity that is no number, and models that are all alike.
+    `InvalidInput` for fewer than five models, for a perplexity that is not finite, and for models that are all equal.
     """
     logs: Floats = np.array(log_perplexity, dtype=np.float64).round(6)
     inputs = rounded_features(shapes)
     _check(inputs, logs)
-    # Sorted, so that the order of rows in a table changes nothing; a row that is given twice is one training.
+    # Sorted, so that the order of rows has no effect; duplicate rows are one training.
     _, order = np.unique(np.column_stack([logs, inputs[:, ::-1]]), axis=0, return_index=True)
     kept = order[evenly_spaced(len(order), MAX_ROWS)]
     blocks, low, high = names_of_blocks(shapes), inputs.min(0), inputs.max(0)
@@ -69,7 +69,7 @@ def fit_table(shapes: Shapes, log_perplexity: ArrayLike, origin: Origin, base: S
 
 
 def law_of_table(origin: Origin, scales: LengthScales, inputs: Floats, log_perplexity: Floats) -> ScalingLaw:
-    """The law of a table whose process is known, of (n, 12) features and (n,) ln perplexities to 6 decimals."""
+    """The law of a table with a fitted process, of (n, 12) features and (n,) ln perplexities to 6 decimals."""
     zeros = np.zeros(len(inputs))
     tables = (StudyTable(origin.name, origin.data, 1.0, 1.0),)
     study = ScalingStudy(
@@ -79,10 +79,7 @@ def law_of_table(origin: Origin, scales: LengthScales, inputs: Floats, log_perpl
 
 
 def folds(inputs: Floats) -> list[NDArray[np.bool_]]:
-    """Masks of the models that are left out in each of ten folds, always the same at random.
-
-    Models of the same features are in the same fold: no law predicts what it has seen.
-    """
+    """Masks of ten random folds; deterministic. Models with equal features are in the same fold."""
     _, first, shape = np.unique(inputs, axis=0, return_index=True, return_inverse=True)
     shapes = len(first)
     drawn = np.empty(shapes)
@@ -92,7 +89,7 @@ def folds(inputs: Floats) -> list[NDArray[np.bool_]]:
 
 
 def cross_validated(shapes: Shapes, log_perplexity: ArrayLike, base: ScalingLaw | None = None) -> Prediction:
-    """Each model predicted by a law that was learnt from the other folds alone. Errors as in `fit_table`."""
+    """Each model predicted by a law fitted to the other folds. Errors as in `fit_table`."""
     truth = np.asarray(log_perplexity, dtype=np.float64)
     logs, widths, beyond = np.empty(len(truth)), np.empty(len(truth)), np.empty(len(truth))
     for left in folds(rounded_features(shapes)):
@@ -141,10 +138,10 @@ def _check(inputs: Floats, logs: Floats) -> None:
 
 
 def _calibrated(scores: Floats, shapes: int) -> tuple[float, float]:
-    """Factor of all deviations and the quantile of Student's t, from residuals in deviations of leave-one-out.
+    """Factor of all standard deviations and the quantile of Student's t, from standardised leave-one-out residuals.
 
-    Models of one shape are left out together, so that all of them prove as much as one. A fitted kernel makes the
-    residuals too small, as if it took up to 8 models; 4 residuals of size 1 are thought to have been seen before.
+    Models of one shape count as one. The fitted kernel costs up to 8 degrees of freedom. The prior is worth 4 residuals
+    of size 1.
     """
     from scipy.stats import t
 

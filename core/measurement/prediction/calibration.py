@@ -1,9 +1,10 @@
-"""How wide an interval has to be: taken from launches that the predictor had not seen.
+"""Calibrates intervals by cross-validation.
 
-A model's own standard deviations are right only where its assumptions are. So every launch is predicted from the
-others, and its error counted in those deviations; the interval is as many of them wide as hold 95 % of the errors
-(split and cross-conformal prediction: Vovk et al. 2005; Barber et al. 2021). This needs no form of the errors: it holds
-for a device that jumps between two speeds too.
+1. Each launch is predicted from the others; its error is divided by the predicted standard deviation.
+2. The half-width of an interval is the number of standard deviations that covers 95 % of these errors (cross-conformal
+   prediction: Vovk et al. 2005; Barber et al. 2021).
+
+No distribution of the errors is assumed, so this holds also for a device that jumps between two speeds.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _AUDITS_OF_DOUBT = 4.0
 
 
 def folds(features: Floats, latency_ms: Floats) -> NDArray[np.int64]:
-    """(n,) number of the fold of each row, at most 40; rows of equal features share one, whatever the order of rows."""
+    """(n,) fold of each row, at most 40 folds. Rows of equal features share one; the order of rows has no effect."""
     order = np.lexsort(np.column_stack([latency_ms, features]).T)
     ordered = features[order]
     first = np.concatenate([[True], (ordered[1:] != ordered[:-1]).any(axis=1)])
@@ -38,11 +39,10 @@ def folds(features: Floats, latency_ms: Floats) -> NDArray[np.int64]:
 
 
 def half_width(scores: Floats, terms: int) -> float:
-    """How many standard deviations hold 95 %, from n errors in standard deviations.
+    """Standard deviations that cover 95 % of further errors, from n errors in standard deviations.
 
-    The (n + 1)·0.95-th smallest, which holds 95 % of further ones in the mean. Below 19 the greatest is not enough, and
-    Student's t may ask for more; and so few launches may lack something that others have, the more so the more `terms`
-    they had to determine, which a factor stands for.
+    It is the (n + 1)·0.95-th smallest error. Below 19 errors it is the largest, or Student's quantile if that is
+    larger, times a factor for the uncertainty of `terms` coefficients fitted to n launches.
     """
     ordered = np.sort(np.abs(scores))
     count = len(ordered)
@@ -55,11 +55,12 @@ def half_width(scores: Floats, terms: int) -> float:
 
 
 def widening(errors: Floats, half_widths: Floats) -> float:
-    """The factor, at least 1, by which audits ask intervals to be wider.
+    """The factor, at least 1, by which audits widen intervals: the larger of two.
 
-    Errors and half widths of the logarithms, a pair for each audit. Two things ask: the audits' variance, in units of
-    the one that the intervals claim, together with what the predictor's own word counts for; and, where more audits
-    miss their interval than chance explains, the factor with which 95 % would not have.
+    1. The audits' standard deviation by that of the intervals, with the predictor's own intervals as a prior.
+    2. If more audits miss their interval than chance explains: the factor with which 95 % would not have.
+
+    `errors` and `half_widths` are of the logarithms, one pair for each audit.
     """
     if not len(errors):
         return 1.0
@@ -74,6 +75,6 @@ def widening(errors: Floats, half_widths: Floats) -> float:
 
 
 def beyond_chance(misses: int, count: int) -> bool:
-    """Whether so many of `count` intervals of 95 % (at most 1000) miss as chance makes in less than one case of 20."""
+    """Whether `misses` of `count` intervals of 95 % (at most 1000) have a probability below 5 %."""
     chance = sum(math.comb(count, k) * (1 - LEVEL) ** k * LEVEL ** (count - k) for k in range(misses, count + 1))
     return chance < 1 - LEVEL

@@ -1,9 +1,8 @@
-"""What one pass of an architecture has to do, counted exactly: the features from which latency is predicted.
+"""Features of one pass of an architecture, from which latency is predicted: exact counts of its operations.
 
-Each feature is a number of things of one kind that a runtime does: multiply-accumulates (MAC) of a kind of product,
-elements that are read and written, or calls, each of which costs something however little it computes. A device's
-latency is nearly a sum of them, each times a cost of its own (`core.measurement.prediction.latency`), so they tell as
-well where the milliseconds go, block by block.
+A feature counts multiply-accumulates (MAC) of one kind of product, elements that are read and written, or calls, which
+have a fixed cost. A device's latency is nearly a weighted sum of features (`core.measurement.prediction.latency`), so
+they also attribute it to blocks.
 
 For n new tokens of each of B sequences after M earlier ones, K = M + n, as `core.architectures.cost.flops` counts (with
 a window of w at most w - 1 earlier ones): the products of each kind are its products. The source of a translation model
@@ -72,9 +71,7 @@ _COLUMN = {name: column for column, name in enumerate(NAMES)}
 
 
 def features(shapes: Shapes, protocol: MeasurementProtocol) -> Floats:
-    """(n, len(FEATURES)) of a pass under the protocol, or of the passes that its latency is made of; exact whole
-    numbers up to 2^53.
-    """
+    """(n, len(FEATURES)) of the passes of the protocol's latency; exact integers up to 2^53."""
     counted, floats = np.zeros((len(shapes), len(FEATURES))), shapes.astype(float)
     for times, part in parts(protocol):
         run = pass_of(part)
@@ -99,7 +96,7 @@ def features_by_block(shapes: Shapes, protocol: MeasurementProtocol) -> Floats:
 
 
 def pass_of(protocol: MeasurementProtocol) -> Pass:
-    """The pass of a protocol that is no generation."""
+    """The pass of a protocol in any mode but generate."""
     assert protocol.mode != "generate"
     return Pass(
         protocol.batch,
@@ -112,9 +109,9 @@ def pass_of(protocol: MeasurementProtocol) -> Pass:
 
 
 def descriptors(shapes: Shapes, counted: Floats) -> Floats:
-    """(n, 9) what architectures are near to each other by: logarithms of size and depth, and shares of the products.
+    """(n, 9) inputs of the Gaussian process: logarithms of size and depth, and shares of the multiply-accumulates.
 
-    What the sum of features leaves unexplained is alike where these are alike. `counted` are the shapes' `features`.
+    Similar architectures have similar residuals of the weighted sum. `counted` are the shapes' `features`.
     """
     products = [counted[:, column] for column, feature in enumerate(FEATURES) if feature.unit == "MAC"]
     total = np.maximum(np.sum(products, axis=0), 1.0)
@@ -147,7 +144,7 @@ def _of_ends(shapes: Shapes, run: Pass) -> Iterator[tuple[str, Floats]]:
 
 
 def _of_blocks(shapes: Shapes, run: Pass) -> Iterator[tuple[str, Floats]]:
-    """Features of every block, (n, L) each; kinds that no row has are left out."""
+    """Features of every block, (n, L) each, without those of kinds that no row has."""
     shapes = executed_blocks(shapes, run)
     tokens = Tokens.of(shapes, run)
     new, kept = run.batch * tokens.new, run.batch * tokens.keys
@@ -180,15 +177,15 @@ def _of_blocks(shapes: Shapes, run: Pass) -> Iterator[tuple[str, Floats]]:
         yield "convolution_taps", new * d * shapes.width * convolution
 
 
-# What many rows are asked --------------------------------------------------------------------------------------------
+# Checks and selection of rows ----------------------------------------------------------------------------------------
 
 MIN_ARCHITECTURES = 3
-"""Different ones, below which nothing is predicted."""
+"""Minimum number of different architectures for a prediction."""
 _DIGITS = 9
 
 
 def positive(name: str, values: ArrayLike, count: int) -> Floats:
-    """(count,) finite numbers above zero; `InvalidInput` names the row that is not."""
+    """(count,) finite numbers above zero; `InvalidInput` names the first other row."""
     numbers = np.asarray(values, dtype=np.float64)
     if numbers.shape != (count,):
         raise InvalidInput(
@@ -208,7 +205,7 @@ def positive(name: str, values: ArrayLike, count: int) -> Floats:
 
 
 def enough_different(features: Floats) -> None:
-    """`InvalidInput` where fewer than three rows differ, naming the last one that repeats another."""
+    """`InvalidInput` if fewer than three rows differ; names the last duplicate."""
     _, first = np.unique(features, axis=0, return_index=True)
     if len(first) >= MIN_ARCHITECTURES:
         return
@@ -224,18 +221,17 @@ def enough_different(features: Floats) -> None:
 
 
 def standardised(rows: Floats) -> tuple[Floats, Floats]:
-    """(q,) centre and width of each column; a column of equal values has width 1."""
+    """(q,) mean and standard deviation of each column; 1 for a constant column."""
     width = rows.std(axis=0)
     return rows.mean(axis=0), np.where(width > 1e-9 * np.abs(rows).max(axis=0, initial=1.0), width, 1.0)
 
 
 def farthest(rows: Floats, count: int) -> NDArray[np.int64]:
-    """Indices of `count` rows, each the farthest from those before it (Gonzalez 1985), from the most central one on.
-
-    Of equal distances the row that comes first counts.
+    """Farthest-point sampling (Gonzalez 1985): indices of `count` rows, the most central one first. The first row wins
+    a tie.
     """
     centre, width = standardised(rows)
-    scaled = np.round((rows - centre) / width, _DIGITS)  # so that every platform makes the same choice
+    scaled = np.round((rows - centre) / width, _DIGITS)  # equal on every platform
     chosen = [int(np.argmin(np.round((scaled**2).sum(axis=1), _DIGITS)))]
     nearest = np.full(len(rows), np.inf)
     while len(chosen) < min(count, len(rows)):

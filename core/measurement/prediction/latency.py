@@ -1,8 +1,10 @@
-"""Predicts the latency of any architecture on a device under a protocol, from launches of others.
+"""Predicts the latency of architectures on a device under a protocol, from launches of others.
 
-The sum of costs of features (`regression`), a correction that a Gaussian process learns, and an interval
-that errors on unseen launches have fixed (`calibration`). All of it is a function of the launches, whatever their
-order.
+1. A weighted sum of features, by non-negative least squares (`regression`).
+2. A Gaussian process on the residuals of the logarithm (`Correction`), if it improves unseen launches.
+3. An interval from errors on unseen launches (`calibration`).
+
+The order of the launches has no effect.
 """
 
 from __future__ import annotations
@@ -37,11 +39,11 @@ Floats = NDArray[np.float64]
 _ROWS_AT_ONCE = 4096
 _UNITS = tuple(feature.unit for feature in FEATURES)
 _MIN_NOISE = 0.005**2
-"""Variance of a launch at least, so that few launches which a sum of costs happens to fit do not pass for exact."""
+"""Minimum variance of a launch, for a few launches that the weighted sum happens to fit exactly."""
 _MIN_HALF_WIDTH = 1e-3
-"""Relative half-width of an interval at least: no launch is more certain."""
+"""Minimum relative half-width of an interval."""
 _MIN_IMPROVEMENT = 1.02
-"""A process is kept where it lowers the error on unseen launches by this factor."""
+"""Factor by which a process must reduce the error on unseen launches to be used."""
 _LENGTHS = (0.5, 1.0, 2.0, 4.0)
 """Grid of length scales, in units of the square root of the number of descriptors."""
 _RATIOS = (0.1, 0.3, 1.0, 3.0, 10.0)
@@ -49,14 +51,14 @@ _RATIOS = (0.1, 0.3, 1.0, 3.0, 10.0)
 _MIN_GAIN = 2.0
 """Minimum gain of log likelihood for which a process is used."""
 _MAX_ROWS = 192
-"""Maximum number of launches that the process is fitted to; of more, a spread-out subset is taken."""
+"""Maximum number of launches that the process is fitted to; of more a space-filling subset."""
 _OUTLIER = 3.0
 _DIGITS = 6
-"""Significant digits of a prediction, which all platforms compute alike."""
+"""Significant digits of a prediction, equal on all platforms."""
 
 
 class Prediction(NamedTuple):
-    """(n,) ms each: what is expected, and where one launch's median lies with 95 %."""
+    """(n,) ms each: the expected latency, and the 95 % interval of one launch's median."""
 
     ms: Floats
     low: Floats
@@ -64,12 +66,12 @@ class Prediction(NamedTuple):
 
     @property
     def deviation(self) -> Floats:
-        """(n,) standard deviation of the logarithm, as a normal distribution with this interval has it."""
+        """(n,) standard deviation of the logarithm of a normal distribution with this interval."""
         return np.asarray(np.log(self.high / self.low) / (2 * Z_95))
 
 
 class Part(NamedTuple):
-    """What one block takes of a predicted latency; `block` is None for the ends and what belongs to no block."""
+    """Share of one block in a predicted latency; `block` is None for embedding, output head and the pass itself."""
 
     block: int | None
     kind: str
@@ -80,18 +82,16 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Correction:
-    """Corrections of the logarithm of the latency: a Gaussian process on the residuals of the sum of costs, for caches,
-    kernels that suit some widths, threads.
+    """Correction of the logarithm of the latency by a Gaussian process, for effects of caches, kernels and threads.
 
-    Its covariance is Matérn 5/2 over descriptors of the architectures in units of their deviations, with one length
-    scale, chosen by marginal likelihood from a small grid, so that every platform chooses the same; there is no process
-    unless it raises the likelihood enough. Far from the measurements it falls back to zero.
+    The covariance is Matérn 5/2 over standardised descriptors with one length scale, chosen by marginal likelihood from
+    a small grid, equal on every platform. Far from the measurements the correction is zero.
     """
 
     noise: float
     """Variance of a launch around the process."""
     process: Process | None = None
-    """Gaussian process in units of the noise's standard deviation; None corrects nothing."""
+    """Gaussian process in units of the noise's standard deviation; None: no correction."""
 
     def predict(self, descriptors: Floats) -> tuple[Floats, Floats]:
         """(n,) mean of the correction and (n,) its variance, in units of `noise`."""
@@ -102,14 +102,14 @@ class Correction:
 
 
 def choose_kernel(descriptors: Floats, residuals: Floats) -> Kernel | None:
-    """The kernel with the greatest marginal likelihood, or none."""
+    """The kernel with the greatest marginal likelihood; None if no process is likely enough."""
     rows, (_, width) = _process_rows(descriptors), standardised(descriptors)
     lengths = [length * np.sqrt(len(width)) * width for length in _LENGTHS]
     return from_grid(descriptors[rows], residuals[rows], lengths, _RATIOS, _MIN_GAIN)
 
 
 def fit_correction(descriptors: Floats, residuals: Floats, weights: Floats, kernel: Kernel | None) -> Correction:
-    """The process of this kernel given n launches; `weights` (n,) are 1 for a launch of the usual variance."""
+    """The correction with this kernel given n launches; `weights` (n,) are 1 for the usual variance."""
     if kernel is None:
         return Correction(_left_variance(residuals, weights))
     rows = _process_rows(descriptors)
@@ -118,7 +118,7 @@ def fit_correction(descriptors: Floats, residuals: Floats, weights: Floats, kern
 
 
 def _process_rows(descriptors: Floats) -> NDArray[np.int64]:
-    """Rows that the process is fitted to."""
+    """Indices of the rows that the process is fitted to."""
     return np.arange(len(descriptors)) if len(descriptors) <= _MAX_ROWS else farthest(descriptors, _MAX_ROWS)
 
 
@@ -128,16 +128,16 @@ def _left_variance(left: Floats, weights: Floats) -> float:
 
 @dataclass(frozen=True)
 class LatencyPredictor:
-    """What launches of a device under a protocol have taught."""
+    """A latency predictor of a device under a protocol."""
 
     protocol: MeasurementProtocol
     launches: int
-    """Architectures that it learnt from."""
+    """Number of architectures that it was fitted to."""
     model: Model
     half_width: float
-    """Standard deviations that an interval reaches to either side."""
+    """Half-width of an interval in standard deviations."""
     error: float
-    """Mean relative error on launches that it had not seen: what is left of a device that is hard to predict."""
+    """Mean relative error on unseen launches."""
 
     @classmethod
     def fit(
@@ -150,14 +150,14 @@ class LatencyPredictor:
         noise: float | None = None,
         prior: Sequence[LatencyPredictor] = (),
     ) -> LatencyPredictor:
-        """Learns from n architectures and the median latency of each, over `launches` (n,) launches (1).
+        """Fits to n architectures and the median latency of each, over `launches` (n,) launches (default 1).
 
         Args:
-            noise: relative standard deviation of one launch's median (`LaunchVariance.relative`), where known.
-            prior: predictors of other devices, or of this one under similar protocols: the proportions of their costs
-                stand in for what few launches leave open.
+            noise: relative standard deviation of one launch's median (`LaunchVariance.relative`), if known.
+            prior: predictors of other devices, or of this one under similar protocols; the proportions of their costs
+                are the prior.
 
-        Raises `InvalidInput` that names the row, also where fewer than three architectures differ.
+        `InvalidInput` names the wrong row, or fewer than three different architectures.
         """
         measured = positive("latency_ms", latency_ms, len(shapes))
         repeated = np.ones(len(shapes)) if launches is None else positive("launches", launches, len(shapes))
@@ -169,7 +169,6 @@ class LatencyPredictor:
         others = [predictor.model.costs.per_unit for predictor in prior]
         fold = calibration.folds(rows.features, rows.latency_ms)
         tried = [_Trial.of(rows, others, kind, fold) for kind in _kinds(rows, others)]
-        # A process has to earn its place.
         best = min(tried, key=lambda trial: trial.error * (_MIN_IMPROVEMENT if trial.model.correction.process else 1.0))
         model = best.model
         terms = int((counted > 0).any(axis=0).sum())
@@ -185,9 +184,9 @@ class LatencyPredictor:
         return Prediction(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
     def parts(self, shapes: Shapes, row: int = 0) -> tuple[Part, ...]:
-        """Where the predicted milliseconds of one row go: a part for each block, then the ends; they sum to `ms`.
+        """The predicted milliseconds of one row by block, then those of embedding and output head; they sum to `ms`.
 
-        The correction of the Gaussian process is spread over all in proportion.
+        The correction of the Gaussian process is distributed in proportion.
         """
         shape = shapes.take([row])
         times = features_by_block(shape, self.protocol)[0] * self.model.costs.per_unit
@@ -229,7 +228,8 @@ class _Rows:
 
 @dataclass(frozen=True)
 class _Kind:
-    """A way to learn. Two things may explain outliers: devices that jump, and architectures that differ."""
+    """A variant of the model: robust or not, with or without a process. Outliers come from a jumping device or from
+    unusual architectures."""
 
     robust: bool
     kernel: Kernel | None
@@ -245,15 +245,15 @@ class _Kind:
 
 @dataclass(frozen=True)
 class Model:
-    """What one launch of an architecture takes."""
+    """The distribution of one launch's latency."""
 
     costs: regression.Costs
     correction: Correction
     noise: float
-    """Variance of the logarithm of a launch, as far as it is not explained."""
+    """Residual variance of the logarithm of a launch."""
 
     def distribution(self, counted: Floats, near: Floats, noise: float) -> tuple[Floats, Floats]:
-        """(n,) latency in ms and (n,) variance of its logarithm for launches of this noise."""
+        """(n,) latency in ms and (n,) variance of its logarithm, for launches with this noise."""
         base = self.costs.latency(counted)
         mean, variance = self.correction.predict(near)
         return base * np.exp(mean), noise * (1 + variance + self.costs.leverage(counted, base, noise))
@@ -261,7 +261,7 @@ class Model:
 
 @dataclass(frozen=True)
 class _Trial:
-    """A kind of model, and how it predicts launches that it has not seen."""
+    """A variant of the model with its errors on unseen launches."""
 
     model: Model
     error: float
@@ -292,6 +292,6 @@ def _kinds(rows: _Rows, others: Sequence[Floats]) -> list[_Kind]:
 
 
 def _bounded(residuals: Floats) -> Floats:
-    """Outliers drawn in, so that a device that jumps does not bend the correction."""
+    """Clips outliers, so that a jumping device does not distort the correction."""
     reach = _OUTLIER * robust_std(residuals)
     return np.clip(residuals, -reach, reach)

@@ -1,9 +1,8 @@
-"""Predicts peak memory: the exact bytes of the weights, plus all other memory as fitted to launches.
+"""Predicts peak memory: the exact bytes of the weights, plus a fitted sum of other exact sizes.
 
-Beside its weights a pass holds few kinds of things: activations of the widest block, the residual stream, attention's
-weights, keys and values that are kept, scores of tokens, and what a runtime needs for itself. Their bytes are counted
-exactly; how many copies of each a runtime holds at its peak is fitted by non-negative least squares of the relative
-error.
+The sizes are those of the activations of the widest block, the residual stream, attention weights, the key/value cache,
+logits, and a constant of the runtime. The number of copies of each at the peak is fitted by non-negative least squares
+of the relative error.
 """
 
 from __future__ import annotations
@@ -51,20 +50,20 @@ _DIGITS = 6
 
 @dataclass(frozen=True)
 class MemoryPredictor:
-    """A predictor of peak memory, fitted to launches of a device under a protocol."""
+    """A predictor of peak memory of a device under a protocol."""
 
     protocol: MeasurementProtocol
     launches: int
     copies: Floats
-    """(p,) coefficients of `MEMORY_FEATURES`: copies of those that are bytes, and bytes for each of the others."""
+    """(p,) coefficients of `MEMORY_FEATURES`: numbers of copies; bytes for the features `runtime` and `blocks`."""
     half_width: float
     """Half-width of the 95 % interval, on the logarithm."""
     error: float
-    """Mean relative error on launches that were predicted from the others."""
+    """Mean relative error of leave-one-out predictions."""
 
     @classmethod
     def fit(cls, shapes: Shapes, protocol: MeasurementProtocol, peak_bytes: ArrayLike) -> MemoryPredictor:
-        """Fits the predictor to n architectures and the peak of each. Errors are those of `LatencyPredictor.fit`."""
+        """Fits to n architectures and the peak of each. Errors as in `LatencyPredictor.fit`."""
         measured = positive("peak_bytes", peak_bytes, len(shapes))
         weights, counted = weight_bytes(shapes, protocol).astype(float), memory_features(shapes, protocol)
         enough_different(np.column_stack([weights, counted]))
@@ -91,9 +90,8 @@ class MemoryPredictor:
         return rounded(mean, _DIGITS), rounded(low, _DIGITS), rounded(high, _DIGITS)
 
     def parts(self, shapes: Shapes, row: int = 0) -> dict[str, float]:
-        """Bytes of one row's expected peak by what holds them: `weights` exactly, the others by `MEMORY_FEATURES` as
-        far as they were learnt, where `copies` are weights that are held a second time. They sum to the peak, up to
-        rounding.
+        """Bytes of one row's expected peak by part: `weights`, and `MEMORY_FEATURES`, where `copies` are second copies
+        of weights. They sum to the peak, up to rounding.
         """
         shape = shapes.take([row])
         learnt = memory_features(shape, self.protocol)[0] * self.copies
@@ -111,9 +109,9 @@ def weight_bytes(shapes: Shapes, protocol: MeasurementProtocol) -> NDArray[np.in
 
 
 def memory_features(shapes: Shapes, protocol: MeasurementProtocol) -> Floats:
-    """(n, len(MEMORY_FEATURES)), in bytes but for the runtime and the blocks.
+    """(n, len(MEMORY_FEATURES)) in bytes, except `runtime` and `blocks`.
 
-    For a generation each is the larger of those of the prompt's pass and of a further token's.
+    In mode generate the maximum of the prompt's pass and a further token's pass.
     """
     if protocol.mode == "generate":
         both = (memory_features(shapes, as_pass(protocol)) for as_pass in (prompt_pass, token_pass))

@@ -1,12 +1,18 @@
-"""Costs of features by non-negative least squares of the relative error: the base of every prediction of latency.
+"""Costs of features by regularised non-negative least squares of the relative error: the base of latency predictions.
 
-A latency is the sum over features of (how many) · (what one costs), and no cost is negative. The rows are divided by
-the measured latency, so that an error counts by its share of it. What few launches leave open a prior decides: shares
-of the time, equal ones, or those that other devices' costs give for these architectures.
+| symbol | here | meaning |
+| --- | --- | --- |
+| x | `features` | (n, p) features of the launches |
+| t | `latency_ms` | (n,) measured latencies |
+| c | `Costs.per_unit` | (p,) cost of one unit of each feature, ms, at least 0; t ≈ x · c |
+| X | `rows` | x / t, scaled to a mean of 1 in each column: shares of the time |
+| s | `shares` | (p,) coefficients of X: minimise Σ (X · s - 1)² + Σ ((s - prior) / spread)², weighted |
 
-Some devices answer with one of two latencies, whatever is run (another clock, another kernel). The mean of both is
-never right, so the loss grows less than quadratically beyond a bound (Huber 1964), which falls as launches become many:
-with a hundred it is nearly the absolute error, whose minimum is the more frequent of the two.
+The prior of s is equal shares, or the shares by other devices' costs.
+
+Some devices alternate between two latencies (clock, kernel). Their mean is never right, so the loss is Huber's (1964),
+with a bound that falls with the number of launches: with a hundred it is nearly the absolute error, whose minimum is
+the more frequent latency.
 """
 
 from __future__ import annotations
@@ -23,33 +29,33 @@ from edgefront.core.measurement.statistics import MAD_TO_STD
 Floats = NDArray[np.float64]
 
 _DEVIATION = 0.08
-"""Standard deviation of a feature's share of the time from the prior's, where no other device is known."""
+"""Prior standard deviation of a feature's share without other devices."""
 _MIN_DEVIATION = 0.02
 _ROUNDS = 25
 _MIN_MS = 1e-6
-"""Nothing is faster: the least that a launch may report."""
+"""Minimum latency that a launch may report."""
 _DIGITS = 10
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What one of each feature costs, and what the launches say of it."""
+    """The cost of one unit of each feature, and its precision."""
 
     per_unit: Floats
     """(p,) ms for one unit of each feature."""
     scale: Floats
-    """(p,) ms for one unit of each feature by which `gram` and `precision` are measured."""
+    """(p,) unit of `gram` and `precision`, ms for one unit of each feature."""
     gram: Floats
-    """(p, p) products of the shares, summed over the launches."""
+    """(p, p) XᵀX."""
     precision: Floats
-    """(p,) of the prior's shares."""
+    """(p,) prior precision of the shares."""
 
     def latency(self, features: Floats) -> Floats:
         """(n,) ms."""
         return np.asarray(np.maximum(features @ self.per_unit, _MIN_MS))
 
     def leverage(self, features: Floats, latency_ms: Floats, noise: float) -> Floats:
-        """(n,) variance of the logarithm of the latency for what is not known of the costs, in units of `noise`."""
+        """(n,) variance of the logarithm of the latency by the uncertainty of the costs, in units of `noise`."""
         shares = features * self.scale / latency_ms[:, None]
         covariance = np.linalg.inv(self.gram + noise * np.diag(self.precision))
         return np.asarray(((shares @ covariance) * shares).sum(axis=1))
@@ -66,9 +72,8 @@ def fit(
 ) -> Costs:
     """Costs from n launches; features (n, p), `noise` (n,) the relative standard deviation of each latency.
 
-    `units` (p,): a feature that no launch has is thought to cost what others of its unit do, and may cost nothing or
-    double. `others`: costs (p,) of the same features on other devices; only their proportions matter. `robust`: by the
-    loss that forgives outliers, else by least squares.
+    `units` (p,): a feature that no launch has gets the mean cost of its unit ± 100 %. `others`: costs (p,) on other
+    devices, of which only proportions matter. `robust`: Huber's loss, else least squares.
     """
     rows = features / latency_ms[:, None]
     scale = rows.mean(axis=0)
@@ -98,7 +103,7 @@ def _reweighted(rows: Floats, weights: Floats, shares: Floats, prior: Floats, sp
         middle = float(np.median(errors)) + 1e-9
         limit = middle * max(bound, 3 * 0.7**turn)
         pulled = weights * np.sqrt(np.minimum(1.0, limit / np.maximum(errors, 1e-12)))
-        # The prior counts for as much beside this loss as beside squares.
+        # Keeps the weight of the prior relative to the loss.
         strength = np.sqrt(min(limit, MAD_TO_STD * middle) * MAD_TO_STD * middle) / spread
         before, shares = shares, _solve(rows, pulled, prior, strength)
         if turn > 5 and np.abs(shares - before).max() < 1e-12:
@@ -107,7 +112,7 @@ def _reweighted(rows: Floats, weights: Floats, shares: Floats, prior: Floats, sp
 
 
 def rounded(values: Floats, digits: int = _DIGITS) -> Floats:
-    """To so many significant digits, ten by default: what linear algebra of different platforms agrees in."""
+    """Rounds to significant digits; to ten, linear algebra agrees on all platforms."""
     with np.errstate(divide="ignore"):
         magnitude = np.where(values == 0, 0.0, np.floor(np.log10(np.abs(values))))
     unit = 10.0 ** (magnitude - digits + 1)
@@ -115,7 +120,7 @@ def rounded(values: Floats, digits: int = _DIGITS) -> Floats:
 
 
 def _by_unit(amounts: Floats, costs: Floats, units: Sequence[str]) -> Floats:
-    """(p,) what one costs in the mean of the features of the same unit; 0 where there is none."""
+    """(p,) mean cost over the features of the same unit; 0 if there are none."""
     means = np.zeros(len(units))
     for unit in set(units):
         same = np.array([other == unit for other in units])
@@ -124,7 +129,7 @@ def _by_unit(amounts: Floats, costs: Floats, units: Sequence[str]) -> Floats:
 
 
 def _prior(rows: Floats, used: NDArray[np.bool_], others: Sequence[Floats]) -> tuple[Floats, Floats]:
-    """(p,) shares that are expected before any launch, and how far they may be off."""
+    """(p,) prior mean and standard deviation of the shares."""
     if not others:
         return used / used.sum(), np.full(len(used), _DEVIATION)
     shares = np.array([other * used / np.median(rows @ (other * used)) for other in others])
