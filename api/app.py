@@ -11,14 +11,9 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from edgefront.api.agents import launches
-from edgefront.api.candidates import endpoints as candidates
-from edgefront.api.catalogue import endpoints as catalogue
 from edgefront.api.context import VERSION, Context, CurrentPrincipal
-from edgefront.api.devices import endpoints as devices
 from edgefront.api.docs import openapi
 from edgefront.api.docs.examples import example
-from edgefront.api.health import endpoints as health
 from edgefront.api.http import problems
 from edgefront.api.http.auth import Authenticate
 from edgefront.api.http.credentials import Credentials
@@ -26,15 +21,22 @@ from edgefront.api.http.metrics import Metrics
 from edgefront.api.http.middleware import BodyBound, Guard
 from edgefront.api.http.root_path import BelowPath, check_root_path
 from edgefront.api.http.threads import SlowWork
-from edgefront.api.jobs import endpoints as jobs
-from edgefront.api.keys import endpoints as keys
 from edgefront.api.live import events
 from edgefront.api.live.events import Feeds
 from edgefront.api.live.long_poll import WaitingRoom
-from edgefront.api.models import endpoints as models
-from edgefront.api.predictions import endpoints as predictions
-from edgefront.api.trainings import endpoints as trainings
-from edgefront.api.trainings import files as training_files
+from edgefront.api.routers import (
+    agents,
+    candidates,
+    catalogue,
+    devices,
+    health,
+    jobs,
+    keys,
+    models,
+    predictions,
+    training_files,
+    trainings,
+)
 from edgefront.api.web import pages
 from edgefront.core.schemas.messages import Event
 from edgefront.core.services import event_log
@@ -85,7 +87,7 @@ def create_app(settings: Settings, *, database: Database | None = None) -> FastA
     problems.install(app, pages.missing_page)
     # Routes as they were made: `include_router` would make each again, a quarter of a second of a core for all.
     for module in (
-        launches,  # the hot path comes first: routes are tried in order
+        agents,  # the hot path comes first: routes are tried in order
         jobs,
         events,
         candidates,

@@ -9,7 +9,7 @@ from databases import ON_SQLITE
 from running_api import Service, problem
 from simulated_agent import SimulatedAgent
 
-from edgefront.api.devices.endpoints import reachable
+from edgefront.api.routers.devices import reachable
 from edgefront.core.services.settings import HttpSettings
 
 

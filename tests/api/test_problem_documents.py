@@ -12,7 +12,7 @@ import httpx
 import pytest
 from running_api import Service, job, problem
 
-from edgefront.api.health import endpoints as health
+from edgefront.api.routers import health
 
 LARGE = 10**30
 

@@ -30,7 +30,7 @@ from sqlalchemy import Connection, event
 from test_generation_jobs import asked
 from ulid import ULID
 
-from edgefront.api.candidates import tables
+from edgefront.api.routers import candidate_tables
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.measurement.record import LaunchResult
@@ -204,16 +204,16 @@ def lists(service: Service, job_id: str) -> Iterator[str]:
         header, columns = wire.decode(points.read(session, service.user, job_id))
         yield f"points {plain(header.model_dump(mode='json'))}"
         yield from (f"points {name} {values.dtype} {plain(values.tolist())}" for name, values in columns.items())
-        yield from (f"frontier.csv {line}" for line in _short(tables.frontier_csv(view)))
+        yield from (f"frontier.csv {line}" for line in _short(candidate_tables.frontier_csv(view)))
         for launch in candidates.list_launches(session, service.user, page["items"][0]["id"]):
             yield f"launch {plain(launch.model_dump(mode='json'))}"
 
     def rows(session: Any) -> Iterator[dict[str, Any]]:
         return exports.export_rows(session, service.user, job_id)
 
-    with tables.write_export(service.database, rows, "csv") as file:
+    with candidate_tables.write_export(service.database, rows, "csv") as file:
         yield from (f"csv {line}" for line in _short(file.read().decode()))
-    with tables.write_export(service.database, rows, "parquet") as file:
+    with candidate_tables.write_export(service.database, rows, "parquet") as file:
         table = pq.read_table(io.BytesIO(file.read()))
     for field in table.schema:
         yield f"parquet {field.name} {field.type} {(field.metadata or {})[b'description'].decode()}"

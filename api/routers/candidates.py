@@ -11,7 +11,6 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from edgefront.api.candidates import tables
 from edgefront.api.context import AppContext, CurrentViewer
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import BINARY, answer, errors, kept
@@ -24,6 +23,7 @@ from edgefront.api.http.parameters import (
     TargetName,
 )
 from edgefront.api.http.threads import ThreadRoute
+from edgefront.api.routers import candidate_tables
 from edgefront.core.common.states import CandidateRole, CandidateState
 from edgefront.core.schemas import points as points_wire
 from edgefront.core.schemas.candidates import (
@@ -105,7 +105,7 @@ Sort = Annotated[
             "content": {
                 "application/json": {"example": kept(example("candidate_page"))},
                 "text/csv": {"schema": {"type": "string"}, "example": "id,number,state\r\ncnd_01,17,measured\r\n"},
-                tables.PARQUET: {"schema": BINARY, "example": "PAR1..."},
+                candidate_tables.PARQUET: {"schema": BINARY, "example": "PAR1..."},
             },
         },
         **errors(404),
@@ -141,13 +141,13 @@ async def list_candidates(
 
         return await run_in_threadpool(read)
     rows = partial(exports.export_rows, principal=viewer, job_id=job_id, filters=filters, sort=sort)
-    write = partial(tables.write_export, context.database, rows, format)
+    write = partial(candidate_tables.write_export, context.database, rows, format)
     # Written whole before it is sent: a slow reader must not hold a database connection.
     file = await context.slow.run(write)
     return _Export(
         file,
-        tables.chunks(file),
-        media_type=tables.MEDIA_TYPES[format],
+        candidate_tables.chunks(file),
+        media_type=candidate_tables.MEDIA_TYPES[format],
         headers={"Content-Disposition": f'attachment; filename="{job_id}-candidates.{format}"'},
     )
 
@@ -250,8 +250,8 @@ def get_frontier(
     if format == "json":
         return view
     return Response(
-        tables.frontier_csv(view),
-        media_type=tables.MEDIA_TYPES["csv"],
+        candidate_tables.frontier_csv(view),
+        media_type=candidate_tables.MEDIA_TYPES["csv"],
         headers={"Content-Disposition": f'attachment; filename="{view.target_id}-frontier.csv"'},
     )
 

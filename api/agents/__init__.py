@@ -1,1 +1,0 @@
-"""Endpoints for agents: enrolment, leases, reports."""

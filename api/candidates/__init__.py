@@ -1,1 +1,0 @@
-"""Candidates and frontiers: pages, exports, raw samples."""

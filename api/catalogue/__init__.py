@@ -1,1 +1,0 @@
-"""Search spaces, named models, algorithms, and costs of architectures."""

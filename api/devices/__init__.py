@@ -1,1 +1,0 @@
-"""Devices and enrolment tokens."""

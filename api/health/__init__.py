@@ -1,1 +1,0 @@
-"""Health, readiness and metrics."""

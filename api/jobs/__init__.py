@@ -1,1 +1,0 @@
-"""Jobs: submit, view, control, follow."""

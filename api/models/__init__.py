@@ -1,1 +1,0 @@
-"""Candidates' models for download."""

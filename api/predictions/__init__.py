@@ -1,1 +1,0 @@
-"""Predictions: what a model would take on a device, without measuring it."""

@@ -1,1 +1,0 @@
-"""Trainings: submit, view, control, follow, download."""
