@@ -24,7 +24,7 @@ from edgefront.agents.measuring.measure import Aborted, Measurer
 from edgefront.agents.options import AgentOptions
 from edgefront.agents.server import credential
 from edgefront.agents.server.client import AgentClient
-from edgefront.agents.server.leasing import HeldItem, Leasing
+from edgefront.agents.server.leasing import Leasing
 from edgefront.agents.server.spool import Sender, Spool
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.common.errors import EdgefrontError, InvalidInput, MeasurementError, Unavailable
@@ -134,7 +134,7 @@ class Agent:
         if len(spool):
             _log.info("%d results of an earlier run are waiting to be sent", len(spool))
         leasing = self._leasing = Leasing(self.options, client, spool, facts, rejoin, self._wait_s, self._spawn)
-        sender = Sender(client, spool, leasing.holdings.finish)
+        sender = Sender(client, spool, leasing.leased.finish)
         limit, weights = self.options.memory_limit_bytes, self.options.folder / "weights"
         with Measurer(weights, self.plan, memory_limit_bytes=limit, runtimes=facts.runtimes) as measurer:
             self._measurer = measurer
@@ -156,12 +156,12 @@ class Agent:
 
     async def _run_launches(self, leasing: Leasing, sender: Sender, measurer: Measurer) -> None:
         with ThreadPoolExecutor(1, thread_name_prefix="measuring") as thread:
-            while (held := await self._next(leasing, sender)) is not None:
+            while (item := await self._next(leasing, sender)) is not None:
                 try:
-                    await self._wait_while_busy(held.item)
-                    await self._run_launch(held, leasing, sender, lambda item: _measure(measurer, item), thread)
+                    await self._wait_while_busy(item)
+                    await self._run_launch(item, leasing, sender, lambda item: _measure(measurer, item), thread)
                 except Aborted:
-                    await leasing.release(leasing.unload(held))
+                    await leasing.release(leasing.unload(item))
                 except Exception as error:
                     # Nothing can be measured on this device now, independently of the model.
                     trace = None if isinstance(error, (Unavailable, OSError)) else error
@@ -172,27 +172,26 @@ class Agent:
                         _RETRY_DELAY_S,
                         exc_info=trace,
                     )
-                    await leasing.release(leasing.unload(held))
+                    await leasing.release(leasing.unload(item))
                     await self._pause(_RETRY_DELAY_S)
                 finally:
-                    leasing.holdings.end()
+                    leasing.leased.end()
 
-    async def _next(self, leasing: Leasing, sender: Sender) -> HeldItem | None:
-        if leasing.holdings.waiting == 0:
+    async def _next(self, leasing: Leasing, sender: Sender) -> LeaseItem | None:
+        if leasing.leased.waiting == 0:
             sender.clock.stop()
-        held = await leasing.next()
+        item = await leasing.next()
         sender.clock.go()
-        return held
+        return item
 
     async def _run_launch(
         self,
-        held: HeldItem,
+        item: LeaseItem,
         leasing: Leasing,
         sender: Sender,
         measure: Callable[[LeaseItem], LaunchResult],
         thread: ThreadPoolExecutor,
     ) -> None:
-        item = held.item
         sent = self._spawn(leasing.tell_start(item))
         if not self.plan.others(item.protocol.threads):
             # The launch uses every core: finish all other work before it is measured.
@@ -257,7 +256,7 @@ class Agent:
 
     def _abandon(self) -> None:
         self._begin_drain()
-        if self._measurer is not None and self._leasing is not None and self._leasing.holdings.current is not None:
+        if self._measurer is not None and self._leasing is not None and self._leasing.leased.current is not None:
             _log.info("the current launch is aborted")
             self._measurer.abort()
 

@@ -1,6 +1,6 @@
 """Supplies the agent with work: requests leases early, extends them, and returns launches that will not be run.
 
-`Holdings` are the leases and the launches in them: state only, without requests.
+`LeasedItems` are the leases and the launches in them: state only, without requests.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Leasing:
         wait_s: float,
         spawn: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
-        self.holdings = Holdings()
+        self.leased = LeasedItems()
         self._most = options.batch
         self._wait_s = wait_s
         self._client = client
@@ -90,21 +90,21 @@ class Leasing:
         if (message := _state_message(answer.state, self._client.blocked_reason)) != self._logged:
             self._logged = message
             _log.log(logging.WARNING if self._client.blocked_reason else logging.INFO, "%s", message)
-        if (lease := self.holdings.add(answer)) is not None:
+        if (lease := self.leased.add(answer)) is not None:
             self._spawn(self._keep(lease))
             self._hungry.clear()
             self._work.set()
         elif time.monotonic() - asked < min(1.0, self._wait_s):
             await asyncio.sleep(1.0)  # the server did not let the request wait: avoid a busy loop
 
-    async def next(self) -> HeldItem | None:
-        """The next launch to run, marked as started in the holdings; waits for one; None when there will be no more."""
+    async def next(self) -> LeaseItem | None:
+        """The next launch to run, marked as started; waits for one; None when there will be no more."""
         while True:
-            held = self.holdings.begin()
-            if self.holdings.waiting == 0 and not self._closed:
+            item = self.leased.begin()
+            if self.leased.waiting == 0 and not self._closed:
                 self._hungry.set()
-            if held is not None or self._closed:
-                return held
+            if item is not None or self._closed:
+                return item
             self._work.clear()
             await self._work.wait()
 
@@ -125,15 +125,16 @@ class Leasing:
         """Stops requesting work; returns launches that have not started, by lease, for `release`."""
         self._closed = True
         self._work.set()
-        return self.holdings.release()
+        return self.leased.release()
 
-    def unload(self, held: HeldItem) -> Mapping[str, tuple[str, ...]]:
+    def unload(self, item: LeaseItem) -> Mapping[str, tuple[str, ...]]:
         """Removes all launches that have not started and this one, by lease, for `release`; more may be requested
         later.
         """
-        back = self.holdings.release()
-        self.holdings.finish([held.item.launch_id])
-        return {**back, held.lease_id: (held.item.launch_id, *back.get(held.lease_id, ()))}
+        lease_id = self.leased.lease_of(item.launch_id)
+        back = self.leased.release()
+        self.leased.finish([item.launch_id])
+        return back if lease_id is None else {**back, lease_id: (item.launch_id, *back.get(lease_id, ()))}
 
     async def release(self, back: Mapping[str, tuple[str, ...]]) -> None:
         """Returns launches to the server. If that fails, the server takes them back when the lease expires."""
@@ -162,16 +163,16 @@ class Leasing:
         self._rejoined = False
         return answer
 
-    async def _keep(self, lease: HeldLease) -> None:
+    async def _keep(self, lease: Lease) -> None:
         """Sends heartbeats until the server has all results of this lease, or reports that it has ended."""
         while True:
             await asyncio.sleep(max(_MIN_HEARTBEAT_S, lease.heartbeat_s))
-            if self.holdings.leases.get(lease.lease_id) is not lease:
+            if self.leased.leases.get(lease.lease_id) is not lease:
                 return
             try:
                 beat = await self._client.heartbeat(lease.lease_id)
             except (NotFound, Gone) as error:
-                lost = self.holdings.lose(lease.lease_id)
+                lost = self.leased.lose(lease.lease_id)
                 _log.warning("a lease was lost with %d launches not started: %s", len(lost), error)
                 self._note_hunger()
                 return
@@ -179,13 +180,13 @@ class Leasing:
                 level = logging.DEBUG if isinstance(error, Unavailable) else logging.WARNING
                 _log.log(level, "a heartbeat failed: %s", error or type(error).__name__)
                 continue
-            skipped = self.holdings.skip(beat.cancelled)
+            skipped = self.leased.skip(beat.cancelled)
             if skipped:
                 _log.info("%d launches are no longer needed and are skipped", len(skipped))
                 self._note_hunger()
 
     def _note_hunger(self) -> None:
-        if self.holdings.waiting == 0 and not self._closed:
+        if self.leased.waiting == 0 and not self._closed:
             self._hungry.set()
 
 
@@ -200,7 +201,7 @@ _HEARTBEAT_S = 10.0
 
 
 @dataclass
-class HeldLease:
+class Lease:
     """A lease with launches whose results the server does not have yet."""
 
     lease_id: str
@@ -208,36 +209,34 @@ class HeldLease:
     unfinished: set[str] = field(default_factory=set)
 
 
-@dataclass(frozen=True)
-class HeldItem:
-    lease_id: str
-    item: LeaseItem
-
-
-class Holdings:
+class LeasedItems:
     """Leased launches in the order in which they are run."""
 
     def __init__(self) -> None:
-        self.leases: dict[str, HeldLease] = {}
-        self._queue: deque[HeldItem] = deque()
-        self.current: HeldItem | None = None
+        self.leases: dict[str, Lease] = {}
+        self._queue: deque[LeaseItem] = deque()
+        self.current: LeaseItem | None = None
 
     @property
     def waiting(self) -> int:
         """Launches that have not started."""
         return len(self._queue)
 
-    def add(self, answer: LeaseResponse) -> HeldLease | None:
+    def add(self, answer: LeaseResponse) -> Lease | None:
         """Adds the launches of a lease; None if it has none."""
         if answer.lease_id is None or not answer.items:
             return None
         heartbeat_s = answer.heartbeat_s or answer.ttl_s / 3 or _HEARTBEAT_S
-        lease = HeldLease(answer.lease_id, heartbeat_s, {item.launch_id for item in answer.items})
+        lease = Lease(answer.lease_id, heartbeat_s, {item.launch_id for item in answer.items})
         self.leases[lease.lease_id] = lease
-        self._queue.extend(HeldItem(lease.lease_id, item) for item in answer.items)
+        self._queue.extend(answer.items)
         return lease
 
-    def begin(self) -> HeldItem | None:
+    def lease_of(self, launch_id: str) -> str | None:
+        """The lease of an unfinished launch; None if it has ended."""
+        return next((id_ for id_, lease in self.leases.items() if launch_id in lease.unfinished), None)
+
+    def begin(self) -> LeaseItem | None:
         """Starts the next launch, which is `current` until `end`; None if there is none."""
         self.current = self._queue.popleft() if self._queue else None
         return self.current
@@ -259,23 +258,25 @@ class Holdings:
     def skip(self, launch_ids: Iterable[str]) -> list[str]:
         """Removes the launches with these ids that have not started, and returns their ids."""
         unwanted = set(launch_ids)
-        skipped = [held.item.launch_id for held in self._queue if held.item.launch_id in unwanted]
-        self._queue = deque(held for held in self._queue if held.item.launch_id not in unwanted)
+        skipped = [item.launch_id for item in self._queue if item.launch_id in unwanted]
+        self._queue = deque(item for item in self._queue if item.launch_id not in unwanted)
         self.finish(skipped)
         return skipped
 
     def lose(self, lease_id: str) -> list[str]:
         """A lease has ended: removes its launches that have not started; returns them."""
-        lost = [held.item.launch_id for held in self._queue if held.lease_id == lease_id]
-        self._queue = deque(held for held in self._queue if held.lease_id != lease_id)
-        self.leases.pop(lease_id, None)
+        lease = self.leases.pop(lease_id, None)
+        of_lease = set() if lease is None else lease.unfinished
+        lost = [item.launch_id for item in self._queue if item.launch_id in of_lease]
+        self._queue = deque(item for item in self._queue if item.launch_id not in of_lease)
         return lost
 
     def release(self) -> dict[str, tuple[str, ...]]:
         """Removes and returns all launches that have not started, by lease."""
         back: dict[str, tuple[str, ...]] = {}
-        for held in self._queue:
-            back[held.lease_id] = (*back.get(held.lease_id, ()), held.item.launch_id)
+        for item in self._queue:
+            lease_id = self.lease_of(item.launch_id) or ""  # of each in the queue there is one
+            back[lease_id] = (*back.get(lease_id, ()), item.launch_id)
         self._queue.clear()
         for launch_ids in back.values():
             self.finish(launch_ids)

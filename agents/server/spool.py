@@ -10,9 +10,8 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -37,22 +36,13 @@ _log = logging.getLogger(__name__)
 _SUFFIX = ".json"
 
 
-class Entry(BaseModel):
-    """A result, and the wall time since the previous one during which the agent had work."""
+class SpooledReport(BaseModel):
+    """A report, and the wall time since the previous one during which the agent had work. A file of the spool."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     report: LaunchReport
     busy_s: float = 0.0
-
-
-@dataclass(frozen=True)
-class Waiting:
-    """An entry of the spool: `name` is the file's name, `stored` whether it was written."""
-
-    name: str
-    entry: Entry
-    stored: bool
 
 
 class Spool:
@@ -62,49 +52,53 @@ class Spool:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self._count = 0
-        self._waiting: dict[str, Waiting] = {}
+        self._waiting: dict[str, SpooledReport] = {}
+        self._unstored: set[str] = set()
         for path in sorted(folder.glob(f"*{_SUFFIX}")):
-            entry = _read(path)
-            if entry is not None:
-                self._waiting[path.name] = Waiting(path.name, entry, stored=True)
+            spooled = _read(path)
+            if spooled is not None:
+                self._waiting[path.name] = spooled
         for draft in folder.glob(".*.part"):
             draft.unlink()  # truncated by a crash; its launch was never reported and is run again
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def put(self, entry: Entry) -> bool:
+    def put(self, spooled: SpooledReport) -> bool:
         """Adds a result; False if it could not be written to disk and is in memory only."""
         self._count += 1
         name = f"{time.time_ns():020d}-{os.getpid()}-{self._count}{_SUFFIX}"
-        self._waiting[name] = Waiting(name, entry, stored=False)
+        self._waiting[name] = spooled
+        self._unstored.add(name)
         return self._store(name)
 
-    def oldest(self, count: int) -> Sequence[Waiting]:
-        """The oldest results."""
-        return [self._waiting[name] for name in sorted(self._waiting)[:count]]
+    def oldest(self, count: int) -> dict[str, SpooledReport]:
+        """The oldest results, by name."""
+        return {name: self._waiting[name] for name in sorted(self._waiting)[:count]}
 
     def drop(self, names: Iterable[str]) -> None:
         """Removes results that the server has acknowledged."""
         for name in names:
-            waiting = self._waiting.pop(name)
-            if waiting.stored:
+            self._waiting.pop(name)
+            if not self._was_unstored(name):
                 self._path(name).unlink(missing_ok=True)
 
     def set_aside(self, name: str, why: str) -> None:
         """Sets aside a result that the server refuses: its file is kept for inspection, and never sent again."""
-        waiting = self._waiting.pop(name)
-        _log.error(
-            "the result of launch %s was refused and is kept in a .refused file: %s",
-            waiting.entry.report.launch_id,
-            why,
-        )
-        if waiting.stored:
+        launch_id = self._waiting.pop(name).report.launch_id
+        _log.error("the result of launch %s was refused and is kept in a .refused file: %s", launch_id, why)
+        if not self._was_unstored(name):
             self._path(name).replace(self._path(name).with_suffix(".refused"))
+
+    def _was_unstored(self, name: str) -> bool:
+        """Whether a result was in memory only; it is so no more."""
+        unstored = name in self._unstored
+        self._unstored.discard(name)
+        return unstored
 
     def writable(self) -> bool:
         """Whether the disk can store results: writes those in memory now, and tests whether more can be written."""
-        if not all(self._store(name) for name, waiting in list(self._waiting.items()) if not waiting.stored):
+        if not all(self._store(name) for name in sorted(self._unstored)):
             return False
         try:
             with whole_file(self.folder / "probe") as file:
@@ -118,28 +112,27 @@ class Spool:
         return True
 
     def _store(self, name: str) -> bool:
-        waiting = self._waiting[name]
         try:
             with whole_file(self._path(name)) as file:
-                file.write(waiting.entry.model_dump_json().encode())
+                file.write(self._waiting[name].model_dump_json().encode())
         except (OSError, Unavailable) as error:
             _log.error("a result could not be written and waits in memory: %s", error)
             return False
-        self._waiting[name] = Waiting(name, waiting.entry, stored=True)
+        self._unstored.discard(name)
         return True
 
     def _path(self, name: str) -> Path:
         return self.folder / name
 
 
-def _read(path: Path) -> Entry | None:
+def _read(path: Path) -> SpooledReport | None:
     try:
         text = path.read_bytes()
     except OSError as error:
         _log.error("%s cannot be read and is left in place: %s", path, error)
         return None
     try:
-        return Entry.model_validate_json(text)
+        return SpooledReport.model_validate_json(text)
     except ValidationError as error:
         aside = path.with_suffix(".corrupt")
         _log.error("%s is not a result; it is kept as %s: %s", path, aside.name, error)
@@ -197,7 +190,7 @@ class Sender:
 
     def put(self, report: LaunchReport) -> None:
         """Adds a result; it is on disk when this returns, unless the disk is full."""
-        self._spool.put(Entry(report=report, busy_s=self.clock.take_s()))
+        self._spool.put(SpooledReport(report=report, busy_s=self.clock.take_s()))
         self._update_events()
 
     async def flush(self, timeout_s: float) -> bool:
@@ -225,29 +218,30 @@ class Sender:
             await asyncio.sleep(_REJOIN_S)
         self._update_events()
 
-    async def _send(self, waiting: Sequence[Waiting]) -> None:
+    async def _send(self, waiting: Mapping[str, SpooledReport]) -> None:
         request = ReportRequest(
-            reports=tuple(item.entry.report for item in waiting), busy_s=sum(item.entry.busy_s for item in waiting)
+            reports=tuple(each.report for each in waiting.values()),
+            busy_s=sum(each.busy_s for each in waiting.values()),
         )
         answer = await FOREVER.run("reporting", lambda: self._client.report(request))
         for receipt in answer.receipts:
             if receipt.outcome not in (ReportOutcome.ACCEPTED, ReportOutcome.DUPLICATE):
                 _log.info("result of launch %s: %s %s", receipt.launch_id, receipt.outcome, receipt.detail)
-        self._spool.drop(item.name for item in waiting)
-        self._finished(item.entry.report.launch_id for item in waiting)
+        self._spool.drop(waiting)
+        self._finished(each.report.launch_id for each in waiting.values())
 
-    async def _one_by_one(self, waiting: Sequence[Waiting], refusal: EdgefrontError) -> None:
+    async def _one_by_one(self, waiting: Mapping[str, SpooledReport], refusal: EdgefrontError) -> None:
         """After the server refused a batch: sends its results one by one, so that one bad result does not block the
         others.
         """
-        for item in waiting:
+        for name, spooled in waiting.items():
             try:
                 if len(waiting) == 1:
                     raise refusal
-                await self._send([item])
+                await self._send({name: spooled})
             except _REFUSALS as error:
-                self._spool.set_aside(item.name, str(error))
-                self._finished([item.entry.report.launch_id])
+                self._spool.set_aside(name, str(error))
+                self._finished([spooled.report.launch_id])
 
     def _update_events(self) -> None:
         full = len(self._spool) > 0

@@ -20,7 +20,7 @@ from edgefront.agents.options import AgentOptions
 from edgefront.agents.server import client as client_module
 from edgefront.agents.server.client import AgentClient, ProtocolMismatch
 from edgefront.agents.server.credential import CredentialFile
-from edgefront.agents.server.spool import Entry, Spool
+from edgefront.agents.server.spool import Spool, SpooledReport
 from edgefront.core.common.errors import Conflict, Gone, InvalidInput, Unauthenticated
 from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.schemas.agent import DeviceFacts, LaunchReport, LeaseItem
@@ -106,7 +106,7 @@ def spool_with(folder: Path, count: int, busy_s: float = 0.0) -> Spool:
     spool = Spool(folder / "spool")
     for number in range(count):
         report = LaunchReport(launch_id=f"lau_{number}", fence=1, result=failure("crashed", "boom"))
-        spool.put(Entry(report=report, busy_s=busy_s))
+        spool.put(SpooledReport(report=report, busy_s=busy_s))
     return spool
 
 

@@ -13,17 +13,19 @@ from pathlib import Path
 import pytest
 
 from edgefront.agents.measuring.failures import failure
-from edgefront.agents.server.spool import Entry, Spool
+from edgefront.agents.server.spool import Spool, SpooledReport
 from edgefront.core.schemas.agent import LaunchReport
 
 
-def entry(number: int) -> Entry:
+def entry(number: int) -> SpooledReport:
     result = failure("crashed", f"number {number}")
-    return Entry(report=LaunchReport(launch_id=f"lau_{number}", fence=number, result=result), busy_s=number / 10)
+    return SpooledReport(
+        report=LaunchReport(launch_id=f"lau_{number}", fence=number, result=result), busy_s=number / 10
+    )
 
 
 def launches(spool: Spool) -> list[str]:
-    return [waiting.entry.report.launch_id for waiting in spool.oldest(1000)]
+    return [each.report.launch_id for each in spool.oldest(1000).values()]
 
 
 def test_results_are_there_after_a_restart_in_order(tmp_path):
@@ -32,8 +34,8 @@ def test_results_are_there_after_a_restart_in_order(tmp_path):
         assert spool.put(entry(number))
     assert launches(Spool(tmp_path / "spool")) == [f"lau_{number}" for number in range(12)]
     again = Spool(tmp_path / "spool")
-    assert again.oldest(1)[0].entry == entry(0)
-    again.drop([waiting.name for waiting in again.oldest(11)])
+    assert list(again.oldest(1).values()) == [entry(0)]
+    again.drop(again.oldest(11))
     assert launches(Spool(tmp_path / "spool")) == ["lau_11"]
 
 
@@ -54,7 +56,7 @@ def test_a_broken_file_is_set_aside_and_the_others_are_sent(tmp_path):
 def test_a_refused_result_is_kept_but_not_sent_again(tmp_path):
     spool = Spool(tmp_path)
     spool.put(entry(1))
-    spool.set_aside(spool.oldest(1)[0].name, "absurd")
+    spool.set_aside(next(iter(spool.oldest(1))), "absurd")
     assert len(spool) == 0
     assert len(Spool(tmp_path)) == 0
     assert len(list(tmp_path.glob("*.refused"))) == 1
@@ -77,7 +79,7 @@ assert not spool.put(entry(2))
 assert not spool.writable()
 assert launches(spool) == ["lau_0", "lau_1", "lau_2"]
 assert launches(Spool(Path(sys.argv[1]))) == ["lau_0"]
-spool.drop([spool.oldest(2)[1].name])
+spool.drop([list(spool.oldest(2))[1]])
 resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
 assert spool.writable()
 assert launches(Spool(Path(sys.argv[1]))) == ["lau_0", "lau_2"]
