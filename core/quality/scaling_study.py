@@ -197,9 +197,7 @@ def gemstones(
     tables: Sequence[StudyTable], table: Places, shapes: Shapes, log_tokens: Floats, log_perplexity: Floats,
     trend: BudgetTrend | None = None,
 ) -> ScalingStudy:  # fmt: skip
-    """ScalingStudy of decoders of today's kind by width, depth and training tokens; it fits the trend unless it is
-    given.
-    """
+    """The study of the Gemstones: decoders by width, depth and training tokens. Fits the trend unless it is given."""
     inputs = rounded_features(shapes)
     return ScalingStudy(
         name="gemstones",

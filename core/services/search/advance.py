@@ -1,17 +1,16 @@
-"""Moves a target on: baselines → reference point → generations → refining → finished.
+"""The state machine of a target: baselines → reference point → generations → refining → finished.
 
-Refining goes back to the search where further launches find the best model beyond the limits.
+Refining returns to the search if further launches find the best model beyond the limits.
 
-A step either needs the rows alone and is taken under the target's row lock, or it has to compute first. Then `advance`
-gives a `ComputeStep`, which is computed without a session, and `store` writes the result if the target still waits for
-it. Otherwise the result is thrown away, and the target looked at again.
+1. `advance` takes a step that needs only rows, under the target's row lock, or returns a `ComputeStep`.
+2. `ComputeStep.compute` runs without a session.
+3. `store` writes the result if the target still waits for it, else discards it; the target is advanced again.
 
-Idempotent: run twice, late, or killed at any instant and run again, it comes to the same candidates, because the
-snapshot of a generation is stored before its algorithm is asked, and the snapshot and the target's seed alone decide
-what it proposes.
+Idempotent: repeated, late or killed at any point, it leads to the same candidates. The snapshot of a generation is
+stored before its algorithm is called, and the proposals depend only on the snapshot and the target's seed.
 
-Locks are taken in one order by all services: targets, measurements, launches, jobs, each by id. Events lock the job, so
-a step that has written any ends there, and the next begins with a transaction of its own.
+All services lock in one order: targets, measurements, launches, jobs, each by id. Events lock the job, so a step ends
+its transaction after it has written any.
 """
 
 from __future__ import annotations
@@ -60,30 +59,30 @@ from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Generation, Job, Target
 
 STORE_BATCH = 100
-"""Proposals that one transaction stores: less than a second of a target's lock."""
+"""Maximum number of proposals that one transaction stores: less than a second of a target's lock."""
 
 CATCH_UP_BATCH = 500
-"""Candidates of which one transaction makes the launches that are missing, or takes in the results: a few tenths of a
+"""Maximum number of candidates whose launches one transaction adds, or whose results it applies: some tenths of a
 second."""
 
 RESERVED = 4
-"""Launches for which a search for the best model within limits keeps time: further ones of the answer and of the stock
-model beside it, or of what takes their place.
+"""Launches for which a search for the best model within limits reserves time: further launches of the answer and of the
+stock model.
 """
 
 MAX_EMPTY_GENERATIONS = 5
-"""After so many generations in a row of which nothing could be measured a search ends."""
+"""Number of consecutive generations without a measured candidate after which a search ends."""
 
 
 def advance(session: Session, target_id: str, now: datetime) -> bool | ComputeStep:
     """One step of a target, in the caller's transaction.
 
-    Applies the results of waiting candidates whose measurement is known by now, makes the launches that are missing,
-    and if the phase or generation is complete asks for the next. Returns True if another step can be taken at once (the
-    worker then commits and calls again); a step that has to be computed and stored first; False if the target waits for
-    devices, or for a worker that computes, or has ended. An unknown target is no error: its job may have been deleted.
+    Applies known results to waiting candidates, adds missing launches, and begins the next phase or generation if the
+    present one is complete. Returns True if another step is possible at once (the worker commits and calls again); a
+    `ComputeStep` to compute and store first; False if the target waits for devices or a computation, or has ended. An
+    unknown target is no error: its job may have been deleted.
 
-    Raises `InvalidInput` that names the field where what was asked cannot be read or carried out by this release.
+    `InvalidInput` names the field of a request that this release cannot read or carry out.
     """
     row = _live(session, target_id)
     if row is None:
@@ -97,7 +96,7 @@ def advance(session: Session, target_id: str, now: datetime) -> bool | ComputeSt
         end_target(session, target, TargetState.FAILED, note, now)
         return False
     if target.started_at is not None and is_ahead(target.started_at, now):
-        target.started_at = now  # the clock was set back: the job's minutes begin again
+        target.started_at = now  # the clock was set back; the job's minutes start again
     if progress.out_of_time(session, request, target, now):
         unit = "minute" if request.budget.minutes == 1 else "minutes"
         note = f"The budget of {request.budget.minutes:g} {unit} was spent."
@@ -124,11 +123,11 @@ def store(
     now: datetime,
     settings: Settings | None = None,
 ) -> bool | ComputeStep:
-    """Writes what was computed, in the caller's transaction; returns whether another step can be taken at once.
+    """Writes a computed step in the caller's transaction; returns whether another step is possible at once.
 
-    Of a generation it writes the next `STORE_BATCH` proposals, and returns the step while there are more: commit, and
-    call again. Where the target no longer waits for it (another worker was faster, or the job was paused or has ended)
-    nothing is written. `settings` say how a supernet is trained; the environment's if absent.
+    Of a generation it writes the next `STORE_BATCH` proposals and returns the step while there are more: commit, and
+    call again. It writes nothing if the target no longer waits for the step (another worker was faster, or the job was
+    paused or has ended). `settings` configure the training of a supernet; by default they come from the environment.
     """
     row = _live(session, step.target_id)
     if row is None:
@@ -139,7 +138,7 @@ def store(
     if isinstance(computed, SupernetRequest):
         supernets.request_training(session, job, target, computed, settings or Settings(), now)
         return False
-    if not computed.proposed:  # the generation stays: it says what was known when the search ended
+    if not computed.proposed:  # the generation row stays: `refining.is_reopened` reads it
         return _end_search(session, target, computed.note or step.plan.exhausted(), now)
     generation = None if step.number == BEFORE_SEARCH else job_queries.find_generation(session, target.id, step.number)
     begin, end = (
@@ -149,11 +148,11 @@ def store(
     scores = computed.scores
     if scores is None:
         target.proxy_data = computed.scorer.settings.data
-        # The first part requests all of them, so that workers score them together.
+        # The first part requests all scores, so that workers compute them together.
         architectures = [item.architecture for item in (part if begin else computed.proposed)]
         scores = scoring.stored_scores(session, target, computed.scorer, architectures, now)
     if scores is None:
-        return False  # nothing is measured before
+        return False  # waits for the scores
     if generation is None:
         propose(session, target, step.plan, part, scores, role=CandidateRole.BASELINE, now=now)
         return has_next_step(session, target, now)
@@ -168,7 +167,7 @@ def store(
 
 
 def _live(session: Session, target_id: str) -> tuple[Target, Job] | None:
-    """The target, locked, and its job, if both are active."""
+    """The locked target and its job, if both are active."""
     target = job_queries.lock_target(session, target_id)
     job = None if target is None else job_queries.find(session, target.job_id)
     if target is None or job is None or target.state not in ACTIVE_TARGETS or job.state != JobState.RUNNING:
@@ -177,7 +176,7 @@ def _live(session: Session, target_id: str) -> tuple[Target, Job] | None:
 
 
 def _stands(session: Session, target: Target, step: ComputeStep) -> bool:
-    """Whether the target, which is locked, still waits for the result of this step."""
+    """Whether the locked target still waits for the result of this step."""
     if step.number == BEFORE_SEARCH:
         baselines = candidate_queries.baseline_count(session, target.id)
         return target.state in (TargetState.BASELINES, TargetState.REFINING) and baselines == len(step.depths)
@@ -193,7 +192,7 @@ def _stands(session: Session, target: Target, step: ComputeStep) -> bool:
 
 
 def _unfinished(session: Session, target: Target) -> Generation | None:
-    """The target's generation of which a part is stored."""
+    """The target's partly stored generation, if any."""
     if target.generation < 0:
         return None
     last = job_queries.find_generation(session, target.id, target.generation)
@@ -201,14 +200,14 @@ def _unfinished(session: Session, target: Target) -> Generation | None:
 
 
 def fail(session: Session, target_id: str, note: str, now: datetime) -> None:
-    """Ends a target that cannot continue, and says why. One that has ended is left as it is."""
+    """Marks an active target as failed, with a note."""
     target = job_queries.lock_target(session, target_id)
     if target is not None and target.state in ACTIVE_TARGETS:
         end_target(session, target, TargetState.FAILED, note, now)
 
 
 def stalled(session: Session, now: datetime) -> list[str]:
-    """Ids of the targets of running jobs for which `advance` should be sent again: for the sweep."""
+    """Ids of the targets of running jobs for which the sweep sends `advance` again."""
     active = job_queries.active_targets(session)
     requests = {job.id: job.request for _, job in active}
     read = {job_id: JOB_REQUEST.read_or(request, None) for job_id, request in requests.items()}
@@ -225,7 +224,7 @@ def stalled(session: Session, now: datetime) -> list[str]:
 
 
 def _must_end(target: Target, request: JobRequest | None, began: datetime | None, now: datetime) -> bool:
-    """Whether its time, which began then, is over, or what was asked of it cannot be read by this release."""
+    """Whether its time is over, or this release cannot read its request."""
     try:
         PROTOCOL.read(target.protocol)
         LIMITS.read(target.limits)
@@ -235,13 +234,13 @@ def _must_end(target: Target, request: JobRequest | None, began: datetime | None
 
 
 def _catch_up(session: Session, request: JobRequest, target: Target, now: datetime) -> bool:
-    """Puts right what a crash or a pause left: known results not taken in, launches that nobody makes. It takes at
-    most `CATCH_UP_BATCH` of each, and returns whether there may be more to do.
+    """Repairs the effects of a crash or a pause: applies known results, adds missing launches, up to `CATCH_UP_BATCH`
+    of each. Returns whether there may be more.
     """
     lacking = candidate_queries.without_launches(session, target.id, CATCH_UP_BATCH)
-    settled = candidate_queries.with_results(session, target.id, CATCH_UP_BATCH)
+    with_results = candidate_queries.with_results(session, target.id, CATCH_UP_BATCH)
     baselines = candidate_queries.baselines(session, target.id) if target.state == TargetState.BASELINES else []
-    concerned = {baseline.id: baseline for baseline in [*baselines, *lacking, *settled] if baseline.measurement_id}
+    concerned = {baseline.id: baseline for baseline in [*baselines, *lacking, *with_results] if baseline.measurement_id}
     if not concerned:
         return False
     measurements = demand.lock(session, {str(candidate.measurement_id) for candidate in concerned.values()})
@@ -274,14 +273,14 @@ def _baselines(session: Session, target: Target, plan: SearchPlan, now: datetime
         target.started_at is None
         and job_queries.devices_seen(session, [target.device_key], now - ONLINE)[target.device_key]
     ):
-        target.started_at = now  # nothing of it was launched, and its search begins at once
+        target.started_at = now  # its search begins without a launch of its own
     change_state(session, target, TargetState.SEARCHING, refining.opening(len(every), len(points), plan), now)
     return True
 
 
 def _search(session: Session, target: Target, plan: SearchPlan, now: datetime) -> bool | ComputeStep:
-    """Asks for the next generation once nothing of the last one waits for its first launch, or for one that is
-    repeated, and for the rest of one whose worker died when a part was stored.
+    """Begins the next generation once no candidate of the last one waits for a first or repeated launch, or continues a
+    partly stored one.
     """
     unfinished = _unfinished(session, target)
     budget = plan.job.request.budget.candidates
@@ -321,12 +320,12 @@ def _search(session: Session, target: Target, plan: SearchPlan, now: datetime) -
 def _ask(
     session: Session, target: Target, plan: SearchPlan, number: int, left: int | None, now: datetime
 ) -> bool | ComputeStep:
-    """The step that computes a generation; False while a worker computes it, or something that it needs is missing."""
+    """The step that computes a generation; False while one of its inputs is missing."""
     step = ComputeStep(target.id, number, plan, target.seed, target.proxy_data, most=left)
     needs, search = plan.algorithm.needs(number), plan.algorithm
     if Need.CANDIDATE_POOL in needs:
         pool = _candidate_pool(session, target, plan.job.request)
-        if pool is None:  # the sweep sends it again
+        if pool is None:  # the sweep advances it again
             return False
         step = replace(step, candidate_pool=pool)
     if Need.SUPERNET in needs and isinstance(search, ParSupernet):
@@ -339,7 +338,7 @@ def _ask(
             return False
         step = replace(step, supernet=probabilities)
     stored = job_queries.find_generation(session, target.id, number)
-    if stored is not None:  # it was asked before: its worker died, or it has waited for its scores
+    if stored is not None:  # computed before: its worker died, or it waited for scores
         snapshot = snapshots.restore(session, target.id, number)
         data = None if stored.device_data is None else snapshots.load_device_data(session, stored.device_data)
     else:
@@ -353,7 +352,7 @@ def _ask(
 
 
 def _end_search(session: Session, target: Target, why: str, now: datetime) -> bool:
-    """Ends the search: from here on there are only further launches. `why` is a sentence."""
+    """Ends the search and begins refining. `why` is a sentence."""
     note = f"{target.note} The search ended: {why[:1].lower()}{why[1:]}".strip()
     change_state(session, target, TargetState.REFINING, note, now)
     return True
@@ -362,10 +361,7 @@ def _end_search(session: Session, target: Target, why: str, now: datetime) -> bo
 def _candidate_pool(
     session: Session, target: Target, request: JobRequest
 ) -> Sequence[tuple[Genome, Document, float]] | None:
-    """Every candidate that the job's own targets have proposed.
-
-    None while one of them is active: once all have ended nothing is added, so the same question gets the same answer.
-    """
+    """All candidates of the job's original targets; None while one of these is active, since the pool must be final."""
     own = [
         sibling
         for sibling in job_queries.targets(session, [target.job_id])

@@ -1,8 +1,6 @@
-"""The computation of a target's next step: read under its lock, computed without a session, then stored.
+"""The computation of a target's next step, without a session: proposals, costs and scores.
 
-Calling an algorithm takes from milliseconds to many seconds, in addition to planning, costs and scores. No transaction
-or connection is held during that: `advance` reads a `ComputeStep`, `ComputeStep.compute` takes no session, and
-`advance.store` writes the result if the target still waits for it.
+It takes from milliseconds to many seconds, so no transaction or connection is held (`core.services.search.advance`).
 """
 
 from __future__ import annotations
@@ -27,38 +25,35 @@ from edgefront.core.store.sql import Document
 
 @dataclass(frozen=True)
 class ComputeStep:
-    """A computation for a target, with all inputs that the result depends on."""
+    """A computation for a target, with all its inputs."""
 
     target_id: str
     number: int
-    """The generation, or `BEFORE_SEARCH`."""
+    """Number of the generation, or `BEFORE_SEARCH`."""
     plan: SearchPlan
     seed: int
     proxy_data: str | None
-    """Digest of the data that the target's scores use, once it is known."""
+    """Digest of the data that the target's scores use, if known."""
     snapshot: Snapshot = field(default_factory=Snapshot)
     generation_id: str | None = None
-    """The row in which the snapshot is stored; None: of baselines, and of supernets."""
+    """Id of the row with the snapshot; None for baselines and supernets."""
     most: int | None = None
-    """Number of candidates that the budget leaves; None: unlimited. Of baselines how many depths there are to be."""
+    """Maximum number of candidates by the budget; None: unlimited. For baselines the maximum number of depths."""
     device_data: DeviceData | None = None
-    """What else is known of the device; None if the algorithm does not learn from it."""
+    """Other data of the device; None if the algorithm does not need it."""
     depths: Sequence[Depth] = ()
-    """The baselines that were measured before."""
+    """The measured baselines."""
     candidate_pool: Sequence[tuple[Genome, Document, float]] = ()
-    """Genome, architecture and proxy of the job's candidates, where the target was added later and chooses among them.
-    """
+    """Genome, architecture and proxy of the job's candidates, for a target that was added later."""
     supernet: Sequence[Probabilities] = ()
-    """What the search's supernet found, of each seed."""
+    """The result of the search's supernet for each seed."""
     describes_supernet: ParSupernet | None = None
-    """The search whose supernet is described instead of proposing a generation."""
+    """If set, the step computes the training request of this search's supernet instead of proposals."""
     owner: str = ""
-    """Owner of the job: a worker computes steps of different owners in turn."""
+    """Owner of the job; workers take turns between owners."""
 
     def compute(self, settings: Settings | None = None) -> Computed | SupernetRequest:
-        """Deterministic: the same step gives the same result. `settings` locate data; by default they are read from the
-        environment.
-        """
+        """Deterministic. `settings` locate data; by default they come from the environment."""
         if self.describes_supernet is not None:
             return wanted_supernet(self.describes_supernet, self.snapshot, self.owner, settings or Settings())
         note = ""
@@ -101,9 +96,9 @@ class Computed:
     """The proposals of a step, with their scores."""
 
     proposed: tuple[Proposed, ...]
-    """Empty if no permitted architecture is left."""
+    """Empty if the algorithm proposes nothing."""
     scorer: Scorer
     scores: Mapping[str, Scored] | None
     """Digest → score; None if workers compute them."""
     note: str = ""
-    """Why nothing is proposed, if the algorithm says so."""
+    """The algorithm's reason for proposing nothing, if it gives one."""

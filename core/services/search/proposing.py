@@ -1,4 +1,4 @@
-"""Stores a target's proposals: candidates, and the launches that they need."""
+"""Stores a target's proposals: candidates and their launches."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Candidate, Device, Measurement, Target, new_id
 
 BEFORE_SEARCH = -1
-"""The generation of baselines, and number of the step that proposes them; others count from 0."""
+"""Generation number of baselines; generations of the search count from 0."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,10 @@ class Proposed:
     costs: Costs
     operator: str
     genome: Document = field(default_factory=dict)
-    """Empty for baselines, which need not be in the space."""
+    """Empty for baselines, which may be outside the space."""
     parents: tuple[str, ...] = ()
     predicted: Document = field(default_factory=dict)
-    """Fields of `core.schemas.predictions.PredictedView`; empty where nothing was predicted."""
+    """Fields of `core.schemas.predictions.PredictedView`; empty without predictions."""
 
 
 def propose(
@@ -63,10 +63,10 @@ def propose(
     now: datetime,
     begins: int | None = None,
 ) -> None:
-    """Stores candidates of the target's generation in order with their scores, and requests launches for them.
+    """Stores candidates of the target's generation with their scores, and adds their launches.
 
-    Candidates without a score, or whose weights do not fit the device's memory, are infeasible at once; existing
-    measurements are applied at once. `begins`: where these are the first of a generation, how many that has.
+    Candidates without a score, or with weights larger than the device's memory, are infeasible at once. Existing
+    measurements are applied at once. `begins`: the size of the generation, if these are its first candidates.
     """
     devices = job_queries.devices_of(session, target.device_key)
     memory = max(filter(None, (_memory(device, plan.protocol) for device in devices)), default=None)
@@ -109,7 +109,7 @@ def apply_known_results(
     measurements: Mapping[str, Measurement],
     now: datetime,
 ) -> int:
-    """Applies existing measurements to waiting candidates; returns the number of these candidates."""
+    """Applies existing measurements to waiting candidates; returns the number of such candidates."""
     answered = [
         candidate
         for candidate in waiting
@@ -125,8 +125,8 @@ def apply_known_results(
 def missing_launches(
     session: Session, candidates: Iterable[Candidate], measurements: Mapping[str, Measurement], each_baseline: int
 ) -> list[str]:
-    """Measurement ids of the launches that these candidates need and that do not exist yet, an id twice for two
-    launches: baselines need `each_baseline`, others one.
+    """Measurement ids of the missing launches of these candidates, an id twice for two launches. Baselines need
+    `each_baseline` launches, others one.
     """
     needed = {
         candidate.measurement_id: each_baseline if candidate.role == CandidateRole.BASELINE else 1
@@ -140,7 +140,7 @@ def missing_launches(
         if state in (MeasurementState.INFEASIBLE, MeasurementState.FAILED):
             continue
         to_come = sum(launches[open_] for open_ in LIVE_LAUNCHES)
-        # Failed launches count too, so that a launch which always fails is not requested forever.
+        # Failed launches count too, so that a launch that always fails is not repeated forever.
         made = sum(launches.values()) - launches[LaunchState.CANCELLED]
         lacking = count - max(made, measurements[measurement_id].launches + to_come)
         if state == MeasurementState.WANTED and not to_come:
@@ -178,7 +178,7 @@ def _row(
         "proxy": 0.0 if scored.value is None else scored.value,
         "predicted": dict(item.predicted) or None,
         "predicted_perplexity": item.predicted.get("perplexity"),
-        # One seed for all candidates of a job, so that the device needs one set of weight files for all of them.
+        # One seed for all candidates of a job, so that the device needs one set of weight files.
         "seed": plan.job.request.seed,
         "state": CandidateState.WAITING if scored.value is not None else CandidateState.INFEASIBLE,
         "reason": scored.reason,
@@ -187,7 +187,7 @@ def _row(
 
 
 def _memory(device: Device, protocol: MeasurementProtocol) -> int | None:
-    """Bytes that a model on this device can have; None if that is not known."""
+    """Memory in bytes for a model on this device; None if unknown."""
     if Provider(protocol.provider).shares_host_memory:
         size: int | None = device.facts.get("memory_bytes")
         return size

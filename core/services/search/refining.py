@@ -1,9 +1,11 @@
-"""Further launches after the search: of what was measured, where they can change the frontier or the answer.
+"""Refining: further launches after the search, for candidates that may change the frontier or the answer.
 
-A candidate's place is uncertain while the 95 % interval of its latency is wider than the protocol wants, and it is on
-the frontier or could be, beyond the job's ε, at the fast end of its interval. Such candidates, and baselines that are
-as uncertain, get further launches. Where the best model within limits is wanted, only that and the largest stock model
-within them do; each has two launches at least. Where they find the best model beyond the limits, the search goes on.
+1. A candidate is uncertain if the 95 % interval of its latency is wider than the protocol's precision, and it is on the
+   frontier, or would be at the fast end of its interval. Uncertain candidates and baselines get further launches.
+2. If the goal is the best model within limits, only that model and the largest stock model within the limits do, at
+   least two launches each.
+3. Then models that a single launch put just beyond the limits get a second one.
+4. If the best model is found beyond the limits, the target returns to the search.
 """
 
 from __future__ import annotations
@@ -54,22 +56,21 @@ from edgefront.core.store.database import enqueue
 from edgefront.core.store.tables import Candidate, Job, Launch, Measurement, Target
 
 SPREAD_UNKNOWN = 2
-"""While it is unknown how far launches scatter, every frontier point gets so many launches."""
+"""Launches of each frontier point while the scatter of launches is unknown."""
 MOST_EXCLUDED, EXCLUDED_LAUNCHES = 4, 2
-"""The nearest models just beyond the limits that get further launches, and launches of each after that."""
+"""Number of models just beyond the limits that get further launches, and their total launches."""
 DISTURBED = 0.75
-"""Share of the launches from which their conditions are worth a sentence."""
+"""Share of launches in disturbed conditions from which on the note mentions them."""
 
 
 def refine(session: Session, request: JobRequest, target: Target, now: datetime) -> bool | ComputeStep:
-    """Further launches of frontier points that are not certain, until all are or the budget is spent; then of what one
-    launch alone decided: which depth of the stock model is the largest within the limits, and which models are just
-    beyond them.
+    """Adds launches of uncertain candidates until none is left or the budget is spent; then of the depths and models
+    that a single launch decided. Ends the target when nothing is left.
     """
     if has_one_answer(request):
         ahead = target_ahead(session, target)
         if ahead is not None and ahead.state in ACTIVE_TARGETS:
-            return False  # its model may yet be found beyond the limits; then this target's counts
+            return False  # its model may be found beyond the limits; then this target has the answer
     if demand.has_live_launch(session, target):
         return False
     further = uncertain(session, target)
@@ -84,16 +85,15 @@ def refine(session: Session, request: JobRequest, target: Target, now: datetime)
         return False
     end_target(session, target, TargetState.FINISHED, _closing(session, target), now)
     for other in job_queries.targets(session, [target.job_id]) if has_one_answer(request) else ():
-        enqueue(session, tasks.ADVANCE, target_id=other.id)  # that may have waited for this one
+        enqueue(session, tasks.ADVANCE, target_id=other.id)  # which may have waited for this one
     return False
 
 
 def uncertain(session: Session, target: Target, most: int | None = None) -> list[str]:
-    """Measurement ids that deserve a further launch, the widest interval first, `most` of them; if absent, within the
-    budget of a target that refines.
+    """Measurement ids for further launches, the widest interval first, at most `most` (default: the remaining budget).
 
-    Empty when every place on the frontier is certain, or the budget or `max_launches` is spent: the target is then
-    finished as soon as it has no launches to come. Measurements that have a launch to come are not named.
+    Empty when nothing is uncertain, or the budget or `max_launches` is spent. Measurements with a pending launch are
+    left out.
     """
     most = _left(session, target) if most is None else most
     if most < 1:
@@ -103,7 +103,7 @@ def uncertain(session: Session, target: Target, most: int | None = None) -> list
     factors, only = optimism(PROTOCOL.read(target.protocol), variance), None
     request = JOB_REQUEST.read_or(job.request, None)
     if request is not None and request.goal == Goal.BEST_WITHIN_LIMITS:
-        factors = {1: 1.0} | factors  # no answer rests on a single launch
+        factors = {1: 1.0} | factors  # an answer needs two launches
         answer = candidate_queries.best_within_limits(session, target.id)
         stock = candidate_queries.measured_baselines(session, target.id)
         only = [row.id for row in (answer, *stock[-1:]) if row is not None]
@@ -111,7 +111,7 @@ def uncertain(session: Session, target: Target, most: int | None = None) -> list
 
 
 def optimism(protocol: MeasurementProtocol, variance: LaunchVariance) -> dict[int, float]:
-    """Launches → factor to the fast end of the interval, for those numbers of launches that are not precise enough."""
+    """Number of launches → factor to the lower end of the interval, for numbers that are not precise enough."""
     factors: dict[int, float] = {}
     for number in range(1, protocol.max_launches):
         half = relative_half_width(number, variance)
@@ -125,7 +125,7 @@ def optimism(protocol: MeasurementProtocol, variance: LaunchVariance) -> dict[in
 
 
 def _left(session: Session, target: Target) -> int:
-    """Further launches that the target may have; of a job with one answer only the best of its targets has any."""
+    """Remaining budget of further launches; 0 for targets of a job with one answer that do not have it."""
     request = JOB_REQUEST.read(session.get_one(Job, target.job_id).request)
     if has_one_answer(request) and target_ahead(session, target) is not None:
         return 0
@@ -139,16 +139,17 @@ def _refinable(
     dominance: Dominance,
     only: Collection[str] | None = None,
 ) -> list[str]:
-    """Measurements of baselines, and of candidates that are on the target's frontier or could be with a lower latency.
+    """Measurements of baselines, and of candidates on the target's frontier or not dominated at their optimistic
+    latency.
 
-    Frontier members and baselines come first, then the fewest launches, i.e. the widest intervals, of these the best
-    quality. Measurements with a live launch are left out.
+    Order: frontier members and baselines first, then the fewest launches, then the best quality. Measurements with a
+    live launch are left out.
 
     Args:
-        optimism: number of launches → factor from a latency to the lower end of its interval. Measurements with any
-            other number of launches need no more.
-        dominance: what counts as better: one that a member keeps off the frontier even so is not named.
-        only: the candidates that are named at all; None: any.
+        optimism: number of launches → factor from a latency to the lower end of its interval; measurements with other
+            numbers of launches are left out.
+        dominance: that of the job.
+        only: ids of the candidates to consider; None: all.
     """
     if not optimism:
         return []
@@ -184,8 +185,8 @@ def _refinable(
 
 
 def _last_depth(session: Session, target: Target, request: JobRequest) -> ComputeStep | None:
-    """The step that proposes another depth of the stock model: further launches may have moved the deepest one within
-    the limits beyond them.
+    """The step that proposes another depth of the stock model, if further launches moved the deepest one within the
+    limits beyond them.
     """
     every = candidate_queries.baselines(session, target.id)
     if request.goal != Goal.BEST_WITHIN_LIMITS or not every or target.candidates >= candidate_queries.MAX_BASELINES:
@@ -202,7 +203,7 @@ def _last_depth(session: Session, target: Target, request: JobRequest) -> Comput
 
 
 def _excluded_once(session: Session, request: JobRequest, target: Target) -> list[str]:
-    """Measurement ids of models that would change the answer, and that one launch alone put just beyond the limits."""
+    """Measurement ids of models that a single launch put just beyond the limits, and that would change the answer."""
     score, ties = None, False
     if has_one_answer(request):
         best = best_of_job(session, target)
@@ -223,7 +224,7 @@ def _excluded_once(session: Session, request: JobRequest, target: Target) -> lis
 
 
 def is_reopened(session: Session, request: JobRequest, target: Target) -> bool:
-    """Whether the best model within the limits, when the search ended, was found beyond them by later launches."""
+    """Whether later launches found the search's best model beyond the limits."""
     if request.goal != Goal.BEST_WITHIN_LIMITS or demand.has_live_launch(session, target):
         return False
     last = job_queries.find_generation(session, target.id, target.generation + 1)
@@ -233,7 +234,7 @@ def is_reopened(session: Session, request: JobRequest, target: Target) -> bool:
     if incumbent_then is not None:
         incumbent = incumbent_of(session, target)
         if incumbent is None or incumbent.rank < Incumbent(**incumbent_then).rank:
-            return True  # the search ended for that model of another target, which later launches found beyond them
+            return True  # the incumbent that ended the search is beyond them
     then = snapshots.restore(session, target.id, target.generation + 1).in_bounds()
     best = max(then, key=lambda model: (model.proxy, model.digest), default=None)
     now = {row.id: row.state for row in candidate_queries.search_rows(session, target.id)}
@@ -241,7 +242,7 @@ def is_reopened(session: Session, request: JobRequest, target: Target) -> bool:
 
 
 def reopen(session: Session, target: Target, plan: SearchPlan, now: datetime) -> bool:
-    """Back to the search, which is asked again with what is known now."""
+    """Returns to the search, whose last generation is computed again with the present results."""
     ended = job_queries.find_generation(session, target.id, target.generation + 1)
     job_queries.remove_generation(session, None if ended is None else ended.id)
     baselines = candidate_queries.baseline_count(session, target.id)
@@ -260,7 +261,7 @@ def opening(baselines: int, measured: int, plan: SearchPlan) -> str:
 
 
 def _closing(session: Session, target: Target) -> str:
-    """The note of a target that has finished: why its search ended, and what makes its latencies uncertain."""
+    """The note of a finished target: why its search ended, and why latencies are uncertain."""
     notes = [target.note]
     if target.refinements and _left(session, target) < 1 and uncertain(session, target, 1):
         further = f"{target.refinements:,} further launch{'' if target.refinements == 1 else 'es'}"

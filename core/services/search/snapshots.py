@@ -1,9 +1,12 @@
-"""The snapshot with which a generation was proposed: stored with it, and restored exactly.
+"""The input of a generation, stored with it and restored exactly: the snapshot of the search, and other data of the
+device.
 
-Only the results that changed since the previous generation are stored (candidate number, state, latency, peak memory,
-launches; of those that generate the times);
-constant columns are read from the candidate's row. So the total size of the snapshots is linear in the number of
-candidates, not quadratic.
+A snapshot stores only the results that changed since the previous generation (candidate number, state, latency, peak
+memory, launches, and in mode generate the times), so the total size is linear in the number of candidates. Constant
+columns are read from the candidates' rows.
+
+Device data (baselines, measurements of other jobs, priors from other devices) stores measurement ids with their
+figures; architectures are read from the measurements' rows.
 """
 
 from __future__ import annotations
@@ -54,7 +57,7 @@ def restore(session: Session, target_id: str, generation: int) -> Snapshot:
 
 
 def _folded(stored: Iterable[Items]) -> dict[int, _Result]:
-    # Only generations have times.
+    # Times exist only in mode generate.
     return {
         number: (state, latency_ms, memory_bytes, launches, times[0] if times else {})
         for changes in stored
@@ -86,7 +89,7 @@ def _evaluated(row: SearchCandidate, result: _Result) -> Evaluated:
 
 
 def _predicted(stored: Document | None) -> Predicted | None:
-    """What was predicted of a candidate's latency and memory; None where nothing was."""
+    """The stored prediction of latency and memory; None if there is none."""
     if stored is None or stored.get("latency_ms") is None:
         return None
     return Predicted(**{field.name: stored[field.name] for field in fields(Predicted)})
@@ -95,17 +98,17 @@ def _predicted(stored: Document | None) -> Predicted | None:
 # Device data ---------------------------------------------------------------------------------------------------------
 
 MAX_MEASUREMENTS = 400
-"""Measurements of other jobs that a search learns from at most, the latest: a predictor's fit grows with their cube."""
+"""Maximum number of measurements of other jobs, the latest ones; the time of a fit is cubic in it."""
 MAX_PRIOR_DEVICES, MAX_PRIOR_MEASUREMENTS, MIN_PRIOR_MEASUREMENTS = 2, 100, 10
-"""Other devices whose measurements say what to expect, and how many of each at most and at least."""
+"""Number of other devices that give priors, and the maximum and minimum number of their measurements."""
 
 Figures = Items
-"""[measurement id, latency_ms, memory_bytes, launches], and of a generation its times."""
+"""[measurement id, latency_ms, memory_bytes, launches], and in mode generate the times."""
 
 
 @dataclass(frozen=True)
 class DeviceData:
-    """Rows as they were read: figures, and the architectures (JSON) by measurement id."""
+    """Stored figures, and the architectures (JSON) by measurement id."""
 
     stored: Document
     """The JSON of `generation.device_data`: `baselines`, `others`, `priors` (a list for each device), `noise`, `rival`
@@ -113,7 +116,7 @@ class DeviceData:
     architectures: Mapping[str, Document]
 
     def known_to(self, snapshot: Snapshot, protocol: MeasurementProtocol) -> Snapshot:
-        """The snapshot with what is known of the device. Fits predictors of other devices, so outside transactions."""
+        """The snapshot with the device data. Fits predictors of other devices, so call it outside transactions."""
         fits = (self._fit(rows, protocol) for rows in self.stored["priors"])
         incumbent = self.stored.get("rival")
         return replace(
@@ -147,7 +150,7 @@ class DeviceData:
 
 
 def take_device_data(session: Session, target: Target, *, with_incumbent: bool = False) -> DeviceData:
-    """What is known now of the target's device, and what its job's other targets have found there."""
+    """The present data of the target's device, with the incumbent of the job's other targets if asked for."""
     own = select(Candidate.measurement_id).where(Candidate.target_id == target.id)
     of_device = (Measurement.device_key == target.device_key, Measurement.protocol_digest == target.protocol_digest)
     baselines = select(Candidate.measurement_id).where(
@@ -170,7 +173,7 @@ def take_device_data(session: Session, target: Target, *, with_incumbent: bool =
 
 
 def current_device_data(session: Session, device_key: str, protocol_digest: str) -> DeviceData:
-    """What is known now of a device (class) by a protocol, whichever job asked for it."""
+    """The present data of a device (class) by a protocol, of all jobs."""
     own = (Measurement.device_key == device_key, Measurement.protocol_digest == protocol_digest)
     others = _figures(session, MAX_MEASUREMENTS, *own)
     return load_device_data(
@@ -179,14 +182,14 @@ def current_device_data(session: Session, device_key: str, protocol_digest: str)
 
 
 def load_device_data(session: Session, stored: Document) -> DeviceData:
-    """What a generation was asked with."""
+    """Restores the device data of a generation."""
     ids = [row[0] for rows in (stored["baselines"], stored["others"], *stored["priors"]) for row in rows]
     rows = session.execute(select(Measurement.id, Measurement.architecture).where(any_of(Measurement.id, ids)))
     return DeviceData(stored, {row.id: row.architecture for row in rows})
 
 
 def _beside(session: Session, device_key: str, protocol_digest: str) -> Document:
-    """What other devices say of it, and how far its launches scatter."""
+    """Measurements of similar devices, and the scatter of launches."""
     return {
         "priors": [
             _figures(
@@ -218,7 +221,7 @@ def _figures(session: Session, most: int, *conditions: ColumnElement[bool]) -> l
 
 
 def _similar(session: Session, device_key: str, protocol_digest: str) -> list[str]:
-    """Device keys with the most measurements by the same protocol."""
+    """Keys of other devices with the most measurements by the same protocol."""
     count = func.count()
     rows = session.execute(
         select(Measurement.device_key, count)

@@ -1,4 +1,4 @@
-"""The supernet of a target's search: the pool trains it, and its result is passed to the algorithm."""
+"""The supernet of a target's search: requests its training, and passes its result to the algorithm."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from edgefront.core.store.tables import Job, Target, Training
 
 
 def wanted_supernet(search: ParSupernet, snapshot: Snapshot, owner: str, settings: Settings) -> SupernetRequest:
-    """The training that a search needs, but for what its target says (`request_training`). Reads the data set's
-    manifest, so it is called outside transactions. InvalidInput if there is none.
+    """The training request of a search's supernet, without the fields of the target (`request_training`). Reads the
+    data set's manifest, so call it outside transactions. `InvalidInput` if there is none.
     """
     asked = search.settings
     recipe = recipe_of(asked)
@@ -48,7 +48,7 @@ def wanted_supernet(search: ParSupernet, snapshot: Snapshot, owner: str, setting
 def request_training(
     session: Session, job: Job, target: Target, asked: SupernetRequest, settings: Settings, now: datetime
 ) -> None:
-    """Creates the training, and stores with the target that it waits for it."""
+    """Creates the training, and notes at the target that it waits for it."""
     named = replace(
         asked,
         name=f"{job.name[:60]} {target.name[:20]} supernet",
@@ -63,10 +63,8 @@ def request_training(
 def result(
     session: Session, target: Target, search: ParSupernet, training: Training, now: datetime
 ) -> list[Probabilities] | None:
-    """What the target's supernet found, of each seed.
-
-    None while the training runs, and if it has failed, which ends the target. When a training ends, its target is
-    advanced.
+    """The supernet's result for each seed; None while the training runs, or if it failed, which ends the target. The
+    end of a training advances its target.
     """
     if training.state in (TrainingState.FAILED, TrainingState.CANCELLED):
         reason = f": {training.reason}" if training.reason else ""
