@@ -36,13 +36,13 @@ def stored(folder: Path) -> dict[str, int]:
     return {path.name: path.stat().st_mtime_ns for path in folder.rglob("*.nb*")}
 
 
-def test_machine_code_is_kept_for_the_next_process(tmp_path: Path) -> None:
-    compile_it = f"{STEP}\nprepare()"
-    python(compile_it, NUMBA_CACHE_DIR=tmp_path)
-    first = stored(tmp_path)
-    assert len(first) == 2  # the index and the code of one entry
-    python(compile_it, NUMBA_CACHE_DIR=tmp_path)
-    assert stored(tmp_path) == first
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache that a process has filled."""
+    folder = tmp_path_factory.mktemp("numba")
+    python(f"{STEP}\nprepare()", NUMBA_CACHE_DIR=folder)
+    assert len(stored(folder)) == 2  # the index and the code of one entry
+    return folder
 
 
 @pytest.mark.parametrize("trouble", ["no folder can be made", "nothing can be written"])
@@ -57,7 +57,7 @@ def test_no_place_for_a_cache_is_no_trouble(tmp_path: Path, trouble: str) -> Non
     assert not stored(place)
 
 
-def test_forks_of_a_prepared_parent_run_on_threads() -> None:
+def test_forks_of_a_prepared_parent_run_on_threads_and_its_code_is_the_kept_one(compiled: Path) -> None:
     """As the measuring agent's: the parent has one thread and has run no operator (`agents.measuring.forkserver`)."""
     code = """
 import os, torch, traceback
@@ -86,34 +86,27 @@ for _ in range(3):
             os._exit(1)
     assert os.waitpid(child, 0)[1] == 0
 """
-    python(code, OPENBLAS_NUM_THREADS="1")
+    before = stored(compiled)
+    python(code, OPENBLAS_NUM_THREADS="1", NUMBA_CACHE_DIR=compiled)
+    assert stored(compiled) == before
 
 
-def test_without_numba_it_says_so_once_and_works() -> None:
-    code = f"import sys; sys.modules['numba'] = None\n{STEP}\nprepare()\nassert step()[0, 0] == 0.75\nstep()"
-    told = python(code).stderr.splitlines()
-    assert len(told) == 1
-    assert "which is slow" in told[0]
-    assert "Numba" in told[0]
-    assert "pip install 'edgefront-lm[cpu-fast]'" in told[0]
-
-
-def test_cuda_without_triton_says_so_once_and_works() -> None:
-    code = """
-import sys; sys.modules["triton"] = None
-from edgefront.core.nn.recurrence import plain
-from edgefront.core.nn.recurrence import backend
-assert backend("cuda") is plain
-assert backend("cuda") is plain
+def test_it_loads_neither_library_and_says_once_which_is_missing() -> None:
+    code = f"""
+import sys, edgefront.core.nn.recurrence
+assert not {{"numba", "triton"}} & set(sys.modules)
+sys.modules["numba"] = sys.modules["triton"] = None
+{STEP}
+from edgefront.core.nn.recurrence import backend, plain
+for _ in range(2):
+    prepare()
+    assert step()[0, 0] == 0.75
+    assert backend("cuda") is plain
 """
-    told = python(code).stderr.splitlines()
-    assert len(told) == 1
-    assert re.search(r"on cuda, which is slow: .*triton", told[0])
-
-
-def test_importing_it_loads_neither_library() -> None:
-    code = "import sys, edgefront.core.nn.recurrence; assert not {'numba', 'triton'} & set(sys.modules)"
-    python(code)
+    without_numba, without_triton = python(code).stderr.splitlines()
+    for words in ("which is slow", "Numba", "pip install 'edgefront-lm[cpu-fast]'"):
+        assert words in without_numba
+    assert re.search(r"on cuda, which is slow: .*triton", without_triton)
 
 
 @pytest.mark.parametrize("entry", [cpu.forward32, cpu.backward32, cpu.forward64, cpu.backward64])
