@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 from databases import ON_SQLITE
@@ -59,9 +60,23 @@ def large(postgres_url: str, open_database: Callable[..., Database]) -> World:
 
 
 @pytest.mark.timeout(900)
-def test_any_number_of_launches_can_be_withdrawn(large: World) -> None:
-    user = principal(large.database, "ada")
+def test_any_number_of_launches_can_be_returned_withdrawn_and_deleted(large: World) -> None:
+    """Leases that ended while no sweep ran, and the launches of a job that is paused, cancelled or deleted."""
     job_id, target_id = fill(large)
+    device, user = large.device(), principal(large.database, "ada")
+    with large.write() as session:
+        session.add(Lease(id="lse_1", device_id=device, created_at=large.now, expires_at=large.now))
+        session.flush()
+        session.execute(update(Launch.__table__).values(state="leased", lease_id="lse_1", device_id=device))
+    large.tick(100)
+    for part in (leases.end_expired, return_stranded):
+        with large.write() as session:
+            part(session, large.now)
+    assert states(large) == {"wanted": MANY}
+    with suppress(Undone), large.write() as session:
+        lifecycle.delete_job(session, user, job_id, large.now)
+        assert [session.scalar(select(func.count()).select_from(table)) for table in (Launch, Candidate)] == [0, 0]
+        raise Undone
     with large.write() as session:
         assert lifecycle.pause_job(session, user, job_id, large.now).state == "paused"
     assert states(large) == {}
@@ -75,26 +90,8 @@ def test_any_number_of_launches_can_be_withdrawn(large: World) -> None:
         assert session.get_one(Job, job_id).last_event >= MANY
 
 
-@pytest.mark.timeout(900)
-def test_any_number_of_launches_can_be_returned_and_deleted(large: World) -> None:
-    """Leases that ended while no sweep ran, and the launches of a job that is deleted while they wait."""
-    job_id, _ = fill(large)
-    device = large.device()
-    with large.write() as session:
-        session.add(Lease(id="lse_1", device_id=device, created_at=large.now, expires_at=large.now))
-        session.flush()
-        session.execute(update(Launch.__table__).values(state="leased", lease_id="lse_1", device_id=device))
-    large.tick(100)
-    for part in (leases.end_expired, return_stranded):
-        with large.write() as session:
-            part(session, large.now)
-    assert states(large) == {"wanted": MANY}
-    user = principal(large.database, "ada")
-    with large.write() as session:
-        lifecycle.delete_job(session, user, job_id, large.now)
-    assert states(large) == {}
-    with large.database.read() as session:
-        assert session.scalar(select(func.count()).select_from(Candidate)) == 0
+class Undone(Exception):
+    """Takes back what a transaction did."""
 
 
 # Parts ---------------------------------------------------------------------------------------------------------------

@@ -239,7 +239,7 @@ def test_the_api_alone_bounds_its_connections(service: Service) -> None:
 # Answers --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("count", [4000, 12_000])
+@pytest.mark.parametrize("count", [4000, pytest.param(12_000, marks=pytest.mark.long)])
 def test_a_client_that_does_not_read_its_answer_ends_and_frees_what_it_held(
     service: Service, start_proxy: Callable[..., OwnNginx], count: int
 ) -> None:

@@ -218,26 +218,6 @@ def test_the_first_score_stands(sqlite_service: Service) -> None:
         assert session.get_one(ProxyScore, held.subject).value == 5.0
 
 
-def test_a_score_whose_workers_always_die_is_given_up(sqlite_service: Service) -> None:
-    service = sqlite_service
-    SimulatedAgent(service.database, by_size())
-    service.submit(asking("snip", proxy_settings=TINY))
-    for attempt in range(1, 4):
-        for worker in ("one", "another"):
-            with service.database.write() as session:
-                now = service.database.now(session) + attempt * 2 * work.CLAIM
-                held = work.claim(session, work.SCORES, worker, 1, now)
-                assert held is not None
-                assert held.attempts == attempt
-    with service.database.write() as session:
-        session.execute(update(WorkItem).values(claimed_until=service.database.now(session)))
-    Worker(service.database, Settings()).work(work.SCORES)
-    with service.database.read() as session:
-        found = session.scalars(select(ProxyScore)).all()
-        assert session.scalars(select(WorkItem)).all() == []
-    assert {(row.state, row.reason) for row in found} == {("infeasible", "3 workers died of it")}
-
-
 @ON_SQLITE
 def test_paused_and_cancelled_jobs_have_nothing_scored(service: Service) -> None:
     SimulatedAgent(service.database, by_size())

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -103,14 +100,6 @@ def test_sending_to_an_unavailable_broker_is_logged(tmp_path: Path, caplog: pyte
     warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert len(warnings) == 1
     assert "the sweep sends it again" in warnings[0].message
-
-
-def test_the_command_line_finds_the_application(tmp_path: Path) -> None:
-    environment = os.environ | {"EDGEFRONT_HOME": str(tmp_path), "EDGEFRONT_BROKER__URL": "redis://127.0.0.1:1/0"}
-    assert "edgefront.advance" in subprocess.run(
-        [sys.executable, "-c", "from edgefront.workers.app import app; print(*app.tasks)"],
-        cwd=ROOT, env=environment, capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
 
 
 @ON_SQLITE
