@@ -49,8 +49,7 @@ class Running:
     """An agent in a thread."""
 
     def __init__(self, start: tuple[AgentOptions, DeviceFacts, float]) -> None:
-        options, facts, wait_s = start
-        self.agent = Agent(options, facts, wait_s=wait_s)
+        self.agent = Agent(*start[:2], wait_s=start[2])
         self.error: BaseException | None = None
         self.thread = threading.Thread(target=self._run)
 

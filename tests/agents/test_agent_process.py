@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 from scripted_server import TOKEN, Script, ScriptedServer, wait_for
-from test_agent_loop import endless, item, reported, slow
+from test_agent_loop import item, reported, slow
 from test_isolation import ended
 
 from edgefront.agents import main
@@ -71,7 +71,7 @@ def test_sigterm_drains_and_a_second_one_gives_up(start):
         assert lines[-1]["message"] == "drained"
         assert reported(script) == ["lau_0"]
         assert script.released == ["lau_1", "lau_2"]
-        script.items.extend(endless(number) for number in range(3, 5))
+        script.items.extend(slow(number, repeats=1000) for number in range(3, 5))
         agent = start(server.url)
         wait_for(lambda: len(script.started) == 2)
         agent.send_signal(signal.SIGINT)
@@ -84,7 +84,7 @@ def test_sigterm_drains_and_a_second_one_gives_up(start):
 
 def test_sudden_death_leaves_nothing_behind_and_loses_no_result(start, tmp_path):
     script = Script(status={"/v1/reports": 503})
-    script.items.extend([item(0), endless(1)])
+    script.items.extend([item(0), slow(1, repeats=1000)])
     with ScriptedServer(script) as server:
         agent = start(server.url)
         wait_for(lambda: len(script.started) == 2)
