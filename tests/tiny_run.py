@@ -35,7 +35,7 @@ def main(folder: Path) -> int:
         journal.update(state="invalid", error="the recipe makes no sense")
         return 64
     done = max((int(path.name[5:]) for path in (folder / CHECKPOINTS).glob("step-*")), default=0)
-    journal.take_back(done)
+    journal.rewind(done)
     (folder / TENSORBOARD).mkdir(exist_ok=True)
     if done:
         assert (_place(folder, done) / "model.safetensors").read_bytes() == f"after {done}".encode()

@@ -19,7 +19,7 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -186,21 +186,21 @@ def read_metrics(path: Path) -> list[MetricView]:
         text = path.read_bytes()
     except FileNotFoundError:
         return []
-    metrics = []
-    for line in text.splitlines(keepends=True):
-        if line.endswith(b"\n"):
-            try:
-                metrics.append(MetricView.model_validate_json(line))
-            except ValidationError:  # truncated by a crash, then resumed
-                continue
-    return metrics
+    return list(parse_metrics(line for line in text.splitlines(keepends=True) if line.endswith(b"\n")))
+
+
+def parse_metrics(lines: Iterable[bytes]) -> Iterator[MetricView]:
+    """Skips lines that a crash has truncated."""
+    for line in lines:
+        with suppress(ValidationError):
+            yield MetricView.model_validate_json(line)
 
 
 def read_status(folder: Path) -> RunStatus | None:
     """The last written status; None without one, or for an invalid file."""
     try:
         return RunStatus.model_validate_json((folder / STATUS).read_bytes())
-    except (FileNotFoundError, ValidationError):
+    except (OSError, ValidationError):
         return None
 
 

@@ -16,7 +16,7 @@ from edgefront.core.common.errors import InvalidInput
 from edgefront.core.search.supernet_settings import SearchOutcome, SearchSettings, SupernetResult
 from edgefront.core.training.parametrisation import initialise
 from edgefront.core.training.recipes.recipe import Recipe
-from edgefront.core.training.supernet.search import Parts, Schedule, Search
+from edgefront.core.training.supernet.search import DataParts, Schedule, Search
 from edgefront.core.training.supernet.supernet import Supernet
 
 LR = 1e-2
@@ -84,8 +84,8 @@ def test_probabilities_stay_even_while_weights_alone_are_trained() -> None:
     search = make(weight_steps=10)
     before = [parameter.detach().clone() for parameter in search.model.parameters()]
     run(search, 10)
-    assert search.rows() == ((0.33333,) * 3,) * 2
-    assert not search.tuned
+    assert search.probabilities() == ((0.33333,) * 3,) * 2
+    assert not search.has_architecture_step
     changed = [not torch.equal(a, b) for a, b in zip(before, search.model.parameters(), strict=True)]
     assert all(changed)
 
@@ -94,10 +94,10 @@ def test_an_architecture_step_leaves_the_weights_alone() -> None:
     search = make(weight_steps=1, cycle_steps=2)
     run(search, 2)
     before = [parameter.detach().clone() for parameter in search.model.parameters()]
-    assert search.step().moment.kind == "architecture"
-    assert search.tuned
+    assert search.step().plan.kind == "architecture"
+    assert search.has_architecture_step
     assert all(torch.equal(a, b) for a, b in zip(before, search.model.parameters(), strict=True))
-    assert search.rows() != ((0.33333,) * 3,) * 2
+    assert search.probabilities() != ((0.33333,) * 3,) * 2
 
 
 @pytest.mark.parametrize("changes", [{}, {"memory": 12, "hard": True}])
@@ -117,7 +117,9 @@ def test_rows_at_a_time_change_nothing_but_the_memory_needed() -> None:
     whole, parts = make(memory=8, weight_steps=4), make(memory=8, weight_steps=4)
     parts.micro_rows = 3
     assert run(parts, 12) == pytest.approx(run(whole, 12), rel=1e-3)
-    assert [[round(p, 2) for p in row] for row in parts.rows()] == [[round(p, 2) for p in row] for row in whole.rows()]
+    assert [[round(p, 2) for p in row] for row in parts.probabilities()] == [
+        [round(p, 2) for p in row] for row in whole.probabilities()
+    ]
 
 
 def test_each_part_of_the_data_has_a_memory_of_its_own() -> None:
@@ -174,15 +176,15 @@ def test_steps_that_leave_nothing_for_the_architecture_are_refused(steps: int, w
 
 def test_the_two_parts_of_the_data_never_mix() -> None:
     data = Synthetic(vocabulary=1000, rows=1, length=8, back=0, steps_per_epoch=10)
-    parts = Parts(data, 0.2)
+    parts = DataParts(data, 0.2)
     assert parts.steps == {"weights": 8, "architecture": 2}
     epoch = [data(step).inputs.tolist() for step in range(10)]
     assert [parts.batch("weights", number).inputs.tolist() for number in range(10)] == [*epoch[:8], *epoch[:2]]
     assert [parts.batch("architecture", number).inputs.tolist() for number in range(3)] == [*epoch[8:], epoch[8]]
-    assert Parts(data, 0.001).steps["architecture"] == 1
-    assert Parts(data, 0.999).steps["weights"] == 1
+    assert DataParts(data, 0.001).steps["architecture"] == 1
+    assert DataParts(data, 0.999).steps["weights"] == 1
 
 
 def test_too_little_data_is_refused() -> None:
     with pytest.raises(InvalidInput, match="one pass over this data is 1 step"):
-        Parts(Synthetic(8, 1, 8, 0, steps_per_epoch=1), 0.2)
+        DataParts(Synthetic(8, 1, 8, 0, steps_per_epoch=1), 0.2)

@@ -23,7 +23,7 @@ from edgefront.core.nn.model import LanguageModel
 from edgefront.core.training.finetune.finetune import (
     FineTuning,
     Row,
-    Specials,
+    SpecialTokens,
     accuracy,
     answer_f1,
     exact_match,
@@ -226,7 +226,7 @@ def test_models_that_cannot_be_fine_tuned_are_reported(tmp_path: Path) -> None:
     with pytest.raises(Diverged, match="scores are not numbers"):
         scores_of(model, [Row([1, 2], [0, 0])])
     with pytest.raises(InvalidInput, match="no <cls> and no <sep>"):
-        Specials.of(ByteTokenizer())
+        SpecialTokens.of(ByteTokenizer())
     with pytest.raises(InvalidInput, match=r"finetuning\.epochs"):
         FineTuning.parse({"epochs": 0})
     examples = Examples(["a"], None, ["x"])

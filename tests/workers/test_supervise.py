@@ -22,7 +22,7 @@ from edgefront.core.services.trainings.files.folder import tail
 from edgefront.core.store.database import Database
 from edgefront.core.training.run_folder import SPEC, RunSpec
 from edgefront.workers.app import sweep_once
-from edgefront.workers.training.launch import FolderHeld, FolderLock, stop_all
+from edgefront.workers.training.launch import FolderLock, FolderLocked, stop_all
 from edgefront.workers.training.supervisor import Supervisor
 
 
@@ -289,7 +289,7 @@ def test_only_what_extends_the_lease_counts_as_a_heartbeat(pool: Pool) -> None:
     assert supervisor._is_heartbeat_due()  # starting it took a while
     supervisor._write(lambda session, _: training_claims.lock_claimed(session, claim.training_id, claim.fence))
     assert supervisor._is_heartbeat_due()
-    supervisor._keep_lease("waits")
+    supervisor._while_waiting("waits")
     assert not supervisor._is_heartbeat_due()
 
 
@@ -320,7 +320,7 @@ def test_a_stale_process_id_kills_no_process(pool: Pool) -> None:
         (folder / "run.lock").write_text(json.dumps({"host": socket.gethostname(), "group": other.pid}))
         lock = FolderLock(folder)
         lock.take(lambda: None, 1)  # and has not started its run yet
-        with pytest.raises(FolderHeld):
+        with pytest.raises(FolderLocked):
             FolderLock(folder).take(lambda: None, 0.1)
         assert other.poll() is None
         lock.free()

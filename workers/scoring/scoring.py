@@ -1,6 +1,4 @@
-"""Computes scores of proxies in a child process: it may run out of memory, hang or crash, which costs the score an
-attempt.
-"""
+"""Computes scores of proxies in child processes. One that runs out of memory, hangs or crashes costs an attempt."""
 
 from __future__ import annotations
 
@@ -19,30 +17,28 @@ from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.datasets import find_dataset
 from edgefront.core.store.database import Database
 
-REST_S = 60.0
-"""Seconds without a score after which a child process ends: meanwhile the next generation need not load torch again."""
+IDLE_S = 60.0
+"""Seconds without a score after which a child process ends; the next generation often comes earlier."""
 
 POLL_S = 1.0
-"""Seconds after which a child that has said nothing is looked at again."""
+"""Seconds between looks at a silent child."""
 _STOP_S = 10.0
 
 
 class Scoring:
-    """Computes scores that wait, one child process for each call at the same time. One instance per worker process."""
+    """Computes waiting scores, each concurrent call in its own child process. One instance per worker process."""
 
     def __init__(self, database: Database, settings: Settings) -> None:
         self._database = database
         self._settings = settings
         self._lock = threading.Lock()
-        self._resting: dict[Child, threading.Timer] = {}
-        """Children that compute nothing, and what ends each in the end."""
+        self._idle: dict[Child, threading.Timer] = {}
+        """Idle children, each with the timer that ends it."""
         self._busy: set[Child] = set()
         self._stopping = False
 
     def compute(self, score_id: str) -> None:
-        """Computes a score, unless it is there or no live target waits for it. Raises EdgefrontError if the child
-        process ends without one.
-        """
+        """Computes a score that is missing and awaited. Raises EdgefrontError if the child process ends without one."""
         with self._database.read() as session:
             task = scoring.task_of(session, score_id)
         if task is not None:
@@ -50,7 +46,7 @@ class Scoring:
             self._store(task.id, answer.get("value"), answer.get("reason"))
 
     def give_up(self, score_id: str, why: str) -> None:
-        """The model stays without this score."""
+        """Records that the model has no such score."""
         self._store(score_id, None, why)
 
     def _store(self, score_id: str, value: float | None, reason: str | None) -> None:
@@ -58,13 +54,13 @@ class Scoring:
             scoring.store_score(session, score_id, value, reason, self._database.now(session))
 
     def stop(self) -> None:
-        """Ends the children; the scores that they compute are left to another worker."""
+        """Ends the children; another worker computes their scores."""
         with self._lock:
             self._stopping = True
-            children = [*self._busy, *self._resting]
-            for timer in self._resting.values():
+            children = [*self._busy, *self._idle]
+            for timer in self._idle.values():
                 timer.cancel()
-            self._resting.clear()
+            self._idle.clear()
         for child in children:
             child.end()
 
@@ -103,16 +99,16 @@ class Scoring:
                 answer: dict[str, Any] = json.loads(line)
                 return answer
             if line is None:
-                raise EdgefrontError(f"the process that computed {proxy} {child.fate()}")
+                raise EdgefrontError(f"the process that computed {proxy} {child.exit_reason()}")
         raise EdgefrontError(f"{proxy} took longer than {self._settings.scoring.timeout_s:g} s")
 
     def _take(self) -> Child | None:
-        """A child that computes nothing; None if all are ended."""
+        """An idle or new child; None while stopping."""
         with self._lock:
             if self._stopping:
                 return None
-            if self._resting:
-                child, timer = self._resting.popitem()
+            if self._idle:
+                child, timer = self._idle.popitem()
                 timer.cancel()
             else:
                 child = Child()
@@ -123,22 +119,22 @@ class Scoring:
         with self._lock:
             self._busy.discard(child)
             if works and not self._stopping:
-                timer = threading.Timer(REST_S, self._end_resting, (child,))
+                timer = threading.Timer(IDLE_S, self._end_idle, (child,))
                 timer.daemon, timer.name = True, "edgefront-scoring-rest"
-                self._resting[child] = timer
+                self._idle[child] = timer
                 timer.start()
                 return
         child.end()
 
-    def _end_resting(self, child: Child) -> None:
+    def _end_idle(self, child: Child) -> None:
         with self._lock:
-            resting = self._resting.pop(child, None) is not None
-        if resting:
+            was_idle = self._idle.pop(child, None) is not None
+        if was_idle:
             child.end()
 
 
 class Child:
-    """`workers.scoring.child`, with one request at a time."""
+    """A process of `workers.scoring.child`, with one request at a time."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -159,14 +155,13 @@ class Child:
             self._process.stdin.flush()
 
     def line(self, timeout_s: float) -> str | None:
-        """The response; empty if there is none yet, None if the process has ended."""
+        """The response; empty without one, None if the process has ended."""
         try:
             return self._lines.get(timeout=timeout_s)
         except queue.Empty:
             return ""
 
-    def fate(self) -> str:
-        """How the process ended, as text."""
+    def exit_reason(self) -> str:
         code = self._process.wait(_STOP_S)
         if code == -9:
             return "was killed, as happens when memory runs out"

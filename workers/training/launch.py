@@ -1,10 +1,10 @@
-"""Supervisors of trainings as detached processes: starts them, finds running ones, and stops them.
+"""Supervisors of trainings as detached processes, and the processes of their runs.
 
-A supervisor holds the lock of a file in `<home>/supervisors/<host>` for as long as it lives. The system releases the
-lock however its holder ends, so the files show reliably which supervisors run on this machine. (Containers may share a
-data folder, and have other processes under the same ids: each has its own host name.)
+A supervisor locks a file in `<home>/supervisors/<host>` while it lives. The system releases the lock however its holder
+ends, so the files show which supervisors run on this machine. (Containers may share a data folder, with other processes
+under the same ids, but each has its own host name.)
 
-The process of a run: started in its own process group, and never outliving its supervisor.
+A run has its own process group, and never outlives its supervisor.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from edgefront.core.training.run_folder import LOG as RUN_LOG
 
 FOLDER = "supervisors"
 LOG = "supervisor.log"
-_LOOK_S = 0.05
+_POLL_S = 0.05
 
 
 def launch(settings: Settings, claim: TrainingClaim) -> None:
@@ -44,7 +44,7 @@ def launch(settings: Settings, claim: TrainingClaim) -> None:
     settings.home.mkdir(parents=True, exist_ok=True)
     command = python("edgefront.workers.training.supervise", claim.training_id, str(claim.fence))
     with (folder / LOG).open("ab") as log:
-        # It forks at once and the process started here exits, so that no parent has to wait for the supervisor.
+        # The process forks at once and exits, so that no parent has to wait for the supervisor.
         subprocess.run(
             command,
             stdin=subprocess.DEVNULL,
@@ -92,21 +92,21 @@ def running(home: Path) -> dict[str, int]:
 
 
 def stop_all(home: Path, timeout_s: float) -> bool:
-    """Asks the supervisors to stop their trainings, which then wait in the queue, and waits for them.
+    """Stops the supervisors and waits for them; their trainings return to the queue.
 
-    Returns whether all have ended in time; the others will end later.
+    Returns whether all have ended in time; the others end later.
     """
-    reported: set[str] = set()
+    signalled: set[str] = set()
     end = time.monotonic() + timeout_s
     while alive := running(home):
         for name, pid in alive.items():
-            if name not in reported and pid > 0:
-                reported.add(name)
+            if name not in signalled and pid > 0:
+                signalled.add(name)
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGTERM)
         if time.monotonic() > end:
             return False
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     return True
 
 
@@ -118,16 +118,15 @@ LOCK = "run.lock"
 _PRIVATE = ("EDGEFRONT_DATABASE", "EDGEFRONT_BROKER", "EDGEFRONT_ARTIFACTS", "EDGEFRONT_KEY")
 
 
-class FolderHeld(Exception):
+class FolderLocked(Exception):
     """Another run still writes into the folder, and cannot be killed from here."""
 
 
 class FolderLock:
-    """The right to write into a training's folder.
+    """Exclusive write access to a training's folder.
 
-    The run inherits the open file and with it the lock: it is free once both supervisor and run have ended. So two runs
-    of a machine never write into one folder at the same time, even if a supervisor was killed and its run lives a
-    moment longer.
+    The run inherits the open file and its lock, which is free once both supervisor and run have ended. So two runs of a
+    machine never write into one folder, even if a supervisor was killed before its run.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -142,21 +141,21 @@ class FolderLock:
     def take(self, meanwhile: Callable[[], object], timeout_s: float) -> None:
         """Takes the lock; an orphaned run on this machine is killed first.
 
-        `meanwhile` is called while it waits. Raises `FolderHeld` after `timeout_s`.
+        `meanwhile` is called while it waits. Raises `FolderLocked` after `timeout_s`.
         """
         file = self._path.open("a+b")
         end = time.monotonic() + timeout_s
         try:
             while not lock_descriptor(file.fileno(), blocking=False):
                 if time.monotonic() > end:
-                    raise FolderHeld(f"another run writes into {self._path.parent}")
-                _kill_left_behind(self._path)
+                    raise FolderLocked(f"another run writes into {self._path.parent}")
+                _kill_orphan(self._path)
                 meanwhile()
-                time.sleep(_LOOK_S)
+                time.sleep(_POLL_S)
         except BaseException:
             file.close()
             raise
-        file.truncate(0)  # its run has ended, and another process may have the id now
+        file.truncate(0)  # its run has ended, and its process id may be reused
         self._file = file
 
     def belongs_to(self, group: int) -> None:
@@ -182,7 +181,7 @@ def is_held(folder: Path) -> bool:
 
 
 class RunProcess:
-    """One start of the training command on a folder. It ends with this process, however this one ends."""
+    """The process of a training command on a folder; leaving its block kills it. It ends with this process."""
 
     def __init__(
         self, command: Sequence[str], folder: Path, *, environment: Mapping[str, str], lock: FolderLock, ranks: int = 1
@@ -216,6 +215,15 @@ class RunProcess:
         lock.belongs_to(self._process.pid)
         self.stopping_since: float | None = None
 
+    def __enter__(self) -> RunProcess:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Kills the process, and the remaining processes of its group."""
+        if self.poll() is None:
+            self.kill()
+        self._signal(signal.SIGKILL)
+
     @property
     def pid(self) -> int:
         return self._process.pid
@@ -229,7 +237,7 @@ class RunProcess:
         if self.stopping_since is not None:
             return
         self.stopping_since = time.monotonic()
-        # torchrun would kill its ranks after half a minute: so they get the signal directly, and it exits after them.
+        # torchrun would kill its ranks after half a minute, so they get the signal directly, and it exits after them.
         ranks = _children(self._process.pid) if self._ranks > 1 else []
         for pid in ranks:
             with suppress(ProcessLookupError):
@@ -242,21 +250,15 @@ class RunProcess:
         self._signal(signal.SIGKILL)
         self._process.wait()
 
-    def end(self) -> None:
-        """Kills remaining processes of its group."""
-        self._signal(signal.SIGKILL)
-
     def _signal(self, number: int) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
 
 
-def command_for(own: Sequence[str] | None, folder: Path, ranks: int) -> list[str]:
-    """The command that trains the folder: `own`, or else the training process, under torchrun if it has several
-    ranks.
-    """
-    if own is not None:
-        return [*own, str(folder)]
+def command_for(custom: Sequence[str] | None, folder: Path, ranks: int) -> list[str]:
+    """The command that trains the folder: `custom`, else our training process, under torchrun with several ranks."""
+    if custom is not None:
+        return [*custom, str(folder)]
     module = "edgefront.core.training.run"
     if ranks == 1:
         return python(module, str(folder))
@@ -264,12 +266,12 @@ def command_for(own: Sequence[str] | None, folder: Path, ranks: int) -> list[str
     return [*torchrun, "--module", "edgefront.workers.training.rank", module, str(folder)]
 
 
-def _kill_left_behind(lock: Path) -> None:
-    """Kills the group that the lock file names, if it is of this machine."""
+def _kill_orphan(lock: Path) -> None:
+    """Kills the process group in the lock file, if it is of this machine."""
     try:
-        noted = json.loads(lock.read_bytes())
-        if noted["host"] == socket.gethostname() and int(noted["group"]) > 1:
-            os.killpg(int(noted["group"]), signal.SIGKILL)
+        holder = json.loads(lock.read_bytes())
+        if holder["host"] == socket.gethostname() and int(holder["group"]) > 1:
+            os.killpg(int(holder["group"]), signal.SIGKILL)
     except (OSError, ValueError, KeyError, TypeError):
         return
 

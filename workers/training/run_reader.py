@@ -1,4 +1,4 @@
-"""Reads the files that a run writes into its folder, incrementally; and how it ended."""
+"""Reads a run's status, metrics and result from its folder, incrementally."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from edgefront.core.common.states import LIVE_TRAININGS, RunOutcome, TrainingState
-from edgefront.core.schemas.trainings import MetricView
 from edgefront.core.services.trainings.claims import FinishedRun, RunReport, Score
 from edgefront.core.services.trainings.files.folder import checkpoints_in, tail
 from edgefront.core.training.run_folder import (
@@ -25,6 +22,8 @@ from edgefront.core.training.run_folder import (
     RESULT,
     STATUS,
     RunStatus,
+    parse_metrics,
+    read_status,
 )
 
 RESULT_FILE = "result.json"
@@ -54,7 +53,7 @@ class RunReader:
         self._now: list[bytes] = []  # those of the last report
 
     def report(self) -> RunReport:
-        """The news since the last report that was `accepted`; all metrics if lines were removed."""
+        """The news since the last `accepted` report; all metrics if lines were removed."""
         status = self.status()
         metrics, whole = self._metrics()
         checkpoint = max(checkpoints_in(self._folder), default=None)
@@ -76,17 +75,11 @@ class RunReader:
         self._read = self._now
 
     def status(self) -> RunStatus | None:
-        """The status that this run has written; None before that."""
-        path = self._folder / STATUS
-        if _identity(path) == self._before:
-            return None
-        try:
-            return RunStatus.model_validate_json(path.read_bytes())
-        except (OSError, ValidationError):
-            return None
+        """The status that this run has written, if any."""
+        return None if _identity(self._folder / STATUS) == self._before else read_status(self._folder)
 
     def finished(self, code: int, *, asked: bool) -> FinishedRun:
-        """How a run ended, from its exit code; `asked` if it was asked to stop.
+        """The end of a run with this exit code; `asked` if it was asked to stop.
 
         Under torchrun every failure has code 1, and the status distinguishes them.
         """
@@ -138,7 +131,12 @@ class RunReader:
             text = b""
         self._now = text[: text.rfind(b"\n") + 1].splitlines()
         whole = self._read is None or self._now[: len(self._read)] != self._read
-        return tuple(_parsed(self._now[0 if whole else len(self._read or ()) :])), whole
+        metrics = []
+        for metric in parse_metrics(self._now[0 if whole else len(self._read or ()) :]):
+            if metric.step >= 0:
+                counts = {"step": metric.step, "tokens": metric.tokens, "seconds": metric.seconds}
+                metrics.append(metric.model_dump(mode="json", exclude_none=True, exclude_defaults=True) | counts)
+        return tuple(metrics), whole
 
 
 def scores_of(result: Mapping[str, Any] | None) -> list[Score]:
@@ -153,19 +151,6 @@ def scores_of(result: Mapping[str, Any] | None) -> list[Score]:
             if metric != "tokens" and type(value) in (int, float) and math.isfinite(value):
                 collected.append(Score(split, metric[:64], float(value), {"tokens": tokens}))
     return collected
-
-
-def _parsed(lines: list[bytes]) -> list[dict[str, Any]]:
-    parsed = []
-    for line in lines:
-        try:
-            metric = MetricView.model_validate_json(line)
-        except ValidationError:  # truncated by a crash, and then resumed
-            continue
-        if metric.step >= 0:
-            counted = {"step": metric.step, "tokens": metric.tokens, "seconds": metric.seconds}
-            parsed.append(metric.model_dump(mode="json", exclude_none=True, exclude_defaults=True) | counted)
-    return parsed
 
 
 def _identity(path: Path) -> tuple[int, int, int] | None:

@@ -1,8 +1,8 @@
 """Runs one claimed training to its end.
 
-The supervisor holds the lease by heartbeats, starts the run as a separate process, copies the run's reports into the
-database in short transactions, passes on the owner's requests, and stores the outcome when the run has ended. A
-supervisor that has lost its lease kills its run and writes nothing more.
+The supervisor holds the lease by heartbeats, starts the run as a separate process, copies its reports into the database
+in short transactions, forwards the owner's commands, and stores the outcome. After the loss of its lease it kills the
+run and writes nothing more.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ from edgefront.core.services.work import interval_s
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Training
 from edgefront.core.training.run_folder import LOG, SPEC, RunSpec, with_vocabulary
-from edgefront.workers.training.launch import FolderHeld, FolderLock, RunProcess, command_for
+from edgefront.workers.training.launch import FolderLock, FolderLocked, RunProcess, command_for
 from edgefront.workers.training.run_reader import RunReader
 
 Result = TypeVar("Result")
 
 _POLL_S = 0.2
 _COPIED = ("kind", "recipe", "budget", "seed", "device", "supernet")
-"""Fields of a training that its run needs as they are."""
+"""Fields of a training that its run spec copies."""
 _MAX_PAUSE_S = 5.0
 
 _log = logging.getLogger("edgefront.supervise")
@@ -80,7 +80,7 @@ class Supervisor:
         self._command = TrainingCommand.RUN
         self._stored_note = ""
         self.end_requested = False
-        """Set from outside (SIGTERM): the run stops, and the training returns to the queue."""
+        """Set on SIGTERM: the run stops, and the training returns to the queue."""
 
     def run(self) -> None:
         """Runs until the run has ended and its outcome is stored, or the lease is lost."""
@@ -104,7 +104,7 @@ class Supervisor:
         except (InvalidInput, NotFound) as error:
             self._finish(RunReport(), FinishedRun(RunOutcome.INVALID, error.detail))
             return
-        except FolderHeld as error:
+        except FolderLocked as error:
             self._release(str(error))
             return
         except (Deleted, LeaseLost):
@@ -116,13 +116,8 @@ class Supervisor:
                 why = f"internal error ({type(error).__name__}); see the supervisor's log"
             self._finish(RunReport(), FinishedRun(RunOutcome.FAILED, f"the run could not be started: {why}"))
             return
-        try:
-            with self._guarded(process):
-                finished = self._watch(process, state)
-        finally:
-            if process.poll() is None:
-                process.kill()
-            process.end()
+        with process, self._killed_without_lease(process):
+            finished = self._watch(process, state)
         self._finish(state.report(), finished)
 
     # The run ---------------------------------------------------------------------------------------------------------
@@ -185,7 +180,8 @@ class Supervisor:
         return RunProcess(command, self._folder, environment=environment, lock=lock, ranks=ranks)
 
     def _weights(self, training_id: str, *, always: bool) -> Path:
-        """The weights of another, finished training. They are read only before the first checkpoint, unless `always`:
+        """The weights of another, finished training, read before the first checkpoint or `always`.
+
         `NotFound` where they are read and that training was deleted.
         """
         if always or not checkpoints_in(self._folder):
@@ -195,7 +191,7 @@ class Supervisor:
         return training_folder(self._settings, training_id) / WEIGHTS
 
     def _data(self, name: str, digest: str | None, level: str | None, lock: FolderLock) -> tuple[Path, Manifest]:
-        """The folder of the data set; a built-in one is prepared if it is not there."""
+        """The folder of the data set; a missing built-in one is prepared."""
         home = self._settings.data_folder
         try:
             folder = find_dataset(name, home, digest, level)
@@ -208,9 +204,8 @@ class Supervisor:
 
     def _prepare_data(self, name: str, home: Path, lock: FolderLock) -> None:
         command = python("edgefront", "data", "prepare", name, "--home", str(home))
-        process = RunProcess(command, self._folder, environment=os.environ, lock=lock)
         polled_at = float("-inf")
-        try:
+        with RunProcess(command, self._folder, environment=os.environ, lock=lock) as process:
             while (code := process.poll()) is None:
                 now = time.monotonic()
                 if now - polled_at >= self._config.poll_s:
@@ -218,16 +213,12 @@ class Supervisor:
                     with suppress(Unavailable):
                         self._while_waiting(f"prepares the data set {name}")
                 time.sleep(self._poll_s)
-        finally:
-            if process.poll() is None:
-                process.kill()
-            process.end()
         if code:
             last_line = tail(self._folder / LOG, 1).strip().removeprefix("error: ")
             raise EdgefrontError(f"the data set {name} could not be prepared: {last_line or f'exit code {code}'}")
 
     def _watch(self, process: RunProcess, state: RunReader) -> FinishedRun:
-        """Polls until the process has ended; returns how it ended."""
+        """Polls until the process has ended."""
         polled_at = time.monotonic()
         while (code := process.poll()) is None:
             time.sleep(self._poll_s)
@@ -240,10 +231,8 @@ class Supervisor:
         return state.finished(code, asked=process.stopping_since is not None)
 
     @contextmanager
-    def _guarded(self, process: RunProcess) -> Iterator[None]:
-        """Kills the run when the lease expires, even while a call to the database hangs, because another worker may
-        claim it then.
-        """
+    def _killed_without_lease(self, process: RunProcess) -> Iterator[None]:
+        """Kills the run when the lease expires, since another worker may claim it then; even if the database hangs."""
         ended = threading.Event()
 
         def guard() -> None:
@@ -263,14 +252,12 @@ class Supervisor:
             thread.join()
 
     def _copy(self, state: RunReader) -> None:
-        """Stores what is new and reads the owner's request; if the database is unavailable, it tries again at the next
-        poll.
+        """Stores a new report and reads the owner's command; retried at the next poll.
         """
         try:
             report = state.report()
             if report == self._last_report and not self._is_heartbeat_due():
-                with _lease_errors(), self._database.read() as session:
-                    self._command = training_claims.read_command(session, self._id, self._fence)
+                self._read_command()
                 return
             self._command = self._extend(
                 lambda session, now: training_claims.report(
@@ -281,11 +268,11 @@ class Supervisor:
             raise
         except Unavailable as error:
             _log.warning("not stored: %s", error)
-        except Exception:  # the run goes on as long as its lease
+        except Exception:  # the run continues as long as its lease
             _log.exception("not stored")
         else:
             state.accepted()
-            self._last_report = replace(report, metrics=(), whole=False)  # the next one if there is nothing new
+            self._last_report = replace(report, metrics=(), whole=False)  # equal to the next one without news
 
     def _stop_if_requested(self, process: RunProcess, now: float) -> None:
         """Stops the run if requested, and kills it if it does not stop in time."""
@@ -300,7 +287,7 @@ class Supervisor:
     # The database ----------------------------------------------------------------------------------------------------
 
     def _finish(self, report: RunReport, finished: FinishedRun) -> None:
-        """Stores how the run ended, however long the database is unavailable."""
+        """Stores the outcome; retries while the database is unavailable."""
         pause_s = self._poll_s
         while True:
             try:
@@ -321,14 +308,7 @@ class Supervisor:
         self._write(lambda session, now: training_claims.release(session, self._id, self._fence, note, now))
 
     def _while_waiting(self, note: str = "waits for an earlier run to end") -> None:
-        """Called while the start of the run waits. Raises `LeaseLost` if it must not start any more."""
-        self._keep_lease(note)
-        if self.end_requested or self._command != TrainingCommand.RUN:
-            self._release("")
-            raise LeaseLost("it was asked to stop before the run had started")
-
-    def _keep_lease(self, note: str) -> None:
-        """Extends the lease during a wait, and stores a note on what the wait is for."""
+        """Extends the lease while the start of the run waits, and stores a note. Raises `LeaseLost` for a stop."""
         if self._is_heartbeat_due() or note != self._stored_note:
             self._command = self._extend(
                 lambda session, now: training_claims.heartbeat(
@@ -336,7 +316,13 @@ class Supervisor:
                 )
             )
             self._stored_note = note
-            return
+        else:
+            self._read_command()
+        if self.end_requested or self._command != TrainingCommand.RUN:
+            self._release("")
+            raise LeaseLost("it was asked to stop before the run had started")
+
+    def _read_command(self) -> None:
         with _lease_errors(), self._database.read() as session:
             self._command = training_claims.read_command(session, self._id, self._fence)
 
@@ -344,21 +330,21 @@ class Supervisor:
         return time.monotonic() - self._heartbeat_at > interval_s(self._config.ttl_s)
 
     def _extend(self, do: Callable[[Session, datetime], Result]) -> Result:
-        """One transaction that extends the lease: a heartbeat. `LeaseLost` if the lease is lost."""
+        """One transaction that extends the lease: a heartbeat. Raises `LeaseLost`."""
         began = time.monotonic()
         outcome = self._write(do)
         self._heartbeat_at = began
         return outcome
 
     def _write(self, do: Callable[[Session, datetime], Result]) -> Result:
-        """One transaction. `LeaseLost` if the lease is lost."""
+        """One transaction. Raises `LeaseLost`."""
         with _lease_errors(), self._database.write() as session:
             return do(session, self._database.now(session))
 
 
 @contextmanager
 def _lease_errors() -> Iterator[None]:
-    """Turns the errors of `claims` on a lost lease into `LeaseLost`."""
+    """Converts the errors of `claims` for a lost lease into `LeaseLost`."""
     try:
         yield
     except NotFound as error:

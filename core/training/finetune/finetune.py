@@ -1,6 +1,6 @@
-"""Fine-tuning of encoders as in BERT (Devlin et al. 2019, §4): a fresh head on the trained body, a few epochs.
+"""Fine-tuning of encoders with a new head, as BERT (Devlin et al. 2019, §4), and the metrics of GLUE and SQuAD.
 
-What the rows are is a task's matter: `core.training.finetune.tasks` and `.answers`.
+`core.training.finetune.tasks` makes the rows of each task.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from edgefront.core.training.step import seed_device
 
 Scores = NDArray[np.float32]
 Progress = Callable[[int, int, float], None]
-"""Called with the steps done, the steps in all and the loss of the last one."""
+"""Called with the steps done, the steps in all and the last loss."""
 
 
 class FineTuning(BaseModel):
-    """Settings; the defaults are the paper's middle ones (Devlin et al. 2019, Appendix A.3)."""
+    """Settings; the defaults are the middle of the paper's ranges (Devlin et al. 2019, Appendix A.3)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -51,7 +51,7 @@ class FineTuning(BaseModel):
     weight_decay: Annotated[float, Field(ge=0, le=1)] = 0.01
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
     max_length: Annotated[int, Field(ge=8, le=1 << 20)] = 128
-    """Tokens of a row at most, those that separate its parts included; a model's positions bound it too."""
+    """Longest row, special tokens included; the model's positions bound it too."""
     seed: Annotated[int, Field(ge=0, lt=1 << 32)] = 0
     precision: Literal["float32", "bfloat16"] = "float32"
 
@@ -66,7 +66,7 @@ class FineTuning(BaseModel):
 
 @dataclass(frozen=True)
 class Row:
-    """One input: its tokens, the kind of segment of each, and what is to be found (a class, a number, two places)."""
+    """One input: tokens, their segment ids, and the target (a class, a number, or first and last position)."""
 
     tokens: Sequence[int]
     segments: Sequence[int]
@@ -74,15 +74,15 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Specials:
-    """The tokens that stand before, between and after the parts of a row."""
+class SpecialTokens:
+    """The tokens before, between and after the texts of a row."""
 
     cls: int
     sep: int
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer) -> Specials:
-        """Raises `InvalidInput` where the tokenizer lacks them."""
+    def of(cls, tokenizer: Tokenizer) -> SpecialTokens:
+        """Raises `InvalidInput` for a tokenizer without them."""
         tokens = {name: tokenizer.special.get(f"<{name}>") for name in ("cls", "sep")}
         missing = [f"<{name}>" for name, token in tokens.items() if token is None]
         if missing:
@@ -97,9 +97,7 @@ class Specials:
 
 @dataclass(frozen=True)
 class Tuned:
-    """Scores in per cent by name; what was predicted, of classes and numbers by row, of answers by the question's id;
-    each step's loss; the tuned model.
-    """
+    """Scores in per cent by name; predictions by row, of answers by question id; losses by step; the tuned model."""
 
     scores: dict[str, float]
     predictions: Any
@@ -110,10 +108,7 @@ class Tuned:
 def with_head(
     model: LanguageModel, kind: Literal["classes", "spans"], classes: int | None = None, seed: int = 0
 ) -> LanguageModel:
-    """A new model with the body of this one and an untrained head by `seed`; a pooler that it has goes along.
-
-    Raises `InvalidInput` for a model that is no encoder.
-    """
+    """A copy of the model, pooler included, with an untrained head by `seed`. `InvalidInput` for a decoder."""
     old = model.architecture
     if old.causal:
         raise InvalidInput(
@@ -124,18 +119,15 @@ def with_head(
         )
     output: dict[str, Any] = {"kind": kind} | ({} if classes is None else {"classes": classes})
     architecture = Architecture.parse({**old.canonical, "output": output})
-    given = dict(model.named_parameters())
-    new = {}
+    trained = dict(model.named_parameters())
+    tensors = {}
     for spec in parameters(architecture):
-        tensor = given.get(spec.name)
-        kept = tensor is not None and tuple(tensor.shape) == spec.shape and not spec.name.startswith("output.classes")
-        new[spec.name] = (
-            tensor.detach().clone() if tensor is not None and kept else torch.from_numpy(values(spec, seed))
-        )
-    device = next(model.parameters()).device
-    made = load(LanguageModel(architecture), new)
-    made.to(device)
-    return made
+        tensor = trained.get(spec.name)
+        if tensor is None or tuple(tensor.shape) != spec.shape or spec.name.startswith("output.classes"):
+            tensor = torch.from_numpy(values(spec, seed))
+        tensors[spec.name] = tensor.detach().clone()
+    copy: LanguageModel = load(LanguageModel(architecture), tensors).to(next(model.parameters()).device)
+    return copy
 
 
 def fine_tune(
@@ -146,11 +138,10 @@ def fine_tune(
     device: torch.device | str = "cpu",
     progress: Progress | None = None,
 ) -> list[float]:
-    """Trains the whole model on rows with targets; returns each step's loss, and leaves the model in evaluation mode.
+    """Trains the whole model on rows with targets; returns each step's loss. The model ends in evaluation mode.
 
-    AdamW, a linear warm-up and decay to 0, gradients of norm 1 at most. A target that is a float is regressed on by the
-    mean squared error, others are classified. The same seed gives the same model. Raises `Diverged` for a loss that is
-    not a number.
+    AdamW, linear warm-up and decay to 0, gradient norms clipped at 1. Float targets use the mean squared error, others
+    cross-entropy. The same seed gives the same model. Raises `Diverged` for a loss that is not finite.
     """
     if not rows:
         raise InvalidInput("there is nothing to train on", field="rows", value=0, allowed="at least one row")
@@ -160,7 +151,7 @@ def fine_tune(
     warmup = math.ceil(round(settings.warmup * steps, 6))  # 0.1 · 30 is above 3 in floats
     schedule = Schedule(decay="power", warmup=warmup, power=1.0)
     p = settings.dropout
-    # BERT drops nothing inside its feed-forward blocks, and nothing before SQuAD's head.
+    # BERT has no dropout inside its feed-forward blocks and before SQuAD's head.
     output = 0.0 if model.architecture.output.kind == "spans" else p
     before, model.dropout = model.dropout, Dropout(embedding=p, hidden=p, inner=0.0, attention=p, output=output)
     optimizer = make_optimizer(model, rate)
@@ -170,12 +161,12 @@ def fine_tune(
         for epoch in range(settings.epochs):
             order = np.random.default_rng([settings.seed, epoch]).permutation(len(rows))
             for start in range(0, len(rows), settings.rows):
-                some = [rows[i] for i in order[start : start + settings.rows]]
+                batch = [rows[i] for i in order[start : start + settings.rows]]
                 seed_device(device, settings.seed * 1_000_003 + len(losses))
                 set_learning_rate(optimizer, learning_rate(schedule, settings.lr, len(losses), steps))
                 optimizer.zero_grad(set_to_none=True)
                 with autocast(device, settings.precision):
-                    loss = _loss(model, some, device)
+                    loss = _loss(model, batch, device)
                 loss.backward()
                 torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
                 optimizer.step()
@@ -205,11 +196,11 @@ def scores_of(
     order = np.argsort([len(row.tokens) for row in rows], kind="stable")
     with evaluating(model, torch.device(device), precision):
         for start in range(0, len(rows), batch):
-            some = order[start : start + batch]
-            tokens, mask, segments = _inputs(model, [rows[i] for i in some], torch.device(device))
+            indices = order[start : start + batch]
+            tokens, mask, segments = _inputs(model, [rows[i] for i in indices], torch.device(device))
             scores = model(tokens, segments=segments, mask=mask).float().cpu().numpy()
             check_scores(bool(np.isfinite(scores).all()))
-            for i, row_scores in zip(some, scores, strict=True):
+            for i, row_scores in zip(indices, scores, strict=True):
                 by_row[i] = row_scores[: len(rows[i].tokens)] if row_scores.ndim == 2 else row_scores
     return by_row
 
@@ -235,21 +226,21 @@ Numbers = NDArray[np.float64]
 
 
 def accuracy(predicted: NDArray[Any], actual: NDArray[Any]) -> float:
-    """Share of rows that are right."""
+    """Share of correct rows."""
     return 100 * float(np.mean(predicted == actual))
 
 
 def f1(predicted: NDArray[Any], actual: NDArray[Any]) -> float:
-    """F1 of class 1 where there are two (GLUE's MRPC and QQP), else the mean over all classes that occur."""
+    """F1 of class 1 of two (GLUE's MRPC and QQP), else the mean over all occurring classes."""
     classes = np.union1d(predicted, actual)
-    chosen = [1] if classes.max(initial=0) <= 1 else classes.tolist()
-    right = [int(((predicted == label) & (actual == label)).sum()) for label in chosen]
-    there = [int((predicted == label).sum() + (actual == label).sum()) for label in chosen]
-    return 100 * float(np.mean([2 * n / total if n else 0.0 for n, total in zip(right, there, strict=True)]))
+    labels = [1] if classes.max(initial=0) <= 1 else classes.tolist()
+    hits = [int(((predicted == label) & (actual == label)).sum()) for label in labels]
+    totals = [int((predicted == label).sum() + (actual == label).sum()) for label in labels]
+    return 100 * float(np.mean([2 * n / total if n else 0.0 for n, total in zip(hits, totals, strict=True)]))
 
 
 def matthews(predictions: NDArray[Any], labels: NDArray[Any]) -> float:
-    """Matthews' correlation (CoLA), for any number of classes (Gorodkin 2004, eq. 8); 0 where either is constant."""
+    """Matthews' correlation (CoLA) for any number of classes (Gorodkin 2004, eq. 8); 0 for a constant side."""
     classes = np.union1d(predictions, labels)
     predicted, actual = (
         np.array([(rows == cls).sum() for cls in classes], np.float64) for rows in (predictions, labels)
@@ -261,25 +252,25 @@ def matthews(predictions: NDArray[Any], labels: NDArray[Any]) -> float:
 
 
 def pearson(predicted: Numbers, actual: Numbers) -> float:
-    """Linear correlation (STS-B); 0 where either is constant."""
+    """Linear correlation (STS-B); 0 for a constant side."""
     x, y = predicted - predicted.mean(), actual - actual.mean()
     spread = float(np.sqrt((x @ x) * (y @ y)))
     return 100 * float(x @ y) / spread if spread > 0 else 0.0
 
 
 def spearman(predicted: Numbers, actual: Numbers) -> float:
-    """Correlation of ranks, ties sharing their mean rank."""
+    """Rank correlation; ties share their mean rank."""
     from scipy.stats import rankdata  # here: it takes a second to load, and only this task needs it
 
     return pearson(rankdata(predicted), rankdata(actual))
 
 
-OF_CLASSES: dict[str, Callable[[NDArray[Any], NDArray[Any]], float]] = {
+CLASS_METRICS: dict[str, Callable[[NDArray[Any], NDArray[Any]], float]] = {
     "accuracy": accuracy,
     "f1": f1,
     "matthews": matthews,
 }
-OF_NUMBERS: dict[str, Callable[[Numbers, Numbers], float]] = {"pearson": pearson, "spearman": spearman}
+NUMBER_METRICS: dict[str, Callable[[Numbers, Numbers], float]] = {"pearson": pearson, "spearman": spearman}
 
 # Answers ------------------------------------------------------------------------------------------------------------
 
@@ -288,27 +279,27 @@ _PUNCTUATION = frozenset(string.punctuation)
 
 
 def normalised_answer(text: str) -> str:
-    """As SQuAD's official script compares answers: small letters, no punctuation, no articles, single spaces."""
+    """Normalises as SQuAD's official script: lower case, no punctuation, no articles, single spaces."""
     text = "".join(character for character in text.lower() if character not in _PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", text).split())
 
 
 def exact_match(prediction: str, answers: Sequence[str]) -> float:
-    """1 if it is one of the answers, else 0. Without answers (SQuAD 2.0) nothing is the answer."""
+    """1 if it is one of the answers, else 0. Without answers (SQuAD 2.0) the empty text is the answer."""
     return float(any(normalised_answer(prediction) == normalised_answer(answer) for answer in answers or [""]))
 
 
 def answer_f1(prediction: str, answers: Sequence[str]) -> float:
-    """The best overlap of words with any of the answers (Rajpurkar et al. 2016, §6.1), from 0 to 1."""
-    words, found = normalised_answer(prediction).split(), [0.0]
-    for right in (normalised_answer(answer).split() for answer in answers or [""]):
-        common = (Counter(words) & Counter(right)).total()
-        found.append(2 * common / (len(words) + len(right)) if words and right else float(words == right))
-    return max(found)
+    """The best overlap of words with any answer (Rajpurkar et al. 2016, §6.1), from 0 to 1."""
+    words, scores = normalised_answer(prediction).split(), [0.0]
+    for expected in (normalised_answer(answer).split() for answer in answers or [""]):
+        common = (Counter(words) & Counter(expected)).total()
+        scores.append(2 * common / (len(words) + len(expected)) if words and expected else float(words == expected))
+    return max(scores)
 
 
 def squad_scores(predictions: Sequence[str], answers: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Means over all questions. Raises `InvalidInput` where there are none."""
+    """Means over all questions. Raises `InvalidInput` without any."""
     if not predictions:
         raise InvalidInput("there are no questions to score", field="questions", allowed="at least one")
     pairs = list(zip(predictions, answers, strict=True))

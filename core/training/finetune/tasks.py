@@ -1,6 +1,5 @@
-"""Tasks of GLUE's form on local files: a table of sentences, or pairs of them, with a class or a number each.
-
-Questions on texts, in files of SQuAD's form (Rajpurkar et al. 2016, 2018): where does the answer stand?
+"""Fine-tuning tasks on local files: GLUE's tables of sentences or pairs with a class or a number each, and questions
+whose answers are spans of a text, in SQuAD's format (Rajpurkar et al. 2016, 2018).
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from edgefront.core.common.errors import InvalidInput
 from edgefront.core.data.tokenizers.tokenizers import Tokenizer
 from edgefront.core.nn.model import LanguageModel
 from edgefront.core.training.finetune.finetune import (
-    OF_CLASSES,
-    OF_NUMBERS,
+    CLASS_METRICS,
+    NUMBER_METRICS,
     FineTuning,
     Progress,
     Row,
     Scores,
-    Specials,
+    SpecialTokens,
     Tuned,
     fine_tune,
     scores_of,
@@ -40,7 +39,7 @@ _SINGLE = ("sentence", "text")
 
 @dataclass(frozen=True)
 class Examples:
-    """A table's rows. `labels` are numbers where all of them are and one is no whole number, else words."""
+    """A table's rows. `labels` are numbers if all are, and not all whole, else words."""
 
     first: list[str]
     second: list[str] | None
@@ -53,21 +52,20 @@ class Examples:
     @property
     def kind(self) -> str:
         """Kind of its targets and texts, in words."""
-        return (
-            f"{'numbers' if self.is_regression else 'classes'} of {'single texts' if self.second is None else 'pairs'}"
-        )
+        texts = "single texts" if self.second is None else "pairs"
+        return f"{'numbers' if self.is_regression else 'classes'} of {texts}"
 
     def __len__(self) -> int:
         return len(self.first)
 
 
 def read_table(path: Path, *, text: str | None = None, pair: str | None = None, label: str | None = None) -> Examples:
-    """A file of tab-separated values with a header, quotes being characters like others, as GLUE's are.
+    """A file of tab-separated values with a header and without quoting, as GLUE's.
 
     Args:
-        text, pair, label: names of columns; what GLUE calls them where none is given.
+        text, pair, label: names of columns; GLUE's names if absent.
 
-    Raises `InvalidInput` for a file without such columns, and names the line that has fewer fields or no label.
+    Raises `InvalidInput` for missing columns, and names a line with missing fields or no label.
     """
     try:
         lines = path.read_bytes().decode().split("\n")
@@ -81,15 +79,15 @@ def read_table(path: Path, *, text: str | None = None, pair: str | None = None, 
     missing = [name for name in columns if name not in head]
     if missing:
         raise _wrong(path, f"has no column {', '.join(missing)}; it has {', '.join(head)}")
-    places = [head.index(name) for name in columns]
+    indices = [head.index(name) for name in columns]
     rows: list[list[str]] = []
     for number, line in enumerate(lines[1:], 2):
         fields = line.rstrip("\r").split("\t")
         if not line.strip():
             continue
-        if len(fields) <= max(places) or not fields[places[-1]]:
+        if len(fields) <= max(indices) or not fields[indices[-1]]:
             raise _wrong(path, f"line {number} has {len(fields)} of {len(head)} fields, or no label")
-        rows.append([fields[place] for place in places])
+        rows.append([fields[index] for index in indices])
     if not rows:
         raise _wrong(path, "has no rows")
     labels = [row[-1] for row in rows]
@@ -107,10 +105,10 @@ def classify(
     device: torch.device | str = "cpu",
     progress: Progress | None = None,
 ) -> Tuned:
-    """Fine-tunes the encoder on `train`, and scores it on `test`: classes by accuracy, F1 and Matthews' correlation,
+    """Fine-tunes the encoder on `train`, and evaluates it on `test`: classes by accuracy, F1 and Matthews' correlation,
     numbers by Pearson's and Spearman's.
 
-    Raises `InvalidInput` for a class that `train` does not have, and as `with_head`, `Specials.of` and `fine_tune` do.
+    Raises `InvalidInput` for a class that `train` lacks, and as `with_head`, `SpecialTokens.of` and `fine_tune`.
     """
     if train.is_regression != test.is_regression or (train.second is None) != (test.second is None):
         raise InvalidInput(
@@ -129,41 +127,40 @@ def classify(
             allowed=", ".join(classes),
         )
     tuned = with_head(model, "classes", len(classes) or 1, settings.seed)
-    longest = min(settings.max_length, tuned.architecture.max_length or settings.max_length)
-    train_rows, test_rows = (_rows(tuned, tokenizer, table, numbers, longest) for table in (train, test))
+    max_length = min(settings.max_length, tuned.architecture.max_length or settings.max_length)
+    train_rows, test_rows = (_rows(tuned, tokenizer, table, numbers, max_length) for table in (train, test))
     losses = fine_tune(tuned, train_rows, settings, device=device, progress=progress)
     scores = np.stack(scores_of(tuned, test_rows, device=device, batch=settings.rows, precision=settings.precision))
     if not classes:
         predicted, actual = scores[:, 0].astype(np.float64), np.array(test.labels, np.float64)
-        metrics = {name: metric(predicted, actual) for name, metric in OF_NUMBERS.items()}
+        metrics = {name: metric(predicted, actual) for name, metric in NUMBER_METRICS.items()}
         return Tuned(metrics, predicted.tolist(), losses, tuned)
     best, right = scores.argmax(1), np.array([row.target for row in test_rows])
-    metrics = {name: metric(best, right) for name, metric in OF_CLASSES.items()}
+    metrics = {name: metric(best, right) for name, metric in CLASS_METRICS.items()}
     return Tuned(metrics, [classes[i] for i in best], losses, tuned)
 
 
 def _rows(
-    model: LanguageModel, tokenizer: Tokenizer, examples: Examples, numbers: dict[str, int], longest: int
+    model: LanguageModel, tokenizer: Tokenizer, examples: Examples, numbers: dict[str, int], max_length: int
 ) -> list[Row]:
-    specials, kinds = Specials.of(tokenizer), model.architecture.embedding.segments
+    specials, kinds = SpecialTokens.of(tokenizer), model.architecture.embedding.segments
     firsts = [ids.tolist() for ids in tokenizer.encode_many(examples.first)]
     seconds: Sequence[list[int] | None] = [None] * len(firsts)
     if examples.second is not None:
         seconds = [ids.tolist() for ids in tokenizer.encode_many(examples.second)]
-    made = []
+    rows = []
     for first, second, label in zip(firsts, seconds, examples.labels, strict=True):
         target = label if isinstance(label, float) else numbers[str(label)]
         if second is None:
-            tokens = [specials.cls, *first[: longest - 2], specials.sep]
-            made.append(Row(tokens, [0] * len(tokens), target))
+            tokens = [specials.cls, *first[: max_length - 2], specials.sep]
+            rows.append(Row(tokens, [0] * len(tokens), target))
             continue
-        own, other = list(first), list(second)
-        while len(own) + len(other) > longest - 3:  # tokens are taken off the longer one (BERT's `_truncate_seq_pair`)
-            (own if len(own) > len(other) else other).pop()
-        tokens = [specials.cls, *own, specials.sep, *other, specials.sep]
-        segments = [0] * (len(own) + 2) + [1 if kinds > 1 else 0] * (len(other) + 1)
-        made.append(Row(tokens, segments, target))
-    return made
+        while len(first) + len(second) > max_length - 3:  # the longer one is truncated (BERT's `_truncate_seq_pair`)
+            (first if len(first) > len(second) else second).pop()
+        tokens = [specials.cls, *first, specials.sep, *second, specials.sep]
+        segments = [0] * (len(first) + 2) + [1 if kinds > 1 else 0] * (len(second) + 1)
+        rows.append(Row(tokens, segments, target))
+    return rows
 
 
 def _guessed(path: Path, head: list[str], pair: str | None) -> tuple[str, str | None]:
@@ -192,15 +189,15 @@ def _wrong(path: Path, what: str) -> InvalidInput:
 
 
 _WORD = re.compile(r"\S+")
-_BEST = 20  # starts, and ends, that are looked at in each window
-_QUESTION = 64  # tokens of a question at most
-_STRIDE = 128  # tokens from one window to the next, where a window holds as many
-_LONGEST = 30  # words of an answer at most
+_CANDIDATES = 20  # starts, and ends, of each window
+_MAX_QUESTION = 64  # tokens
+_STRIDE = 128  # tokens from one window to the next, if a window has as many
+_MAX_ANSWER = 30  # words
 
 
 @dataclass(frozen=True)
 class Question:
-    """`answers` are texts and the characters at which they begin; none where the text does not answer it."""
+    """`answers` are texts and their first characters in the context; none for an unanswerable question."""
 
     id: str
     text: str
@@ -209,7 +206,7 @@ class Question:
 
 
 def read_questions(path: Path) -> list[Question]:
-    """A file of SQuAD 1.1 or 2.0. Raises `InvalidInput` that says where it is not in that format."""
+    """A file of SQuAD 1.1 or 2.0. `InvalidInput` says what is wrong with its format."""
     try:
         data = json.loads(path.read_bytes())["data"]
         questions = [
@@ -244,32 +241,32 @@ def answer_questions(
     device: torch.device | str = "cpu",
     progress: Progress | None = None,
 ) -> Tuned:
-    """Fine-tunes the encoder to find first and last word of each answer, and scores it on `test`.
+    """Fine-tunes the encoder to find first and last word of each answer, and evaluates it on `test`.
 
-    A text that is too long is read in windows, each beginning 128 tokens after the one before; a window without
-    the answer is to point at its first token, as is a question without one. Answers are whole words between spaces.
+    A long text is read in windows with a stride of 128 tokens. The target of a window without the answer, and of a
+    question without one, is the first token. Answers are whole words between spaces.
     """
     tuned = with_head(model, "spans", seed=settings.seed)
-    longest = min(settings.max_length, tuned.architecture.max_length or settings.max_length)
-    room = longest - min(_QUESTION, longest // 2) - 3
+    max_length = min(settings.max_length, tuned.architecture.max_length or settings.max_length)
+    room = max_length - min(_MAX_QUESTION, max_length // 2) - 3
     stride = _STRIDE if room >= _STRIDE else max(1, room // 2)
-    layout = _Layout(tokenizer, longest, stride, tuned.architecture.embedding.segments > 1)
+    layout = _Layout(tokenizer, max_length, stride, tuned.architecture.embedding.segments > 1)
     windows = [window for question in train for window in layout.windows(question)]
     losses = fine_tune(tuned, [window.row for window in windows], settings, device=device, progress=progress)
-    asked = [layout.windows(question) for question in test]
+    test_windows = [layout.windows(question) for question in test]
     flat = scores_of(
         tuned,
-        [window.row for some in asked for window in some],
+        [window.row for of_question in test_windows for window in of_question],
         device=device,
         batch=settings.rows,
         precision=settings.precision,
     )
     predictions, at = {}, 0
-    for question, some in zip(test, asked, strict=True):
+    for question, of_question in zip(test, test_windows, strict=True):
         predictions[question.id] = _best(
-            question, some, flat[at : at + len(some)], any(not other.answers for other in train)
+            question, of_question, flat[at : at + len(of_question)], any(not other.answers for other in train)
         )
-        at += len(some)
+        at += len(of_question)
     scores = squad_scores(
         [predictions[question.id] for question in test], [[text for text, _ in question.answers] for question in test]
     )
@@ -278,7 +275,7 @@ def answer_questions(
 
 @dataclass(frozen=True)
 class _Window:
-    """A row, and for each of its places the number of the context's word that stands there; -1 for no word."""
+    """A row, and for each token the index of its word in the context, else -1."""
 
     row: Row
     word_at: tuple[int, ...]
@@ -287,24 +284,24 @@ class _Window:
 @dataclass(frozen=True)
 class _Layout:
     tokenizer: Tokenizer
-    longest: int
+    max_length: int
     stride: int
     has_segments: bool
 
     def windows(self, question: Question) -> list[_Window]:
-        """[cls] question [sep] part of the context [sep], until the context is at its end."""
-        specials = Specials.of(self.tokenizer)
-        asked = self.tokenizer.encode(question.text)[: min(_QUESTION, self.longest // 2)]
+        """[cls] question [sep] part of the context [sep], to the end of the context."""
+        specials = SpecialTokens.of(self.tokenizer)
+        query = self.tokenizer.encode(question.text)[: min(_MAX_QUESTION, self.max_length // 2)]
         spans = word_spans(question.context)
         pieces = self.tokenizer.encode_many(
             [(" " if index else "") + question.context[low:high] for index, (low, high) in enumerate(spans)]
         )
         tokens = [int(token) for piece in pieces for token in piece]
         words = [index for index, piece in enumerate(pieces) for _ in piece]
-        head = [specials.cls, *asked, specials.sep]
-        room = self.longest - len(head) - 1
+        head = [specials.cls, *query, specials.sep]
+        room = self.max_length - len(head) - 1
         answer = _answer_tokens(question, spans, words)
-        made = []
+        windows = []
         for start in range(0, max(1, len(tokens)), self.stride):
             part = tokens[start : start + room]
             stop, target = start + len(part), (0, 0)
@@ -312,43 +309,45 @@ class _Layout:
                 target = (len(head) + answer[0] - start, len(head) + answer[1] - start)
             segments = [0] * len(head) + [int(self.has_segments)] * (len(part) + 1)
             word_at = (*[-1] * len(head), *words[start:stop], -1)
-            made.append(_Window(Row([*head, *part, specials.sep], segments, target), word_at))
+            windows.append(_Window(Row([*head, *part, specials.sep], segments, target), word_at))
             if stop >= len(tokens):
                 break
-        return made
+        return windows
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:
-    """First character of each word between white space, and the one after its last."""
+    """Start and stop (exclusive) character of each word between white space."""
     return [match.span() for match in _WORD.finditer(text)]
 
 
 def _answer_tokens(
     question: Question, spans: Sequence[tuple[int, int]], words: Sequence[int]
 ) -> tuple[int, int] | None:
-    """The context's tokens with which the first answer begins and ends; `words` has each token's word."""
+    """First and last token of the first answer in the context; `words` has each token's word."""
     if not question.answers:
         return None
     text, start = question.answers[0]
     touched = [i for i, (low, high) in enumerate(spans) if low < start + len(text) and high > start]
-    places = [place for place, word in enumerate(words) if touched and touched[0] <= word <= touched[-1]]
-    return (places[0], places[-1]) if places else None
+    tokens = [index for index, word in enumerate(words) if touched and touched[0] <= word <= touched[-1]]
+    return (tokens[0], tokens[-1]) if tokens else None
 
 
 def _best(question: Question, windows: Sequence[_Window], scores: Sequence[Scores], may_be_none: bool) -> str:
-    """The text between the best first and last word of all windows; "" where nothing scores above the first token."""
+    """The text between the best first and last word of all windows; "" if the first token has the best score."""
     spans, best, answer = word_spans(question.context), -np.inf, ""
     nothing = min(float(window_scores[0].sum()) for window_scores in scores)
     for window, window_scores in zip(windows, scores, strict=True):
-        places = [place for place, word in enumerate(window.word_at) if word >= 0]
-        if not places:
+        tokens = [index for index, word in enumerate(window.word_at) if word >= 0]
+        if not tokens:
             continue
-        starts, ends = (np.array(places)[np.argsort(-window_scores[places, k], kind="stable")[:_BEST]] for k in (0, 1))
+        starts, ends = (
+            np.array(tokens)[np.argsort(-window_scores[tokens, k], kind="stable")[:_CANDIDATES]] for k in (0, 1)
+        )
         for start, end in product(starts, ends):
             first, last = window.word_at[start], window.word_at[end]
             if (
                 start <= end
-                and last - first < _LONGEST
+                and last - first < _MAX_ANSWER
                 and (score := float(window_scores[start, 0] + window_scores[end, 1])) > best
             ):
                 best, answer = score, question.context[spans[first][0] : spans[last][1]]

@@ -1,8 +1,8 @@
 """A run of kind "supernet": searches of one or several seeds in a run's folder (`core.training.run_folder`).
 
-Metrics count the steps of all searches on; `extra` of each line holds the seed, the phase, the temperature, the pattern
-so far and the probabilities. `result/supernet.json` is a `core.search.supernet_settings.SupernetResult`, `result.json`
-beside it the same without the probabilities over time.
+Metrics count the steps of all searches; `extra` of each line has seed, phase, temperature, pattern and probabilities.
+`result/supernet.json` is a `core.search.supernet_settings.SupernetResult`, `result.json` the same without the
+probabilities over time.
 """
 
 from __future__ import annotations
@@ -44,25 +44,25 @@ from edgefront.core.training.run_folder import (
     tensorboard,
     write_limit,
 )
-from edgefront.core.training.supernet.search import Search, Step
+from edgefront.core.training.supernet.search import Search, StepResult
 from edgefront.core.training.supernet.supernet import Supernet
 
 _log = logging.getLogger(__name__)
 
-_REPORTS = 200  # lines of metrics in one search, apart from one every `_REPORT_S`
+_REPORTS = 200  # lines of metrics of one search, besides one every `_REPORT_S`
 _REPORT_S = 10.0
 
 
 def run(spec: RunSpec, folder: Path, stop: Callable[[], bool] = lambda: False) -> int:
-    """Searches until every seed has its architecture, or until `stop` says so; resumes from the last checkpoint.
+    """Searches until every seed has its architecture, or `stop` is True; resumes from the last checkpoint.
 
     A budget of steps or tokens applies to each search, one of hours to all searches together. Returns `EXIT_DONE`, or
-    `EXIT_STOPPED` after writing a checkpoint; `status.json` contains the same.
+    `EXIT_STOPPED` after a checkpoint; `status.json` has the same.
 
     Raises:
-        InvalidInput: settings, data and recipe are incompatible, or the checkpoint is another run's.
-        Diverged: a loss is not a number.
-        Unavailable: a full disk, too little memory for one row, or hours over before the architecture was ever tuned.
+        InvalidInput: settings, data and recipe are incompatible, or the checkpoint is of another run.
+        Diverged: a loss is not finite.
+        Unavailable: a full disk, too little memory for one row, or no architecture step within the hours.
     """
     with joined(spec.device, spec.threads) as ranks:
         if ranks.ranks > 1:
@@ -89,19 +89,19 @@ class _Run:
         self._recipe = recipe_of(spec)
         self.journal = Journal(folder, writes=True)
         self._checkpoints = Checkpoints(folder / CHECKPOINTS, self._recipe.checkpoints)
-        # Every byte is compared once, before anything is spent on it.
+        # Verified once, before the first step.
         self._data = open_prepared(Path(spec.data), verify=self._checkpoints.latest() is None)
         self._outcomes: list[SearchOutcome] = []
         self._steps_before = 0
-        """Steps of the searches that have ended."""
+        """Steps of finished searches."""
         self._tokens, self._seconds = 0, 0.0
         self._saved = -1
-        self._unreported: list[Step] = []
+        self._unreported: list[StepResult] = []
         self._since = 0.0
         self._search = self._resumed()
 
     def search(self, stop: Callable[[], bool]) -> bool:
-        """False if it was stopped before the end."""
+        """Returns False if it was stopped before the end."""
         self.journal.update(state="training", step=self._step, steps=self._steps, micro_rows=self._search.micro_rows)
         self._since = time.monotonic()
         while True:
@@ -110,7 +110,7 @@ class _Run:
             spent = hours is not None and self._seconds > hours * 3600
             if search.finished or spent:
                 self._report()
-                self._end(search)
+                self._finish_search(search)
                 if spent or len(self._outcomes) == self._settings.seeds:
                     return True
                 self._search = self._begin(len(self._outcomes))
@@ -137,7 +137,7 @@ class _Run:
         return SupernetResult(settings=self._settings, searches=tuple(self._outcomes))
 
     def _report(self) -> None:
-        """A line of the metrics, of the steps since the last one, if there are any."""
+        """Reports the steps since the last report, if any."""
         if not self._unreported:
             return
         seconds, steps, step = time.monotonic() - self._since, self._unreported, self._unreported[-1]
@@ -149,10 +149,10 @@ class _Run:
         self.journal.update(now=False, steps=self._steps, seconds_left=round(left, 1))
         extra: dict[str, Any] = {
             "seed": search.seed,
-            "phase": "tuning" if step.moment.tuning else "weights",
-            "temperature": round(step.moment.temperature, 5),
+            "phase": "tuning" if step.plan.tuning else "weights",
+            "temperature": round(step.plan.temperature, 5),
             "pattern": search.pattern,
-            "probabilities": search.rows(),
+            "probabilities": search.probabilities(),
         }
         if (expected := search.expected_ms()) is not None:
             extra["expected_ms"] = expected
@@ -174,7 +174,7 @@ class _Run:
 
     @property
     def _steps(self) -> int:
-        """How many there will be; fewer where a search converges."""
+        """Expected number of all steps; fewer where a search converges."""
         return self._steps_before + (self._settings.seeds - len(self._outcomes)) * self._recipe.steps
 
     def _lr(self, step: int) -> float:
@@ -194,11 +194,13 @@ class _Run:
         search.micro_rows = min(search.micro_rows, read_limit(self._folder) or search.micro_rows)
         return search
 
-    def _end(self, search: Search) -> None:
-        """Keeps what the search found; a checkpoint of it, so that it is not made again."""
-        if not search.tuned and self._outcomes:  # its time was over before it had begun to choose
+    def _finish_search(self, search: Search) -> None:
+        """Stores the outcome, after a checkpoint, so that the search is not repeated."""
+        if (
+            not search.has_architecture_step and self._outcomes
+        ):  # the hours were over before its first architecture step
             return
-        if not search.tuned:
+        if not search.has_architecture_step:
             raise Unavailable(
                 f"the budget of {self._spec.budget.hours:g} hours was over after {search.steps} of "
                 f"{self._recipe.steps} steps, before any of them chose between blocks: give more hours or fewer steps"
@@ -224,17 +226,17 @@ class _Run:
             micro_rows=search.micro_rows,
             spec=self._digest(),
         )
-        place = {
+        position = {
             "search": search.progress(),
             "found": [result.model_dump(mode="json") for result in self._outcomes],
             "before": self._steps_before,
         }
-        optimizers = {**search.optimizers(), "place": json.dumps(place)}
+        optimizers = {**search.optimizers(), "place": json.dumps(position)}
         self._checkpoints.save(progress, search.tensors(), optimizers, search.memory(), self._ranks)
         self._saved = self._step
 
     def _resumed(self) -> Search:
-        """The search to resume: the last checkpoint's, else the first seed's from its start."""
+        """The search of the last checkpoint, else a new one of the first seed."""
         latest = self._checkpoints.latest()
         if latest is None:
             self.journal.rewind(0)
@@ -248,17 +250,22 @@ class _Run:
                 allowed=f"checkpoints of {self._digest()}, or an empty folder",
             )
         optimizers = read_optimizer(latest)
-        place = json.loads(optimizers.pop("place"))
-        self._outcomes = [SearchOutcome.model_validate(result) for result in place["found"]]
-        self._steps_before, self._tokens, self._seconds = place["before"], progress.tokens, progress.seconds
+        position = json.loads(optimizers.pop("place"))
+        self._outcomes = [SearchOutcome.model_validate(result) for result in position["found"]]
+        self._steps_before, self._tokens, self._seconds = position["before"], progress.tokens, progress.seconds
         search = self._begin(len(self._outcomes))
-        search.restore(read_model(latest), optimizers, read_memory(latest, 0), place["search"])
+        search.restore(read_model(latest), optimizers, read_memory(latest, 0), position["search"])
         self._saved = progress.step
         self.journal.rewind(progress.step)
         self.journal.note(f"It resumed from step {progress.step}.")
         return search
 
     def _digest(self) -> str:
-        """Digest of what makes two runs the same."""
-        what = [self._settings.model_dump(mode="json"), self._data.digest, self._recipe.effective(), self._spec.seed]
-        return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
+        """Digest of settings, data, recipe and seed."""
+        identity = [
+            self._settings.model_dump(mode="json"),
+            self._data.digest,
+            self._recipe.effective(),
+            self._spec.seed,
+        ]
+        return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()

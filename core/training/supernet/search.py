@@ -1,4 +1,4 @@
-"""One search of one seed: weights first, then weights and architecture in turn (PAR §2.2, eq. 7)."""
+"""The search of one seed: weights first, then weights and architecture alternately (PAR §2.2, eq. 7)."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from edgefront.core.training.supernet.supernet import Mixture, Supernet
 Kind = Literal["weights", "architecture"]
 
 
-class Parts:
-    """The data in two parts that never mix: the first steps of an epoch for weights, the others for the architecture.
+class DataParts:
+    """Disjoint parts of the data: the first steps of an epoch for weights, the others for the architecture.
 
-    Of contiguous text that is the first part of each row, and the rest of it. Every pass over a part has the batches
-    of the first one; memory is cleared with each.
+    With contiguous text that is the beginning of each row, and its rest. Every pass over a part has the same batches;
+    memory is cleared with each.
     """
 
     def __init__(self, batches: Batches, architecture_fraction: float) -> None:
@@ -40,8 +40,8 @@ class Parts:
         epoch = batches.steps_per_epoch
         if epoch < 2:
             raise InvalidInput(
-                f"one pass over this data is {epoch} step: a search needs one for the weights and one for the "
-                "architecture at least",
+                f"one pass over this data is {epoch} step: a search needs at least one for the weights and one for the "
+                "architecture",
                 field="recipe.rows",
                 allowed="more data, fewer rows or a shorter segment",
             )
@@ -49,29 +49,29 @@ class Parts:
         self.steps: dict[Kind, int] = {"weights": epoch - architecture, "architecture": architecture}
 
     def batch(self, kind: Kind, number: int) -> Batch:
-        """The rows of the `number`-th step of this kind, from 0."""
+        """The batch of the `number`-th step of this kind, from 0."""
         within = number % self.steps[kind]
         batch = self._batches(within if kind == "weights" else self.steps["weights"] + within)
         return batch if within else replace(batch, starts=True)
 
 
 @dataclass(frozen=True)
-class Moment:
-    """What one step is."""
+class StepPlan:
+    """One step of the schedule."""
 
     kind: Kind
     number: int
-    """How many steps of this kind went before it."""
+    """Index among the steps of this kind."""
     temperature: float
     tuning: bool
-    """Whether the first phase, of weights alone, is over."""
+    """False in the first phase, of weights only."""
 
 
 class Schedule:
-    """`steps` steps: first weights alone, then cycles of weights and architecture (PAR §2.2)."""
+    """Steps of weights only, then cycles of weights and architecture (PAR §2.2)."""
 
     def __init__(self, steps: int, settings: SearchSettings, epoch: int) -> None:
-        """`epoch`: steps of one pass over all the data. Raises `InvalidInput` where no step is left for phase 2."""
+        """`epoch`: steps of one pass over the data. Raises `InvalidInput` without a step for the second phase."""
         self.steps, self._settings = steps, settings
         self.weight_steps = steps // 5 if settings.weight_steps is None else settings.weight_steps
         self.tuning_steps = steps - self.weight_steps
@@ -89,52 +89,52 @@ class Schedule:
         share = round(self._cycle * settings.architecture_fraction)
         self._architecture = min(self._cycle - 1, max(1, share))
 
-    def at(self, step: int) -> Moment:
-        """What holds at step `step`, counted from 0."""
-        into = step - self.weight_steps
+    def at(self, step: int) -> StepPlan:
+        """The plan of step `step`, counted from 0."""
+        tuning_step = step - self.weight_steps
         settings = self._settings
-        if into < 0:
-            return Moment("weights", step, settings.temperature, False)
-        progress = into / max(1, self.tuning_steps - 1)
+        if tuning_step < 0:
+            return StepPlan("weights", step, settings.temperature, False)
+        progress = tuning_step / max(1, self.tuning_steps - 1)
         temperature = settings.temperature * (settings.final_temperature / settings.temperature) ** progress
-        cycles, place = divmod(into, self._cycle)
+        cycles, index = divmod(tuning_step, self._cycle)
         weights = self._cycle - self._architecture
-        if place < weights:
-            return Moment("weights", self.weight_steps + cycles * weights + place, temperature, True)
-        return Moment("architecture", cycles * self._architecture + place - weights, temperature, True)
+        if index < weights:
+            return StepPlan("weights", self.weight_steps + cycles * weights + index, temperature, True)
+        return StepPlan("architecture", cycles * self._architecture + index - weights, temperature, True)
 
     def patience(self) -> int:
-        """So many steps without a change of the likeliest blocks end the search."""
+        """Number of steps without a change of the likeliest blocks that end the search."""
         return max(1, math.ceil(self.tuning_steps * self._settings.patience))
 
 
 _RECENT = 20  # architecture steps in the reported mean loss
-_DIGITS = 5  # of probabilities that are kept
+_DIGITS = 5  # of stored probabilities
 
 
 @dataclass(frozen=True)
-class Step:
-    """What one step did; `loss` in nats a token, without the latency's term."""
+class StepResult:
+    """`loss` is in nats a token, without the latency's term."""
 
-    moment: Moment
+    plan: StepPlan
     loss: float
     tokens: int
 
 
 class Search:
-    """Trains a supernet and its probabilities to the end of the schedule, or until the probabilities have converged.
+    """Trains a supernet and its probabilities to the end of the schedule, or until the probabilities converge.
 
-    The random numbers and the data of a step are a function of seed and step; `tensors`, `optimizers`, `memory` and
-    `progress` are all that `restore` needs to resume elsewhere.
+    Randomness and data are functions of seed and step; `restore` resumes from `tensors`, `optimizers`, `memory` and
+    `progress`.
 
     Args:
         model: the supernet with its initial weights, on the device that trains it.
-        batches: the training split; the last part of it goes to the architecture (`Parts`).
-        recipe: its steps are the steps of this search, those of weights and architecture together.
-        optimizer: optimizer of the supernet's parameters.
-        lr: learning rate of the weights at a step.
+        batches: the training split, shared by weights and architecture (`DataParts`).
+        recipe: its steps are all steps of this search.
+        optimizer: optimiser of the supernet's parameters.
+        lr: learning rate of the weights by step.
 
-    Raises `InvalidInput` if data and steps leave no batch for the architecture, and for float16.
+    Raises `InvalidInput` without a batch for the architecture, and for float16.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class Search:
         self.model, self.recipe, self.seed = model.train(), recipe, seed
         self.settings = settings = model.settings
         self._device = next(model.parameters()).device
-        self._parts = Parts(batches, settings.architecture_fraction)
+        self._parts = DataParts(batches, settings.architecture_fraction)
         self._schedule = Schedule(recipe.steps, settings, batches.steps_per_epoch)
         self._optimizer, self._lr = optimizer, lr
         self.mixture = Mixture(settings.layers, settings.choices).to(self._device)
@@ -169,7 +169,7 @@ class Search:
         self._states: dict[Kind, Cache | None] = {"weights": None, "architecture": None}
         self.micro_rows = recipe.micro_rows or recipe.rows
         self.steps = 0
-        """Number of steps done."""
+        """Number of finished steps."""
         self._letters, self._changed_at = self.mixture.letters(), 0
         self._recent: list[float] = []
         self._records: list[Record] = []
@@ -177,7 +177,7 @@ class Search:
 
     @property
     def converged(self) -> bool:
-        """Whether no layer has changed its likeliest block for the patience of the schedule."""
+        """Whether no layer has changed its likeliest block within the schedule's patience."""
         since = self.steps - max(self._changed_at, self._schedule.weight_steps)
         return self.steps > self._schedule.weight_steps and since >= self._schedule.patience()
 
@@ -187,42 +187,41 @@ class Search:
 
     @property
     def pattern(self) -> str:
-        """The likeliest block of each layer so far."""
+        """The likeliest block of each layer."""
         return contract(self._letters)
 
     @property
-    def tuned(self) -> bool:
-        """Whether an architecture step was made at all."""
+    def has_architecture_step(self) -> bool:
         return bool(self._recent)
 
-    def step(self) -> Step:
-        """The next step. Raises `Diverged` for a loss that is not a number, `Unavailable` where one row is too much."""
-        moment = self._schedule.at(self.steps)
-        batch = self._parts.batch(moment.kind, moment.number)
+    def step(self) -> StepResult:
+        """The next step. Raises `Diverged` for a loss that is not finite, `Unavailable` where one row is too large."""
+        plan = self._schedule.at(self.steps)
+        batch = self._parts.batch(plan.kind, plan.number)
         while True:
             try:
                 loss = (
-                    self._weight_step(batch, moment)
-                    if moment.kind == "weights"
-                    else self._architecture_step(batch, moment)
+                    self._weight_step(batch, plan) if plan.kind == "weights" else self._architecture_step(batch, plan)
                 )
                 break
             except (MemoryError, RuntimeError) as error:
                 if not is_out_of_memory(error):
                     raise
-            # Outside the handler, whose traceback would keep every activation alive.
+            # Outside the handler, whose traceback keeps every activation alive.
             self._halve_micro_rows()
         self.steps += 1
-        if moment.kind == "architecture":
+        if plan.kind == "architecture":
             self._recent = [*self._recent, loss][-_RECENT:]
             letters = self.mixture.letters()
             if letters != self._letters:
                 self._letters, self._changed_at = letters, self.steps
         if self.steps % self._record_every == 0 or self.finished:
-            self._records.append(Record(step=self.steps, temperature=moment.temperature, probabilities=self.rows()))
-        return Step(moment, loss, batch.inputs.size)
+            self._records.append(
+                Record(step=self.steps, temperature=plan.temperature, probabilities=self.probabilities())
+            )
+        return StepResult(plan, loss, batch.inputs.size)
 
-    def rows(self) -> tuple[tuple[float, ...], ...]:
+    def probabilities(self) -> tuple[tuple[float, ...], ...]:
         """The probabilities, one row for each layer."""
         probabilities = self.mixture.probabilities().detach().cpu().tolist()
         return tuple(tuple(round(number, _DIGITS) for number in row) for row in probabilities)
@@ -233,7 +232,7 @@ class Search:
         return None if term is None else round(self.mixture.expected_ms(term).item(), 6)
 
     def outcome(self) -> SearchOutcome:
-        """The architecture of the likeliest blocks now, and how the search came to it."""
+        """The architecture of the likeliest blocks, and the record of the search."""
         architecture = self.settings.architecture(self._letters, self.model.architecture.embedding.vocab_size)
         return SearchOutcome(
             seed=self.seed,
@@ -245,32 +244,32 @@ class Search:
             changed_at=self._changed_at,
             loss=sum(self._recent) / len(self._recent) if self._recent else None,
             expected_ms=self.expected_ms(),
-            probabilities=self.rows(),
+            probabilities=self.probabilities(),
             records=tuple(self._records),
         )
 
     # Steps ----------------------------------------------------------------------------------------------------------
 
-    def _weight_step(self, batch: Batch, moment: Moment) -> float:
+    def _weight_step(self, batch: Batch, plan: StepPlan) -> float:
         set_learning_rate(self._optimizer, self._lr(self.steps))
         self._optimizer.zero_grad(set_to_none=True)
-        mixture = self._draw(moment).detach()
+        mixture = self._draw(plan).detach()
         loss = self._pass(batch, "weights", mixture, lambda part: part.backward())
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip or math.inf)
         self._check(loss, norm.item())
         self._optimizer.step()
         return loss
 
-    def _architecture_step(self, batch: Batch, moment: Moment) -> float:
-        """The gradient goes through the mixture to the logits; the weights need none."""
-        drawn = self._draw(moment)
+    def _architecture_step(self, batch: Batch, plan: StepPlan) -> float:
+        """The gradient reaches the logits through the mixture; weights need none."""
+        drawn = self._draw(plan)
         mixture = drawn.detach().requires_grad_()
         total = torch.zeros_like(mixture)
 
-        def take(part: Tensor) -> None:
+        def accumulate(part: Tensor) -> None:
             total.add_(torch.autograd.grad(part, mixture)[0])
 
-        loss = self._pass(batch, "architecture", mixture, take)
+        loss = self._pass(batch, "architecture", mixture, accumulate)
         self._check(loss, total.norm().item())
         self._architecture_optimizer.zero_grad(set_to_none=True)
         drawn.backward(total)
@@ -279,12 +278,12 @@ class Search:
         self._architecture_optimizer.step()
         return loss
 
-    def _draw(self, moment: Moment) -> Tensor:
+    def _draw(self, plan: StepPlan) -> Tensor:
         generator = torch.Generator().manual_seed(seed_of(self.seed, self.steps, 0))
-        return self.mixture.draw(moment.temperature, generator, hard=self.settings.hard)
+        return self.mixture.draw(plan.temperature, generator, hard=self.settings.hard)
 
-    def _pass(self, batch: Batch, kind: Kind, mixture: Tensor, take: Callable[[Tensor], None]) -> float:
-        """Mean loss of the batch's targets; `take` is given the graph of each of its parts, some rows at a time."""
+    def _pass(self, batch: Batch, kind: Kind, mixture: Tensor, backward: Callable[[Tensor], None]) -> float:
+        """Mean loss of the batch's targets, by micro-batches; `backward` gets the loss of each."""
         seed_device(self._device, seed_of(self.seed, self.steps, 1))  # of dropout
         rows, targets = batch.inputs.shape[0], max(1, int((batch.targets != IGNORED).sum()))
         before = self._states[kind]
@@ -296,7 +295,7 @@ class Search:
             with autocast(self._device, self.recipe.precision), self.model.mixed(mixture):
                 part = None if before is None else before.rows(start, stop)
                 loss, _, state = self._objective(rows_of(batch.rows(start, stop), self._device), part)
-            take(loss / targets)
+            backward(loss / targets)
             total += loss.detach()
             if state is not None:
                 states.append(state)
@@ -324,14 +323,14 @@ class Search:
     # Resuming -------------------------------------------------------------------------------------------------------
 
     def tensors(self) -> dict[str, Tensor]:
-        """The supernet's parameters under their names, and the logits."""
+        """The supernet's parameters by name, and the logits."""
         return {**self.model.state_dict(), "mixture.logits": self.mixture.logits.detach()}
 
     def optimizers(self) -> dict[str, Any]:
         return {"weights": self._optimizer.state_dict(), "architecture": self._architecture_optimizer.state_dict()}
 
     def memory(self) -> dict[str, Tensor]:
-        """Cache carried across segments, for both parts of the data, by part and name."""
+        """The caches of both data parts, by part and name."""
         return {f"{kind}/{name}": kept for kind, state in self._states.items() for name, kept in (state or {}).items()}
 
     def progress(self) -> dict[str, Any]:
@@ -353,10 +352,10 @@ class Search:
         progress: dict[str, Any],
     ) -> None:
         """Resumes from the results of the four methods above."""
-        own = dict(tensors)
+        parameters = dict(tensors)
         with torch.no_grad():
-            self.mixture.logits.copy_(own.pop("mixture.logits"))
-        self.model.load_state_dict(own)
+            self.mixture.logits.copy_(parameters.pop("mixture.logits"))
+        self.model.load_state_dict(parameters)
         self._optimizer.load_state_dict(optimizers["weights"])
         self._architecture_optimizer.load_state_dict(optimizers["architecture"])
         kinds: tuple[Kind, ...] = ("weights", "architecture")

@@ -16,9 +16,9 @@ from edgefront.core.search.supernet_settings import BLOCK_TYPES, LETTERS, BlockT
 
 
 class Mixture(nn.Module):
-    """`logits` [layers, 3] over `BLOCK_TYPES`, even at the start (PAR §2.2).
+    """`logits` [layers, 3] over `BLOCK_TYPES`, initially equal (PAR §2.2).
 
-    They are no parameters of the supernet: weights and architecture have optimisers of their own.
+    A module besides the supernet: weights and architecture have their own optimisers.
     """
 
     def __init__(self, layers: int, choices: Sequence[BlockType] = BLOCK_TYPES) -> None:
@@ -28,7 +28,7 @@ class Mixture(nn.Module):
         self.register_buffer("_closed", closed, persistent=False)
 
     def probabilities(self) -> Tensor:
-        """float32 [layers, 3]: the odds that a draw is nearest to each block, whatever the temperature."""
+        """float32 [layers, 3]: the probability that a draw is nearest to each block, at any temperature."""
         return F.softmax(self._open(), -1)
 
     def draw(self, temperature: float, generator: torch.Generator, *, hard: bool = False) -> Tensor:
@@ -54,7 +54,7 @@ class Mixture(nn.Module):
         return (self.probabilities() @ self.logits.new_tensor(term.block_ms)).sum()
 
     def penalty(self, term: LatencyTerm) -> Tensor:
-        """What the latency adds to the loss (see `LatencyTerm`), a scalar in nats."""
+        """The latency's term of the loss (`LatencyTerm`), a scalar in nats."""
         expected = self.expected_ms(term)
         if term.target_ms is not None:
             return term.weight * F.relu(expected / term.target_ms - 1)
@@ -69,10 +69,9 @@ class Mixture(nn.Module):
 class Supernet(LanguageModel):
     """X_l = Σ over i of m_l,i · F_i(X_l-1), of every layer l and i in attention, feed-forward, identity (PAR eq. 6).
 
-    It is the language model of `(sf)x{layers}` with its blocks mixed rather than stacked: layer l has blocks 2l, its
-    attention, and 2l + 1, its feed-forward. So parameters, initialisation, embedding, output, dropout and the state
-    between passes are that model's. Every attention runs in every pass, so every layer's input is kept for its memory,
-    whatever was chosen.
+    It is the language model of `(sf)x{layers}` with mixed instead of stacked blocks: layer l has blocks 2l, its
+    attention, and 2l + 1, its feed-forward. So parameters, initialisation, embedding, output, dropout and cache are
+    that model's. Every attention runs in every pass, so the cache has every layer's input.
 
     A pass needs a mixture: `with supernet.mixed(m): supernet(…)`.
     """
@@ -84,7 +83,7 @@ class Supernet(LanguageModel):
 
     @contextmanager
     def mixed(self, mixture: Tensor) -> Iterator[None]:
-        """Passes within take this mixture, [layers, 3] over `BLOCK_TYPES`; gradients flow into it."""
+        """Within it, passes use this mixture, [layers, 3] over `BLOCK_TYPES`; gradients flow into it."""
         layers = self.settings.layers
         if mixture.shape != (layers, len(BLOCK_TYPES)):
             raise ValueError(f"a mixture of this supernet is [{layers}, {len(BLOCK_TYPES)}], not {list(mixture.shape)}")
@@ -105,17 +104,16 @@ class Supernet(LanguageModel):
         return hidden
 
     def stack(self, letters: str) -> LanguageModel:
-        """A model of its own with the weights of these blocks, one letter a layer (copies, on the same device)."""
+        """A separate model with copies of these blocks' weights, one letter a layer, on the same device."""
         architecture = self.settings.architecture(letters, self.architecture.embedding.vocab_size)
-        own = dict(self.named_parameters())
+        parameters = dict(self.named_parameters())
         model = LanguageModel(architecture)
         blocks = [2 * layer + LETTERS.index(letter) for layer, letter in enumerate(letters) if letter != "i"]
-        taken = {}
+        copies = {}
         for name, _ in model.named_parameters():
-            part, _, rest = name.partition(".")
-            if part == "blocks":
-                index, _, rest = rest.partition(".")
-                taken[name] = own[f"blocks.{blocks[int(index)]}.{rest}"].detach().clone()
-            else:
-                taken[name] = own[name].detach().clone()
-        return load(model, taken)
+            source = name
+            if name.startswith("blocks."):
+                _, index, rest = name.split(".", 2)
+                source = f"blocks.{blocks[int(index)]}.{rest}"
+            copies[name] = parameters[source].detach().clone()
+        return load(model, copies)
