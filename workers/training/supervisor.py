@@ -252,8 +252,7 @@ class Supervisor:
             thread.join()
 
     def _copy(self, state: RunReader) -> None:
-        """Stores a new report and reads the owner's command; retried at the next poll.
-        """
+        """Stores a new report and reads the owner's command; retried at the next poll."""
         try:
             report = state.report()
             if report == self._last_report and not self._is_heartbeat_due():
