@@ -16,7 +16,6 @@ from edgefront.core.common.units import MB
 
 if TYPE_CHECKING:
     from edgefront.core.architectures.architecture import Architecture
-    from edgefront.core.architectures.published import PublishedView
     from edgefront.core.schemas.predictions import PartView, PredictionView
 
 
@@ -63,12 +62,15 @@ def describe(
 ) -> None:
     """Count a model's parameters, FLOPs, weights and state without running it, and predict its quality. Also shows the
     facts and scores of a published model. Needs no server."""
+    from edgefront.cli.show.published import show_facts
     from edgefront.core.architectures.cost.costs import CostOptions, costs
-    from edgefront.core.training.evaluation.given_model import architecture_of
+    from edgefront.core.architectures.models.published import published_view
+    from edgefront.core.training.evaluation.given_model import architecture_of, published_as
 
-    published = _published(architecture)
+    facts = published_as(architecture)
+    published = None if facts is None else published_view(facts)
     if published is not None and published.not_expressible is not None:
-        session.put({"published": published}, lambda: _show_published(session, published))
+        session.put({"published": published}, lambda: show_facts(published, session.out))
         return
     model = architecture_of(architecture)
     quality = _predicted_quality(model, tokens)
@@ -101,29 +103,13 @@ def describe(
             f"{number_format}"
         )
         if published is not None:
-            _show_published(session, published)
+            show_facts(published, session.out)
         if quality is not None:
             session.say(f"predicted {sentence(quality)}")
             session.say(label_line(quality["label"]))
             session.note(f"by the law {quality['law']}; {trained_in_words(quality)}")
 
     session.put(result, show)
-
-
-def _published(model: str) -> PublishedView | None:
-    """The facts about a published model; None for any other."""
-    from edgefront.core.architectures.models.published import published_view
-    from edgefront.core.training.evaluation.given_model import published_as
-
-    facts = published_as(model)
-    return None if facts is None else published_view(facts)
-
-
-def _show_published(session: Session, model: PublishedView) -> None:
-    from edgefront.cli.show.published import facts
-    from edgefront.core.architectures.published import score_tables
-
-    facts(model, score_tables(), session.out)
 
 
 def _predicted_quality(model: Architecture, tokens: str | None) -> dict[str, Any] | None:

@@ -16,7 +16,7 @@ from edgefront.core.common.errors import NotFound
 from edgefront.core.common.validation import one_of
 
 if TYPE_CHECKING:
-    from edgefront.core.schemas.predictions import ComparisonView
+    pass
 
 
 def compare(
@@ -36,6 +36,8 @@ def compare(
 
     Differences are relative to the first target. The page /compare shows the same.
     """
+    from edgefront.cli.show.frontier_table import label_line, median_quality, quality_header, quality_label
+
     client = session.client
     comparison = client.compare([target_id for text in targets for target_id in _target_ids(session, text)])
     if everywhere:
@@ -47,7 +49,43 @@ def compare(
         comparison = comparison.model_copy(update={"architectures": measured})
 
     def show() -> None:
-        _show(session, comparison)
+        summary = Table(
+            "", "target", "job", "device", "shared", "latency", "memory", right=("shared", "latency", "memory")
+        )
+        for number, compared in enumerate(comparison.targets, 1):
+            ratios = "first", ""
+            if number > 1:
+                latency = times(compared.latency_ratio, compared.latency_ratio_low, compared.latency_ratio_high)
+                ratios = latency, times(compared.memory_ratio)
+            summary.add_row(
+                str(number), compared.target, compared.job_name, compared.device, str(compared.shared), *ratios
+            )
+        session.out.print(summary)
+        if comparison.note:
+            session.note(comparison.note)
+        columns = [
+            name for number in range(1, len(comparison.targets) + 1) for name in (f"{number}: ms", f"{number}: MB")
+        ]
+        header = quality_header(comparison.architectures).removeprefix("predicted ")
+        table = Table("digest", "parameters", header, *columns, right=("parameters", header, *columns))
+        for model in comparison.architectures:
+            cells: list[str] = []
+            for index, entry in enumerate(model.entries):
+                if entry is None:
+                    cells += [NONE, NONE]
+                    continue
+                first = model.entries[0] if index else None
+                latency = milliseconds(entry.latency_ms, entry.latency_half_width_ms)
+                latency += "" if first is None else f" ({entry.latency_ms / first.latency_ms - 1:+.0%})"
+                memory = megabytes(entry.memory_bytes)
+                memory += "" if first is None else f" ({entry.memory_bytes / first.memory_bytes - 1:+.0%})"
+                cells += [f"≈ {latency}" if entry.predicted else latency, memory]
+            table.add_row(model.digest[:10], millions(model.decoder_parameters), median_quality(model), *cells)
+        session.out.print(table)
+        if label := label_line(quality_label(comparison.architectures)):
+            session.say(label)
+        if comparison.perplexity_of:
+            session.note(f"predicted perplexity: {comparison.perplexity_of}")
         query = urlencode([("target", target.target_id) for target in comparison.targets])
         session.note(f"page: {client.url}/compare?{query}")
 
@@ -63,42 +101,6 @@ def _target_ids(session: Session, text: str) -> list[str]:
         names = ", ".join(repr(target.name) for target in job.targets)
         raise NotFound(f"job {job.id} has no target {name!r}; it has {names}")
     return ids
-
-
-def _show(session: Session, comparison: ComparisonView) -> None:
-    from edgefront.cli.show.frontier_table import label_line, median_quality, quality_header, quality_label
-
-    summary = Table("", "target", "job", "device", "shared", "latency", "memory", right=("shared", "latency", "memory"))
-    for number, compared in enumerate(comparison.targets, 1):
-        ratios = "first", ""
-        if number > 1:
-            latency = times(compared.latency_ratio, compared.latency_ratio_low, compared.latency_ratio_high)
-            ratios = latency, times(compared.memory_ratio)
-        summary.add_row(str(number), compared.target, compared.job_name, compared.device, str(compared.shared), *ratios)
-    session.out.print(summary)
-    if comparison.note:
-        session.note(comparison.note)
-    columns = [name for number in range(1, len(comparison.targets) + 1) for name in (f"{number}: ms", f"{number}: MB")]
-    header = quality_header(comparison.architectures).removeprefix("predicted ")
-    table = Table("digest", "parameters", header, *columns, right=("parameters", header, *columns))
-    for model in comparison.architectures:
-        cells: list[str] = []
-        for index, entry in enumerate(model.entries):
-            if entry is None:
-                cells += [NONE, NONE]
-                continue
-            first = model.entries[0] if index else None
-            latency = milliseconds(entry.latency_ms, entry.latency_half_width_ms)
-            latency += "" if first is None else f" ({entry.latency_ms / first.latency_ms - 1:+.0%})"
-            memory = megabytes(entry.memory_bytes)
-            memory += "" if first is None else f" ({entry.memory_bytes / first.memory_bytes - 1:+.0%})"
-            cells += [f"≈ {latency}" if entry.predicted else latency, memory]
-        table.add_row(model.digest[:10], millions(model.decoder_parameters), median_quality(model), *cells)
-    session.out.print(table)
-    if label := label_line(quality_label(comparison.architectures)):
-        session.say(label)
-    if comparison.perplexity_of:
-        session.note(f"predicted perplexity: {comparison.perplexity_of}")
 
 
 def frontier(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -19,7 +18,7 @@ from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.states import DeviceState
 
 if TYPE_CHECKING:
-    from edgefront.core.schemas.service import AnchorPoint, DeviceView, EnrolmentTokenView
+    from edgefront.core.schemas.service import DeviceView, EnrolmentTokenView
 
 
 app = group("Devices: list, drain, trust, revoke, enrol again.")
@@ -61,13 +60,69 @@ def show_device(session: Session, device: DeviceName) -> None:
     view = session.client.devices.get(device)
     anchor = session.client.devices.anchor(device)
 
+    facts = view.facts
+    rows: dict[str, str | None] = {
+        "name": view.name,
+        "id": view.id,
+        "class": view.device_class,
+        "owner": view.owner,
+        "state": state_in_words(view),
+        "quarantine": view.quarantine,
+        "seen": moment(view.last_seen_at),
+        "enrolled": moment(view.enrolled_at),
+        "holds": f"{view.leased} launches",
+        "measuring": f"{share(view.measuring_share)} of its time" if view.measuring_share is not None else None,
+        "host": facts.hostname,
+        "system": facts.system,
+        "processor": f"{facts.cpu}, {facts.architecture}",
+        "cores": str(facts.cores),
+        "memory": gigabytes(facts.memory_bytes),
+        **{
+            f"GPU {number}": ", ".join(" ".join(_with_unit(*fact)) for fact in gpu.items() if fact[1] is not None)
+            or NONE
+            for number, gpu in enumerate(facts.gpus)
+        },
+        "modes": ", ".join(facts.modes),
+        **dict(_with_unit(name, value) for name, value in facts.extra.items() if value is not None),
+        "features": " ".join(facts.cpu_features),
+    }
+
     def show() -> None:
-        session.out.print(facts_table(view, state_in_words(view)))
-        session.out.print(runtimes_table(view))
-        if anchor.points:
-            session.out.print(anchor_table(anchor.points))
-        else:
+        table = Table("device", "value", wrap=("value",))
+        for name, value in rows.items():
+            if value:
+                table.add_row(name, value)
+        session.out.print(table)
+        table = Table(
+            *("runtime", "version", "provider", "computes in", "memory by"),
+            wrap=("computes in", "memory by"),
+            drop_first=("memory by", "version"),
+        )
+        for runtime in facts.runtimes:
+            for provider in runtime.providers:
+                formats, methods = runtime.numbers.get(provider, ("float32",)), runtime.memory_methods
+                table.add_row(runtime.runtime, runtime.version, provider, ", ".join(formats), ", ".join(methods))
+        session.out.print(table)
+        if not anchor.points:
             session.out.print("Anchor: not measured yet")
+            return
+        table = Table(
+            *("anchor", "on", "ms", "MHz", "load", "°C", "mark"),
+            right=("ms", "MHz", "load", "°C"),
+            wrap=("mark",),
+            drop_first=("load", "°C", "MHz", "on"),
+            title="Anchor",
+        )
+        for point in anchor.points[-MAX_ANCHOR_ROWS:]:
+            conditions = (point.clock_mhz, point.load_1m, point.temperature_c)
+            table.add_row(
+                moment(point.measured_at),
+                point.provider,
+                f"{point.latency_ms:.3f}",
+                *("" if value is None else f"{value:g}" for value in conditions),
+                point.mark or "",
+            )
+        session.out.print(table)
 
     session.put({**view.model_dump(mode="json"), "anchor": anchor}, show)
 
@@ -83,53 +138,7 @@ _UNITS = {
 """Suffix of a fact's name → its replacement, and the unit; the longer of two suffixes first."""
 
 
-def facts_table(device: DeviceView, state: str) -> Table:
-    """One fact per row, the most important first."""
-    facts = device.facts
-    table = Table("device", "value", wrap=("value",))
-    lines: dict[str, str | None] = {
-        "name": device.name,
-        "id": device.id,
-        "class": device.device_class,
-        "owner": device.owner,
-        "state": state,
-        "quarantine": device.quarantine,
-        "seen": moment(device.last_seen_at),
-        "enrolled": moment(device.enrolled_at),
-        "holds": f"{device.leased} launches",
-        "measuring": f"{share(device.measuring_share)} of its time" if device.measuring_share is not None else None,
-        "host": facts.hostname,
-        "system": facts.system,
-        "processor": f"{facts.cpu}, {facts.architecture}",
-        "cores": str(facts.cores),
-        "memory": gigabytes(facts.memory_bytes),
-        **{
-            f"GPU {number}": ", ".join(" ".join(_with_unit(*fact)) for fact in gpu.items() if fact[1] is not None)
-            or NONE
-            for number, gpu in enumerate(facts.gpus)
-        },
-        "modes": ", ".join(facts.modes),
-        **dict(_with_unit(name, value) for name, value in facts.extra.items() if value is not None),
-        "features": " ".join(facts.cpu_features),
-    }
-    for name, value in lines.items():
-        if value:
-            table.add_row(name, value)
-    return table
-
-
-def runtimes_table(device: DeviceView) -> Table:
-    """One row for each provider of each runtime."""
-    table = Table(
-        *("runtime", "version", "provider", "computes in", "memory by"),
-        wrap=("computes in", "memory by"),
-        drop_first=("memory by", "version"),
-    )
-    for runtime in device.facts.runtimes:
-        for provider in runtime.providers:
-            numbers = ", ".join(runtime.numbers.get(provider, ("float32",)))
-            table.add_row(runtime.runtime, runtime.version, provider, numbers, ", ".join(runtime.memory_methods))
-    return table
+MAX_ANCHOR_ROWS = 24
 
 
 def _with_unit(name: str, value: Any) -> tuple[str, str]:
@@ -142,29 +151,6 @@ def _with_unit(name: str, value: Any) -> tuple[str, str]:
         if name.endswith(suffix) and isinstance(value, int | float) and not isinstance(value, bool):
             return (name.removesuffix(suffix) + replacement).replace("_", " "), f"{value:g} {unit}"
     return name.replace("_", " "), "yes" if value is True else "no" if value is False else str(value)
-
-
-MAX_ANCHOR_ROWS = 24
-
-
-def anchor_table(points: Sequence[AnchorPoint]) -> Table:
-    """The latest measurements of an anchor, oldest first."""
-    table = Table(
-        *("anchor", "on", "ms", "MHz", "load", "°C", "mark"),
-        right=("ms", "MHz", "load", "°C"),
-        wrap=("mark",),
-        drop_first=("load", "°C", "MHz", "on"),
-        title="Anchor",
-    )
-    for point in points[-MAX_ANCHOR_ROWS:]:
-        table.add_row(
-            moment(point.measured_at),
-            point.provider,
-            f"{point.latency_ms:.3f}",
-            *("" if value is None else f"{value:g}" for value in (point.clock_mhz, point.load_1m, point.temperature_c)),
-            point.mark or "",
-        )
-    return table
 
 
 state_commands(

@@ -117,43 +117,30 @@ def evaluate(
         result["sentences"] = len(translated.hypotheses)
     else:
         assert data is not None
+        from edgefront.core.training.evaluation.perplexity import evaluation_without_recipe, first_token, perplexity
+        from edgefront.core.training.recipes.recipe import Recipe
+
+        prepared, recipe = _prepared(package, data), package.recipe
+        if recipe is None:
+            recipe = Recipe(name="none", evaluation=evaluation_without_recipe(package.architecture, memory))
         options = {"segment": segment, "memory": memory, "clamp": clamp, "same_length": same_length, "rows": rows}
-        result |= _perplexity(session, package, data, split, options, max_tokens, precision, machine.device)
+        overrides = {name: value for name, value in options.items() if value is not None}
+        evaluation = recipe.overridden({"evaluation": overrides}).evaluation
+        with session.progress() as update:
+            score = perplexity(
+                package.model(machine.device),
+                prepared.split(split),
+                evaluation,
+                device=machine.device,
+                precision=precision,
+                max_tokens=max_tokens,
+                sentences=recipe.task == "sentences",
+                begin=first_token(package.tokenizer, recipe.task),
+                progress=partial(update, "reading"),
+            )
+        settings = evaluation.model_dump(mode="json", include=set(options))
+        result |= {"split": split, "data_digest": prepared.digest, **asdict(score), "evaluation": settings}
     _put(session, result)
-
-
-def _perplexity(
-    session: Session,
-    package: Package,
-    data: str,
-    split: str,
-    options: dict[str, Any],
-    max_tokens: int | None,
-    precision: Any,
-    device: str,
-) -> dict[str, Any]:
-    from edgefront.core.training.evaluation.perplexity import evaluation_without_recipe, first_token, perplexity
-    from edgefront.core.training.recipes.recipe import Recipe
-
-    prepared, recipe = _prepared(package, data), package.recipe
-    if recipe is None:
-        recipe = Recipe(name="none", evaluation=evaluation_without_recipe(package.architecture, options["memory"]))
-    overrides = {name: value for name, value in options.items() if value is not None}
-    evaluation = recipe.overridden({"evaluation": overrides}).evaluation
-    with session.progress() as update:
-        score = perplexity(
-            package.model(device),
-            prepared.split(split),
-            evaluation,
-            device=device,
-            precision=precision,
-            max_tokens=max_tokens,
-            sentences=recipe.task == "sentences",
-            begin=first_token(package.tokenizer, recipe.task),
-            progress=partial(update, "reading"),
-        )
-    settings = evaluation.model_dump(mode="json", include=set(options))
-    return {"split": split, "data_digest": prepared.digest, **asdict(score), "evaluation": settings}
 
 
 def _prepared(package: Package, data: str) -> Prepared:

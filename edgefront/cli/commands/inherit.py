@@ -6,7 +6,7 @@ import os
 from dataclasses import asdict
 from math import exp
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -73,7 +73,7 @@ def study_model(
             progress=progress,
         )
     path = write_pruning_study(study, folder)
-    session.put({"path": str(path), **_law_json(study.law)}, lambda: _show(session, study.law, path))
+    _put_study(session, study.law, path)
 
 
 @command(app, "show", server=False)
@@ -86,7 +86,7 @@ def show(session: Session, folder: ParentFolder) -> None:
     law = read_cut_law(folder)
     if law is None:
         raise NotFound(f"{folder} has no {CUTS}", allowed="edgefront inherit study FOLDER --data DATA")
-    session.put({"path": str(folder / CUTS), **_law_json(law)}, lambda: _show(session, law, folder / CUTS))
+    _put_study(session, law, folder / CUTS)
 
 
 @command(app, "cut", server=False)
@@ -173,43 +173,41 @@ def note_dequantised(session: Session, model: str | Path) -> None:
         session.note(f"dequantised: the file's {formats} weights become float32, without further loss")
 
 
-def _law_json(law: PruningPredictor) -> dict[str, Any]:
-    blocks = [
-        {"number": number, "kind": block.kind, **asdict(cuts)}
-        for number, (block, cuts) in enumerate(zip(law.parent.blocks, law.table.blocks, strict=True))
-    ]
-    return {
-        "law": law.origin.name,
-        "parent": law.parent.digest,
-        "data": law.origin.data,
-        "perplexity": exp(law.parent_log_perplexity),
-        "combinations": law.models,
-        "blocks": blocks,
-        "width": asdict(law.table.width),
-    }
-
-
-def _show(session: Session, law: PruningPredictor, path: Path) -> None:
+def _put_study(session: Session, law: PruningPredictor, path: Path) -> None:
+    """Prints a pruning study."""
     import numpy as np
 
     from edgefront.core.training.pruning.submodel import narrow_block
 
-    table = Table(
-        "block", "kind", "left out", "half of it", "block influence", right=("block", "left out", "half of it")
-    )
-    for number, (block, cuts) in enumerate(zip(law.parent.blocks, law.table.blocks, strict=True)):
-        half = float(cuts.narrowed(np.array(0.5))) if narrow_block(block, 0.5) != block else None
-        table.add_row(
-            str(number),
-            block.kind,
-            f"{cuts.dropped:+.3f}",
-            "" if half is None else f"{half:+.3f}",
-            f"{cuts.influence:.3f}",
+    perplexity = exp(law.parent_log_perplexity)
+    blocks = list(zip(law.parent.blocks, law.table.blocks, strict=True))
+
+    def show() -> None:
+        losses = ("left out", "half of it")
+        table = Table("block", "kind", *losses, "block influence", right=("block", *losses))
+        for number, (block, cuts) in enumerate(blocks):
+            half = ""
+            if narrow_block(block, 0.5) != block:
+                half = f"{float(cuts.narrowed(np.array(0.5))):+.3f}"
+            table.add_row(str(number), block.kind, f"{cuts.dropped:+.3f}", half, f"{cuts.influence:.3f}")
+        session.out.print(table)
+        session.out.print(
+            f"Losses are in nats a token on {law.origin.data}, where the model's perplexity is {perplexity:.4g}; "
+            f"{law.models} random submodels were evaluated.",
+            markup=False,
         )
-    session.out.print(table)
-    session.out.print(
-        f"Losses are in nats a token on {law.origin.data}, where the model's perplexity is "
-        f"{exp(law.parent_log_perplexity):.4g}; {law.models} random submodels were evaluated.",
-        markup=False,
-    )
-    session.say(str(path))
+        session.say(str(path))
+
+    result = {
+        "path": str(path),
+        "law": law.origin.name,
+        "parent": law.parent.digest,
+        "data": law.origin.data,
+        "perplexity": perplexity,
+        "combinations": law.models,
+        "blocks": [
+            {"number": number, "kind": block.kind, **asdict(cuts)} for number, (block, cuts) in enumerate(blocks)
+        ],
+        "width": asdict(law.table.width),
+    }
+    session.put(result, show)

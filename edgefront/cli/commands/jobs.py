@@ -183,8 +183,31 @@ def list_jobs(
 @command(app, "show")
 def show_job(session: Session, job: JobId) -> None:
     """Show a job and its targets."""
+    from edgefront.cli.show.progress import progress_table
+
     view = session.client.jobs.get(job)
-    session.put(view, lambda: _show(session, view))
+
+    def show() -> None:
+        session.out.print(progress_table(view))
+        facts: dict[str, Any] = {
+            "space": view.request.space.name,
+            "narrowed": view.request.space.narrow or "not at all",
+            "algorithm": view.request.algorithm.name,
+            "seed": view.request.seed,
+            "created": moment(view.created_at),
+            "finished": moment(view.finished_at),
+        }
+        if view.reason:
+            facts["reason"] = view.reason
+        facts["proxy"] = f"{view.request.proxy}. {view.proxy_trust.sentence}"
+        for fact, value in facts.items():
+            session.say(f"{fact:10} {value}")
+        for target in view.targets:
+            session.say(f"{target.name}: {target.protocol.setup}")
+            if target.summary:
+                session.say(f"{target.name}: {target.summary}")
+
+    session.put(view, show)
 
 
 @command(app, "watch")
@@ -307,26 +330,3 @@ state_commands(
         "delete": "Delete a job with its candidates. Measurements are kept for other jobs.",
     },
 )
-
-
-def _show(session: Session, job: JobView) -> None:
-    from edgefront.cli.show.progress import progress_table
-
-    session.out.print(progress_table(job))
-    facts: dict[str, Any] = {
-        "space": job.request.space.name,
-        "narrowed": job.request.space.narrow or "not at all",
-        "algorithm": job.request.algorithm.name,
-        "seed": job.request.seed,
-        "created": moment(job.created_at),
-        "finished": moment(job.finished_at),
-    }
-    if job.reason:
-        facts["reason"] = job.reason
-    facts["proxy"] = f"{job.request.proxy}. {job.proxy_trust.sentence}"
-    for fact, value in facts.items():
-        session.say(f"{fact:10} {value}")
-    for target in job.targets:
-        session.say(f"{target.name}: {target.protocol.setup}")
-        if target.summary:
-            session.say(f"{target.name}: {target.summary}")

@@ -136,7 +136,25 @@ def measure(
     def show() -> None:
         protocol = measured[0].protocol
         title = f"{Path(model).name}: {protocol.new_tokens} tokens from a prompt of {protocol.sequence_length}"
-        session.out.print(generations_table(title, measured))
+        times = ("first token (ms)", "further token (ms)", "whole (ms)")
+        columns = ("context", *times, "tokens/s", "peak (MB)", "mJ/token")
+        table = Table(
+            *columns, title=title, right=columns, drop_first=("mJ/token", *times[2:], "peak (MB)", "tokens/s")
+        )
+        for each in measured:
+            report = each.report()
+            generation, energy = report["generation"], report["generation"]["energy_token_mj"]
+            table.add_row(
+                str(each.protocol.memory_length),
+                *(
+                    milliseconds(generation[f"{name}_ms"], generation[f"{name}_half_width_ms"])
+                    for name in ("first_token", "token", "total")
+                ),
+                f"{generation['tokens_per_s']:.1f}",
+                megabytes(report["memory"]["peak_bytes"]),
+                NONE if energy is None else f"{energy:.3g}",
+            )
+        session.out.print(table)
         session.note(str(measured[-1].generation()["energy"]))
         _note(session, measured[-1], measured)
 
@@ -183,27 +201,3 @@ def _note(session: Session, measured: Measured, contexts: Sequence[Measured] = (
     for each in contexts or (measured,):
         if (conditions := each.bad_conditions()) is not None:
             session.note(f"! {conditions}")
-
-
-_COLUMNS = ("context", "first token (ms)", "further token (ms)", "whole (ms)", "tokens/s", "peak (MB)", "mJ/token")
-
-
-def generations_table(title: str, measured: Sequence[Measured]) -> Table:
-    """One row per context."""
-    table = Table(
-        *_COLUMNS, title=title, right=_COLUMNS, drop_first=("mJ/token", "whole (ms)", "peak (MB)", "tokens/s")
-    )
-    for each in measured:
-        report = each.report()
-        generation, energy = report["generation"], report["generation"]["energy_token_mj"]
-        table.add_row(
-            str(each.protocol.memory_length),
-            *(
-                milliseconds(generation[f"{name}_ms"], generation[f"{name}_half_width_ms"])
-                for name in ("first_token", "token", "total")
-            ),
-            f"{generation['tokens_per_s']:.1f}",
-            megabytes(report["memory"]["peak_bytes"]),
-            NONE if energy is None else f"{energy:.3g}",
-        )
-    return table

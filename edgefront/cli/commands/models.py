@@ -20,7 +20,7 @@ from edgefront.cli.commands.options import (
     ModelArgument,
     Numbers,
 )
-from edgefront.cli.show.output import millions
+from edgefront.cli.show.output import NONE, millions
 from edgefront.cli.show.table import Table
 from edgefront.core.common.files import check_free
 from edgefront.core.model_files.model_file import as_folder, bytes_at, check_format, file_name, write_model
@@ -251,7 +251,7 @@ def list_models(
 
 
 def _list_published(session: Session) -> None:
-    from edgefront.cli.show.published import catalogue
+    from edgefront.cli.show.published import UNKNOWN
     from edgefront.core.architectures.models.published import published_view
     from edgefront.core.architectures.published import PublishedCatalogue, published_models, score_tables
 
@@ -260,9 +260,35 @@ def _list_published(session: Session) -> None:
     def show() -> None:
         described = [model for model in models if model.not_expressible is None]
         others = [model for model in models if model.not_expressible is not None]
-        session.out.print(catalogue(sorted(described, key=lambda model: model.counted_parameters or 0) + others))
+        table = Table(
+            *("id", "kind", "licence", "context", "parameters", "trained on", "tables", "description"),
+            right=("context", "parameters", "trained on", "tables"),
+            wrap=("description",),
+            drop_first=("tables", "licence", "kind"),
+        )
+        for model in sorted(described, key=lambda model: model.counted_parameters or 0) + others:
+            stated = UNKNOWN if model.parameters is None else f"~{model.parameters}"
+            table.add_row(
+                model.id,
+                model.kind,
+                model.licence or UNKNOWN,
+                UNKNOWN if model.context_length is None else f"{model.context_length:,}",
+                stated if model.counted_parameters is None else millions(model.counted_parameters),
+                UNKNOWN if model.training_tokens is None else _short(model.training_tokens),
+                str(len(model.scores)) if model.scores else NONE,
+                "yes" if model.not_expressible is None else f"no: {model.not_expressible}",
+            )
+        session.out.print(table)
         session.note(
             f"{len(models)} models, {len(described)} with a description; `edgefront describe ID` has the scores"
         )
 
     session.put(PublishedCatalogue(tables=tuple(score_tables().values()), models=models), show)
+
+
+def _short(tokens: int) -> str:
+    """600B, 2T, 299.9B."""
+    for unit, letter in ((10**12, "T"), (10**9, "B"), (10**6, "M")):
+        if tokens >= unit:
+            return f"{tokens / unit:.4g}{letter}"
+    return str(tokens)

@@ -22,7 +22,8 @@ from edgefront.cli.commands.options import (
     TrainingIds,
     Watch,
 )
-from edgefront.cli.show.output import print_event
+from edgefront.cli.show.output import NONE, millions, print_event, share
+from edgefront.cli.show.table import Table
 from edgefront.core.common.errors import EdgefrontError, InvalidInput
 from edgefront.core.common.states import TrainingState
 from edgefront.core.common.validation import checked, one_of
@@ -153,7 +154,7 @@ def import_model(
         ),
     ] = None,
 ) -> None:
-    """Import a model with its weights as a training that is done, to download it or start trainings from it."""
+    """Import a model with its weights as a completed training, to download it or start trainings from it."""
     training = import_into_service(session, model, name, licence)
 
     def show() -> None:
@@ -170,32 +171,52 @@ def list_recipes(
     name: Annotated[str | None, typer.Argument(help="Show every field of this recipe.")] = None,
 ) -> None:
     """List the recipes that trainings may use, or show one."""
-    from edgefront.cli.show.training_tables import recipes_table
-
     recipes = {recipe.name: recipe for recipe in session.client.catalogue.recipes()}
-    if name is None:
-        session.put(list(recipes.values()), lambda: session.out.print(recipes_table(recipes.values())))
+    if name is not None:
+        recipe = recipes[one_of("recipe", name, tuple(recipes))]
+        session.put(recipe, lambda: session.out.print_json(data=recipe.recipe))
         return
-    recipe = recipes[one_of("recipe", name, tuple(recipes))]
-    session.put(recipe, lambda: session.out.print_json(data=recipe.recipe))
+    table = Table(
+        *("recipe", "what", "trains", "data", "steps", "tokens"),
+        right=("steps", "tokens"),
+        wrap=("what",),
+        drop_first=("what", "trains", "tokens"),
+    )
+    for item in recipes.values():
+        counts = (f"{item.steps:,}", millions(item.tokens))
+        table.add_row(item.name, item.title, item.task, item.dataset or NONE, *counts)
+    session.put(list(recipes.values()), lambda: session.out.print(table))
 
 
 @command(app, "data")
 def list_datasets(session: Session) -> None:
     """List the data sets of the service."""
-    from edgefront.cli.show.training_tables import datasets_table
-
     datasets = session.client.trainings.datasets()
-    session.put(datasets, lambda: session.out.print(datasets_table(datasets)))
+    table = Table(
+        *("data", "digest", "level", "vocabulary", "what"),
+        right=("vocabulary",),
+        wrap=("digest", "what"),
+        drop_first=("what", "vocabulary"),
+    )
+    for item in datasets:
+        digest = "prepared on first use" if item.digest is None else item.digest[:12]
+        vocabulary = NONE if item.vocab_size is None else f"{item.vocab_size:,}"
+        table.add_row(item.name, digest, item.level, vocabulary, item.title)
+    session.put(datasets, lambda: session.out.print(table))
 
 
 @command(app, "workers")
 def list_trainers(session: Session) -> None:
     """List the workers whose pace of training is known."""
-    from edgefront.cli.show.training_tables import trainers_table
-
     trainers = session.client.trainings.trainers()
-    session.put(trainers, lambda: session.out.print(trainers_table(trainers)))
+    numbers = ("GPUs", "trainings", "GFLOP/s", "µs a token besides")
+    table = Table("worker", *numbers, right=numbers)
+    for item in trainers:
+        pace = item.pace
+        speed = NONE if pace.seconds_per_flop == 0 else f"{1e-9 / pace.seconds_per_flop:,.3g}"
+        overhead = f"{1e6 * pace.seconds_per_token:.3g}"
+        table.add_row(item.name, str(item.gpus or "CPU"), str(pace.trainings), speed, overhead)
+    session.put(trainers, lambda: session.out.print(table))
 
 
 @command(app, "list")
@@ -241,7 +262,7 @@ def _watch(session: Session, ids: list[str]) -> None:
 
     client = session.watching_client
     for training in ids:
-        client.trainings.get(training)  # report an error of the request at once
+        client.trainings.get(training)  # fails at once if a training does not exist
     if session.json:
         if len(ids) > 1:
             raise typer.BadParameter("with --json, watch one training at a time")
@@ -269,15 +290,17 @@ def log(
 @command(app, "layers")
 def layers(session: Session, training: TrainingId) -> None:
     """Show the current probability of each block in each layer of a supernet."""
-    from edgefront.cli.show.training_tables import layers_table
-
     probabilities = session.client.trainings.probabilities(training)
 
     def show() -> None:
         if not probabilities.searches:
             session.note("no probabilities are reported yet")
         for search in probabilities.searches:
-            session.out.print(layers_table(probabilities.choices, search))
+            title = f"seed {search.seed}: {search.pattern} ({search.phase})"
+            table = Table("layer", *probabilities.choices, title=title, right=probabilities.choices)
+            for layer, row in enumerate(search.records[-1].probabilities, 1):
+                table.add_row(str(layer), *(share(probability) for probability in row))
+            session.out.print(table)
 
     session.put(probabilities, show)
 
@@ -335,24 +358,19 @@ def download(
             f"{field}: --format is of the result, not of --{field}", field=field, value=True, allowed="omit"
         )
     folder = output or Path(training if kind is None else ".")
-    with session.progress(in_bytes=True) as show:
-        files = session.client.trainings
+    trainings = session.client.trainings
+    with session.progress(in_bytes=True) as update:
         if kind is None:
-            paths = files.download(
-                training,
-                folder,
-                checkpoint=checkpoint,
-                tensorboard=tensorboard,
-                replace=force or tensorboard,
-                progress=show,
+            replace = force or tensorboard
+            paths = trainings.download(
+                training, folder, checkpoint=checkpoint, tensorboard=tensorboard, replace=replace, progress=update
             )
         else:
-            show_file = partial(show, kind)
-            with as_folder(folder, kind, force=force) as place:
-                fetched = files.download_model(
-                    training, kind, place, numbers=numbers, replace=force, progress=show_file
+            with as_folder(folder, kind, force=force) as target:
+                downloaded = trainings.download_model(
+                    training, kind, target, numbers=numbers, replace=force, progress=partial(update, kind)
                 )
-            folder = fetched if place == folder else folder
+            folder = downloaded if target == folder else folder
             paths = tuple(sorted(folder.iterdir())) if folder.is_dir() else (folder,)
     result = {"training": training, "folder": str(folder), "files": [str(path) for path in paths]}
     if kind is not None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from edgefront.cli.show.output import MARKED, NONE, measured_latency, megabytes, millions, milliseconds
 from edgefront.cli.show.table import Table
-from edgefront.core.architectures.published import PublishedView, ScoreTable
+from edgefront.core.architectures.published import PublishedView, score_tables
 from edgefront.core.common.units import plain
 from edgefront.core.measurement.variants import formats_in_words
 from edgefront.core.schemas.recommendations import ChoicesView, ChoiceView, OtherModelView
@@ -16,34 +16,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-_UNKNOWN = "unknown"
-_UNITS = ((10**12, "T"), (10**9, "B"), (10**6, "M"))
+UNKNOWN = "unknown"
 
 
-def catalogue(models: Iterable[PublishedView]) -> Table:
-    """One row per model. Parameters are counted from the description, else as stated (~)."""
-    table = Table(
-        *("id", "kind", "licence", "context", "parameters", "trained on", "tables", "description"),
-        right=("context", "parameters", "trained on", "tables"),
-        wrap=("description",),
-        drop_first=("tables", "licence", "kind"),
-    )
-    for model in models:
-        stated = _UNKNOWN if model.parameters is None else f"~{model.parameters}"
-        table.add_row(
-            model.id,
-            model.kind,
-            model.licence or _UNKNOWN,
-            _UNKNOWN if model.context_length is None else f"{model.context_length:,}",
-            stated if model.counted_parameters is None else millions(model.counted_parameters),
-            _UNKNOWN if model.training_tokens is None else tokens(model.training_tokens),
-            str(len(model.scores)) if model.scores else NONE,
-            "yes" if model.not_expressible is None else f"no: {model.not_expressible}",
-        )
-    return table
-
-
-def facts(model: PublishedView, tables: Mapping[str, ScoreTable], console: Console) -> None:
+def show_facts(model: PublishedView, console: Console) -> None:
     """Prints the facts about one model, and its scores by table."""
 
     def line(text: str) -> None:
@@ -63,30 +39,22 @@ def facts(model: PublishedView, tables: Mapping[str, ScoreTable], console: Conso
     ):
         if value is None and field == "base":
             continue
-        shown.add_row(name, value or _UNKNOWN, model.sources.get(field, ""))
+        shown.add_row(name, value or UNKNOWN, model.sources.get(field, ""))
     console.print(shown)
     if model.not_expressible is not None:
         line(f"cannot be described: {model.not_expressible}")
     for note in model.notes:
         line(f"note: {note}")
     for score in model.scores:
-        source = tables.get(score.table)
+        source = score_tables().get(score.table)
         weights = "" if score.weight_format is None else f", weights {score.weight_format}"
         line(f"{score.table}{weights}: {', '.join(f'{name} {value:g}' for name, value in score.values.items())}")
         if source is not None:
-            line(f"  {source.protocol}; {source.source}; licence {source.licence or _UNKNOWN}")
+            line(f"  {source.protocol}; {source.source}; licence {source.licence or UNKNOWN}")
         if score.note is not None:
             line(f"  {score.note}")
     if len(model.scores) > 1:
         line("Scores of different tables are not comparable, also where a benchmark has the same name.")
-
-
-def tokens(count: int) -> str:
-    """600B, 2T, 299.9B."""
-    for unit, letter in _UNITS:
-        if count >= unit:
-            return f"{count / unit:.4g}{letter}"
-    return str(count)
 
 
 MAX_OTHERS = 12
@@ -162,7 +130,7 @@ def choices_table(rows: Sequence[tuple[str, ChoiceView]], benchmark: str, *, eve
             "token ms": milliseconds(candidate.token_ms),
         }
         formats = formats_in_words(choice.weights, choice.kv_cache)
-        variant = (formats, choice.runtime, choice.licence or _UNKNOWN)
+        variant = (formats, choice.runtime, choice.licence or UNKNOWN)
         table.add_row(
             name,
             choice.model,

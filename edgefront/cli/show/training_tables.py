@@ -13,16 +13,11 @@ from edgefront.cli.show.output import (
     millions,
     milliseconds,
     moment,
-    share,
 )
 from edgefront.cli.show.table import Table
 from edgefront.core.common.states import ENDED_TRAININGS, TrainingKind, TrainingState
 from edgefront.core.schemas.trainings import (
-    DatasetView,
     MetricView,
-    RecipeView,
-    SearchProgress,
-    TrainerView,
     TrainingView,
 )
 
@@ -59,58 +54,6 @@ def trainings_table(trainings: Iterable[TrainingView]) -> Table:
             duration(item.seconds_left) if item.seconds_left is not None else "",
             item.reason or item.note or ("imported" if item.kind == TrainingKind.IMPORT else ""),
         )
-    return table
-
-
-def recipes_table(recipes: Iterable[RecipeView]) -> Table:
-    """One row per recipe."""
-    table = Table(
-        *("recipe", "what", "trains", "data", "steps", "tokens"),
-        right=("steps", "tokens"),
-        wrap=("what",),
-        drop_first=("what", "trains", "tokens"),
-    )
-    for item in recipes:
-        counts = (f"{item.steps:,}", millions(item.tokens))
-        table.add_row(item.name, item.title, item.task, item.dataset or NONE, *counts)
-    return table
-
-
-def datasets_table(datasets: Iterable[DatasetView]) -> Table:
-    """One row per data set."""
-    table = Table(
-        *("data", "digest", "level", "vocabulary", "what"),
-        right=("vocabulary",),
-        wrap=("digest", "what"),
-        drop_first=("what", "vocabulary"),
-    )
-    for item in datasets:
-        digest = "prepared on first use" if item.digest is None else item.digest[:12]
-        vocabulary = NONE if item.vocab_size is None else f"{item.vocab_size:,}"
-        table.add_row(item.name, digest, item.level, vocabulary, item.title)
-    return table
-
-
-def trainers_table(trainers: Iterable[TrainerView]) -> Table:
-    """One row per worker."""
-    table = Table(
-        *("worker", "GPUs", "trainings", "GFLOP/s", "µs a token besides"),
-        right=("GPUs", "trainings", "GFLOP/s", "µs a token besides"),
-    )
-    for item in trainers:
-        pace = item.pace
-        speed = NONE if pace.seconds_per_flop == 0 else f"{1e-9 / pace.seconds_per_flop:,.3g}"
-        table.add_row(
-            item.name, str(item.gpus or "CPU"), str(pace.trainings), speed, f"{1e6 * pace.seconds_per_token:.3g}"
-        )
-    return table
-
-
-def layers_table(choices: Sequence[str], search: SearchProgress) -> Table:
-    """One row per layer: the current probability of each block in the search of one seed."""
-    table = Table("layer", *choices, title=f"seed {search.seed}: {search.pattern} ({search.phase})", right=choices)
-    for layer, row in enumerate(search.records[-1].probabilities, 1):
-        table.add_row(str(layer), *(share(probability) for probability in row))
     return table
 
 
