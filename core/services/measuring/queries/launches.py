@@ -19,6 +19,7 @@ from sqlalchemy import (
     bindparam,
     func,
     insert,
+    literal,
     null,
     or_,
     select,
@@ -89,11 +90,12 @@ class LaunchRow(NamedTuple):
     finished_at: datetime | None
     digest: str
     architecture: str
-    """JSON, as it is stored."""
+    """JSON, as it is stored; not read for a report."""
     protocol_json: str
     protocol_digest: str
     seed: int
     leased_at: datetime | None
+    """Read for a report alone, as the two that follow."""
     target_state: TargetState | None
     job_state: JobState | None
     stored_result: LaunchResult | None
@@ -150,32 +152,40 @@ def set_values(session: Session, launch_ids: Collection[str], **values: Any) -> 
 Rows: TypeAlias = "Select[Unpack[tuple[Any, ...]]]"
 
 
-_NO_RESULT: ColumnElement[None] = null()
+_NOT_READ: ColumnElement[None] = null()
 
 
-def launch_rows(*conditions: ColumnElement[bool], result: Any = _NO_RESULT) -> Rows:
-    """Launches as `LaunchRow`, in the order of their ids."""
+def launch_rows(*conditions: ColumnElement[bool], result: Any = _NOT_READ, for_report: bool = False) -> Rows:
+    """Launches as `LaunchRow`, in the order of their ids.
+
+    Reports are asked for what decides on them, who wants the launch and since when it is leased, and not for the
+    architecture, which is long.
+    """
     own = [getattr(Launch, name) for name in LaunchRow._fields[: LaunchRow._fields.index("digest")]]
-    return (
+    architecture = literal("") if for_report else json_text(Measurement.architecture)
+    context: tuple[Any, ...] = (Lease.created_at, Target.state, Job.state) if for_report else (_NOT_READ,) * 3
+    query = (
         select(
             *own,
             Measurement.digest,
-            json_text(Measurement.architecture).label("architecture"),
+            architecture.label("architecture"),
             json_text(Measurement.protocol).label("protocol_json"),
             Measurement.protocol_digest,
             Measurement.seed,
-            Lease.created_at.label("leased_at"),
-            Target.state.label("target_state"),
-            Job.state.label("job_state"),
+            *(column.label(name) for name, column in zip(_CONTEXT, context, strict=True)),
             result.label("stored_result"),
         )
         .join(Measurement, Measurement.id == Launch.measurement_id)
-        .outerjoin(Lease, Lease.id == Launch.lease_id)
-        .outerjoin(Target, Target.id == Launch.target_id)
-        .outerjoin(Job, Job.id == Target.job_id)
         .where(*conditions)
         .order_by(Launch.id)
     )
+    if not for_report:
+        return query
+    query = query.outerjoin(Lease, Lease.id == Launch.lease_id).outerjoin(Target, Target.id == Launch.target_id)
+    return query.outerjoin(Job, Job.id == Target.job_id)
+
+
+_CONTEXT = ("leased_at", "target_state", "job_state")
 
 
 def _locked(rows: Rows, *, skip_locked: bool = False) -> Rows:
@@ -284,7 +294,7 @@ def lease_out(
 _IDS = any_of(Launch.id, texts("ids"))
 _LEASED = launch_rows(_IDS, Launch.state == LEASED)
 _LEASED_ONES, _LEASED_AND_FREE = (Prepared(_locked(_LEASED, skip_locked=skip)) for skip in (False, True))
-_FOR_REPORT = Prepared(_locked(launch_rows(_IDS)))
+_FOR_REPORT = Prepared(_locked(launch_rows(_IDS, for_report=True)))
 _UNPROCESSED = Prepared(_locked(launch_rows(_IDS, Launch.state == REPORTED, result=RESULT)))
 
 

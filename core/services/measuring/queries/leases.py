@@ -151,7 +151,8 @@ def unfinished_of(session: Session, lease_id: str) -> list[str]:
     return list(session.scalars(select(Launch.id).where(*own)))
 
 
-_STRANDED = Prepared(launch_rows(Launch.state == LEASED, Lease.ended_at.is_not(None)))
+_ENDED = select(Lease.id).where(Lease.ended_at.is_not(None))
+_STRANDED = Prepared(launch_rows(Launch.state == LEASED, Launch.lease_id.in_(_ENDED)))
 
 
 def stranded(session: Session) -> list[LaunchRow]:
