@@ -1,4 +1,4 @@
-"""The application: routes, middleware, and objects that live as long as the process."""
+"""The application: routes, middleware, and its shared objects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from edgefront.api.http import problems
 from edgefront.api.http.auth import Authenticate
 from edgefront.api.http.credentials import Credentials
 from edgefront.api.http.metrics import Metrics
-from edgefront.api.http.middleware import BodyBound, Guard
+from edgefront.api.http.middleware import BodyLimit, Guard
 from edgefront.api.http.root_path import BelowPath, check_root_path
 from edgefront.api.http.threads import SlowWork
 from edgefront.api.live import events
@@ -50,23 +50,23 @@ from edgefront.core.store.database import Database
 SPARE_THREADS = 8
 """Threads in addition to one per database connection: for files, and for requests that wait for a connection."""
 SLOW_THREADS = 3
-PROBE_THREADS = 2
+CHECK_THREADS = 2
 WATCH_ENDS_S = 6.0
-"""Seconds to wait for a query that asks what has ended: as long as connecting to a database that is away."""
+"""Seconds to wait for the last check of credentials at shutdown: the timeout of connecting to the database."""
 
 
 def create_app(settings: Settings, *, database: Database | None = None) -> FastAPI:
     """The API as an ASGI application.
 
     Args:
-        settings: see `core.services.settings`. database: one that the caller migrates and closes. Otherwise the
-        application opens the one in the settings and, if the service is embedded, migrates it.
+        settings: see `core.services.settings`.
+        database: a database that the caller migrates and closes. If absent, the application opens that of the settings.
     """
     app = FastAPI(
         title="edgefront",
         version=VERSION,
         lifespan=_lifespan,
-        # The OpenAPI document is served below, with a key; FastAPI's pages for it would load scripts from other hosts.
+        # The OpenAPI document is served below, behind a key. FastAPI's pages would load scripts from other hosts.
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
@@ -78,14 +78,14 @@ def create_app(settings: Settings, *, database: Database | None = None) -> FastA
     # The last one added is the outermost.
     app.add_middleware(Authenticate)
     app.add_middleware(
-        BodyBound, max_bytes=settings.http.max_body_bytes, max_import_bytes=settings.data.max_import_bytes
+        BodyLimit, max_bytes=settings.http.max_body_bytes, max_import_bytes=settings.data.max_import_bytes
     )
     app.add_middleware(Guard)
     if settings.http.root_path:
         app.add_middleware(BelowPath, root_path=settings.http.root_path)
     app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=settings.http.trusted_proxies or [])
     problems.install(app, pages.missing_page)
-    # Routes as they were made: `include_router` would make each again, a quarter of a second of a core for all.
+    # `include_router` would build every route again: a quarter of a second.
     for module in (
         agents,  # the hot path comes first: routes are tried in order
         jobs,
@@ -163,6 +163,6 @@ def _context(settings: Settings, database: Database) -> Context:
         metrics=metrics,
         slow=SlowWork(SLOW_THREADS),
         fits=Fits(),
-        probes=anyio.CapacityLimiter(PROBE_THREADS),
+        checks=anyio.CapacityLimiter(CHECK_THREADS),
         loop=asyncio.get_running_loop(),
     )

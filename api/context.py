@@ -1,4 +1,4 @@
-"""What endpoints are given: the objects that they share, one of each per running application, and who asks."""
+"""Dependencies of endpoints: the objects of the running application, and the authenticated caller."""
 
 from __future__ import annotations
 
@@ -30,13 +30,15 @@ if TYPE_CHECKING:
 
 ENROLMENT_PREFIX = "efe_"
 VERSION = version("edgefront-lm")
-"""Of the running release."""
+"""Version of the running release."""
 
 Result = TypeVar("Result")
 
 
 @dataclass
 class Context:
+    """The objects that all endpoints share; one per running application."""
+
     settings: Settings
     database: Database
     credentials: Credentials
@@ -45,8 +47,8 @@ class Context:
     metrics: Metrics
     slow: SlowWork
     fits: Fits
-    """Predictors that have learnt, kept while nothing new is measured."""
-    probes: anyio.CapacityLimiter
+    """Cache of fitted predictors, valid until something new is measured."""
+    checks: anyio.CapacityLimiter
     """Threads for readiness checks, which may hang."""
     loop: asyncio.AbstractEventLoop
 
@@ -58,14 +60,14 @@ class Context:
     def command(
         self, change: Callable[[Session, Principal, str, datetime], Result], principal: Principal, id_: str
     ) -> Result:
-        """What `change` of a job or training returns, in a transaction of its own."""
+        """Changes a job or training in a transaction, and notifies pollers. Returns the result of `change`."""
         with self.database.write() as session:
             result = change(session, principal, id_, self.database.now(session))
         self.changed()
         return result
 
     def call_device(self, device_id: str) -> None:
-        """Wakes a device that waits for work, because its state has changed. Thread-safe."""
+        """Wakes a device that waits for work, after a change of its state. Thread-safe."""
         self.loop.call_soon_threadsafe(self.room.call, (key_of_device(device_id),))
 
     def stop(self) -> None:
@@ -88,7 +90,7 @@ async def _anyone(request: Request) -> Principal:
 
 
 def _of_role(*roles: KeyRole) -> Any:
-    """The principal of the request's key, which must have one of these roles."""
+    """Dependency: the principal of the request's key. `Forbidden` without one of these roles."""
 
     async def principal_of(principal: Annotated[Principal, Depends(_anyone)]) -> Principal:
         if principal.role not in roles:

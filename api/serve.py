@@ -21,25 +21,23 @@ from edgefront.core.services.settings import Settings
 from edgefront.core.store.database import Database
 
 GRACE_S = 10
-"""Seconds that requests in progress get when the server is asked to stop."""
+"""Seconds that requests in progress get at shutdown."""
 FILES = 256
-"""Open files beside connections: the database, files that are sent, libraries."""
+"""Open files in addition to connections: the database, files that are sent, libraries."""
 BACKLOG = 128
-"""New connections that the system keeps until they are accepted, all at once. Beyond, clients wait for a second and try
-again: with more, a flood of them would have everybody wait in that queue, and between two steps of the server."""
+"""Length of the system's queue of new connections. Further clients retry after a second. A longer queue would make
+everybody wait in a flood of connections."""
 KEEP_ALIVE_S = 75
 """Keep-alive seconds: longer than the interval between an agent's requests, so that connections (and TLS) are reused,
-and longer than a proxy keeps them (nginx: 60)."""
+and longer than the timeout of a proxy (nginx: 60)."""
 HEAD_BYTES = 64 << 10
-"""Largest head of a request, and largest unparsed rest of a chunked body."""
+"""Maximum size of a request's head, and of the unparsed rest of a chunked body."""
 
 _log = logging.getLogger("edgefront.api")
 
 
 class Server(uvicorn.Server):
-    """Prepares the pages once it listens. Ends long polls and event streams first; otherwise shutdown would wait for
-    them.
-    """
+    """Prepares the pages after startup. Ends long polls and event streams before shutdown, which waits for them."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -54,8 +52,9 @@ class Server(uvicorn.Server):
 
 
 def make_server(settings: Settings, app: FastAPI | None = None, **options: Any) -> Server:
-    """A server for `app`, made from the settings if absent; `options` go to uvicorn's configuration. `InvalidInput` for
-    a certificate that cannot be used.
+    """A server for `app`, by default that of the settings. `options` extend uvicorn's configuration.
+
+    Raises `InvalidInput` for an unusable certificate.
     """
     settings.check_bind()
     http = settings.http
@@ -83,7 +82,7 @@ def make_server(settings: Settings, app: FastAPI | None = None, **options: Any) 
         "log_level": "info",
         "ws": "none",
         "backlog": BACKLOG,
-        "http": "h11",  # httptools is faster, and bounds no head: one client could fill the memory
+        "http": "h11",  # httptools is faster, but does not limit heads: one client could fill the memory
         "h11_max_incomplete_event_size": HEAD_BYTES,
         "limit_concurrency": allow_connections(settings),
         **options,
@@ -92,9 +91,7 @@ def make_server(settings: Settings, app: FastAPI | None = None, **options: Any) 
 
 
 def serve(settings: Settings) -> None:
-    """Runs until SIGTERM or Ctrl-C. `InvalidInput` for settings that it cannot run with, `Conflict`
-    for a database of another release.
-    """
+    """Runs until SIGTERM or Ctrl-C. `InvalidInput` for unusable settings, `Conflict` for another release's database."""
     settings.check_bind()
     switch_often()
     database = Database(settings.database_url, pool_size=1)
@@ -110,7 +107,7 @@ def serve(settings: Settings) -> None:
         server.run()
         return
     family = socket.AF_INET6 if ":" in settings.http.host else socket.AF_INET
-    # With the protocol named, asyncio sets TCP_NODELAY: an answer in two writes would else wait 40 ms for an ACK.
+    # With the protocol, asyncio sets TCP_NODELAY. Without that, an answer in two writes waits 40 ms for an ACK.
     with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -119,8 +116,8 @@ def serve(settings: Settings) -> None:
 
 
 def allow_connections(settings: Settings) -> int:
-    """Raises this process's limit of open files to what its connections need, as far as the system permits. How many
-    connections it can then have, `http.connections` at most.
+    """Raises this process's limit of open files for `http.connections`, as far as the system permits. Returns the
+    number of connections that it allows.
     """
     connections = settings.http.connections
     files = connections + FILES + BACKLOG

@@ -43,7 +43,7 @@ _ALWAYS = (401, 403, 410, 429, 500, 503)
 
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The problem documents of an operation in addition to those of every operation; for `responses`."""
+    """Problem documents of an operation, in addition to those of every operation; for `responses`."""
     return {status: {"$ref": f"#/components/responses/{_name_of(status)}"} for status in statuses}
 
 
@@ -77,7 +77,7 @@ def file_answer(
     *statuses: int,
     headers: dict[str, Any] | None = None,
 ) -> dict[int | str, dict[str, Any]]:
-    """A file that is sent whole, in part, or not again; for `responses`. `contents`: media type → its content."""
+    """A file with ranges and ETag; for `responses`. `contents`: media type → its content."""
     etag = {"schema": {"type": "string"}, "description": "SHA-256 of the bytes, in quotes"}
     part = {media: {"schema": BINARY, "example": "(a part)"} for media in contents}
     return {
@@ -95,9 +95,7 @@ def event_stream_answer(example: Any, *statuses: int) -> dict[int | str, dict[st
 
 
 def kept(example: Any) -> str:
-    """A placeholder for a response's example until the document is built, because FastAPI would drop every null in
-    it.
-    """
+    """A placeholder for a response's example until the document is built: FastAPI would drop every null in it."""
     _KEPT.append(example)
     return f"{_MARK}{len(_KEPT) - 1}"
 

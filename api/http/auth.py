@@ -1,4 +1,4 @@
-"""Authentication and roles: almost every request needs a key, and every endpoint declares the roles that may use it."""
+"""Authentication of requests. Endpoints declare the permitted roles by their dependencies (`api.context`)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_SECRET = 200
 
 SESSION_PATH = "/v1/session"
 
-# Health, and the web pages, which contain no data. The login request has its key in the body.
+# Health, and the web pages, which contain no data.
 PUBLIC = frozenset(
     {
         "/v1/health",
@@ -43,17 +43,17 @@ PUBLIC_BELOW = ("/static/", "/jobs/", "/trainings/", "/devices/")
 _NO_PAGES = ("/v1", "/static", "/metrics")
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _FOR_VIEWERS = frozenset({SESSION_PATH, "/v1/predictions", "/v1/models/import", "/v1/catalogue/describe"})
-"""What viewers may send: it computes and stores nothing; and they sign out."""
+"""Unsafe methods that viewers may use: computations that store nothing, and signing out."""
 
 
 class Authenticate:
     """ASGI middleware: puts `credential` and `principal` into the request's state, or raises.
 
     For unsafe methods a cookie is accepted only from the server's own pages: the browser must send `Sec-Fetch-Site:
-    same-origin` or, without this header, an `Origin` that is this server.
+    same-origin` or, without this header, this server as `Origin`.
 
-    What takes longer is authenticated again: when a body has arrived, and while an answer is sent, which is aborted
-    once the credential has ended.
+    Long requests are authenticated again: after the body has arrived, and while an answer is sent, which is aborted if
+    the credential has ended.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -64,7 +64,7 @@ class Authenticate:
             await self.app(scope, receive, send)
             return
         await self._admit(scope)
-        if "principal" not in scope["state"]:  # an enrolment token, which is looked up with the body
+        if "principal" not in scope["state"]:  # an enrolment token, which the endpoint checks
             await self.app(scope, receive, send)
             return
         context: Context = scope["app"].state.context
@@ -74,7 +74,7 @@ class Authenticate:
         async def authenticate_again() -> None:
             nonlocal valid_at
             if time.monotonic() - valid_at > CHECKED_S:
-                with suppress(Unavailable):  # while the database is away nothing ends
+                with suppress(Unavailable):  # no key can end while the database is unavailable
                     await context.credentials.resolve(credential)
                     valid_at = time.monotonic()
 
@@ -112,7 +112,7 @@ class Authenticate:
             try:
                 principal = await context.credentials.resolve(credential)
             except Unavailable:
-                # The metrics report that the database is unavailable: whoever could read them a moment ago still may.
+                # Metrics report the outage to everybody who could read them before.
                 principal = context.credentials.last_known(credential) if path == METRICS_PATH else None
                 if principal is None:
                     raise
@@ -124,12 +124,12 @@ class Authenticate:
 
 
 def is_public(method: str, path: str) -> bool:
-    """Whether this path needs no key."""
+    """Whether the path needs no key."""
     return path in PUBLIC or path.startswith(PUBLIC_BELOW) or (method == "POST" and path == SESSION_PATH)
 
 
 def wants_page(scope: Scope) -> bool:
-    """Whether a browser navigates here: a GET that accepts HTML, outside of the API and the static files."""
+    """Whether a browser requests a page: a GET that accepts HTML, outside of the API and the static files."""
     path = own_path(scope)
     if scope["method"] != "GET" or any(path == root or path.startswith(f"{root}/") for root in _NO_PAGES):
         return False
@@ -138,12 +138,12 @@ def wants_page(scope: Scope) -> bool:
 
 
 def wants_missing_page(scope: Scope) -> bool:
-    """Whether it navigates to an address that no route has: what it gets needs no key."""
+    """Whether a browser requests a page that does not exist: the answer needs no key."""
     return wants_page(scope) and all(route.matches(scope)[0] is Match.NONE for route in scope["app"].routes)
 
 
 def credential_of(headers: Headers) -> Credential:
-    """The bearer secret, else the browser's cookie; `Unauthenticated` if there is neither."""
+    """The bearer secret, else the browser's cookie. `Unauthenticated` without either."""
     authorization = headers.get("authorization")
     if authorization is not None:
         scheme, _, secret = authorization.partition(" ")
@@ -158,8 +158,8 @@ def credential_of(headers: Headers) -> Credential:
 
 
 def _session_cookie(headers: Headers) -> str | None:
-    """The first of its name, as browsers send that of the longest path first: of two services on one host, each below a
-    path of its own or one below the other, it is this one's.
+    """The first cookie of the name. Browsers send the longest path first, so among services on one host, each below its
+    own path, it is this service's.
     """
     for pair in headers.get("cookie", "").split(";"):
         name, _, value = pair.partition("=")
@@ -169,7 +169,7 @@ def _session_cookie(headers: Headers) -> str | None:
 
 
 def require_same_origin(headers: Headers, scheme: str) -> None:
-    """Raises `Forbidden` unless the request's headers show that it comes from one of this server's own pages."""
+    """Raises `Forbidden` unless the headers show that the request comes from one of this server's own pages."""
     site = headers.get("sec-fetch-site")
     if site is not None:
         if site != "same-origin":

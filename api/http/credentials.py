@@ -1,9 +1,9 @@
 """Cache of the principals of API keys, agent credentials and browser sessions.
 
-An agent sends a request every few seconds; looking its key up each time would be half of the database's load. So
-principals are cached, and one query several times a second, however many requests there are, finds out whether a key, a
-credential or a session has ended anywhere. If so, the cache is cleared. While that query fails, every secret is looked
-up. What was revoked in another process thus ends here within `TRUSTED_S`, in this process at once (`forget`).
+An agent sends a request every few seconds, and a look-up of its key each time would be half of the database's load. So
+principals are cached, and one query every `CHECKED_S`, for any number of requests, reads the version of revocations. A
+new version clears the cache. While the query fails, every secret is looked up. So a revocation in another process takes
+effect within `TRUSTED_S`, one in this process at once (`forget`).
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from edgefront.core.store.database import Database
 CHECKED_S = 0.3
 """Seconds between two checks."""
 TRUSTED_S = 0.9
-"""Seconds after the beginning of a check for which it counts."""
+"""Validity of a check in seconds, from its beginning."""
 REMEMBERED_S = 60.0
 IDLE_S = 5.0
-"""Seconds without a request after which nothing is checked until the next one."""
+"""Seconds without requests after which checks pause until the next one."""
 MAX_REMEMBERED = 20_000
 
 _log = logging.getLogger("edgefront.api")
@@ -48,10 +48,10 @@ class Credential:
 
 
 class Credentials:
-    """Finds the principal of a credential. Used from the event loop only, except `forget`.
+    """Finds the principal of a credential. For the event loop only, except `forget`.
 
     Args:
-        changed: called when something has ended anywhere.
+        changed: called after a revocation anywhere.
         needed: whether checks are needed even without requests.
     """
 
@@ -73,10 +73,10 @@ class Credentials:
         self._checked_at = -math.inf
         self._asked_at = -math.inf
         self._closed = asyncio.Event()
-        self._thread = anyio.CapacityLimiter(1)  # of its own: it must not wait for those of requests
+        self._thread = anyio.CapacityLimiter(1)  # so that checks do not wait for the threads of requests
 
     def remembered(self, credential: Credential) -> Principal | None:
-        """The principal, if it is known that it is still valid."""
+        """The cached principal; None unless it is known to be still valid."""
         now = self._clock()
         self._asked_at = now
         remembered = self._remembered.get(credential)
@@ -85,20 +85,20 @@ class Credentials:
         return remembered[0]
 
     def last_known(self, credential: Credential) -> Principal | None:
-        """The principal by the last look-up, which may have ended since; for use while the database is unavailable."""
+        """The cached principal, which may be revoked meanwhile; for use while the database is unavailable."""
         remembered = self._remembered.get(credential)
         return None if remembered is None or remembered[1] <= self._clock() else remembered[0]
 
     async def resolve(self, credential: Credential) -> Principal:
-        """The principal; `Unauthenticated` if there is none, `Unavailable` if the database is unavailable."""
+        """The principal. `Unauthenticated` if there is none, `Unavailable` without the database."""
         principal = self.remembered(credential)
         if principal is not None:
             return principal
         epoch = self._epoch
         principal = await run_in_threadpool(self._look_up, credential)
-        if principal.pending:  # the device's older credentials have ended
+        if principal.pending:  # the look-up has revoked the device's older credentials
             self.forget()
-        if epoch == self._epoch:  # else something has ended meanwhile
+        if epoch == self._epoch:  # unless there was a revocation meanwhile
             self._remembered[credential] = (principal, self._clock() + self._lasts_s(principal))
             self._remembered.move_to_end(credential)
             if len(self._remembered) > MAX_REMEMBERED:
@@ -106,15 +106,15 @@ class Credentials:
         return principal
 
     async def watch(self) -> None:
-        """Checks until `close`, as long as there are requests or `needed` says so."""
+        """Checks until `close`, while there are requests or checks are `needed`."""
         while not self._closed.is_set():
             if self._needed() or self._clock() - self._asked_at < IDLE_S:
                 try:
                     await self.check()
                 except Unavailable:
-                    pass  # the cache is not trusted meanwhile
+                    pass  # the cache is not used meanwhile
                 except Exception:
-                    _log.exception("it is not known whether a key has ended; every key is looked up")
+                    _log.exception("the check for revoked keys failed; every key is looked up")
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._closed.wait(), CHECKED_S)
 
@@ -123,17 +123,17 @@ class Credentials:
         self._closed.set()
 
     async def check(self) -> None:
-        """Clears the cache if something has ended since the last check."""
+        """Clears the cache after a revocation since the last check."""
         began = self._clock()
         version = await anyio.to_thread.run_sync(self._count, limiter=self._thread)
         if version != self._version:
             self.forget()
-            self._changed()  # also the first time: a stream may have begun before that
+            self._changed()  # the first time too: a stream may have begun before
             self._version = version
         self._checked_at = began
 
     def forget(self) -> None:
-        """Clears the cache, because something has ended."""
+        """Clears the cache after a revocation."""
         self._epoch += 1
         self._remembered.clear()
 
@@ -142,7 +142,7 @@ class Credentials:
             return access_queries.version(session)
 
     def _look_up(self, credential: Credential) -> Principal:
-        # The process's clock is exact enough for expiries of minutes to years, and saves a database query.
+        # The process's clock is precise enough for expiries, and saves a query.
         now = datetime.now(timezone.utc)
         with self._database.read() as session:
             find = authenticate_web if credential.cookie else authenticate

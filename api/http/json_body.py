@@ -1,8 +1,8 @@
-"""JSON bodies: parsed once from the bytes, with limited depth and width, without values that databases cannot store.
+"""JSON bodies: parsed once, with limited depth and width, without values that databases cannot store.
 
-Python's parser accepts `NaN`, numbers that overflow to infinity and integers of any length, but the databases cannot
-store them, nor NUL characters. They are refused here, where the field is known. So is an object of thousands of fields:
-each unknown one would be an error of its own, and to collect those holds up the event loop for seconds.
+Python's parser accepts `NaN`, numbers that overflow to infinity, integers of any length and NUL characters, which the
+databases cannot store. They are refused here, where the field is known. So are objects with thousands of fields: to
+collect an error for each unknown field would block the event loop for seconds.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ from edgefront.core.common.errors import InvalidInput
 
 MAX_INTEGER = (1 << 63) - 1
 MAX_FIELDS = 1000
-"""Maximum number of fields of one object. A `config.json` with labels has the most, some hundred."""
+"""Maximum number of fields of an object. A `config.json` with labels has some hundred."""
 _MAX_NAME = 100
 """Maximum number of characters of a field's name in an error."""
 
-# A body without any of these bytes cannot contain a refused value, so it need not be searched. Of numbers with fewer
-# digits than 19 only those with three digits in their exponent can overflow.
+# Only a body that matches can contain a refused value: 19 digits, or an exponent of three digits, may overflow.
 _SUSPECTS = re.compile(rb"NaN|Infinity|\\u0000|[0-9]{19}|[0-9.][eE]\+?[0-9]{3}")
 
 
@@ -41,31 +40,30 @@ def parse_json(body: bytes) -> Any:
         value = from_json(body)
     except ValueError as error:
         raise InvalidInput(f"the body is not JSON: {error}", allowed="a JSON document (RFC 8259)") from None
-    # An object of so many fields has as many colons.
     if body.count(b":") > MAX_FIELDS or _SUSPECTS.search(body):
-        fault = _fault(value)
-        if fault is not None:
-            whole = InvalidInput(f"the body: {fault.detail}", value=fault.value, allowed=fault.allowed)
-            raise fault if fault.path else whole
+        refused = _first_error(value)
+        if refused is not None:
+            of_body = InvalidInput(f"the body: {refused.detail}", value=refused.value, allowed=refused.allowed)
+            raise refused if refused.path else of_body
     return value
 
 
-def _fault(value: Any) -> InvalidInput | None:
-    """The first value that is refused, its path that within `value`."""
+def _first_error(value: Any) -> InvalidInput | None:
+    """The error of the first refused value, with its path within `value`."""
     if isinstance(value, dict):
         if len(value) > MAX_FIELDS:
             return InvalidInput(
                 f"must have at most {MAX_FIELDS} fields, not {len(value)}", allowed=f"at most {MAX_FIELDS} fields"
             )
         for name, item in value.items():
-            fault = _fault(name) or _fault(item)
-            if fault is not None:
-                return fault.under(name[:_MAX_NAME])
+            error = _first_error(name) or _first_error(item)
+            if error is not None:
+                return error.under(name[:_MAX_NAME])
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            fault = _fault(item)
-            if fault is not None:
-                return fault.under(index)
+            error = _first_error(item)
+            if error is not None:
+                return error.under(index)
     elif isinstance(value, float):
         if not math.isfinite(value):
             return InvalidInput(f"must be a finite number, not {value!r}", value=repr(value), allowed="a finite number")
@@ -101,7 +99,7 @@ class JsonRoute(ThreadRoute):
 
         async def handle_json(request: Request) -> Response:
             request = JsonRequest(request.scope, request.receive)
-            # Parsed before the framework does, which would hide the error.
+            # Before FastAPI parses it, which would hide the error.
             await read_json(request)
             return await handle(request)
 
@@ -109,7 +107,7 @@ class JsonRoute(ThreadRoute):
 
 
 async def read_json(request: Request) -> Any:
-    """The body's value; None if there is no body. Status 415 for a body of another type."""
+    """The body's value; None without a body. Status 415 for another media type."""
     body = await request.body()
     if not body:
         return None

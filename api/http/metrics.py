@@ -1,7 +1,7 @@
 """Prometheus metrics: requests, and the service's state at the time of the scrape.
 
-Labels have a limited set of values: route templates, HTTP methods, states, devices. So a training's own curves are not
-among them: TensorBoard has those (`core.training.run_folder`).
+Labels have few values: route templates, HTTP methods, states, devices. The curves of trainings are in TensorBoard
+instead (`core.training.run_folder`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.25, 0.5, 1, 2.5, 5, 10)
 
 
 class Metrics:
-    """One registry per application, so that a process can have several (in tests)."""
+    """Metrics of one application. Each has its own registry, so that a process can have several (in tests)."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -57,7 +57,7 @@ class Metrics:
         self._seconds.labels(route).observe(seconds)
 
     def text(self, state: Sequence[StateGauge] | None) -> bytes:
-        """The exposition text. Without `state` (the database is unavailable) only the process's own metrics."""
+        """The exposition text. Without `state` (the database is unavailable) it has only the process's own metrics."""
         registry = CollectorRegistry()
         Gauge("edgefront_database_up", "1 if the database answers", registry=registry).set(state is not None)
         for name, meaning, label, values in state or ():

@@ -1,4 +1,4 @@
-"""ASGI middleware around every request: metrics, the limit of body sizes, and problem documents for all errors."""
+"""ASGI middleware around every request: metrics, limits on body sizes, and problem documents for all errors."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from edgefront.api.http.root_path import own_path
 from edgefront.core.common.errors import EdgefrontError, TooLarge
 
 PUBLIC_BYTES = 16 << 10
-"""Largest body of a request that needs no key. A sign-in has some hundred bytes."""
+"""Maximum body of a request without a key. A sign-in has some hundred bytes."""
 ENROL_BYTES = 128 << 10
-"""Largest body of an enrolment, whose token is checked after it was read. A device's facts have at most half of it."""
+"""Maximum body of an enrolment, which is read before its token is checked. A device's facts have at most half of it."""
 
 IMPORT_PATH = "/v1/trainings/import"
 
@@ -32,13 +32,11 @@ _HEADERS = (
     ("X-Frame-Options", "DENY"),
     ("Cache-Control", "no-store"),
 )
-"""Headers that are set unless a response sets them itself."""
+"""Default headers of responses."""
 
 
 class Guard:
-    """The outermost layer: counts the response, sets its security headers, and turns every exception into a problem
-    document.
-    """
+    """The outermost middleware: counts responses, sets security headers, turns exceptions into problem documents."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -59,7 +57,6 @@ class Guard:
                 for name, value in _HEADERS:
                     headers.setdefault(name, value)
                 seconds = time.perf_counter() - begun - state.get("waited_s", 0.0)
-                # The template of the route that answered is a bounded label.
                 route = str(getattr(scope.get("route"), "path_format", None) or "unmatched")
                 context: Context = scope["app"].state.context
                 context.metrics.answered(scope["method"], route, message["status"], max(0.0, seconds))
@@ -78,8 +75,8 @@ class Guard:
                 await response(scope, receive, watch)
 
 
-class BodyBound:
-    """Refuses bodies above the limit: at once by their Content-Length, else while they are received (chunked)."""
+class BodyLimit:
+    """Refuses bodies above the limit: by their Content-Length, else while they are received (chunked)."""
 
     def __init__(self, app: ASGIApp, max_bytes: int, max_import_bytes: int) -> None:
         self.app = app
@@ -90,10 +87,9 @@ class BodyBound:
             await self.app(scope, receive, send)
             return
         path = own_path(scope)
-        is_import = scope["method"] == "POST" and path == IMPORT_PATH  # written to the disk as it arrives
-        if is_import:
+        if scope["method"] == "POST" and path == IMPORT_PATH:  # written to the disk as it arrives
             limit = self.max_import_bytes
-        elif is_public(scope["method"], path):  # small where anybody may send a request
+        elif is_public(scope["method"], path):
             limit = min(self.max_bytes, PUBLIC_BYTES)
         else:
             limit = min(self.max_bytes, ENROL_BYTES) if path == ENROL_PATH else self.max_bytes
@@ -124,8 +120,8 @@ _ambiguous = problems.respond(
     "the length of the body is given twice: send Content-Length or Transfer-Encoding",
     headers={"Connection": "close"},
 )
-"""Answer to a body with two lengths: a proxy may have used the other one (RFC 9112, section 6.1), so what follows on
-the connection cannot be attributed to a request.
+"""Response to a body with two lengths. A proxy may have used the other one (RFC 9112, section 6.1), so the following
+bytes of the connection cannot be attributed to a request.
 """
 
 

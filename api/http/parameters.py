@@ -1,4 +1,4 @@
-"""Parameters of several endpoints, with limits."""
+"""Parameters that several endpoints share, with their limits."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def _limits(
 
 
 LimitsQuery = Annotated[Limits, Depends(_limits)]
-"""The limits on candidates that a query asks for."""
+"""Limits on candidates, from the query."""
 
 
 async def _training_budget(
@@ -107,7 +107,7 @@ async def _training_budget(
 
 
 TrainingBudgetQuery = Annotated[TrainingBudget, Depends(_training_budget)]
-"""How long models are to be trained, as a query asks for it."""
+"""Training budget of models, from the query."""
 
 IdempotencyKey = Annotated[
     str | None,

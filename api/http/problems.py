@@ -54,7 +54,7 @@ def respond(
     headers: Mapping[str, str] | None = None,
     extra: Mapping[str, Any] | None = None,
 ) -> Response:
-    """A problem document. `extra` are further members; they and `detail` are shortened, numbers made finite."""
+    """A problem document. `extra` has further members. Shortens long values, and makes numbers finite."""
     document: dict[str, Any] = {
         "type": f"urn:edgefront:problem:{kind}",
         "title": kind.replace("-", " ").capitalize(),
@@ -65,12 +65,12 @@ def respond(
     if instance is not None:
         document["instance"] = instance
     document |= {name: _plain(value) for name, value in (extra or {}).items() if name not in _STANDARD}
-    # ASCII escapes can represent any input, including lone surrogates.
+    # ASCII escapes represent any input, even lone surrogates.
     return Response(json.dumps(document).encode("ascii"), status, dict(headers or {}), MEDIA_TYPE)
 
 
 def of_error(error: EdgefrontError) -> Response:
-    """The document of one of the project's own errors, with the headers of its status."""
+    """The problem document of one of the project's own errors, with the headers of its status."""
     headers = {}
     if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
@@ -87,7 +87,7 @@ def of_error(error: EdgefrontError) -> Response:
 
 
 def of_crash(error: BaseException) -> Response:
-    """A 500 without internal details: its `instance` is logged with the traceback."""
+    """A 500 without internal details. Its `instance` is logged with the traceback."""
     instance = f"urn:uuid:{uuid.uuid4()}"
     _log.error("unexpected error, instance %s", instance, exc_info=error)
     return respond(
@@ -100,7 +100,7 @@ def of_crash(error: BaseException) -> Response:
 
 
 def of_http(error: HTTPException) -> Response:
-    """The document of errors of the framework: unknown path, wrong method."""
+    """The problem document of the framework's errors: unknown path, wrong method."""
     kind = KIND_OF_STATUS.get(error.status_code, "error")
     phrase = HTTPStatus(error.status_code).phrase
     detail = error.detail if error.detail and error.detail != phrase else _PLAIN_DETAIL.get(error.status_code, phrase)
@@ -114,41 +114,39 @@ _PLAIN_DETAIL = {
 
 
 def of_validation(error: RequestValidationError) -> Response:
-    """All fields of a request that are wrong, the first one at the top level as `field`, `value`, `allowed`."""
-    places = [_place(item) for item in _without_union_echoes(error.errors())][:MAX_ERRORS]
-    first = places[0]
-    detail = first["detail"] if len(places) == 1 else f"{first['detail']} (and {len(places) - 1} more, see errors)"
+    """All wrong fields of a request; the first one at the top level as `field`, `value`, `allowed`."""
+    fields = [_wrong_field(item) for item in _one_per_field(error.errors())][:MAX_ERRORS]
+    first = fields[0]
+    detail = first["detail"] if len(fields) == 1 else f"{first['detail']} (and {len(fields) - 1} more, see errors)"
     extra = {name: first[name] for name in ("in", "field", "value", "allowed") if name in first}
-    return respond(422, InvalidInput.kind, detail, extra=extra | {"errors": places})
+    return respond(422, InvalidInput.kind, detail, extra=extra | {"errors": fields})
 
 
-def _place(item: Mapping[str, Any]) -> dict[str, Any]:
-    where, *path = item["loc"]
-    error = fault(item, InvalidInput, field_path(item, path), "the body" if where == "body" else f"the {where}")
-    place = {"in": where, "detail": error.detail, **error.extra}
+def _wrong_field(item: Mapping[str, Any]) -> dict[str, Any]:
+    source, *path = item["loc"]
+    error = fault(item, InvalidInput, field_path(item, path), "the body" if source == "body" else f"the {source}")
+    field = {"in": source, "detail": error.detail, **error.extra}
     if item["type"] == "missing":
-        del place["value"]
-    return place
+        del field["value"]
+    return field
 
 
-def _without_union_echoes(items: Sequence[Any]) -> list[Any]:
-    """One error per field: pydantic lists one for each member of a union, and also an error of a list whose items are
-    wrong.
-    """
+def _one_per_field(items: Sequence[Any]) -> list[Any]:
+    """One error per field. Pydantic lists one for each member of a union, and one for a list with wrong items."""
     inside = {tuple(item["loc"][:depth]) for item in items for depth in range(len(item["loc"]))}
     items = [item for item in items if item["type"] != "too_short" or tuple(item["loc"]) not in inside]
     seen: set[tuple[Any, ...]] = set()
-    kept = []
+    first = []
     for item in items:
-        place = (item["loc"][0], *field_path(item, item["loc"][1:]))
-        if place not in seen:
-            seen.add(place)
-            kept.append(item)
-    return kept
+        field = (item["loc"][0], *field_path(item, item["loc"][1:]))
+        if field not in seen:
+            seen.add(field)
+            first.append(item)
+    return first
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
-    """`value` as short JSON: input of a client must not be returned if it is large, deep or non-finite."""
+    """`value` as short JSON, without large, deep or non-finite input of a client."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -172,7 +170,7 @@ def _short(value: Any) -> str:
 
 
 def install(app: FastAPI, missing: Callable[[Request], Response | None]) -> None:
-    """Makes `app` return problem documents for all errors in its routes; where no route is, what `missing` gives."""
+    """Makes `app` answer all errors with problem documents, and 404 with the page of `missing`, if any."""
 
     async def own(_request: Request, error: Exception) -> Response:
         return of_error(cast(EdgefrontError, error))

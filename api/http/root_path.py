@@ -1,8 +1,8 @@
 """The path below which a proxy serves the service.
 
-ASGI's `root_path` is that path, and `path` begins with it, whether or not the proxy has stripped it. So a link that
-begins with `root_path` works through the proxy and beside it. Endpoints set `Location` to the service's own paths: here
-they are put below `root_path`.
+That path is ASGI's `root_path`, and `path` begins with it, whether or not the proxy strips it. So links that begin with
+`root_path` work with and without the proxy. Endpoints set `Location` to the service's own paths, to which the
+middleware adds `root_path`.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class BelowPath:
 
 
 def check_root_path(root_path: str, paths: Collection[str]) -> None:
-    """Raises `InvalidInput` for a `root_path` that begins like one of the service's own paths: where a proxy has
-    stripped it, a request could mean either.
+    """Raises `InvalidInput` for a `root_path` that begins like one of the service's own paths: behind a proxy that
+    strips it, requests would be ambiguous.
     """
     own = sorted({f"/{path.split('/')[1]}" for path in paths} - {"/"})
     if root_path and f"/{root_path.split('/')[1]}" in own:
@@ -54,6 +54,6 @@ def check_root_path(root_path: str, paths: Collection[str]) -> None:
 
 
 def own_path(scope: Scope) -> str:
-    """The path of a request without the one below which a proxy serves the service."""
+    """The path of a request without `root_path`."""
     path: str = scope["path"]
     return path.removeprefix(scope["root_path"])

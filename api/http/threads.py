@@ -1,6 +1,6 @@
-"""Threads that requests run in: short ones in those of the framework, what takes seconds in a few of its own.
+"""Threads of requests: the framework's pool for short requests, and a small pool for those that take seconds.
 
-How many requests there are at once is bounded by the server (`http.connections`) and by a proxy in front.
+The server (`http.connections`) and the proxy limit the number of concurrent requests.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ Result = TypeVar("Result")
 
 
 class SlowWork:
-    """Threads for work that computes for up to seconds (plans, predictions, building models, exports) and holds no
-    database connection meanwhile: short requests always find one of theirs.
+    """Threads for computations of seconds without a database connection (plans, predictions, model files, exports), so
+    that short requests always find a thread.
     """
 
     def __init__(self, threads: int) -> None:
         self.limiter = anyio.CapacityLimiter(threads)
 
     async def run(self, work: Callable[[], Result]) -> Result:
-        """The result of `work`, which is called in a thread."""
+        """The result of `work`, called in a thread."""
         return await anyio.to_thread.run_sync(work, limiter=self.limiter)
 
     async def answer(self, work: Callable[[], BaseModel]) -> Response:
-        """What `work` returns as JSON, which is made in the same thread: to encode a large answer takes long too."""
+        """The result of `work` as JSON, encoded in the same thread, because that may take long too."""
         return await self.run(lambda: send_view(work()))
 
 
 class ThreadRoute(APIRoute):
-    """A route whose endpoint, unless it is a coroutine, runs in a thread; an answer of status 200 is encoded there,
-    too: in the event loop a large one would hold up everybody. Its operation is named as its function.
+    """A route whose endpoint, unless it is a coroutine, runs in a thread. The thread also encodes its answer of status
+    200: a large one would block the event loop. The operation has the function's name.
     """
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:

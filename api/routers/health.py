@@ -65,7 +65,7 @@ async def get_ready(context: AppContext, response: Response) -> HealthView:
         check = partial(_check, name, context)
         try:
             # Abandoned on timeout: a database that drops packets must not block the response.
-            waiting = anyio.to_thread.run_sync(check, abandon_on_cancel=True, limiter=context.probes)
+            waiting = anyio.to_thread.run_sync(check, abandon_on_cancel=True, limiter=context.checks)
             results[name] = await asyncio.wait_for(waiting, CHECK_TIMEOUT_S)
         except asyncio.TimeoutError:
             results[name] = f"no answer within {CHECK_TIMEOUT_S:g} s"

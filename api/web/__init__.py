@@ -1,1 +1,1 @@
-"""The web pages: the job list and a job's live page. Their data comes from `/v1`."""
+"""The web pages. Their data comes from `/v1`."""

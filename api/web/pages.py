@@ -1,10 +1,10 @@
-"""The web pages, their scripts and styles, and the page at an address where there is none.
+"""The web pages, their scripts and styles, and the page for unknown addresses.
 
-The pages contain no data: their scripts fetch it from `/v1` with the session cookie. So a page is not secret. Without a
-cookie a browser is redirected to `/login`; an expired cookie is detected by the first response of `/v1`.
+Pages contain no data and need no key: their scripts fetch data from `/v1` with the session cookie. Without a cookie a
+browser is redirected to `/login`. The first response of `/v1` detects an expired cookie.
 
-Scripts, styles and images, and those that installed packages bring, are read once and kept in memory. Every URL
-contains the version of its asset, so browsers can cache it forever.
+Own assets and those of installed packages are read once and kept in memory. Their URLs contain a version, so browsers
+cache them forever.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Asset:
 
     @cached_property
     def compressed(self) -> bytes:
-        """The body in gzip, without a time stamp, so that the bytes are the same in every process."""
+        """The body in gzip, without a time stamp: the same bytes in every process."""
         return gzip.compress(self.body, compresslevel=6, mtime=0)
 
 
@@ -82,7 +82,7 @@ def own_assets() -> dict[str, Asset]:
 
 @lru_cache(maxsize=1)
 def own_version() -> str:
-    """A hash over all of the pages' own assets, because their modules import each other by relative URLs."""
+    """A hash of all own assets, because their modules import each other by relative URLs."""
     whole = hashlib.sha256()
     for path, asset in own_assets().items():
         whole.update(f"{path}\0{asset.digest}\0".encode())
@@ -118,7 +118,7 @@ def packaged_asset(name: str) -> Asset:
 
 @cache
 def imported(path: str) -> tuple[str, ...]:
-    """The modules that one of our scripts imports, directly or not: a browser would find them level by level."""
+    """The modules that an own script imports, directly or not, which a browser would find level by level."""
     names: dict[str, None] = {}
     waiting = [path]
     while waiting:
@@ -132,12 +132,12 @@ def imported(path: str) -> tuple[str, ...]:
 
 
 def own_address(path: str) -> str:
-    """As of all addresses here, below the path below which a proxy serves the service."""
+    """The address of an own asset, without ASGI's `root_path`."""
     return f"/static/own/{own_version()}/{path}"
 
 
 def module_tags(root: str, path: str) -> Markup:
-    """The elements that load an own script, and ask for all that it imports at once; `root`: ASGI's `root_path`."""
+    """HTML elements that load an own script, and preload all its imports. `root`: ASGI's `root_path`."""
     preload, run = Markup('<link rel="modulepreload" href="{}">\n'), Markup('<script type="module" src="{}"></script>')
     preloads = Markup("").join(preload.format(root + own_address(name)) for name in imported(path))
     return preloads + run.format(root + own_address(path))
@@ -178,14 +178,14 @@ WORDS: Mapping[str, str] = {
     "baseline's figures are interpolated between its two nearest depths. 1.5 means that the baseline "
     "takes one and a half times as long, or as much memory.",
 }
-"""What the pages explain, in the sentences of `docs/concepts.md`, `frontiers.md` and `measuring.md`."""
+"""Explanations on the pages, in the sentences of `docs/concepts.md`, `frontiers.md` and `measuring.md`."""
 
 words = {name: f"{text[:1].upper()}{text[1:].removesuffix('.')}." for name, text in WORDS.items()}
 """Each as a sentence."""
 
 
 def term(shown: str, says: str) -> Markup:
-    """`shown`, marked as a word that has an explanation: `shared/terms.js` shows it, and a pointer over it does."""
+    """A word with an explanation, which appears on hover and by `shared/terms.js`."""
     return Markup('<button type="button" class="term" title="{}">{}</button>').format(says, shown)
 
 
@@ -211,17 +211,17 @@ PAGES = {
     "/devices/{device}": "device.html",
     "/docs": "docs.html",
 }
-"""Path → template, which gets the path's parameters."""
+"""Path → template. Templates get the path's parameters."""
 _WITH_INLINE_STYLES = {"job.html", "compare.html", "training.html", "docs.html"}
 
 
 def _add_page(path: str, template: str) -> None:
     def page(request: Request) -> Response:
-        # Browsers do not send a SameSite=Strict cookie after a link from another site; then the page's script checks.
-        elsewhere = request.headers.get("sec-fetch-site") == "cross-site"
-        if COOKIE not in request.cookies and not elsewhere:
-            here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-            return RedirectResponse(f"/login?next={quote(here, safe='')}", status_code=303, headers=PAGE_HEADERS)
+        # After a link from another site, browsers do not send a SameSite=Strict cookie: then the page's script checks.
+        is_cross_site = request.headers.get("sec-fetch-site") == "cross-site"
+        if COOKIE not in request.cookies and not is_cross_site:
+            address = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+            return RedirectResponse(f"/login?next={quote(address, safe='')}", status_code=303, headers=PAGE_HEADERS)
         return _render(request, template, **request.path_params)
 
     router.add_api_route(path, page)
@@ -257,7 +257,7 @@ def favicon() -> Response:
 
 
 def warm_up() -> None:
-    """Prepares what the first visitor would wait for: compiles the pages and compresses their scripts."""
+    """Compiles the pages and compresses their assets, before the first visitor waits for it."""
     for template in _templates.list_templates():
         _templates.get_template(template)
     for asset in (*own_assets().values(), *map(packaged_asset, PACKAGED)):
@@ -265,7 +265,7 @@ def warm_up() -> None:
 
 
 def missing_page(request: Request) -> Response | None:
-    """What a browser gets at an address where there is nothing; None for any other client."""
+    """The page for an unknown address; None for clients other than browsers."""
     if not wants_page(request.scope):
         return None
     return _render(request, "missing.html", 404, path=request.url.path[:MAX_SHOWN_PATH])
@@ -279,7 +279,7 @@ def _render(request: Request, template: str, status: int = 200, /, **values: str
 
 
 def _serve(request: Request, asset: Asset, *, current: bool) -> Response:
-    """The asset, gzipped if the browser accepts that. Only the URL of the current version may be cached forever."""
+    """The asset, compressed if the browser accepts gzip. Only the current version's URL may be cached forever."""
     zipped = "gzip" in request.headers.get("accept-encoding", "")
     etag = f'"{asset.digest}{"-gzip" if zipped else ""}"'
     headers = {

@@ -29,7 +29,7 @@ def test_what_a_device_does_names_only_ones_own_jobs(service: Service) -> None:
     (leased,) = device.lease(1).items
     work = ada.get(path).json()
     (held,) = work["held"]
-    assert (held["launch_id"], held["digest"], held["started_at"]) == (leased.launch_id, leased.digest, None)
+    assert (held["launch_id"], held["digest"], held["started_at"]) == (leased.id, leased.digest, None)
     assert (held["job_name"], held["purpose"], held["runtime"]) == ("a search of ada", "first", "onnxruntime")
     candidate = ada.get(f"/v1/candidates/{held['candidate_id']}").json()
     assert candidate["digest"] == leased.digest
