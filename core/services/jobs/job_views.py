@@ -138,7 +138,7 @@ def answers_of(session: Session, jobs: Sequence[Job], targets: Sequence[Target])
     of_job = {job.id: job for job in jobs}
     ended = [target for target in targets if target.state not in ACTIVE_TARGETS]
     scores = score_queries.scores_of(session, [target.id for target in ended])
-    taught = laws.last_taught(session, {job.owner for job in jobs})
+    taught = laws.last_refined(session, {job.owner for job in jobs})
     facts: dict[str, object] = {}
     for target in ended:
         job = of_job[target.job_id]
@@ -169,7 +169,7 @@ def _computed(
     untrained = [
         target
         for target in searched
-        if not scores[target.id].number and not laws.names_owners_law(requests[target.job_id])
+        if not scores[target.id].number and not laws.names_refined_law(requests[target.job_id])
     ]
     members: dict[str, list[Candidate]] = defaultdict(list)
     for candidate in candidate_queries.frontiers_and_baselines(session, [target.id for target in untrained]):
@@ -189,7 +189,7 @@ def _computed(
                 request=request,
                 candidates=tuple(candidate_view(candidate, None) for candidate in members[target.id]),
                 trained=(),
-                law=laws.known_law_of(session, job, request),
+                law=laws.readable_law_of(session, job, request),
                 dominance=dominance_of(job),
             ).short()
 

@@ -40,7 +40,7 @@ def _view(session: Session, job: Job) -> JobLawView:
     request = JOB_REQUEST.read(job.request)
     targets = {target.id: target for target in job_queries.targets(session, [job.id])}
     trained = [score for id_ in targets for score in score_queries.trained(session, id_)]
-    searched = laws.known_law_of(session, job, request)
+    searched = laws.readable_law_of(session, job, request)
     law, row = laws.law_of_answers(session, job, request, {score.digest for score in trained})
     found = None
     if law is not None and not isinstance(law, PruningPredictor):  # which predicts models before any training

@@ -96,7 +96,7 @@ def _create(
         name=request.name,
         owner=principal.owner,
         request=request.model_dump(mode="json"),
-        law=laws.to_keep(resolved.law),
+        law=laws.document_to_keep(resolved.law),
         request_digest=digest,
         idempotency_key=idempotency_key,
         state=JobState.RUNNING,

@@ -296,7 +296,7 @@ def inputs_within(
     baseline = baseline_of(session, row.id)
     request = JOB_REQUEST.read_or(job.request, None)
     candidates = [*candidate_queries.baselines(session, row.id), *searched]
-    own_law = laws.known_law_of(session, job, request)
+    own_law = laws.readable_law_of(session, job, request)
     law, _ = laws.law_of_answers(session, job, request, {score.digest for score in trained})
     if budget != NO_BUDGET:
         if law is None:

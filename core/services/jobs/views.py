@@ -26,7 +26,7 @@ from edgefront.core.services.jobs.frontier import point_of, points_of
 from edgefront.core.services.jobs.progress import added_note
 from edgefront.core.services.jobs.queries import candidates as candidate_queries
 from edgefront.core.services.quality.expected import perplexity_of
-from edgefront.core.services.quality.laws import known_law_of
+from edgefront.core.services.quality.laws import readable_law_of
 from edgefront.core.services.quality.queries import Trained
 from edgefront.core.services.quality.trust import trained_of, trust_of
 from edgefront.core.services.stored import JOB_REQUEST, PROTOCOL, REFERENCE, RowReader
@@ -194,7 +194,7 @@ def frontier_view(
         note=reader.note("" if request is None else added_note(session, request, row)) or "",
         perplexity_of=perplexity_of(
             {predicted_of(point.predicted).get("law") for point in (*shown, *beside)},
-            known_law_of(session, job, request),
+            readable_law_of(session, job, request),
         ),
         epsilon=epsilon,
         proxy_trust=ProxyTrust() if request is None else trust_of(session, job, request, row),

@@ -86,7 +86,7 @@ def compare(
         ]
         used = {(candidate.predicted or {}).get("law") for candidate in by_digest.values()}
         requests = [(each.job, JOB_REQUEST.read_or(each.job.request, None)) for each in compared]
-        known = [laws.known_law_of(session, job, request) for job, request in requests]
+        known = [laws.readable_law_of(session, job, request) for job, request in requests]
         labels = [device_queries.name_of(session, each.target.device_key) for each in compared]
     for each, own, to_fit in zip(compared, entries, asked, strict=True):
         fit = None if to_fit is None else fits.fit(to_fit)

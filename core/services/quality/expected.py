@@ -1,4 +1,4 @@
-"""What perplexity a quality law expects of architectures, as views and rows hold it, and on which data."""
+"""Predicted perplexities as the fields of views and rows, and notes on their data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from edgefront.core.store.sql import Document
 
 
 def perplexities(law: PerplexityPredictor | None, architectures: Sequence[Architecture]) -> list[Document]:
-    """The fields of `PredictedView` about quality, for each architecture; empty without a law."""
+    """The quality fields of `PredictedView` for each architecture; empty without a predictor."""
     if law is None or not architectures:
         return [{} for _ in architectures]
     shapes = Shapes.of(architectures)
@@ -40,24 +40,21 @@ def perplexities(law: PerplexityPredictor | None, architectures: Sequence[Archit
 
 
 def label_of(predicted: Document | None) -> str:
-    """What a stored prediction is of, in about six words; empty where no perplexity is predicted."""
+    """Data and training of a stored prediction in about six words; empty without a perplexity."""
     return "" if predicted is None or predicted.get("perplexity") is None else str(predicted["label"])
 
 
 def perplexity_of(names: Iterable[str | None], law: PerplexityPredictor | None = None) -> str:
-    """What predictions by the laws of these names are the perplexity of, and how long trained. `law` is the job's,
-    which need not come along.
-    """
+    """Data and training of predictions by the scaling laws of these names. `law` is the job's, if it is not shipped."""
     given = set(names)
     laws = dict(shipped_laws()) | ({} if law is None else {law.origin.name: law})
     return "; ".join(laws[name].about for name in laws if name in given)
 
 
 def law_note(request: JobRequest, law: PerplexityPredictor | None, datasets: Iterable[str] = ()) -> str:
-    """What a person should know where the law of a job's predictions is of other data or models than the job's.
+    """A warning if a job's predictor was fitted to other data or models than the job's; else empty.
 
-    `datasets` are names of those that its models were trained on, beside the one that its proxy settings name. Empty
-    where all agree, and where no law is about the job's space.
+    `datasets` are names of data sets that its models were trained on, beside the one in its proxy settings.
     """
     space = spaces().get(request.space.name)
     if space is None or law is None:
@@ -106,6 +103,6 @@ def law_note(request: JobRequest, law: PerplexityPredictor | None, datasets: Ite
 
 
 def _is_of(data: str, dataset: str) -> bool:
-    """Whether a data set has the name of a law's data, as `wikitext-103-bpe` has that of WikiText-103."""
+    """Whether a data set's name matches a law's data, as `wikitext-103-bpe` matches WikiText-103."""
     of_law, name = (re.sub(r"[^a-z0-9]", "", text.lower()) for text in (data, dataset))
     return of_law == "notstated" or name.startswith(of_law)

@@ -1,7 +1,7 @@
-"""Scaling laws by name: the shipped ones, and those of one owner, which nobody else sees.
+"""Looks up scaling laws and pruning predictors: shipped ones, and private ones of an owner.
 
-An owner's law is what the trainings of one kind taught (`quality.learning`), or the law of an imported model's cuts. A
-job keeps the law that its search began with, so that its generations are comparable; its answers read the newest.
+An owner's are fitted to trainings of one kind (`quality.learning`), or predict an imported model's submodels. A job
+keeps the law that its search began with, so that generations are comparable; its answers use the newest one.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from edgefront.core.training.proxies.score import covers, law_about
 Law = TypeVar("Law", bound=PerplexityPredictor)
 
 PRUNING_PREDICTOR = "cuts"
-"""Field of the result of a training that a study of its cuts came along with: the law of its parts."""
-_TAUGHT: ColumnElement[bool] = OwnerLaw.base != ""
+"""Field of a training's result: name of the pruning predictor of an imported model."""
+_REFINED: ColumnElement[bool] = OwnerLaw.base != ""
 
 
 # By name -------------------------------------------------------------------------------------------------------------
 
 
 def named(session: Session, owner: str, name: str) -> PerplexityPredictor:
-    """The shipped law of this name, or the owner's. `InvalidInput` lists those that exist."""
+    """The shipped law of this name, or the owner's. `InvalidInput` lists the existing ones."""
     if name in NAMES:
         return law_named(name)
     row = session.get(OwnerLaw, (owner, name))
@@ -54,7 +54,7 @@ def named(session: Session, owner: str, name: str) -> PerplexityPredictor:
 
 
 def parsed(row: OwnerLaw) -> PerplexityPredictor:
-    """The law of a row, parsed once for each document."""
+    """The law of a row; parsed documents are cached."""
     return _parsed(row.document)
 
 
@@ -64,8 +64,8 @@ def _parsed(document: str) -> PerplexityPredictor:
 
 
 def _existing(session: Session, owner: str) -> str:
-    """Laws that a job may name: those of cuts follow from `space.inherit`."""
-    own = select(OwnerLaw.name).where(OwnerLaw.owner == owner, _TAUGHT).order_by(OwnerLaw.name)
+    """Names that a job may use; pruning predictors follow from `space.inherit`."""
+    own = select(OwnerLaw.name).where(OwnerLaw.owner == owner, _REFINED).order_by(OwnerLaw.name)
     return ", ".join([*NAMES, *session.scalars(own)])
 
 
@@ -78,7 +78,7 @@ def views(database: Database, principal: Principal) -> list[QualityLawView]:
 
 
 def _view(name: str, stored: Document) -> QualityLawView:
-    """An owner's law; only its name where the rest cannot be read, which its title says."""
+    """An owner's law; if the row is unreadable only its name, with the reason as its title."""
     reader = RowReader()
     view = reader.read(lambda: QualityLawView.model_validate(stored))
     unknown = dict.fromkeys(("family", "data", "split", "tokens", "trained", "source", "licence"), "")
@@ -95,7 +95,7 @@ def _view(name: str, stored: Document) -> QualityLawView:
 
 
 def law_view(database: Database, principal: Principal, name: str) -> QualityLawView:
-    """One law by name. NotFound lists those that exist."""
+    """One law by name. NotFound lists the existing ones."""
     if name in NAMES:
         return QualityLawView.model_validate(summary(law_named(name)))
     with database.read() as session:
@@ -109,8 +109,8 @@ def law_view(database: Database, principal: Principal, name: str) -> QualityLawV
 
 
 def check_covers(law: PerplexityPredictor, space: SearchSpace) -> None:
-    """Raises `InvalidInput` unless the law is of the space's family: others rank its models by another scale. A law of
-    cuts is about the parts of one model, and only jobs that inherit from it have it.
+    """`InvalidInput` unless the law is of the space's family. Pruning predictors are refused: only jobs with
+    `space.inherit` use them.
     """
     if isinstance(law, PruningPredictor):
         raise InvalidInput(
@@ -121,7 +121,7 @@ def check_covers(law: PerplexityPredictor, space: SearchSpace) -> None:
         )
     own = family(space.example)
     if own is None:
-        law_about(space)  # says why there is no law
+        law_about(space)  # raises the reason
     if own != law.origin.family:
         raise InvalidInput(
             f"law: {law.origin.name} is about {law.origin.family or 'neither'} models, and the space {space.name} has "
@@ -133,10 +133,7 @@ def check_covers(law: PerplexityPredictor, space: SearchSpace) -> None:
 
 
 def check_named(database: Database, owner: str, request: JobRequest) -> JobRequest:
-    """The request, if the owner's law that it names exists and is about the space's models.
-
-    `InvalidInput` names the setting otherwise.
-    """
+    """The request, if its owner's law exists and covers the space; else `InvalidInput` names the setting."""
     name = request.proxy_settings.get("law")
     if not isinstance(name, str) or name in NAMES:
         return request
@@ -152,22 +149,20 @@ def check_named(database: Database, owner: str, request: JobRequest) -> JobReque
 
 
 def with_law(request: JobRequest, name: str | None) -> JobRequest:
-    """The request by another law; None: the one that its space has by default."""
+    """The request with another law; None: the default of its space."""
     kept = {key: value for key, value in request.proxy_settings.items() if key != "law"}
     return request.model_copy(update={"proxy_settings": kept if name is None else {**kept, "law": name}})
 
 
 def scaling_law_of_request(session: Session, owner: str, request: JobRequest) -> PerplexityPredictor | None:
-    """The law by which a job of this request would rank, or that says what perplexity to expect: the one that it
-    names, or its space's. None where none is about the space.
-
-    `InvalidInput` where the space, or the law that is named, does not exist.
+    """The predictor of a job with this request: the one that it names, or its space's default. None if none covers the
+    space. `InvalidInput` if the space or the named law does not exist.
     """
     return _law_of(request, lambda name: named(session, owner, name))
 
 
 def law_of(session: Session, job: Job, request: JobRequest) -> PerplexityPredictor | None:
-    """The law of a job's search, as it was when the search began. `InvalidInput` as `scaling_law_of_request`."""
+    """The predictor of a job's search, as it was when the search began. `InvalidInput` as `scaling_law_of_request`."""
 
     def kept(name: str) -> PerplexityPredictor:
         if name in NAMES or job.law is None:
@@ -177,13 +172,13 @@ def law_of(session: Session, job: Job, request: JobRequest) -> PerplexityPredict
     return _law_of(request, kept)
 
 
-def to_keep(law: PerplexityPredictor | None) -> str | None:
-    """`Job.law` of a job that begins to search by this law: an owner's as it is now; None of a shipped one."""
+def document_to_keep(law: PerplexityPredictor | None) -> str | None:
+    """The value of `Job.law` for a job that begins with this predictor: an owner's document; None for a shipped one."""
     return None if law is None or law.origin.name in NAMES else to_text(law)
 
 
-def known_law_of(session: Session, job: Job, request: JobRequest | None) -> PerplexityPredictor | None:
-    """The law of a job's search for views: None too where this release has no such space or law."""
+def readable_law_of(session: Session, job: Job, request: JobRequest | None) -> PerplexityPredictor | None:
+    """The predictor of a job's search for views; None also if this release lacks its space or law."""
     try:
         return None if request is None else law_of(session, job, request)
     except InvalidInput:
@@ -193,21 +188,21 @@ def known_law_of(session: Session, job: Job, request: JobRequest | None) -> Perp
 def law_of_answers(
     session: Session, job: Job, request: JobRequest | None, digests: Collection[str] = ()
 ) -> tuple[PerplexityPredictor | None, OwnerLaw | None]:
-    """The law of a job's answers, and the owner's row that it is read from, None of a shipped one.
+    """The predictor of a job's answers, and the owner's row that it comes from (None for a shipped one).
 
-    It is the newest of what the owner's trainings taught where the job's search has such a law, or has the base of one
-    that models of these `digests`, which are the job's, have taught. Else it is the law of the search.
+    It is the newest refined law of the owner if the search uses a refined law, or the base of one that was fitted to
+    models with these `digests` of the job. Else it is the predictor of the search.
     """
-    law = known_law_of(session, job, request)
+    law = readable_law_of(session, job, request)
     if request is None or law is None or isinstance(law, PruningPredictor):
         return law, None
-    row = taught_row(session, job.owner, law.origin.name, digests)
+    row = refined_row(session, job.owner, law.origin.name, digests)
     return (law, None) if row is None else (for_budget(parsed(row), request), row)
 
 
-def taught_row(session: Session, owner: str, name: str, digests: Collection[str]) -> OwnerLaw | None:
-    """The owner's law of this name; of a shipped law the newest that has it as its base and learnt from a model of
-    these digests.
+def refined_row(session: Session, owner: str, name: str, digests: Collection[str]) -> OwnerLaw | None:
+    """The owner's law of this name; for a shipped name the newest refined law with this base that was fitted to a model
+    with one of these digests.
     """
     if name not in NAMES:
         return session.get(OwnerLaw, (owner, name))
@@ -219,22 +214,22 @@ def taught_row(session: Session, owner: str, name: str, digests: Collection[str]
     return next((row for row in rows if wanted.intersection(each["digest"] for each in row.left_out)), None)
 
 
-def names_owners_law(request: JobRequest | None) -> bool:
-    """Whether a request names a law that its owner's trainings taught, whose answers follow the newest."""
+def names_refined_law(request: JobRequest | None) -> bool:
+    """Whether a request names a refined law of its owner, so that its answers use the newest version."""
     name = None if request is None or request.space.inherit is not None else request.proxy_settings.get("law")
     return name is not None and name not in NAMES
 
 
-def last_taught(session: Session, owners: Collection[str]) -> dict[str, datetime]:
-    """Owner → when trainings taught something last; owners whose trainings taught nothing are left out."""
-    query = select(OwnerLaw.owner, func.max(OwnerLaw.updated_at)).where(any_of(OwnerLaw.owner, owners), _TAUGHT)
+def last_refined(session: Session, owners: Collection[str]) -> dict[str, datetime]:
+    """Owner → time of the latest refined law; owners without one are left out."""
+    query = select(OwnerLaw.owner, func.max(OwnerLaw.updated_at)).where(any_of(OwnerLaw.owner, owners), _REFINED)
     return {row[0]: row[1] for row in session.execute(query.group_by(OwnerLaw.owner))}
 
 
 def _law_of(request: JobRequest, find: Callable[[str], PerplexityPredictor]) -> PerplexityPredictor | None:
     space = space_of(request.space)
     if request.space.inherit is None and (request.space.published is not None or not covers(space.example)):
-        return None  # weights that exist were trained as they were
+        return None  # existing weights have a fixed training
     with within("proxy_settings"):
         name = ProxySettings.parse(request.proxy_settings).law
     law = None if name is None else find(name)
@@ -252,8 +247,8 @@ def _law_of(request: JobRequest, find: Callable[[str], PerplexityPredictor]) -> 
 
 
 def for_budget(law: Law, budget: TrainingBudget) -> Law:
-    """The law for models that are trained so long; a time's pace is named. `InvalidInput` names the field where the
-    law knows one budget alone.
+    """The predictor for this training budget; a duration needs its pace. `InvalidInput` names the field if the
+    predictor has one budget.
     """
     if budget.train_tokens is not None:
         return law.at_tokens(float(budget.train_tokens))
@@ -266,7 +261,7 @@ def for_budget(law: Law, budget: TrainingBudget) -> Law:
 
 
 def check_no_budget(budget: TrainingBudget, models: str) -> None:
-    """`InvalidInput` where a training budget is asked for `models`, which no quality law is about."""
+    """`InvalidInput` if a training budget is given for `models`, which no scaling law covers."""
     for field, value in (("train_tokens", budget.train_tokens), ("train_time", budget.train_time)):
         if value is not None:
             raise InvalidInput(

@@ -1,14 +1,14 @@
-"""What an owner's trainings teach: one posterior for each owner and kind of training, replaced in place.
+"""Refines scaling laws by an owner's trainings: one posterior for each owner and kind of training, replaced in place.
 
-1. A training that ends with a perplexity requests the work `LEARN` for its owner and its kind, which is recipe and
-   data (`recipe_key`), in the transaction that stores the perplexity.
-2. `learn` reads all trainings of this owner and kind that have ended, and groups them by their base law, that of the
-   models' family about data that no table has.
-3. A training teaches the loss of its best checkpoint at that checkpoint's tokens, and the points of its curve before
-   it. What came after the best checkpoint teaches nothing.
-4. The posterior, and what it predicts of each training when that is left out, replace the former ones.
+1. A training that ends with a perplexity requests the work `LEARN` for its owner and kind (recipe and data,
+   `recipe_key`), in the transaction that stores the perplexity.
+2. `learn` reads all ended trainings of this owner and kind, and groups them by base law: that of the models' family for
+   data that no table has.
+3. The data of a training are the loss of its best checkpoint at that checkpoint's tokens, and earlier points of its
+   curve. Later points are ignored.
+4. The posterior and its leave-one-out predictions replace the former ones.
 
-Fitting takes seconds and holds no transaction. The same trainings give the same document, byte by byte.
+Fits take seconds and hold no transaction. The same trainings give the same document, byte by byte.
 """
 
 from __future__ import annotations
@@ -39,22 +39,18 @@ from edgefront.core.store.sql import Document, any_of, lock_name, typed
 from edgefront.core.store.tables import Evaluation, OwnerLaw, Training, TrainingMetric
 
 SPLIT = "valid"
-"""The split whose perplexity laws predict: the one that the tables of the shipped laws have."""
+"""The split of the predicted perplexity, as in the shipped laws' tables."""
 CURVE_SHARE = 0.5
-"""Points of a learning curve count from this share of the best checkpoint's tokens on: before, it shows the
-warm-up.
-"""
+"""Points of a learning curve count from this share of the best checkpoint's tokens on, after the warm-up."""
 CURVE_POINTS = 4
 ATTEMPTS = 5
-"""Attempts of one task: it fits again if a training ends meanwhile."""
+"""Maximum number of fits of one task; it repeats the fit if a training ends meanwhile."""
 
 _log = logging.getLogger(__name__)
 
 
 class LeftOut(TypedDict):
-    """A training, and what its law predicts of it without it and others of its shape; None where no
-    perplexity is left.
-    """
+    """The prediction of a training without the trainings of its shape; None without a perplexity."""
 
     training_id: str
     digest: str
@@ -73,7 +69,7 @@ class TrainedModel(NamedTuple):
     architecture: Document
     perplexity: float
     details: Document
-    """Of the evaluation."""
+    """Details of the evaluation."""
     dataset: str
     dataset_digest: str | None
     recipe: Document
@@ -82,7 +78,7 @@ class TrainedModel(NamedTuple):
 
     @property
     def length(self) -> str:
-        """Equal for trainings of the same length."""
+        """Key that is equal for trainings of the same length."""
         return str(self.details.get("comparability_key", ""))
 
 
@@ -94,7 +90,7 @@ class CurvePoint(NamedTuple):
 
 
 def learn(database: Database, subject: str) -> None:
-    """Replaces the posteriors of an owner and kind; `subject` is `KIND OWNER`. May run twice at once."""
+    """Replaces the posteriors of an owner and kind; `subject` is `KIND OWNER`. Safe to run concurrently."""
     recipe_key, _, owner = subject.partition(" ")
     for _ in range(ATTEMPTS):
         with database.read() as session:
@@ -114,9 +110,7 @@ def learn(database: Database, subject: str) -> None:
 
 
 def store_pruning_predictor(session: Session, owner: str, law: PruningPredictor, now: datetime) -> str:
-    """Stores the law of a model's cuts for its owner, unless it is there. Returns its name, which follows from what it
-    says.
-    """
+    """Stores a model's pruning predictor for its owner, unless it exists. Returns its name, a hash of its content."""
     content = hashlib.sha256(to_text(law.renamed("cuts")).encode()).hexdigest()
     named = law.renamed(f"cuts-{content[:16]}")
     if session.get(OwnerLaw, (owner, named.origin.name)) is None:
@@ -128,7 +122,7 @@ def store_pruning_predictor(session: Session, owner: str, law: PruningPredictor,
 def row_of(
     owner: str, law: ScalingLaw | PruningPredictor, base: str, left_out: Sequence[LeftOut], now: datetime
 ) -> OwnerLaw:
-    """A law as its owner's row."""
+    """The row of an owner's predictor."""
     document = to_text(law)
     return OwnerLaw(
         owner=owner,
@@ -142,16 +136,16 @@ def row_of(
     )
 
 
-def taught(model: TrainedModel, curve: Sequence[CurvePoint]) -> tuple[int, tuple[CurvePoint, ...]]:
-    """What of a training counts: the tokens of its best checkpoint, the first of the least loss, and the curve before
-    that, with losses above it.
+def data_of_training(model: TrainedModel, curve: Sequence[CurvePoint]) -> tuple[int, tuple[CurvePoint, ...]]:
+    """The data of a training: the tokens of its best checkpoint (the first of the least loss), and earlier points of
+    the curve, with losses relative to it.
     """
     usable = [point for point in curve if math.isfinite(point.loss)]
     if not usable:
         return max(model.tokens, 1), ()
     best = min(usable, key=lambda point: point.loss)
     before = [point for point in usable if CURVE_SHARE * best.tokens <= point.tokens < best.tokens]
-    # Evaluations during a training may be on a part of the split: what they tell is how the loss falls.
+    # Evaluations during a training may use a part of the split, so only differences of losses count.
     apart = tuple(CurvePoint(point.tokens, point.loss - best.loss) for point in before[-CURVE_POINTS:])
     return max(best.tokens, 1), apart
 
@@ -160,7 +154,7 @@ def taught(model: TrainedModel, curve: Sequence[CurvePoint]) -> tuple[int, tuple
 
 
 def _trained(session: Session, owner: str, recipe_key: str) -> list[TrainedModel]:
-    """The trainings of an owner and kind, by digest."""
+    """The ended trainings of an owner and kind, by digest."""
     columns = (
         Evaluation.id.label("evaluation_id"),
         Training.id.label("training_id"),
@@ -195,7 +189,7 @@ def _outcomes(trained: Sequence[TrainedModel]) -> list[tuple[str, str]]:
 
 
 def _curves(session: Session, trainings: Collection[str]) -> dict[str, list[CurvePoint]]:
-    """The learning curves of these trainings, by training, each by rising step."""
+    """Training id → its learning curve by rising step."""
     query = (
         select(TrainingMetric.training_id, TrainingMetric.data)
         .where(any_of(TrainingMetric.training_id, trainings))
@@ -209,10 +203,10 @@ def _curves(session: Session, trainings: Collection[str]) -> dict[str, list[Curv
 
 
 def _groups(trained: Sequence[TrainedModel]) -> list[tuple[ScalingLaw, list[TrainedModel], list[Architecture]]]:
-    """Groups the models by base law, in the order of names; leaves out those without a usable perplexity or a law.
-    In a group they are in the order of what they are and came to: ids change nothing in what is stored.
+    """Groups the models by base law, in the order of names, without those that lack a usable perplexity or a law. The
+    order within a group does not depend on ids.
 
-    A base that knows one budget takes those trained for the length that most were trained for.
+    For a base of one budget only the models with the most frequent length count.
     """
     by_law: dict[str, tuple[ScalingLaw, list[TrainedModel], list[Architecture]]] = {}
     for model in trained:
@@ -243,9 +237,9 @@ def _fitted(
     curves: Mapping[str, Sequence[CurvePoint]],
     recipe_key: str,
 ) -> tuple[ScalingLaw, str, list[LeftOut]]:
-    """The law that these trainings teach, the name of its base, and what it predicts of each when that is left out."""
+    """The refined law, the name of its base, and the leave-one-out prediction of each training."""
     first = models[0]
-    best = [taught(model, curves.get(model.training_id, ())) for model in models]
+    best = [data_of_training(model, curves.get(model.training_id, ())) for model in models]
     logs = [math.log(model.perplexity) for model in models]
     ends = [(place, tokens, end) for place, ((tokens, _), end) in enumerate(zip(best, logs, strict=True))]
     points = [
@@ -253,7 +247,7 @@ def _fitted(
         for place, (_, curve) in enumerate(best)
         for point in (curve if base.study.budgets else ())
     ]
-    chosen = [*ends, *points]  # ends first: of too many rows the last are left out
+    chosen = [*ends, *points]  # ends first: excess rows at the end are dropped
     shapes = Shapes.of(architectures)
     own = own_trainings(
         base,

@@ -1,4 +1,4 @@
-"""Queries on scores of proxies, which targets request and workers claim and write."""
+"""Queries on proxy scores, which targets request and workers compute."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def scores(
 ) -> dict[str, ProxyScore]:
     """Digest → score, created if missing (state `wanted`), locked in the order of ids.
 
-    While the lock is held, no worker can write a score between reading it and committing the wait for it.
+    The lock keeps workers from writing a score between this query and the commit of the wait for it.
     """
     if not architectures:
         return {}
@@ -90,7 +90,7 @@ def wait_for(session: Session, target_id: str, score_ids: Sequence[str]) -> None
 
 
 def waiting(session: Session, target_ids: Collection[str]) -> dict[str, int]:
-    """Target id → number of open scores that it waits for; targets that wait for none are left out."""
+    """Target id → number of open scores that it waits for; without targets that wait for none."""
     query = (
         select(ProxyWait.target_id, func.count())
         .join(ProxyScore, ProxyScore.id == ProxyWait.score_id)
@@ -112,7 +112,7 @@ def waited_for(session: Session, score_id: str) -> ProxyScore | None:
 
 
 def forgotten(session: Session) -> dict[str, str]:
-    """Score id → owner, of open scores that a live target waits for and that are no item of work."""
+    """Score id → owner, for open scores of live targets without a work item."""
     item = select(WorkItem.subject).where(WorkItem.kind == WorkKind.SCORE, WorkItem.subject == ProxyScore.id)
     query = (
         select(ProxyScore.id, func.min(Job.owner))
@@ -132,7 +132,7 @@ def lock(session: Session, score_id: str) -> ProxyScore | None:
 
 
 def released(session: Session, score_id: str) -> list[str]:
-    """Ends all waits for a score; returns the targets that wait for no other score."""
+    """Removes all waits for a score; returns the targets that wait for no other score."""
     concerned = list(session.scalars(select(ProxyWait.target_id).where(ProxyWait.score_id == score_id)))
     session.execute(delete(ProxyWait).where(ProxyWait.score_id == score_id))
     still = set(session.scalars(select(ProxyWait.target_id).where(any_of(ProxyWait.target_id, concerned))))
@@ -149,21 +149,21 @@ class Trained(NamedTuple):
     metric: str
     recipe: str
     comparability_key: str
-    """A key that is equal if data set, recipe with its changes, and budget are equal."""
+    """Key that is equal if data set, recipe with overrides, and budget are equal."""
     value: float
     candidate_id: str
     training_id: str | None
     joins_frontiers: bool
-    """Whether it is a search candidate and measured within the limits."""
+    """Whether it is a search candidate measured within the limits."""
 
 
 def trained(session: Session, target_id: str) -> list[Trained]:
-    """Scores by the job's owner of a target's trained candidates, including baselines, the newest first."""
+    """The owner's evaluations of a target's candidates, baselines included, the newest first."""
     query = (
         select(Candidate, Evaluation)
         .join(Job, Job.id == Candidate.job_id)
         .join(Evaluation, _SCORED_BY_OWNER)
-        # Few of many candidates are trained: these are looked up by their digests.
+        # Few candidates are trained; they are looked up by digest.
         .where(Candidate.target_id == target_id, Candidate.digest.in_(_OF_OWNER))
         .order_by(Evaluation.created_at.desc(), Evaluation.id.desc())
     )
@@ -187,7 +187,7 @@ def trained(session: Session, target_id: str) -> list[Trained]:
 
 
 class Scores(NamedTuple):
-    """How many scores the trained candidates of a target have, and the newest."""
+    """Number and time of the latest of the evaluations of a target's candidates."""
 
     number: int
     newest: datetime | None

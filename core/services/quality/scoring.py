@@ -1,7 +1,7 @@
-"""Scores of a job's proxy. Those without torch are computed at once, the others by workers, each once for all jobs.
+"""Scores of a job's proxy: computed at once without torch, or by workers, each once for all jobs.
 
-A target requests the scores of its proposals and waits for them before any is measured. Each is an item of work
-(`core.services.work`); a result is accepted from any worker, because it does not depend on who computed it.
+A target requests the scores of its proposals and waits for them before any measurement. Each score is a work item
+(`core.services.work`); scores are deterministic, so a result is accepted from any worker.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from edgefront.core.training.proxies.score import law_about, score, score_by
 from edgefront.core.training.recipes.catalogue import recipe
 
 MAX_WORKERS = 8
-"""Number of workers that are notified at once; each computes scores until none is left."""
+"""Maximum number of workers that are notified at once; each computes scores until none is left."""
 DATA_FIELD = "proxy_settings.data"
 
 
 @dataclass(frozen=True)
 class Scored:
-    """A proxy as an objective (higher is better), or the reason why there is none."""
+    """A score as an objective (higher is better), or the reason why there is none."""
 
     value: float | None
     reason: str | None = None
@@ -57,11 +57,13 @@ class ScoreTask:
 
 
 def proxy_of(request: JobRequest) -> tuple[Proxy, ProxySettings]:
-    """The job's proxy and the settings that affect it. `InvalidInput` names the field of the request."""
+    """The job's proxy and its settings. `InvalidInput` names the field of the request."""
     proxy = PUBLISHED_SCORE if request.proxy == PUBLISHED_SCORE.name else proxy_named(request.proxy)
     with within("proxy_settings"):
         settings = ProxySettings.parse(request.proxy_settings)
-    if settings.data is not None and is_path(settings.data):  # workers search by name and digest, on other machines
+    if settings.data is not None and is_path(
+        settings.data
+    ):  # workers on other machines look data up by name and digest
         raise InvalidInput(
             f"{DATA_FIELD}: {settings.data!r} is a path; name a data set that is prepared on the server",
             field=DATA_FIELD,
@@ -77,7 +79,7 @@ def proxy_of(request: JobRequest) -> tuple[Proxy, ProxySettings]:
     if "law" in proxy.uses:
         space = spaces().get(request.space.name)
         if space is not None:
-            law_about(space)  # says why there is none; `laws` looks up the one that is named
+            law_about(space)  # raises the reason if there is none; `laws` looks up a named one
     if "recipe" in proxy.uses:
         try:
             recipe(settings.recipe)
@@ -90,8 +92,8 @@ def proxy_of(request: JobRequest) -> tuple[Proxy, ProxySettings]:
 
 
 def data_of(request: JobRequest, settings: Settings | None) -> str | None:
-    """The digest of the prepared data that the job's scores use; None if they use none. `InvalidInput` names the field
-    of the request if the data is not prepared.
+    """Digest of the prepared data of the job's scores; None if they need none. `InvalidInput` names the field if the
+    data is not prepared.
     """
     _, asked = proxy_of(request)
     if asked.data is None:
@@ -111,27 +113,25 @@ def data_of(request: JobRequest, settings: Settings | None) -> str | None:
 
 
 def check_data(request: JobRequest, settings: Settings | None) -> str | None:
-    """Calls `data_of` if there is a data folder. Otherwise the data may be on the workers' machines only, and they
-    check it.
-    """
+    """`data_of` if this machine has a data folder; else None: only the workers have the data and check it."""
     return data_of(request, settings) if (settings or Settings()).data_folder.is_dir() else None
 
 
 @dataclass(frozen=True)
 class Scorer:
-    """A job's proxy with everything that its scores depend on."""
+    """A job's proxy with all inputs of its scores."""
 
     proxy: Proxy
     settings: ProxySettings
     """`data` is a digest."""
     seed: int
     law: PerplexityPredictor | None = None
-    """The law by which `quality_law` scores; None: the one that the settings name, or the architecture's."""
+    """The predictor of `quality_law`; None: the one in the settings, or the architecture's default."""
     published: Mapping[str, float] | None = None
     """Digest → score of published models."""
 
     def at_once(self, architectures: Sequence[Architecture]) -> dict[str, Scored] | None:
-        """Digest → score of a proxy that needs no torch; None for others, whose scores workers compute."""
+        """Digest → score; None for a proxy that needs torch, whose scores workers compute."""
         if self.proxy.needs_torch:
             return None
         values = {architecture.digest: self._score(architecture) for architecture in architectures}
@@ -151,8 +151,9 @@ def scorer_of(
     """The scorer of the job's candidates; `law` is the job's.
 
     Args:
-        data: digest of the data that the scores use, since a name may refer to other data later. None: the data that
-        `request` names, if any, is looked up. settings: locate the data; by default they are read from the environment.
+        data: digest of the scores' data, since a name may refer to other data later. None: looked up by the name in
+            `request`, if any.
+        settings: locate the data; by default they come from the environment.
     """
     proxy, asked = proxy_of(request)
     if asked.data is not None:
@@ -164,10 +165,10 @@ def scorer_of(
 def stored_scores(
     session: Session, target: Target, scorer: Scorer, architectures: Sequence[Architecture], now: datetime
 ) -> dict[str, Scored] | None:
-    """Digest → score of each architecture by a proxy that needs torch. None while some are missing: they are then
-    requested from workers, and `advance` is sent when they are complete. The target is locked.
+    """Digest → score by a proxy that needs torch; None while some are missing. Missing scores are requested from
+    workers, which send `advance` when they are complete. The target is locked.
 
-    Models that had no score before the job was created are tried again: memory, data or packages may be available now.
+    Scores that failed before the job was created are requested again: memory, data or packages may be available now.
     """
     described = {architecture.digest: architecture.canonical for architecture in architectures}
     stored = scorer.settings.model_dump(mode="json")
@@ -191,13 +192,13 @@ def stored_scores(
 
 
 def task_of(session: Session, score_id: str) -> ScoreTask | None:
-    """What is to be computed; None if the score is there, or no live target waits for it."""
+    """The score to compute; None if it exists, or no live target waits for it."""
     row = score_queries.waited_for(session, score_id)
     return None if row is None else ScoreTask(row.id, row.architecture, row.proxy, row.settings, row.seed)
 
 
 def store_score(session: Session, score_id: str, value: float | None, reason: str | None, now: datetime) -> None:
-    """Writes a score's value, or why there is none. The first result counts; waiting targets are advanced."""
+    """Stores a score, or the reason why there is none. The first result counts; waiting targets are advanced."""
     row = score_queries.lock(session, score_id)
     if row is None or row.state in FINISHED_SCORES:
         return
@@ -211,5 +212,5 @@ def store_score(session: Session, score_id: str, value: float | None, reason: st
 
 
 def resend(session: Session, now: datetime) -> None:
-    """Requests the scores that live targets wait for and that are no item of work; called by the sweep."""
+    """Requests scores of live targets without a work item; called by the sweep."""
     work.request(session, WorkKind.SCORE, score_queries.forgotten(session), now)

@@ -1,4 +1,4 @@
-"""How reliable a job's proxy is: what is published, and Spearman's ρ over the models of the job that were trained."""
+"""The reliability of a job's proxy: published figures, and Spearman's ρ over the job's trained models."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LOGS = "LTS's logs of fully trained models (arXiv 2203.02094, microsoft/archai)
 _LEFT_OUT = "LTS's logs of fully trained models (arXiv 2203.02094), WikiText-103; each predicted from the others"
 _FIGURE_5 = "LTS (arXiv 2203.02094) Figure 5, WikiText-103"
 _GOOD = 0.9
-"""ρ over the best tenth from which a proxy needs no warning."""
+"""ρ over the best tenth from which on a proxy needs no warning."""
 _PARAMETERS = ("decoder_parameters", "total_parameters")
 
 
@@ -62,59 +62,46 @@ PUBLISHED: tuple[PublishedRanking, ...] = (
 
 
 def trust_of(session: Session, job: Job, request: JobRequest, target: Target | None = None) -> ProxyTrust:
-    """Published figures on the proxy in the job's space; of a target also the rank correlation over its candidates
-    that were trained.
-    """
+    """Published figures on the proxy in the job's space; for a target also ρ over its trained candidates."""
     live = None if target is None else _live(score_queries.trained(session, target.id))
     space = spaces().get(request.space.name)
     found = trust(request.space.name, request.proxy, "" if space is None else space.caveat, live)
-    law = laws.known_law_of(session, job, request) if request.proxy == "quality_law" else None
+    law = laws.readable_law_of(session, job, request) if request.proxy == "quality_law" else None
     note = law_note(request, law, () if live is None else (live.dataset,))
     return found.model_copy(update={"sentence": " ".join(text for text in (found.sentence, note) if text)})
 
 
 def trained_of(session: Session, target_id: str, dataset: str | None = None) -> list[score_queries.Trained]:
-    """Perplexities of the target's candidates that were trained in the same way: data set, recipe, length and split.
-
-    It is the largest such group (on `dataset` if given), preferably on the test split; the newest score per model.
+    """Perplexities of the target's candidates that were trained alike (data set, recipe, length) and evaluated on one
+    split: the largest such group (on `dataset` if given), preferably of the test split; the newest score per model.
     """
-    groups: dict[tuple[str, str, str, str], dict[str, score_queries.Trained]] = {}
+    groups: dict[tuple[str, ...], dict[str, score_queries.Trained]] = {}
     for score in score_queries.trained(session, target_id):
         if score.metric == "perplexity" and dataset in (None, score.dataset):
-            groups.setdefault((score.dataset, score.recipe, score.split, score.comparability_key), {}).setdefault(
-                score.candidate_id, score
-            )
+            key = score.dataset, score.recipe, score.split, score.comparability_key
+            groups.setdefault(key, {}).setdefault(score.candidate_id, score)
     largest = max(groups.items(), key=lambda item: (len(item[1]), item[0][2] == "test", item[0]), default=None)
     return [] if largest is None else list(largest[1].values())
 
 
 def _live(trained: Iterable[score_queries.Trained]) -> LiveTrust | None:
-    """The largest group of models that were trained and evaluated in the same way; the newest score per model."""
-    groups: dict[tuple[str, str, str, str, str], dict[str, score_queries.Trained]] = {}
+    """ρ over the largest group of models that were trained and evaluated alike; the newest score per model."""
+    groups: dict[tuple[str, ...], dict[str, score_queries.Trained]] = {}
     for score in trained:
         if score.metric in QUALITIES:
-            groups.setdefault(
-                (score.dataset, score.split, score.metric, score.recipe, score.comparability_key), {}
-            ).setdefault(score.digest, score)
-    for key, models in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
-        dataset, _, metric, *_ = key
+            key = score.dataset, score.split, score.metric, score.recipe, score.comparability_key
+            groups.setdefault(key, {}).setdefault(score.digest, score)
+    for (dataset, _, metric, *_), models in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
         sign = 1.0 if QUALITIES[metric] else -1.0
-        live = live_of(
-            dataset,
-            metric,
-            [model.proxy for model in models.values()],
-            [sign * model.value for model in models.values()],
-        )
+        proxies, values = zip(*((model.proxy, sign * model.value) for model in models.values()), strict=True)
+        live = live_of(dataset, metric, proxies, values)
         if live is not None:
             return live
     return None
 
 
 def trust(space: str, proxy: str, caveat: str = "", live: LiveTrust | None = None) -> ProxyTrust:
-    """What is published of a proxy in the space of this name.
-
-    `caveat` is the space's, which is about numbers of parameters: other proxies have none.
-    """
+    """Published figures on a proxy in a space. `caveat` is the space's, which applies to parameter counts only."""
     if proxy == "published_score":
         return ProxyTrust(
             proxy=proxy, sentence="Scores are as published, of the weights as they were published.", live=live
@@ -141,7 +128,7 @@ def trust(space: str, proxy: str, caveat: str = "", live: LiveTrust | None = Non
 
 
 def live_of(dataset: str, metric: str, proxies: Sequence[float], quality: Sequence[float]) -> LiveTrust | None:
-    """ρ of the proxies with the quality of trained models (higher is better in both); None below three of them."""
+    """ρ of proxies and qualities of trained models (higher is better in both); None for fewer than three models."""
     if len(proxies) < MIN_PAIRS:
         return None
     rho = spearman(proxies, quality)
@@ -180,7 +167,7 @@ def _live_sentence(proxy: str, live: LiveTrust) -> str:
 
 
 def _two(value: float) -> str:
-    """Formats a value with two digits; it is never 1.00 where some pairs are in the other order."""
+    """Two digits; never 1.00 for a value below 1."""
     return f"{min(value, 0.99) if value < 1 else value:.2f}"
 
 
@@ -190,7 +177,7 @@ def _name(proxy: str) -> str:
 
 
 def _begin(proxy: str) -> str:
-    """Name of the proxy at the beginning of a sentence; names that are code stay as they are."""
+    """Name of the proxy at the beginning of a sentence; identifiers are not capitalised."""
     return _name(proxy).capitalize() if proxy in _PARAMETERS else proxy
 
 
