@@ -1,7 +1,7 @@
 """The architecture description, version 1: a model without its weights.
 
-An `Architecture` is immutable and identified by the digest of its canonical JSON. Its parts are validated
-in `core.architectures.block` and `core.architectures.embeddings_and_head`, what goes together in
+An `Architecture` is immutable and identified by the digest of its canonical JSON. Its parts are validated in
+`core.architectures.block` and `core.architectures.embeddings_and_head`, their combinations in
 `core.architectures.consistency`; rules of a search space (such as d_inner ≥ 2·d_model) are in the space. The
 specification is `docs/architecture.md`.
 """
@@ -47,7 +47,7 @@ from edgefront.core.common.validation import invalid_input, short
 
 VERSION = 1
 MAX_LAYER_PAIRS = MAX_BLOCKS // 2
-"""Layers of a mixer of tokens and a feed_forward each."""
+"""Maximum number of layers of a token mixer and a feed_forward."""
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
 NormKind = Literal["layer", "rms"]
@@ -57,7 +57,7 @@ _BLOCK: TypeAdapter[Block] = TypeAdapter(Block)
 
 
 class Architecture(Part):
-    """One model. Equal descriptions have equal digests, whatever defaults were spelled out.
+    """One model. Equal descriptions have equal digests, with or without explicit defaults.
 
     Raises `ArchitectureError` that names the field, through `Architecture.parse`.
     """
@@ -67,31 +67,31 @@ class Architecture(Part):
     causal: bool = True
     positions: Positions = LearnedPositions()
     context_length: Annotated[int, Field(ge=1, le=MAX_CONTEXT)] | None = None
-    """Tokens in a sequence that it was made for, where its positions have no end; if absent, 4096, or what stretched
-    positions reach. It changes no score, but every file of the model states it."""
+    """Maximum sequence length of the training, if positions are unlimited; if absent, 4096 or the reach of scaled
+    rotary positions. It changes no score, but every file of the model has it.
+    """
     norm: NormPlace = "pre"
     """Where blocks have their norms. pre: x + f(norm(x)); post: norm(x + f(x)); branch: x + norm(f(x)), as in OLMo 2
-    (OLMo team 2024, arXiv 2501.00656, §3.2); both: x + norm(f(norm(x))), as in Gemma 2 and 3. Blocks of SRU and SRU++
-    have none there."""
+    (OLMo team 2024, arXiv 2501.00656, §3.2); both: x + norm(f(norm(x))), as in Gemma 2 and 3. SRU and SRU++ blocks
+    have none."""
     norm_kind: NormKind = "layer"
     """Layer norm (Ba et al. 2016), or RMS norm (Zhang & Sennrich 2019). That inside SRU++ is a layer norm."""
     final_norm: bool | None = None
-    """A norm after the last block; if absent, there is one unless norm is post."""
+    """A norm after the last block; if absent, unless norm is post."""
     norm_eps: NumberText = "1e-5"
     residual_multiplier: Number = 1
-    """What attention, feed-forward and short convolutions add to the stream is multiplied with, after its norm where
-    there is one (Granite)."""
+    """Factor on the updates of attention, feed-forward and short convolutions, after their norm if any (Granite)."""
     activation: Activation = "gelu_tanh"
     embedding: Embedding
     blocks: Annotated[tuple[Block, ...], Field(min_length=1, max_length=MAX_BLOCKS, strict=False, fail_fast=True)]
     output: Output = Output()
     source: Architecture | None = None
-    """The encoder of a translation model, whose states the blocks may attend to."""
+    """The encoder of a translation model, to whose states blocks may attend."""
 
     @model_validator(mode="before")
     @classmethod
     def _one_source(cls, value: Any) -> Any:
-        """Checked before the parts are parsed, so that nesting is bounded."""
+        """Runs before the parts are parsed, so that nesting is bounded."""
         source = value.get("source") if isinstance(value, Mapping) else None
         nested = source.get("source") if isinstance(source, Mapping) else getattr(source, "source", None)
         if nested is not None:
@@ -160,12 +160,12 @@ class Architecture(Part):
 
     @property
     def max_length(self) -> int | None:
-        """Most tokens that it can see in one sequence, past and present; None without a bound."""
+        """Maximum sequence length, past tokens included; None if unlimited."""
         return self.positions.length if isinstance(self.positions, LearnedPositions) else None
 
     @property
     def stated_length(self) -> int:
-        """The context that files of other formats state."""
+        """The context length in files of other formats."""
         return self.max_length or self.context_length or self._default_context
 
     @property
@@ -184,12 +184,12 @@ class Architecture(Part):
 
     @property
     def norms_input(self) -> bool:
-        """Whether attention, feed-forward and short convolutions read the stream through a norm."""
+        """Whether attention, feed-forward and short convolutions norm their input."""
         return self.norm in ("pre", "both")
 
     @property
     def norms_update(self) -> bool:
-        """Whether there is a norm of what they add to the stream."""
+        """Whether attention, feed-forward and short convolutions norm their update."""
         return self.norm in ("branch", "both")
 
     @property
@@ -199,25 +199,23 @@ class Architecture(Part):
 
     @property
     def embedding_factor(self) -> float:
-        """What the embedding of tokens is multiplied with."""
+        """Factor on the embedding of tokens."""
         return float(self.embedding.multiplier) * (math.sqrt(self.d_model) if self.scaled_embedding else 1.0)
 
     @property
     def clusters(self) -> tuple[Cluster, ...]:
-        """Of the vocabulary: cut-offs between them, widths d_embed // div^i. One without cut-offs."""
+        """The clusters of the vocabulary between cut-offs, of widths d_embed // div^i; one without cut-offs."""
         edges = pairwise((0, *self.embedding.cutoffs, self.embedding.vocab_size))
         return tuple(Cluster(i, *ends, self.d_embed // self.embedding.div**i) for i, ends in enumerate(edges))
 
     @property
     def tables(self) -> tuple[Cluster, ...]:
-        """The embedding matrices: one per cluster with div > 1, else a single one that the clusters slice."""
+        """The embedding matrices: one per cluster with div > 1, else one that the clusters slice."""
         return self.clusters if self.embedding.div > 1 else (Cluster(0, 0, self.embedding.vocab_size, self.d_embed),)
 
     @property
     def projected(self) -> bool:
-        """Whether there are projections between the embedding matrices and d_model: with div > 1 always, else if the
-        widths differ.
-        """
+        """Whether the embedding matrices are projected to d_model: with div > 1 always, else if the widths differ."""
         return self.embedding.div > 1 or self.d_embed != self.d_model
 
     @property
@@ -238,11 +236,11 @@ class Architecture(Part):
         return block.d_head or self.d_model // block.n_head
 
     def attention_scale(self, block: Attention) -> float:
-        """What the products of queries and keys in an attention block of this model are multiplied with."""
+        """Factor on the products of queries and keys in an attention block of this model."""
         return 1 / math.sqrt(self.d_head(block)) if block.scale is None else float(block.scale)
 
     def rotary(self, block: Attention) -> RotaryPositions | None:
-        """What rotates the queries and keys of an attention block of this model."""
+        """The rotary positions of an attention block of this model, if any."""
         if not isinstance(self.positions, RotaryPositions) or not block.rope:
             return None
         if block.theta is None:
@@ -259,12 +257,12 @@ class Architecture(Part):
 
     @property
     def has_parallel_blocks(self) -> bool:
-        """Whether a feed_forward reads what the attention before it read."""
+        """Whether a feed_forward is parallel to the attention before it."""
         return any(isinstance(block, FeedForward) and block.parallel is not None for block in self.blocks)
 
     @cached_property
     def canonical(self) -> dict[str, Any]:
-        """The description with every field at its default left out, except version and kinds."""
+        """The description without fields at their defaults, except version and kinds."""
         value = self.model_dump(mode="json", exclude_defaults=True)
         value["version"] = self.version
         for dumped, block in zip(value["blocks"], self.blocks, strict=True):
@@ -318,7 +316,7 @@ class Architecture(Part):
 
 
 def _expanded(blocks: Mapping[str, Any]) -> list[Any]:
-    """The list that a pattern stands for. Also blocks that no letter of it names must be blocks."""
+    """The list of blocks of a pattern. Letters that the pattern does not use must be valid blocks too."""
     letters: dict[str, Any] = {"i": {"kind": "identity"}, **{key: blocks[key] for key in blocks if key != "pattern"}}
     for letter in letters:
         if len(letter) != 1 or not letter.islower() or letter == "x":
@@ -349,7 +347,7 @@ def _expanded(blocks: Mapping[str, Any]) -> list[Any]:
 
 
 def _by_letter(error: InvalidInput, value: Mapping[str, Any]) -> InvalidInput:
-    """The error with the letter that stands for a block in place of its number, where blocks are a pattern."""
+    """The error with a block's letter in place of its number, if blocks are a pattern."""
     start = 1 if error.path[:1] == ("source",) else 0
     before, (key, *keys) = error.path[:start], error.path[start:] or ("",)
     part = value.get("source") if before else value

@@ -20,33 +20,33 @@ Width = Annotated[int, Field(ge=1, le=MAX_WIDTH)]
 
 
 def _exact(value: Any) -> Any:
-    # A literal takes 0 and 1 for False and True, even where no types are converted.
+    # A Literal accepts 0 and 1 for False and True, even in strict mode.
     if isinstance(value, bool) or value == "whole":
         return value
     raise PydanticKnownError("literal_error", {"expected": "false, true or 'whole'"})
 
 
 Context = Literal["self", "source", "both"]
-"""What an attention sees: its own sequence, the states of the `source`, or the source's before its own."""
+"""What a block attends to: its own sequence, the encoder's states (`source`), or these before its own sequence."""
 Biases = Literal["all", "qkv", "none"]
 """The linear layers of an attention that have a bias."""
 QkNorm = Annotated[Literal[False, True, "whole"], BeforeValidator(_exact)]
-"""Norms of queries and keys: none, one of each head, or one of all heads of a token together."""
+"""RMS norms of queries and keys: none, one per head, or one over all heads."""
 Parallel = Literal["own_norm", "shared_norm"]
-"""How a feed_forward beside an attention reads the stream: through a norm of its own, or as the attention read it."""
+"""Input of a feed_forward parallel to an attention: through its own norm, or the attention's normed input."""
 
 
 class Part(BaseModel):
-    """A frozen piece of a description: no unknown fields, and no conversion of types."""
+    """A frozen part of a description, without unknown fields and type conversions."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class Attention(Part):
-    """Multi-head attention (Vaswani et al. 2017, eq. 1), with grouped queries (Ainslie et al. 2023) where n_kv_head is.
+    """Multi-head attention (Vaswani et al. 2017, eq. 1), with n_kv_head grouped queries (Ainslie et al. 2023).
 
     With relative positions it is Transformer-XL's (Dai et al. 2019, §3.3): no biases in its linear layers, a projection
-    of the distances, and the biases u and v. With rotary ones (Su et al. 2021) queries and keys are turned.
+    of the distances, and the biases u and v. Rotary positions (Su et al. 2021) rotate queries and keys.
     """
 
     kind: Literal["attention"] = "attention"
@@ -54,24 +54,23 @@ class Attention(Part):
     d_head: Width | None = None
     """Width of one head; d_model / n_head if absent."""
     n_kv_head: Width | None = None
-    """Heads of keys and of values, each for n_head / n_kv_head heads of queries that follow each other; n_head if
-    absent."""
+    """Heads of keys and of values, each for n_head / n_kv_head consecutive heads of queries; n_head if absent."""
     attends: Context = "self"
     window: Annotated[int, Field(ge=2, le=MAX_LENGTH)] | None = None
-    """Each token sees so many keys at most, itself included; all before it if absent."""
+    """Maximum number of keys that a token sees, itself included; unlimited if absent."""
     qk_norm: QkNorm = False
-    """An RMS norm of each head's query and of each head's key, before they are turned; "whole": one of the queries of
-    all heads, and one of the keys (OLMo 2)."""
+    """RMS norms of each head's query and key, before the rotation; "whole": one norm over all heads' queries, and one
+    over their keys (OLMo 2)."""
     rope: bool = True
-    """Whether rotary positions turn its queries and keys; False: it has no positions (Kazemnejad et al. 2023; every
+    """Whether rotary positions rotate its queries and keys; False: it has no positions (Kazemnejad et al. 2023; every
     fourth layer of SmolLM3)."""
     theta: Number | None = None
-    """Base of the rotary positions here, which are not stretched then; if absent, they turn as the model's (the local
-    layers of Gemma 3 have another base than the global ones)."""
+    """Base of this block's rotary positions, then without scaling; the model's if absent (Gemma 3's local layers have
+    another base than its global ones)."""
     scale: Number | None = None
-    """What the products of queries and keys are multiplied with; 1/√d_head if absent."""
+    """Factor on the products of queries and keys; 1/√d_head if absent."""
     bias: Biases | None = None
-    """Linear layers with biases; if absent, all of them (GPT-2, BERT), and none with relative positions."""
+    """Linear layers with biases; if absent, all (GPT-2, BERT), or none with relative positions."""
 
     @property
     def kv_heads(self) -> int:
@@ -102,8 +101,8 @@ class FeedForward(Part):
     """Two linear layers and the activation between: d_model → d_inner → d_model.
 
     `gated` (Shazeer 2020): the activation of one projection times another, W₂·(act(W_g·x) ⊙ W_u·x); with silu it is
-    SwiGLU, with a GELU GeGLU. `parallel` (GPT-J, Wang & Komatsuzaki 2021; Pythia and Phi): it reads what the attention
-    before it read, and adds to what that left.
+    SwiGLU, with a GELU GeGLU. `parallel` (GPT-J, Wang & Komatsuzaki 2021; Pythia and Phi): it has the same input as the
+    attention before it, and adds to that attention's output.
     """
 
     kind: Literal["feed_forward"] = "feed_forward"
@@ -112,7 +111,7 @@ class FeedForward(Part):
     bias: bool = True
     """Whether its linear layers have a bias."""
     parallel: Parallel | None = None
-    """Beside the attention before it, and not after it, with a norm of its own or without."""
+    """Parallel to the attention before it, with its own norm or a shared one; None: sequential."""
 
 
 class Sru(Part):
@@ -123,7 +122,7 @@ class Sru(Part):
 
 
 class Srupp(Part):
-    """SRU++ (Lei 2021, §3): the recurrence's input goes through d_attn features and single- or multi-head attention.
+    """SRU++ (Lei 2021, §3): the recurrence's input is attention over d_attn features, with one or several heads.
 
     With `attends` "none" the layer keeps its projection and layer norm but has no attention.
     """
@@ -155,19 +154,19 @@ class Srupp(Part):
 class ShortConv(Part):
     """The gated short convolution of LFM2 (Amini et al. 2025, arXiv 2511.23404, §2), `Lfm2ShortConv` of transformers.
 
-    Three projections of d_model features: the product of two of them is convolved along the tokens, feature by feature,
-    and multiplied with the third before the last linear layer. It sees no later token, whatever `causal` says.
+    Three projections to d_model features: the product of two is convolved along the tokens, depthwise, and multiplied
+    by the third before the last linear layer. It is causal, whatever `causal` says.
     """
 
     kind: Literal["short_conv"] = "short_conv"
     kernel: Annotated[int, Field(ge=2, le=64)] = 3
-    """Tokens that it sees, itself included."""
+    """Number of tokens that a token sees, itself included."""
     bias: bool = False
     """Whether its linear layers and the convolution have a bias."""
 
 
 class Identity(Part):
-    """Nothing: the residual stream passes (the third choice of PAR's search, Mandava et al. 2020, §2.1)."""
+    """The identity, the third choice of PAR's search (Mandava et al. 2020, §2.1)."""
 
     kind: Literal["identity"] = "identity"
 

@@ -1,6 +1,6 @@
-"""The rules between the parts of an architecture: which positions, blocks, output and source go together.
+"""The rules between the parts of an architecture: positions, blocks, output and encoder that can be combined.
 
-`docs/architecture.md` gives the reasons. What one part allows by itself is checked in `core.architectures.block` and
+`docs/architecture.md` gives the reasons. Each part by itself is checked in `core.architectures.block` and
 `core.architectures.embeddings_and_head`.
 """
 
@@ -22,7 +22,7 @@ from edgefront.core.common.errors import ArchitectureError
 
 
 class Parts(Protocol):
-    """What the rules ask of an architecture: see `core.architectures.architecture`."""
+    """The interface of `core.architectures.architecture.Architecture` that the rules use."""
 
     @property
     def d_model(self) -> int: ...
@@ -58,7 +58,7 @@ def _fault(field: str, reason: str, value: object, allowed: str) -> Architecture
 
 
 def faults(model: Parts) -> Iterator[ArchitectureError]:
-    """What does not go together in an architecture whose parts are each valid: of each rule the first fault first."""
+    """Invalid combinations in an architecture of valid parts, in the order of the rules."""
     yield from _head_faults(model)
     yield from _parallel_faults(model)
     if model.context_length is not None and model.max_length is not None:

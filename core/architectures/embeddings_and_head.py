@@ -15,7 +15,7 @@ from edgefront.core.common.errors import ArchitectureError
 
 @dataclass(frozen=True)
 class Cluster:
-    """Tokens `start` … `stop` - 1, embedded in `width` features. Cluster 0 is the head, the others are the tails."""
+    """Tokens `start` … `stop` - 1 with embeddings of `width` features. Cluster 0 is the head, the others are tails."""
 
     index: int
     start: int
@@ -40,10 +40,10 @@ class LearnedPositions(Part):
 
 
 class RelativePositions(Part):
-    """Transformer-XL's relative positions (Dai et al. 2019, §3.3): every attention adds a score of the distance.
+    """Transformer-XL's relative positions (Dai et al. 2019, §3.3): attention scores have a term of the distance.
 
     `shared`: one pair of biases u, v for all attention blocks (the paper's code), or one for each block (LTS).
-    `clamp`: maximum distance, as which larger ones count; unlimited if absent.
+    `clamp`: maximum relative distance, to which larger ones are clamped; unlimited if absent.
     """
 
     kind: Literal["relative"] = "relative"
@@ -71,7 +71,7 @@ class RotaryScaling(Part):
 
     @property
     def reach(self) -> int:
-        """Number of tokens that the positions reach."""
+        """Maximum number of tokens of the scaled positions."""
         return max(1, min(MAX_CONTEXT, int(float(self.factor) * self.length)))
 
     @model_validator(mode="after")
@@ -106,7 +106,7 @@ class RotaryPositions(Part):
 
 
 class NoPositions(Part):
-    """No positions, as for SRU and SRU++, whose recurrence knows the order."""
+    """No positions, for SRU and SRU++, whose recurrence depends on the order."""
 
     kind: Literal["none"] = "none"
 
@@ -121,9 +121,9 @@ POSITION_KINDS = ("learned", "relative", "rotary", "sinusoidal", "none")
 class Embedding(Part):
     """Token embedding.
 
-    Without `cutoffs`: one matrix of vocab_size × d_embed. With them, the adaptive embedding of Baevski & Auli (2019) in
-    Transformer-XL's layout: cluster i has the tokens between two cut-offs, with an embedding matrix of width d_embed //
-    div^i, projected to d_model.
+    Without `cutoffs` one matrix of vocab_size × d_embed. With them the adaptive embedding of Baevski & Auli (2019) in
+    Transformer-XL's layout: cluster i has the tokens between two cut-offs, and an embedding matrix of width
+    d_embed // div^i, projected to d_model.
     """
 
     vocab_size: Annotated[int, Field(ge=2, le=MAX_VOCABULARY)]
@@ -132,9 +132,9 @@ class Embedding(Part):
     cutoffs: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(max_length=16, strict=False, fail_fast=True)] = ()
     div: Annotated[int, Field(ge=1, le=64)] = 1
     scaled: bool | None = None
-    """Whether the embedding is multiplied by √d_model. If absent, it is with cut-offs only, as in Transformer-XL."""
+    """Whether the embedding is multiplied by √d_model; if absent, only with cut-offs, as in Transformer-XL."""
     multiplier: Number = 1
-    """What the embedding of tokens is multiplied with, beside √d_model where it is scaled (Granite)."""
+    """Further factor on the embedding of tokens (Granite)."""
     segments: Annotated[int, Field(ge=0, le=16)] = 0
     """Number of segment types, whose embeddings are added to those of tokens: 2 in BERT."""
     norm: bool = False
@@ -162,8 +162,7 @@ class Embedding(Part):
 
 WIKITEXT_103 = Embedding(vocab_size=267_735, cutoffs=(19_997, 39_997, 199_997))
 """Word level, with the cut-offs of NVIDIA's code, which PAR, LTS and SRU++ use: the first cluster and its three rows
-for the tails make 20,000. Whether `div` narrows the tails (1 in the Base models, 4 in the Large and in LTS) is said
-by who uses it."""
+for the tails are 20,000. Users set `div`: 1 in the Base models, 4 in the Large ones and in LTS."""
 UNSCALED_WIKITEXT_103 = WIKITEXT_103.model_copy(update={"scaled": False})
 """Not multiplied by √d_model, as in SRU++'s scripts."""
 
@@ -171,17 +170,17 @@ UNSCALED_WIKITEXT_103 = WIKITEXT_103.model_copy(update={"scaled": False})
 class Output(Part):
     """The output layer.
 
-    tokens         scores of every token of the vocabulary: plain, or the adaptive softmax where there are cut-offs
+    tokens         scores of every token of the vocabulary: plain, or with cut-offs the adaptive softmax
     masked_tokens  the same after BERT's transform: a linear layer, the activation and a layer norm
     pooled         BERT's pooler: tanh of a linear layer on the first position
     classes        the pooler, and a linear layer to `classes` scores
     spans          two scores a position: where an answer begins and ends
-    none           the hidden states: for a source
+    none           the hidden states: for an encoder
 
-    `tied`: the matrices are the embedding's, else its own in the same shapes. `tied_projections`, of a tied output
-    whose embedding is projected: "tails" ties all but the head's (Transformer-XL), "all" (SRU++ on WikiText-103), or
-    "none". `bias`: one a token; if absent, exactly with cut-offs or for masked_tokens. `logits_scaling`: what scores
-    are divided by (Granite).
+    `tied`: the matrices are the embedding's, else separate ones in the same shapes. `tied_projections`, of a tied
+    output with a projected embedding: "tails" ties all but the head's (Transformer-XL), "all" (SRU++ on WikiText-103),
+    or "none". `bias`: one per token; if absent, only with cut-offs or for masked_tokens. `logits_scaling`: divisor of
+    the scores (Granite).
     """
 
     kind: Literal["tokens", "masked_tokens", "pooled", "classes", "spans", "none"] = "tokens"

@@ -1,4 +1,4 @@
-"""What keeps a model out of a format or a space: its fields with their reasons, as errors list them."""
+"""Reasons why a model does not fit a format or a space, by field, as in errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Numbered = list[tuple[int, Any]]
 
 
 class Fault(NamedTuple):
-    """A field of a model that does not go, its value and the reason."""
+    """A field of a model that does not fit, its value and the reason."""
 
     field: str
     value: Any
@@ -25,7 +25,7 @@ class Fault(NamedTuple):
 
 
 def listed(faults: Sequence[Fault], under: str = "") -> list[dict[str, Any]]:
-    """The first faults as an error lists them, with fields under this name."""
+    """The first faults for the `errors` of an error, with this prefix of their fields."""
     return [
         {"field": f"{under}{fault.field}", "value": fault.value, "allowed": fault.reason, "detail": str(fault)}
         for fault in faults[:_MAX_LISTED]
@@ -38,7 +38,7 @@ def of_kind(architecture: Architecture, kind: type[Any] | tuple[type[Any], ...])
 
 
 def uneven(blocks: Numbered, who: str, **fields: Callable[[Any], Any]) -> Iterator[Fault]:
-    """Blocks of which one of these fields differs from the first's; `who` has one value in all layers."""
+    """Blocks with another value of one of these fields than the first; `who` has one value in all layers."""
     for field, of in fields.items():
         for index, block in blocks[1:]:
             first = of(blocks[0][1])

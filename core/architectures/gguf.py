@@ -1,7 +1,7 @@
 """Maps an architecture to one of llama.cpp's architectures, or names what the GGUF format cannot express.
 
-Each of those (`GgufKind`) computes one family of models; `KIND_RULES` says what may vary within it. A layer there is a
-mixer of tokens (attention or short_conv) and a feed_forward: two blocks here.
+Each of those (`GgufKind`) is a family of models, whose variations are in `KIND_RULES`. A layer of llama.cpp is a token
+mixer (attention or short_conv) and a feed_forward: two blocks here.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MAX_IN_MESSAGE = 3
 """Maximum number of faults in an error's sentence."""
 _GEMMA3_27B_LAYERS = 62
 LOCAL_LAYERS = 6
-"""All layers of Gemma 3 but every so many are local: they have a window, and this rotary base."""
+"""Layers of Gemma 3 are local, with a window and this rotary base, except for every sixth."""
 LOCAL_BASE = 10_000
 
 
@@ -53,7 +53,7 @@ class GgufForm:
 
 @dataclass(frozen=True)
 class KindRules:
-    """What one of llama.cpp's architectures computes."""
+    """The properties of one of llama.cpp's architectures."""
 
     positions: Literal["learned", "rotary"] = "rotary"
     norm: NormPlace = "pre"
@@ -63,30 +63,30 @@ class KindRules:
     biases: tuple[Biases, ...] = ("none",)
     feed_forward_biases: tuple[bool, ...] = (False,)
     grouped: bool = True
-    """Heads of keys may be fewer than those of queries."""
+    """Whether n_kv_head may be below n_head."""
     qk_norm: QkNorm = False
     square: bool = False
-    """n_head · d_head is d_model."""
+    """Whether n_head · d_head must be d_model."""
     scaling: bool = False
-    """Rotary positions may be stretched."""
+    """Whether rotary positions may be scaled."""
     partial: bool = False
-    """They may turn a part of each head."""
+    """Whether they may rotate only a part of each head."""
     parallel: tuple[Parallel | None, ...] = (None,)
-    """How all feed_forwards may be placed."""
+    """Permitted values of `parallel`, the same in all feed_forwards."""
     local: bool = False
-    """Layers are local, with one window, and global as in Gemma 3 (`LOCAL_LAYERS`)."""
+    """Whether layers are local, with one window, or global as in Gemma 3 (`LOCAL_LAYERS`)."""
     scaled: bool = False
-    """The embedding is multiplied by √d_model."""
+    """Whether the embedding is multiplied by √d_model."""
     without_positions: int | None = None
-    """Every so many layers positions turn nothing."""
+    """Every how many layers one has no rotation."""
     multipliers: bool = False
-    """Embedding, products of queries and keys, residual branches and scores may be multiplied."""
+    """Whether embedding, attention scores, residual updates and logits may have multipliers."""
     output_bias: bool = False
     tied: tuple[bool, ...] = (True, False)
     free: frozenset[str] = frozenset()
-    """Widths that may differ from layer to layer."""
+    """Widths that may differ between layers."""
     parts: bool = False
-    """Layers may lack a part."""
+    """Whether layers may lack the mixer or the feed_forward."""
     convolutions: bool = False
 
 
@@ -104,7 +104,7 @@ KIND_RULES: Mapping[GgufKind, KindRules] = {
     "gpt2": _GPT2,
     "qwen2": KindRules(biases=("qkv",), square=True),
     "qwen3": KindRules(qk_norm=True),
-    # llama.cpp computes every GELU by its tanh, and its own converter writes models of both kinds so.
+    # llama.cpp computes every GELU with tanh, and its converter accepts models of both kinds.
     "gptneox": replace(
         _GPT2,
         positions="rotary",
@@ -144,8 +144,8 @@ KIND_RULES: Mapping[GgufKind, KindRules] = {
 def gguf_form(architecture: Architecture, numbers: str = "float32") -> GgufForm:
     """The architecture in llama.cpp's terms.
 
-    `numbers` is the format of the weights: the quantised ones need rows of whole blocks. Raises `InvalidInput` that
-    names the fields which GGUF cannot express, each with the reason.
+    `numbers` is the format of the weights: quantised ones need rows of whole blocks. Raises `InvalidInput` that names
+    the fields which GGUF cannot express, each with the reason.
     """
     kind, faults = _nearest(architecture, numbers)
     if faults:
@@ -179,8 +179,8 @@ def _sentence(faults: list[Fault]) -> str:
 
 
 def _nearest(architecture: Architecture, numbers: str) -> tuple[GgufKind, list[Fault]]:
-    """The first kind that can express this model, else the one with the fewest faults (faults of block kinds count
-    first); with its faults.
+    """The first kind that can express this model, else the one with the fewest faults (first of block kinds, then of
+    all); with its faults.
     """
     by_kind: list[tuple[int, int, GgufKind, list[Fault]]] = []
     for kind, rules in KIND_RULES.items():
@@ -318,8 +318,7 @@ def _attention_faults(architecture: Architecture, kind: GgufKind, rules: KindRul
 
 
 def _local_faults(architecture: Architecture, kind: GgufKind) -> Iterator[Fault]:
-    """Faults of windows and rotary bases by layer. llama.cpp takes 62 layers for the 27B model, which has another
-    scale.
+    """Faults of windows and rotary bases by layer. llama.cpp reads 62 layers as the 27B model, which has another scale.
     """
     attentions = of_kind(architecture, Attention)
     if len(attentions) == _GEMMA3_27B_LAYERS:
@@ -341,7 +340,7 @@ def _local_faults(architecture: Architecture, kind: GgufKind) -> Iterator[Fault]
 
 
 def _unquantised(architecture: Architecture, numbers: str) -> Iterator[Fault]:
-    """Rows that are no whole number of blocks, where there is no other format for them."""
+    """Rows that are not a whole number of blocks, in formats without a fallback."""
     if numbers not in GGUF_QUANTISED - MIXTURES:
         return
     rows: list[tuple[str, int]] = [("d_model", architecture.d_model)]

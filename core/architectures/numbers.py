@@ -1,4 +1,4 @@
-"""Numbers of a description that need not be whole: canonical JSON has no floats, so each is one integer or one text."""
+"""Real numbers in a description: canonical JSON has no floats, so each is an integer or a text."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from edgefront.core.common.validation import form
 
 MAX_FLOAT32 = 3.4028234663852886e38
-"""The largest number of float32, the type in which model files keep these numbers."""
+"""The largest float32; model files have these numbers as float32."""
 _MAX_WHOLE = 1 << 53
-"""Up to here a float represents every whole number."""
+"""A float represents every integer up to here."""
 _WORDS = "a positive number of at most 3.4e38"
 _TEXT = form(r"^[0-9]{1,40}(\.[0-9]{1,40})?(e[+-]?[0-9]{1,3})?$", f"{_WORDS}, as text")
 
 
 def is_positive(value: Any) -> bool:
-    """Whether this is a finite number above zero that float32 holds."""
+    """Whether this is a positive number that float32 can represent."""
     return type(value) in (int, float) and 0 < value <= MAX_FLOAT32
 
 
 def as_text(value: float) -> str:
-    """The shortest text that gives this number again; powers of ten below one as 1e-5."""
+    """The shortest text that is parsed as this number; powers of ten below one as 1e-5."""
     value = float(value)
     power = f"1e{round(math.log10(value))}"
     return power if value < 1 and float(power) == value else repr(value)
 
 
 def as_number(value: float) -> int | str:
-    """A whole number as it is, any other as text."""
+    """An integer as it is, any other number as text."""
     return int(value) if value == int(value) and value <= _MAX_WHOLE else as_text(value)
 
 

@@ -1,7 +1,7 @@
 """The block patterns of PAR Transformer and Sandwich Transformer: `(sfff)x6(f)x8`.
 
-A pattern is a sequence of groups: letters in brackets, and how often they come (`x6`; once if left out). Spaces may
-stand between. Customary letters are s (attention), f (feed-forward) and i (identity).
+A pattern is a sequence of groups: letters in brackets and their number of repetitions (`x6`; one if absent). Spaces
+between groups are allowed. The usual letters are s (attention), f (feed-forward) and i (identity).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from edgefront.core.common.errors import ArchitectureError
 from edgefront.core.common.validation import short
 
 MAX_LETTERS = 1024
-_GROUP = 32  # letters of a group that a pattern is contracted to
+_GROUP = 32  # maximum letters of a group in a contracted pattern
 _BLOCKS = re.compile(r"\s*\(([^()]*)\)(?:\s*x\s*([0-9]+))?\s*")
 
 
 def expand(pattern: str, letters: str = "sfi") -> str:
-    """`(sf)x2 (f)` → `sfsff`. Raises `ArchitectureError` that says where the pattern is wrong."""
+    """`(sf)x2 (f)` → `sfsff`. Raises `ArchitectureError` with the position of the fault."""
     blocks, at = "", 0
     while at < len(pattern) or not blocks:
         match = _BLOCKS.match(pattern, at)
@@ -26,7 +26,7 @@ def expand(pattern: str, letters: str = "sfi") -> str:
             rest = repr(pattern[at : at + 20]) if pattern[at:].strip() else "nothing"
             raise _wrong(pattern, f"a group is letters in brackets, but at character {at + 1} there is {rest}")
         group = "".join(match[1].split())
-        # Five digits are beyond any bound, and Python reads no number of thousands of them.
+        # Five digits exceed the maximum already; Python does not parse numbers of thousands of digits.
         count = 1 if match[2] is None else int(match[2].lstrip("0")[:5] or 0)
         if not group or not set(group) <= set(letters):
             raise _wrong(pattern, f"the letters of a group are {', '.join(letters)}, at least one, not {short(group)}")
@@ -40,8 +40,8 @@ def expand(pattern: str, letters: str = "sfi") -> str:
 
 
 def contract(letters: str) -> str:
-    """`sfsff` → `(sf)x2(f)`: the shortest pattern, of groups of up to 32 letters, that expands to these letters."""
-    best: list[str] = [""] * (len(letters) + 1)  # of the letters from each place on
+    """`sfsff` → `(sf)x2(f)`: the shortest pattern of these letters with groups of up to 32 letters."""
+    best: list[str] = [""] * (len(letters) + 1)  # shortest pattern of the letters from each index on
     for at in range(len(letters) - 1, -1, -1):
         spellings = []
         for length in range(1, min(_GROUP, len(letters) - at) + 1):
@@ -60,8 +60,8 @@ def par_pattern(layers: int, p: int = 5) -> str:
     """PAR's design rules (Mandava et al. 2020, §2.3): round(layers / p) attention blocks in the first two thirds.
 
     The paper says "uniformly". A stride of ceil((R - 1) / n) from the first layer on, R = round(2·layers / 3), gives
-    every pattern that it prints for 24, 32 and 36 layers; the last of these has its last attention one layer past R. A
-    stride that would go further is shortened. The paper's p are above 2.
+    all of its patterns for 24, 32 and 36 layers; with 36 layers the last attention is one layer past R. A larger
+    stride is shortened. The paper has p above 2.
     """
     if layers < 2 or p < 1:
         raise ArchitectureError(

@@ -1,8 +1,8 @@
-"""Writes a model to one GGUF file, which llama.cpp reads, without torch.
+"""Writes GGUF files for llama.cpp, without torch.
 
-What GGUF can express says `core.architectures.gguf`. Matrices are float32, float16, or quantised in blocks, all alike
-(q8_0, q4_0) or in a mixture (`core.architectures.gguf_mixtures`). Vectors, positions and convolutions are always
-float32, as llama.cpp keeps them.
+`core.architectures.gguf` decides what GGUF can express. Matrices are float32, float16, or quantised in blocks of one
+format (q8_0, q4_0) or of a mixture (`core.architectures.gguf_mixtures`). Vectors, positions and convolutions are always
+float32, as in llama.cpp.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ FOLDER = "gguf"
 _COPIED = 1 << 20
 """Bytes copied at a time."""
 _EMBEDDING = "token_embd.weight"
-"""Rows are looked up in it: it is never copied."""
+"""Matrix for row lookups, which is never copied."""
 _REPACKED_ROWS = 8
-"""llama.cpp copies matrices of whole groups of so many rows."""
+"""llama.cpp repacks matrices of whole groups of this many rows."""
 _LAYOUT = 2
-"""Counts up where the same model is written otherwise, so that devices measure no file of before."""
+"""Version of the file layout: a new one keeps devices from measuring older files."""
 _SHARE = 4
-"""One part in so many of the cache's bytes is for files written for measuring."""
+"""Files for measuring may have one part in this many of the cache's bytes."""
 _COPIED_BY_ALL = frozenset({"q4_0", "q4_k", "iq4_nl"})
 _COPIED_BY_SOME = frozenset({"q8_0", "q5_k", "q6_k"})
-"""Formats that llama.cpp copies into the layouts of all processors' kernels, and those only into ARM's (2026.10)."""
+"""Formats that llama.cpp repacks on all processors, and those only on ARM (2026.10)."""
 _FILE_TYPES = {"float32": "ALL_F32", "float16": "MOSTLY_F16"}
-"""llama.cpp's names of the number formats that it calls otherwise."""
+"""llama.cpp's names of number formats, where they differ."""
 
 
 @dataclass(frozen=True)
 class _Array:
-    """An array, which numpy's own `tofile` would write without a word of a full disk."""
+    """An array. numpy's `tofile` ignores a full disk."""
 
     values: NDArray[Any]
 
@@ -66,9 +66,7 @@ class _Array:
 
 @dataclass(frozen=True)
 class _PartOfFile:
-    """Bytes of a file as they are, by way of `buffer`. Mapped, they would come in one page fault after another, which
-    takes twice as long.
-    """
+    """Bytes of a file, copied through `buffer`; page faults of a mapping take twice as long."""
 
     path: Path
     start: int
@@ -88,7 +86,7 @@ class _PartOfFile:
 
 
 _Data = _Array | _PartOfFile
-"""What gguf writes of a tensor: it looks like an array to it."""
+"""Data of a tensor for gguf's writer, with the interface of an array."""
 
 
 def write_gguf(
@@ -98,18 +96,18 @@ def write_gguf(
     numbers: GgufFormat = "float32",
     files: Mapping[str, bytes] | None = None,
 ) -> None:
-    """One GGUF file with the untrained weights of a seed or given ones, in place only when whole.
+    """One GGUF file with the untrained weights of a seed or given ones, which appears only when complete.
 
-    `files` of a trained model, as in the folder of transformers, have its tokenizer; without one the tokens are their
-    numbers. Memory stays bounded by the largest matrix. Raises `InvalidInput` for an architecture or a tokenizer that
-    GGUF cannot express, `Unavailable` where the disk is full.
+    `files` have the tokenizer of a trained model, as in a folder of transformers; without one each token is its number.
+    Memory is bounded by the largest matrix. Raises `InvalidInput` for an architecture or a tokenizer that GGUF cannot
+    express, `Unavailable` if the disk is full.
     """
     form = gguf_form(architecture, numbers)
     size = architecture.embedding.vocab_size
     vocabulary = vocabulary_of(files or {}, size) or numbered(size)
     values = values_of(weights)
 
-    last: tuple[tuple[str, Format], NDArray[Any]] | None = None  # tensors of one parameter follow each other
+    last: tuple[tuple[str, Format], NDArray[Any]] | None = None  # tensors of one parameter are consecutive
 
     def data(tensor: GgufTensor, kind: Format) -> _Data:
         nonlocal last
@@ -124,34 +122,34 @@ def write_gguf(
 
 @contextmanager
 def cached_gguf(cache: WeightCache, architecture: Architecture, seed: int, numbers: GgufFormat) -> Iterator[Path]:
-    """The GGUF file of these untrained weights in the cache's folder; written if it is not there. Within the block no
-    process removes it.
+    """The GGUF file of these untrained weights in the cache's folder, written if it does not exist. No process removes
+    it during the context.
 
-    Its matrices are copies of the cache's files, which serve every architecture. It has one learned position more than
-    the model: llama.cpp wants room for a next token after a prompt. Of the files that were used before, the latest stay
-    within a quarter of the cache's `max_bytes`. Processes share the folder safely. Errors as in `write_gguf`.
+    Its matrices are copies of the cache's files, which serve every architecture. It has one more learned position than
+    the model, because llama.cpp needs room for a token after the prompt. The most recently used files stay within a
+    quarter of the cache's `max_bytes`. Processes share the folder safely. Errors as in `write_gguf`.
     """
     form = gguf_form(architecture, numbers)
     folder = cache.folder / FOLDER
     path = folder / f"{architecture.digest}-{seed}-{numbers}-{_LAYOUT}.gguf"
     cache.touch(seed)
-    while (held := _held(path)) is None:
+    while (file := _open_locked(path)) is None:
         folder.mkdir(exist_ok=True)
         with locked(folder / ".lock"):
             if not path.exists():
                 _write_cached(cache, architecture, form, seed, numbers, path)
-    with held:
+    with file:
         os.utime(path)
         yield path
 
 
-def _held(path: Path) -> BinaryIO | None:
-    """This file, open and with a shared lock on it; None where there is none, or no longer."""
+def _open_locked(path: Path) -> BinaryIO | None:
+    """This file, open and with a shared lock; None if it does not exist, or no longer."""
     try:
         file = path.open("rb")
     except FileNotFoundError:
         return None
-    with suppress(FileNotFoundError):  # removed since it was opened
+    with suppress(FileNotFoundError):  # removed after it was opened
         if lock_open(file.fileno(), shared=True) and os.path.samestat(os.fstat(file.fileno()), path.stat()):
             return file
     file.close()
@@ -186,9 +184,7 @@ def _write_cached(
 
 
 def _drop_earlier(path: Path, down_to: int) -> None:
-    """Removes the files beside `path` that nobody holds, the least recently used first, until all have `down_to` bytes
-    at most.
-    """
+    """Removes other files without a lock, the least recently used first, until all have at most `down_to` bytes."""
     others = [other for other in path.parent.iterdir() if other.suffix in (".gguf", ".part") and other != path]
     total = sum(_bytes(file) for file in (path, *others))
     for other in sorted(others, key=lambda other: other.stat().st_mtime):
@@ -215,8 +211,7 @@ def _write(
     vocabulary: GgufVocabulary,
     measured: bool = False,
 ) -> None:
-    """`data`: a tensor from its parameter, in a format. `measured`: with a learned position more, and rotary ones
-    without an end.
+    """`data`: the data of a tensor in a format. `measured`: with one more learned position, or unlimited rotary ones.
     """
     import gguf
 
@@ -253,9 +248,10 @@ def _write(
 
 
 def _copied(tensor: GgufTensor, kind: Format) -> int:
-    """Whether llama.cpp copies this matrix into the layout of its CPU kernels: 0 no, 1 on some processors, 2 on all. It
-    keeps its file mapped from the first to the last tensor that it reads there, so what it copies is at the file's end:
-    else it would be in memory twice.
+    """Whether llama.cpp repacks this matrix for its CPU kernels: 0 never, 1 on some processors, 2 on all.
+
+    llama.cpp keeps its file mapped from the first to the last tensor that it uses in place. So repacked tensors are at
+    the file's end: else they would be in memory twice.
     """
     if tensor.name == _EMBEDDING or tensor.shape[0] % _REPACKED_ROWS:
         return 0
@@ -263,7 +259,7 @@ def _copied(tensor: GgufTensor, kind: Format) -> int:
 
 
 def _describe(writer: Any, architecture: Architecture, form: GgufForm, length: int) -> None:
-    """The widths: one number where all layers have the same, else an array."""
+    """Writes the fields; widths are one number if all layers have the same, else an array."""
     from edgefront.core.model_files.gguf_tensors import PADDED_HEADS, PADDED_INNER
 
     blocks, eps = architecture.blocks, float(architecture.norm_eps)
@@ -280,7 +276,7 @@ def _describe(writer: Any, architecture: Architecture, form: GgufForm, length: i
     writer.add_context_length(length)
     writer.add_embedding_length(architecture.d_model)
     if form.kind != "deci":
-        heads = [max(heads)] * len(heads)  # also of a short_conv's layer
+        heads = [max(heads)] * len(heads)  # also for layers of short_conv
     for values, add in (
         (heads, writer.add_head_count),
         (kv_heads, writer.add_head_count_kv),

@@ -1,7 +1,7 @@
-"""Reads the header of a GGUF file: its fields, and where each tensor lies.
+"""Reads the header of a GGUF file: its fields, and the offset of each tensor.
 
-gguf's own reader takes five seconds for a vocabulary of 49,000 tokens, and cannot tell a file that was cut short from
-one that is damaged. A model in several files (`…-00001-of-00003.gguf`) is given by its first, and read as one.
+The gguf package's reader takes five seconds for a vocabulary of 49,000 tokens, and cannot distinguish truncated files
+from damaged ones. A model in several files (`…-00001-of-00003.gguf`) is named by its first one.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from edgefront.core.common.validation import short
 _VERSIONS = (2, 3)
 _STRING, _ARRAY, _BOOL = 8, 9, 7
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-"""Numbers of the types of fields, with their letters in `struct` and numpy."""
+"""Field types and their letters in `struct` and numpy."""
 _ALIGNMENT = 32
 _MAX_AXES = 4
 _STATES = (".ssm.", ".wkv.", ".shortconv.", ".sliding_window", ".attention.sliding_window")
-"""Fields of architectures whose cache cannot go back by a token: recurrences, convolutions, windows."""
+"""Fields of architectures whose cache cannot remove its last token: recurrences, convolutions, windows."""
 _PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
 
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor of a file. `shape` is in numpy's order of axes, `kind` llama.cpp's number of its format."""
+    """A tensor of a file. `shape` has numpy's order of axes, `kind` is llama.cpp's number of the format."""
 
     name: str
     shape: tuple[int, ...]
@@ -44,7 +44,7 @@ class StoredTensor:
 
     @property
     def kind_name(self) -> str:
-        """llama.cpp's name of its format: Q4_K."""
+        """llama.cpp's name of the format: Q4_K."""
         import gguf
 
         known = self.kind in list(gguf.GGMLQuantizationType)
@@ -52,7 +52,7 @@ class StoredTensor:
 
     @property
     def nbytes(self) -> int | None:
-        """None for a format that the installed gguf does not know: llama.cpp may."""
+        """Bytes of the tensor; None for a format that the installed gguf package does not know."""
         import gguf
 
         if self.kind not in list(gguf.GGMLQuantizationType):
@@ -62,7 +62,9 @@ class StoredTensor:
 
 
 class GgufHeader:
-    """Raises `InvalidInput` for a file that is no GGUF file, damaged, or cut short, and for a part that is missing."""
+    """The header of a model. Raises `InvalidInput` for a file that is not GGUF, damaged or truncated, or a missing
+    part.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -97,7 +99,7 @@ class GgufHeader:
 
     @property
     def vocab_size(self) -> int:
-        """Tokens of the embedding."""
+        """Rows of the embedding."""
         table = self.tensors.get("token_embd.weight")
         if table is not None:
             return table.shape[0]
@@ -108,13 +110,14 @@ class GgufHeader:
 
     @property
     def context_length(self) -> int | None:
-        """Tokens that llama.cpp admits at most; None where the file does not state it."""
+        """Maximum sequence length of llama.cpp; None if the file has none."""
         length = self.fields.get(f"{self.kind}.context_length")
         return length if type(length) is int and length > 0 else None
 
     @property
     def keeps_state(self) -> bool:
-        """Whether llama.cpp may be unable to take a token back: it has a recurrence, a convolution or a window."""
+        """Whether llama.cpp may be unable to remove a token from its cache: with a recurrence, convolution or window.
+        """
         return any(name.startswith(f"{self.kind}{state}") for name in self.fields for state in _STATES)
 
     @property
@@ -123,12 +126,12 @@ class GgufHeader:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of the tensors whose format is known."""
+        """Bytes of the tensors of known formats."""
         return sum(tensor.nbytes or 0 for tensor in self.tensors.values())
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Its architecture, number of weights and their bytes, and the number by format, the most first."""
+        """Architecture, number and bytes of the weights, and their number by format, the largest first."""
         counts: dict[str, int] = {}
         for tensor in self.tensors.values():
             counts[tensor.kind_name] = counts.get(tensor.kind_name, 0) + math.prod(tensor.shape)
@@ -233,5 +236,5 @@ class _Part:
 
 
 def fault(path: Path, what: str, field: str) -> InvalidInput:
-    """What is wrong with a GGUF file."""
+    """The error about a GGUF file."""
     return InvalidInput(f"{path} {what}", field=field, value=str(path), allowed="another GGUF file")

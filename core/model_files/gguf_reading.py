@@ -1,9 +1,9 @@
 """Reads a GGUF file: the description of its model, its weights as float32, and its tokenizer as Hugging Face's files.
 
-A file that edgefront wrote contains its description. That of any other file is what its fields declare, within what its
-architecture has (`KIND_RULES`): a tensor says only what llama.cpp takes from its presence too, a bias or an output of
-its own. Fields are required where llama.cpp requires them, else they have its defaults (`llama_model::load_hparams`,
-2026.10). Unknown fields, missing tensors, and tensors that belong to no parameter are refused by name.
+Files of edgefront contain the description. Of other files it follows from the fields and the rules of the architecture
+(`KIND_RULES`); as in llama.cpp, the presence of tensors decides only about biases and a separate output. Fields are
+required or have defaults as in llama.cpp (`llama_model::load_hparams`, 2026.10). Unknown fields, missing tensors, and
+tensors without a parameter are refused by name.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ _READ_FIELDS = frozenset(
         "shortconv.l_cache",
     }
 )
-"""Fields of an architecture that are read. A file with another field is refused; `rope.scaling.type` may be none."""
+"""Fields that are read. A file with another field is refused, except `rope.scaling.type` none."""
 _OF_KIND = {"granite": frozenset({"attention.scale", "embedding_scale", "residual_scale", "logit_scale"})}
-"""Fields that are read of one architecture alone."""
+"""Fields that are read for one architecture."""
 _KINDS = get_args(GgufKind)
-_STRETCHED = "rope_freqs.weight"
+_ROPE_FREQS = "rope_freqs.weight"
 
 
 class GgufFile:
-    """An open GGUF file. Raises `InvalidInput` if it is none, or if its model cannot be expressed."""
+    """A GGUF file. Raises `InvalidInput` if it is not one, or if its model cannot be expressed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -70,7 +70,7 @@ class GgufFile:
             raise self._fault(f"describes no model: {error.detail}", "path") from None
 
     def weights(self) -> Mapping[str, NDArray[np.float32]]:
-        """The parameters under edgefront's names; every tensor of the file is one, or part of one."""
+        """The parameters by name; every tensor of the file is one, or a part of one."""
         return _Weights(self)
 
     # The description -----------------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ class GgufFile:
             "blocks": [block for layer in range(layers) for block in self._layer(own, kind, layer, layers, width)],
             "output": {
                 "kind": "tokens",
-                # llama.cpp takes the embedding where the others have no output of their own.
+                # llama.cpp uses the embedding if there is no output tensor.
                 "tied": True in rules.tied and "output.weight" not in self._tensors,
                 "bias": rules.output_bias,
             },
@@ -123,11 +123,11 @@ class GgufFile:
         theta: Any = int(base) if base == int(base) else base
         positions = {"kind": "rotary", "theta": theta, "percent": self._percent(own, kind, description)}
         description |= {"positions": positions, "context_length": length}
-        self._stretch(description)
+        self._scale_positions(description)
         return description
 
     def _vocab_size(self, own: Mapping[str, Any], kind: str) -> int:
-        """Of the tokens that the file lists; without a tokenizer it is declared, or that of the embedding."""
+        """The number of listed tokens; without a tokenizer the declared one, or the rows of the embedding."""
         tokens = self._fields.get("tokenizer.ggml.tokens")
         if isinstance(tokens, list) and tokens:
             return len(tokens)
@@ -155,7 +155,7 @@ class GgufFile:
         if rules.convolutions and not kv_heads:
             yield {"kind": "short_conv", "kernel": self._count(own, kind, "shortconv.l_cache")}
         elif heads:
-            # llama.cpp divides by the heads of the first layer.
+            # llama.cpp divides by the number of heads of the first layer.
             default = width // max(1, of_layer("attention.head_count", 0, 0))
             d_head = self._count({"attention.key_length": default, **own}, kind, "attention.key_length")
             if own.get("attention.value_length", default) != d_head:
@@ -181,7 +181,7 @@ class GgufFile:
             parallel = rules.parallel[0]
             if kind == "gptneox":
                 parallel = "own_norm" if self._required(own, kind, "use_parallel_residual") is True else None
-            if kind == "stablelm":  # of which llama.cpp takes it from the norm, whatever the field says
+            if kind == "stablelm":  # llama.cpp decides by the norm, whatever the field says
                 parallel = None if self._has(layers, "ffn_norm.weight") else "shared_norm"
             yield {
                 "kind": "feed_forward",
@@ -193,7 +193,7 @@ class GgufFile:
             }
 
     def _local(self, own: Mapping[str, Any], kind: str, layer: int) -> dict[str, Any]:
-        """The window of a layer, and in Gemma 3 the rotary base where there is one: in all but every sixth layer."""
+        """The window of a layer, and the rotary base of Gemma 3's layers with a window: all but every sixth."""
         window, name = own.get("attention.sliding_window") or None, "rope.freq_base_swa"
         if own.get(name, LOCAL_BASE) != LOCAL_BASE or (name in own and kind != "gemma3"):
             raise self._fault(f"has {kind}.{name} {short(own[name])}, not Gemma 3's {LOCAL_BASE}", f"{kind}.{name}")
@@ -202,32 +202,32 @@ class GgufFile:
         return {"window": window, "theta": LOCAL_BASE} if (layer + 1) % LOCAL_LAYERS else {}
 
     def _percent(self, own: Mapping[str, Any], kind: GgufKind, description: Mapping[str, Any]) -> int:
-        """Share of each head that is rotated: all of it, unless the kind may turn a part."""
+        """Percentage of each head that is rotated: 100, unless the kind may rotate a part."""
         name = "rope.dimension_count"
         d_head = next((block["d_head"] for block in description["blocks"] if block["kind"] == "attention"), 1)
-        turned = own.get(name, d_head)
-        if turned == d_head:
+        rotary_dim = own.get(name, d_head)
+        if rotary_dim == d_head:
             return 100
-        if not KIND_RULES[kind].partial or type(turned) is not int or not 0 < turned < d_head:
-            raise self._fault(f"has {kind}.{name} {short(turned)}, not the width {d_head} of its heads", name)
-        return -(-100 * turned // d_head)  # which, rounded down, are so many features again
+        if not KIND_RULES[kind].partial or type(rotary_dim) is not int or not 0 < rotary_dim < d_head:
+            raise self._fault(f"has {kind}.{name} {short(rotary_dim)}, not the width {d_head} of its heads", name)
+        return -(-100 * rotary_dim // d_head)  # rounded up: the description rounds the features down
 
-    def _stretch(self, description: dict[str, Any]) -> None:
-        """Positions that turn slower by `rope_freqs.weight` as Llama 3.1's, whose lengths and limits it does not tell:
-        they are those of all its models (`RotaryScaling`), or the file is refused.
+    def _scale_positions(self, description: dict[str, Any]) -> None:
+        """Adds the scaling of `rope_freqs.weight`, which must be Llama 3.1's: the file does not have its length and
+        limits, which are the same in all its models (`RotaryScaling`).
         """
-        if _STRETCHED not in self._tensors:
+        if _ROPE_FREQS not in self._tensors:
             return
-        slower = self.tensor(_STRETCHED)
+        divisors = self.tensor(_ROPE_FREQS)
         d_head = next(block["d_head"] for block in description["blocks"] if block["kind"] == "attention")
         plain = {"kind": "rotary", "theta": description["positions"]["theta"]}
-        most = float(slower.max())
+        most = float(divisors.max())
         scaling = {"factor": int(most) if most == int(most) else str(np.float32(most))}
         expected = rotary_frequencies(RotaryPositions.model_validate(plain), d_head) / rotary_frequencies(
             RotaryPositions.model_validate({**plain, "scaling": scaling}), d_head
         )
-        if expected.shape != slower.shape or not np.allclose(slower, expected, rtol=1e-5):
-            raise self._fault(f"has {_STRETCHED}, which does not stretch positions as Llama 3.1 does", "positions")
+        if expected.shape != divisors.shape or not np.allclose(divisors, expected, rtol=1e-5):
+            raise self._fault(f"has {_ROPE_FREQS}, which does not stretch positions as Llama 3.1 does", "positions")
         description["positions"]["scaling"] = scaling
 
     def _bias(self, rules: KindRules, layers: int) -> str:
@@ -239,17 +239,17 @@ class GgufFile:
         return "qkv" if has_some and "qkv" in rules.biases else "none"
 
     def _has(self, layers: int, *names: str) -> bool:
-        """Whether any layer has one of these: then all must have it."""
+        """Whether any layer has one of these tensors: then all must have it."""
         return any(f"blk.{layer}.{name}" in self._tensors for layer in range(layers) for name in names)
 
     def tokenizer(self) -> dict[str, bytes]:
-        """Its `tokenizer.json` and what goes beside it (`core.model_files.gguf_tokenizer`)."""
+        """Its `tokenizer.json` and the files beside it (`core.model_files.gguf_tokenizer`)."""
         return tokenizer_files(self.header)
 
     # The weights ---------------------------------------------------------------------------------------------------
 
     def tensor(self, name: str) -> NDArray[np.float32]:
-        """Its values as float32, whatever format they have."""
+        """The values of a tensor of any format as float32."""
         import gguf
 
         stored = self._tensor(name)
@@ -270,7 +270,7 @@ class GgufFile:
 
     @property
     def name(self) -> str | None:
-        """The model's; files of ours without one have their digest there."""
+        """The model's name, unless it is a digest written by edgefront."""
         name = self._fields.get("general.name")
         return name if isinstance(name, str) and name.strip() and not name.startswith("edgefront-") else None
 
@@ -291,7 +291,7 @@ class GgufFile:
         return value
 
     def _multiplier(self, own: Mapping[str, Any], kind: str, name: str) -> int | str:
-        """1 where the file does not have it, or 0; the shortest number that is this float32."""
+        """The shortest number that is this float32; 1 if the field is missing or 0."""
         return as_number(float(str(self._positive(kind, name, own.get(name) or 1))))
 
     def _positive(self, kind: str, name: str, value: Any) -> np.float32:
@@ -321,7 +321,7 @@ class _Weights(Mapping[str, NDArray[np.float32]]):
                     raise file._fault(f"has {tensor.name} of shape {stored.shape}, not {tensor.shape}", "weights")
                 self._parts[tensor.spec.name].append(tensor)
             elif tensor.name in file.header.tensors and not np.any(tensor.constant) and file.tensor(tensor.name).any():
-                read.remove(tensor.name)  # of a part that the layer does not have the file may hold zeros
+                read.remove(tensor.name)  # the file may have zeros for a missing part of a layer
         for name in sorted(file.header.tensors.keys() - read):
             raise file._fault(f"has {name}, which is not a parameter of its architecture", "weights")
 

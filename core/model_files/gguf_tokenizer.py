@@ -1,7 +1,6 @@
 """The tokenizer of a GGUF file as Hugging Face's files: byte-level bpe (`gpt2`) and SentencePiece's bpe (`llama`).
 
-Fields that are missing have llama.cpp's defaults (`llama_vocab::impl::load`, 2026.10), and are refused where it needs
-them.
+Missing fields have llama.cpp's defaults (`llama_vocab::impl::load`, 2026.10), or are refused if it requires them.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ _GIVE_FOLDER = "give its Hugging Face folder"
 
 
 def tokenizer_files(header: GgufHeader) -> dict[str, bytes]:
-    """Its `tokenizer.json` and what goes beside it; nothing where it has none. `InvalidInput` where it is of another
-    kind, splits text in a way that is not known, or has wrong fields.
+    """Its `tokenizer.json` and the files beside it; empty without a tokenizer. `InvalidInput` if it is of another kind,
+    splits text in an unknown way, or has wrong fields.
     """
     kind = _field(header, "model")
     if kind in _WITHOUT:
@@ -71,7 +70,7 @@ def _of_bytes(header: GgufHeader, tokens: list[str], types: list[int]) -> dict[s
     vocabulary = {token: number for number, token in enumerate(tokens) if types[number] != UNUSED}
     decoder: dict[str, Any] = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
     if not all(part in vocabulary for merge in merges for part in merge.split(" ")):
-        # A vocabulary of characters: bytes that are no tokens are merged into them, which `tokenizers` refuses.
+        # A vocabulary of characters: its merges have bytes without tokens, which `tokenizers` refuses.
         vocabulary, merges = {text_of(token): number for token, number in vocabulary.items()}, []
         pre, decoder = {**pre, "pre_tokenizer": None}, {"type": "Fuse"}
     return {
@@ -128,7 +127,7 @@ def _default_end(header: GgufHeader) -> int:
 
 
 def _number(header: GgufHeader, name: str, default: int | None = None) -> int | None:
-    """The number of the token in this role."""
+    """The id of the token in this role."""
     number = _field(header, f"{name}_token_id", default)
     if number is not None and type(number) is not int:
         field = f"{name}_token_id"
@@ -152,8 +151,8 @@ def _fault(header: GgufHeader, what: str, field: str) -> InvalidInput:
 
 
 def _merges_of(scores: Mapping[str, float]) -> list[str]:
-    """The merges by which tokens with these scores are joined as llama.cpp does: every way to split a token in two, of
-    the token with the highest score first.
+    """The merges that join tokens with these scores as llama.cpp does: all splits of each token in two, in falling
+    order of their scores.
     """
     own = frozenset(scores)
     return [
@@ -166,7 +165,7 @@ def _merges_of(scores: Mapping[str, float]) -> list[str]:
 def _described_pieces(
     vocabulary: Mapping[str, int], merges: Sequence[str], unknown: str | None, space_before: bool
 ) -> dict[str, Any]:
-    """The parts of a `tokenizer.json` that treat text as llama.cpp does."""
+    """The parts of a `tokenizer.json` that process text as llama.cpp does."""
     replace = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
     before: list[dict[str, Any]] = [{"type": "Prepend", "prepend": SPACE}] if space_before else []
     spaces = {"type": "Replace", "pattern": {"String": SPACE}, "content": " "}

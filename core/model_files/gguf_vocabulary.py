@@ -1,12 +1,12 @@
-"""The vocabulary of a GGUF file, made from Hugging Face's `tokenizer.json`, so that llama.cpp makes the same tokens.
+"""Converts Hugging Face's `tokenizer.json` to the vocabulary of a GGUF file that gives the same tokens in llama.cpp.
 
-llama.cpp's tokenizer of type `gpt2` is byte-pair encoding over the bytes of UTF-8, each byte being the character that
-GPT-2 has for it; how text is split before that has a name (`tokenizer.ggml.pre`).
+llama.cpp's tokenizer `gpt2` is byte-pair encoding over the bytes of UTF-8, written as GPT-2's characters; the way to
+split text before it has a name (`tokenizer.ggml.pre`).
 
-Its type `llama` is SentencePiece's byte-pair encoding (Llama 2, TinyLlama, Mistral). Text is not split before it is
-encoded: spaces become ▁, one may be put in front, and a character without a token becomes its bytes. llama.cpp has no
-merges: it joins two neighbours wherever the whole is a token, the token with the highest score first. That is the same
-where every way to split a token in two is a merge, token after token.
+Its tokenizer `llama` is SentencePiece's byte-pair encoding (Llama 2, TinyLlama, Mistral). Text is not split before it:
+spaces become ▁, one may be prepended, and a character without a token becomes its bytes. llama.cpp has no merges: it
+joins two neighbours if the result is a token, that with the highest score first. This is equivalent if all splits of
+each token in two are merges, token after token.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from edgefront.core.common.hugging_face import GENERATION_CONFIG, TOKENIZER, TOK
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, _BYTE = 1, 2, 3, 4, 5, 6
 NO_MERGES = ("€ €",)
-"""A list must not be empty; no byte is called so."""
+"""Placeholder, because the list must not be empty; no byte is written as €."""
 SPACE = "▁"
 _BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -32,8 +32,7 @@ _LLAMA3 = (
 _BY_REGEX = {_GPT2: "gpt-2", _LLAMA3: "llama-bpe", _LLAMA3.replace("{1,3}", ""): "qwen2"}
 _LLAMA3_NAMES = ("llama-bpe", "llama3", "llama-v3", "lfm2", "falcon3", "falcon-h1", "pixtral", "midm-2.0")
 _IGNORES_MERGES = BEGUN = _LLAMA3_NAMES
-"""Ways to split text with which llama.cpp takes a part that is a token as it is, without merges, and puts `bos` before
-a text where a file does not say."""
+"""Splits after which llama.cpp keeps parts that are tokens without merging, and adds `bos` by default."""
 _EXPRESSIBLE = (
     "a tokenizer of bytes, of characters, byte-level bpe split as GPT-2's, Llama 3's, Qwen2's or SmolLM's, "
     "or SentencePiece's bpe with byte fallback as Llama 2's; --format transformers takes any"
@@ -44,15 +43,14 @@ Role = Literal["bos", "eos", "eot", "eom", "unk", "pad"]
 
 @dataclass(frozen=True)
 class GgufVocabulary:
-    """The tokens by their numbers, and how text becomes them."""
+    """The tokens by id, and the encoding of text."""
 
     tokens: tuple[str, ...]
     types: tuple[int, ...] = ()
     merges: tuple[str, ...] = NO_MERGES
     pre: str = "gpt-2"
     scores: tuple[float, ...] = ()
-    """Scores of a SentencePiece vocabulary, which has no merges and is not split (`pre` and `merges` mean nothing
-    then)."""
+    """Scores of a SentencePiece vocabulary, for which `pre` and `merges` are ignored."""
     space_before: bool = False
     special: Mapping[Role, int] = field(default_factory=dict)
     add_bos: bool = False
@@ -61,17 +59,17 @@ class GgufVocabulary:
 
     @property
     def unused(self) -> tuple[int, ...]:
-        """Rows of the embedding that are no token: none is to be drawn."""
+        """Rows of the embedding without a token, which must not be sampled."""
         return tuple(number for number, kind in enumerate(self.types) if kind == UNUSED)
 
 
 def numbered(size: int) -> GgufVocabulary:
-    """Tokens that are their numbers: llama.cpp generates nothing without a vocabulary."""
+    """Tokens named by their ids: llama.cpp needs a vocabulary to generate."""
     return GgufVocabulary(tuple(f"<{token}>" for token in range(size)))
 
 
 def vocabulary_of(files: Mapping[str, bytes], size: int) -> GgufVocabulary | None:
-    """The vocabulary of a model of `size` tokens, from the files of its tokenizer; None where there are none.
+    """The vocabulary of a model of `size` tokens, from the files of its tokenizer; None without them.
 
     Raises `InvalidInput` for a tokenizer that GGUF cannot express, or of more tokens than the model.
     """
@@ -101,14 +99,14 @@ def vocabulary_of(files: Mapping[str, bytes], size: int) -> GgufVocabulary | Non
         types[token["id"]] = CONTROL if token.get("special") else USER_DEFINED
     of_added = {token["id"] for token in added}
     for role, number in special.items():
-        if role == "eos" or number in of_added:  # an ordinary piece may pad, as "!"
+        if role == "eos" or number in of_added:  # an ordinary piece, such as "!", may be the padding
             types[number] = CONTROL
     if is_pieces and "unk" in special:
         types[special["unk"]] = UNKNOWN
     tokens = [""] * size
     for token, number in numbers.items():
         tokens[number] = token
-    # llama.cpp takes token 11 where a file names none: the last one is rarer, of all bytes one that no text has.
+    # Without an end token llama.cpp uses token 11; the last token is rarer, and no text has the last byte.
     special.setdefault("eos", token_count - 1)
     vocabulary = (_of_pieces if is_pieces else _of_bytes)(described, tokens, types)
     add_bos, add_eos = _put_around(described, config)
@@ -128,11 +126,11 @@ def _of_bytes(described: Mapping[str, Any], tokens: list[str], types: list[int])
     if merges or described.get("pre_tokenizer") is not None:
         pre = _split_as(described, merged=bool(merges))
         _check_whole(model, pre, {token["content"] for token in described.get("added_tokens") or []})
-    else:  # of characters: each becomes the bytes that it has, which are joined first of all
+    else:  # of characters: each becomes its bytes, which are merged first
         spelt = ["".join(_CHARACTERS[byte] for byte in token.encode()) for token in model["vocab"]]
         for number, token in zip(model["vocab"].values(), spelt, strict=True):
             tokens[number] = token
-        # They start with a byte that only starts a character.
+        # A prefix of a character is never another character.
         merges = list(dict.fromkeys(f"{token[:end]} {token[end]}" for token in spelt for end in range(1, len(token))))
     return GgufVocabulary(tuple(tokens), tuple(types), tuple(merges) or NO_MERGES, pre)
 
@@ -159,11 +157,11 @@ def _of_pieces(described: Mapping[str, Any], tokens: list[str], types: list[int]
 
 
 def _puts_space_before(described: Mapping[str, Any]) -> bool | None:
-    """Whether a space is put before a text; None where spaces are treated in a way that llama.cpp does not know."""
+    """Whether a space is prepended to a text; None if spaces are processed in a way that llama.cpp does not have."""
     normalizer, pre = described.get("normalizer"), described.get("pre_tokenizer")
     if normalizer is None and pre is not None and pre.get("type") == "Metaspace" and pre.get("replacement") == SPACE:
         scheme = pre.get("prepend_scheme", "always" if pre.get("add_prefix_space", True) else "never")
-        # Splitting at spaces changes nothing if no token contains one.
+        # Splitting at spaces has no effect if no token contains one.
         is_split = pre.get("split", True) and any(SPACE in token[1:] for token in described["model"]["vocab"])
         return None if is_split else scheme != "never"
     if pre is not None or normalizer is None:
@@ -176,14 +174,14 @@ def _puts_space_before(described: Mapping[str, Any]) -> bool | None:
 
 
 def _scores_of(tokens: Sequence[str], merges: Sequence[tuple[str, str]], own: frozenset[str]) -> list[float] | str:
-    """A score for each token, or the first token that llama.cpp would make in another way. `own`: tokens of the model
-    that are made by merges or are characters, thus neither bytes nor special.
+    """A score for each token, or the first token that llama.cpp would merge differently. `own`: tokens that are
+    characters or results of merges, neither bytes nor special.
     """
     ranks: dict[str, int] = {}
     last = ""
     for rank, (left, right) in enumerate(merges):
         whole = left + right
-        if whole != last and whole in ranks:  # merges of another token lie between
+        if whole != last and whole in ranks:  # with merges of another token in between
             return whole
         ranks.setdefault(whole, rank)
         last = whole
@@ -195,7 +193,7 @@ def _scores_of(tokens: Sequence[str], merges: Sequence[tuple[str, str]], own: fr
 
 
 def splits(token: str, own: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """The ways to split a token into two others."""
+    """All splits of a token into two tokens."""
     for end in range(1, len(token)):
         if token[:end] in own and token[end:] in own:
             yield token[:end], token[end:]
@@ -207,7 +205,7 @@ def _merges(model: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _all_named(tokens: Sequence[str]) -> Iterator[str]:
-    """llama.cpp wants every number named, and no name twice."""
+    """llama.cpp needs a unique name for every id."""
     taken: set[str] = set(tokens)
     seen: set[str] = set()
     for number, token in enumerate(tokens):
@@ -221,7 +219,7 @@ def _all_named(tokens: Sequence[str]) -> Iterator[str]:
 
 
 def _check_added(added: Sequence[Mapping[str, Any]], described: Mapping[str, Any], is_pieces: bool) -> None:
-    """Tokens beyond the model's are found in a text as they are written."""
+    """Added tokens must be matched in a text as they are written."""
     for token in added:
         content = token["content"]
         stripped = next((name for name in ("lstrip", "rstrip", "single_word") if token.get(name)), None)
@@ -241,14 +239,13 @@ def _special(files: Mapping[str, bytes], config: Mapping[str, Any], numbers: Map
             named[role] = numbers[token]
     ends = json.loads(files.get(GENERATION_CONFIG, b"{}")).get("eos_token_id")
     others = [end for end in (ends if isinstance(ends, list) else []) if end != named.get("eos")]
-    # Beside the end of a text llama.cpp knows those of a turn and of a message, and ends a generation at all of them. A
-    # file has no place for further ones.
+    # llama.cpp ends a generation at the end of a text, of a turn and of a message. A file has no fields for others.
     more: tuple[Role, ...] = ("eot", "eom")
     return named | dict(zip(more, others, strict=False))
 
 
 def _put_around(described: Mapping[str, Any], config: Mapping[str, Any]) -> tuple[bool, bool]:
-    """Whether `bos` is put before a text, and `eos` after it."""
+    """Whether `bos` is prepended to a text, and `eos` appended."""
     if "add_bos_token" in config:
         return bool(config["add_bos_token"]), bool(config.get("add_eos_token"))
     processor = described.get("post_processor") or {"type": "ByteLevel"}
@@ -263,7 +260,7 @@ def _put_around(described: Mapping[str, Any], config: Mapping[str, Any]) -> tupl
 
 
 def _split_as(described: Mapping[str, Any], merged: bool) -> str:
-    """llama.cpp's name of how a byte-level tokenizer splits text."""
+    """llama.cpp's name of the way a byte-level tokenizer splits text."""
     model, pre = described["model"], described.get("pre_tokenizer") or {}
     _check_model(model, ("continuing_subword_prefix", "end_of_word_suffix", "dropout"))
     if model.get("unk_token") and not all(character in model["vocab"] for character in _CHARACTERS):
@@ -274,7 +271,7 @@ def _split_as(described: Mapping[str, Any], merged: bool) -> str:
         raise _fault(f"pre_tokenizer {last.get('type')}: it must be byte-level, adding no space", last.get("type"))
     name = _name_of(before, bool(last.get("use_regex", True)))
     if name is None and not merged:
-        name = "gpt-2"  # bytes that are never joined
+        name = "gpt-2"  # bytes without merges
     normalizer = described.get("normalizer")
     if name is None:
         raise _fault(f"the way it splits text ({json.dumps(before)})", "pre_tokenizer")
@@ -284,8 +281,8 @@ def _split_as(described: Mapping[str, Any], merged: bool) -> str:
 
 
 def splitting(pre: str) -> dict[str, Any] | None:
-    """`pre_tokenizer` and `model` of a `tokenizer.json`, without its vocabulary, that splits text as this name of
-    llama.cpp's says; None for a name that is not known here.
+    """`pre_tokenizer` and `model`, without vocabulary, of a `tokenizer.json` for a name of llama.cpp's splits; None for
+    an unknown name.
     """
     regex = {name: pattern for pattern, name in _BY_REGEX.items()} | dict.fromkeys(_LLAMA3_NAMES, _LLAMA3)
     first: list[dict[str, Any]] = []
@@ -322,8 +319,8 @@ def _check_model(model: Mapping[str, Any], fields: Sequence[str]) -> None:
 
 
 def _check_whole(model: Mapping[str, Any], pre: str, added: Set[str]) -> None:
-    """Where one of the two takes a part of the text that is a token as it is, and the other merges: that is the same
-    where the merges make every token of its own text, but for those that are no parts of a text.
+    """If only one of the two keeps parts of a text that are tokens without merging: the results are equal if merging
+    the text of every token, other than added ones, gives the token.
     """
     if bool(model.get("ignore_merges")) == (pre in _IGNORES_MERGES) or not model.get("merges"):
         return
@@ -340,10 +337,10 @@ def _check_whole(model: Mapping[str, Any], pre: str, added: Set[str]) -> None:
 
 
 def text_of(token: str) -> str:
-    """The text that is written so; the token as it is where it is none."""
+    """The text of a token in GPT-2's characters; other tokens are unchanged."""
     try:
         return bytes(map(_CHARACTERS.index, token)).decode()
-    except ValueError:  # a token beside those of bytes, such as a role's
+    except ValueError:  # not GPT-2's characters, such as a token of a role
         return token
 
 

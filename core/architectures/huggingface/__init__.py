@@ -1,7 +1,7 @@
-"""Hugging Face's `config.json` as a description, and a description as `config.json`.
+"""Converts Hugging Face's `config.json` to a description and back.
 
-What transformers can express is what comes back: a description has a configuration if reading that configuration gives
-the same description. So one table of fields, the readers, decides both.
+A description can be expressed by transformers if reading its nearest configuration gives the same description. So the
+readers decide both directions.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ from edgefront.core.common.errors import ArchitectureError, InvalidInput, NotFou
 from edgefront.core.common.hugging_face import CONFIG, refuse_pointer
 from edgefront.core.common.validation import short
 
-# Fields of a `config.json` that do not change what a model computes, by its type in transformers.  Collected from the
-# configuration classes of transformers 4 and 5 and from published files; a field that is neither here nor read is
-# refused by its name.
+# Fields of a `config.json` that do not change what a model computes, by type. Collected from the configuration classes
+# of transformers 4 and 5 and from published files; a field that is neither here nor read is refused by name.
 
 
 def _names(text: str) -> frozenset[str]:
@@ -45,7 +44,7 @@ _OF_GENERATION = _names("""
     num_beam_groups num_beams num_return_sequences output_scores remove_invalid_values repetition_penalty
     return_dict_in_generate suppress_tokens target_lookbehind temperature top_k top_p typical_p use_cache
 """)
-"""Settings of sampling, which older files keep in `config.json`."""
+"""Sampling settings, which older files have in `config.json`."""
 _OF_ALL = _names("""
     _attn_implementation _attn_implementation_autoset _attn_implementation_internal _commit_hash _flash_attn_2_enabled
     _name_or_path attention_dropout attn_implementation bos_token_id chunk_size_feed_forward decoder_start_token_id
@@ -74,7 +73,7 @@ _OF_TYPE: Mapping[str, frozenset[str]] = {
 
 
 def ignored(model_type: str) -> frozenset[str]:
-    """The fields that say nothing of a model of this type."""
+    """The fields that do not change a model of this type."""
     return _OF_ALL | _OF_GENERATION | _OF_TYPE.get(model_type, frozenset())
 
 
@@ -82,17 +81,17 @@ __all__ = ["CONFIG", "from_config", "parse_config", "read_config", "to_config"]
 
 MAX_CONFIG_BYTES = 1 << 20
 _CLASSES = ("ForCausalLM", "LMHeadModel")
-"""Ends of the names of the classes that can be expressed."""
+"""Suffixes of class names that can be expressed."""
 _BARE = (
     "GPT2", "OPT", "Llama", "Mistral", "Qwen2", "Qwen3", "Lfm2", "GPTNeoX", "StableLm", "Phi", "SmolLM3", "Olmo2",
     "Granite", "Gemma3Text",
 )  # fmt: skip
 _WITHOUT_OUTPUT = frozenset(f"{name}Model" for name in _BARE)
-"""And those that are saved without their output."""
+"""Class names of models saved without their output."""
 
 
 def _read_gpt2(fields: Fields) -> Config:
-    # transformers takes the names of other types, too.
+    # transformers also accepts the names of other types.
     width = fields.count(fields.either("n_embd", "hidden_size"))
     fields.fixed("scale_attn_weights", True)
     fields.fixed("scale_attn_by_inverse_layer_idx", False)
@@ -174,7 +173,7 @@ _READERS: Mapping[str, Callable[[Fields], Config]] = {
 
 
 def _nearest_configurations(architecture: Architecture) -> Iterator[tuple[str, Config]]:
-    """Type and nearest configuration of each type that has the parts of this model."""
+    """Type and nearest configuration, for each type with the parts of this model."""
 
     def first(kind: type[Any]) -> Any:
         return next((block for block in architecture.blocks if isinstance(block, kind)), None)
@@ -186,12 +185,12 @@ def _nearest_configurations(architecture: Architecture) -> Iterator[tuple[str, C
     if isinstance(architecture.positions, RotaryPositions):
         writers = {kind: declared.write for kind, declared in TYPES.items() if kind != "lfm2" or conv is not None}
     for kind, write in writers.items():
-        if attention is not None or kind == "lfm2":  # without attention no heads are made
+        if attention is not None or kind == "lfm2":  # without attention the number of heads is arbitrary
             yield kind, write(Parts(architecture, attention or Attention(n_head=1), feed_forward))
 
 
 def _unloadable(kind: str, config: Mapping[str, Any]) -> str | None:
-    """Why transformers (5.23) does not load or run this configuration of ours; None where it does."""
+    """Why transformers (5.23) does not load or run this configuration; None if it does."""
     width, heads = config.get("hidden_size", 0), config.get("num_attention_heads", 1)
     if kind in ("llama", "gemma3_text") and width % heads:  # validate_architecture of their configurations
         return f"a hidden_size {width} that is no multiple of num_attention_heads {heads}"
@@ -204,10 +203,10 @@ def _unloadable(kind: str, config: Mapping[str, Any]) -> str | None:
 
 
 def parse_config(text: str | bytes) -> dict[str, Any]:
-    """The object of a `config.json`; `InvalidInput` where it is none."""
+    """The object in a `config.json`; `InvalidInput` if it is not one."""
     refuse_pointer(text, CONFIG)
     try:
-        config = json.loads(text, parse_constant=_no_number, object_pairs_hook=_said_once)
+        config = json.loads(text, parse_constant=_no_number, object_pairs_hook=_without_duplicates)
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"config.json is not JSON: {error}", allowed="a JSON object") from None
     if not isinstance(config, dict):
@@ -219,7 +218,7 @@ def _no_number(text: str) -> None:
     raise ValueError(f"{text} is no number")
 
 
-def _said_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for name, value in pairs:
         if fields.setdefault(name, value) != value:
@@ -228,7 +227,7 @@ def _said_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_config(path: Path) -> Architecture:
-    """The description of a `config.json`, or of the folder that has one. Errors as in `from_config`; `NotFound`."""
+    """The description of a `config.json`, or of a folder with one. Errors as in `from_config`; `NotFound`."""
     path = path / CONFIG if path.is_dir() else path
     try:
         if path.stat().st_size > MAX_CONFIG_BYTES:
@@ -242,7 +241,7 @@ def from_config(config: Mapping[str, Any]) -> Architecture:
     """The description of a causal language model of transformers.
 
     Raises `InvalidInput` that names every field which is missing, wrong or not expressible: `errors` has one mapping
-    each with field, value, allowed and detail.
+    for each, with field, value, allowed and detail.
     """
     fields = Fields(config)
     kind = fields.one_of("model_type", tuple(_READERS))
@@ -251,9 +250,9 @@ def from_config(config: Mapping[str, Any]) -> Architecture:
     if "auto_map" in config and kind != "mobilellm":
         fields.fault("auto_map", config["auto_map"], "it brings code of its own, which a description cannot", "omit it")
     if kind not in _READERS:
-        fields.ignore(*config)  # what its fields mean is not known
+        fields.ignore(*config)  # the meaning of its fields is unknown
     _check_quantisation(fields)
-    # The model that a file is of: one that scores tokens, or that without its output.
+    # A model that scores tokens, with or without its output.
     names: list[Any] = fields.get("architectures", (list,), "a list", [])
     for name in names:
         if not str(name).endswith(_CLASSES) and str(name) not in _WITHOUT_OUTPUT:
@@ -284,16 +283,16 @@ def _check_quantisation(fields: Fields) -> None:
 
 
 def to_config(architecture: Architecture) -> dict[str, Any]:
-    """The `config.json` with which transformers makes this model.
+    """The `config.json` of this model for transformers.
 
-    Raises `InvalidInput` naming the fields by which the model differs from the nearest that transformers has.
+    Raises `InvalidInput` naming the fields in which the model differs from the nearest one of transformers.
     """
     nearest: tuple[str, list[tuple[str, Any, Any]]] | None = None
     refused: list[str] = []
     for kind, config in _nearest_configurations(architecture):
         try:
             restored = from_config({"model_type": kind, **config})
-        except InvalidInput:  # its first layer is none of this type
+        except InvalidInput:  # its first layer is not of this type
             continue
         if restored == architecture:
             if (reason := _unloadable(kind, config)) is None:
@@ -327,7 +326,7 @@ _EXPRESSIBLE = (
 
 
 def _differences(ours: Any, theirs: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Path, our value and theirs of everything that differs between two canonical descriptions; None: the default."""
+    """Path, our and their value of each difference between two canonical descriptions; None: the default."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         if ours.get("kind") != theirs.get("kind"):
             yield f"{path}.kind".lstrip("."), ours.get("kind"), theirs.get("kind")

@@ -1,4 +1,4 @@
-"""Fields of a `config.json`, read with their faults collected."""
+"""Reads the fields of a `config.json` and collects faults."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.validation import short
 
 _MAX_ERRORS = 20
-"""So many fields are listed."""
+"""Maximum number of fields in an error."""
 REQUIRED: Any = object()
 _POSITIVE = "a positive number"
 _Value = TypeVar("_Value")
@@ -27,12 +27,12 @@ ACTIVATIONS: Mapping[str, Activation] = {
     "silu": "silu",
     "swish": "silu",
 }
-"""Ours by the names of transformers; the first of each is the one that is written."""
+"""Names of transformers → ours; the first name of each is written."""
 WRITTEN = {ACTIVATIONS[theirs]: theirs for theirs in reversed(list(ACTIVATIONS))}
 
 
 class Fields:
-    """Reads a configuration and collects what is wrong with it, so that one error has it all."""
+    """Reads a configuration and collects its faults for one error."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.config = config
@@ -45,11 +45,11 @@ class Fields:
         self._errors.append({"field": field, "value": value, "allowed": allowed, "detail": detail})
 
     def ignore(self, *fields: str) -> None:
-        """Fields that do not change what a model computes."""
+        """Accepts fields that do not change what a model computes."""
         self._read.update(fields)
 
     def finish(self) -> None:
-        """Raises what was collected, and names each field that nobody read: what it does to the model is not known."""
+        """Raises the collected faults, and one for each field that was not read, whose meaning is unknown."""
         for field, value in self.config.items():
             if field not in self._read and value is not None:
                 self.fault(field, value, "what this field does to the model is not known", "leave it out")
@@ -66,12 +66,12 @@ class Fields:
         )
 
     def value(self, field: str) -> Any:
-        """None where it is missing."""
+        """The field's value; None if it is missing."""
         self._read.add(field)
         return self.config.get(field)
 
     def get(self, field: str, kinds: tuple[type, ...], allowed: str, default: _Value) -> _Value:
-        """The value of one of these types, a null or a missing one being the default."""
+        """The value, of one of these types; the default if it is null or missing."""
         value = self.value(field)
         if value is None:
             if default is REQUIRED:
@@ -83,14 +83,14 @@ class Fields:
         return value  # type: ignore[no-any-return]
 
     def either(self, *fields: str) -> str:
-        """The name by which a field is given that has several: what they say must be the same."""
+        """The name in use of a field with several names, whose values must agree."""
         given = [field for field in fields if self.value(field) is not None]
         for field in given[1:]:
             self.fixed(field, self.config[given[0]], f"{given[0]} says {short(self.config[given[0]])}")
         return given[0] if given else fields[0]
 
     def count(self, field: str, default: int = REQUIRED, *, null: int | None = None) -> int:
-        """A positive integer; 1 where it is wrong. `null`: what a null stands for, if not for the default."""
+        """A positive integer; 1 if it is wrong. `null`: the meaning of null, if not the default."""
         if null is not None and field in self.config and self.config[field] is None:
             default = null
         value = self.get(field, (int,), "a positive integer", default)
@@ -104,7 +104,7 @@ class Fields:
         return self.get(field, (bool,), "true or false", default)
 
     def fixed(self, field: str, required: Any, reason: str | None = None) -> None:
-        """A field of which only one value can be expressed."""
+        """Checks a field of which only one value can be expressed."""
         value = self.value(field)
         if value is not None and value != required:
             allowed = json.dumps(required)
@@ -144,12 +144,16 @@ class Fields:
         share: float | None = None,
         beside: tuple[str, str] = ("rope_theta", "partial_rotary_factor"),
     ) -> dict[str, Any]:
-        """Rotary positions; of the ways to stretch them that of Llama 3. Defaults: `theta`, and the stretched length;
-        `share`: the part of each head that turns, None for a type that turns whole heads. `beside`: this type's names
-        of the two where they stand beside `rope_parameters`.
+        """Rotary positions, plain or with Llama 3's scaling.
 
-        transformers takes all of `rope_scaling` where that is given, else all of `rope_parameters`, and from beside
-        them what they lack. Where they disagree, one of them is a mistake.
+        Args:
+            theta: default base.
+            context: default original length of a scaling.
+            share: default share of each head that is rotated; None for a type that rotates whole heads.
+            beside: this type's names of base and share outside `rope_parameters`.
+
+        transformers reads `rope_scaling` if it is given, else `rope_parameters`, and missing values from outside. If
+        they disagree, one of them is a mistake.
         """
         faults = len(self._errors)
         given = [name for name in ("rope_scaling", "rope_parameters") if self.get(name, (dict,), "an object", None)]
@@ -160,8 +164,8 @@ class Fields:
         return rotaries[0]
 
     def rotary_by_type(self, types: Mapping[str, tuple[int, str]], context: int) -> dict[str, dict[str, Any]]:
-        """Rotary positions of each type of layers, as `rotary` gives them: of a type's default theta, and of the name
-        that this has beside `rope_parameters`, which has an object for each. `rope_scaling` is of full_attention.
+        """Rotary positions, as by `rotary`, of each type of layers: type → default theta and its name outside
+        `rope_parameters`, which has one object per type. `rope_scaling` belongs to full_attention.
         """
         given: dict[str, Any] = dict(self.get("rope_parameters", (dict,), "an object", {}))
         found: dict[str, dict[str, Any]] = {}
@@ -188,13 +192,13 @@ class Fields:
         share: float | None,
         beside: tuple[str, str],
     ) -> dict[str, Any]:
-        """What the object of this name says."""
+        """The rotary positions of the object with this name."""
         inner: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
         for key, theirs in zip(("rope_theta", "partial_rotary_factor"), beside, strict=True):
             outer = self.value(theirs)
             if outer is not None and inner.setdefault(key, outer) != outer:
                 self.fault(theirs, outer, f"{name}.{key} says {short(inner[key])}", "one of the two")
-        turned = self._turned(
+        percent = self._percent(
             beside[1], inner.pop("partial_rotary_factor", 1 if share is None else share), share is not None
         )
         base = self._positive(beside[0], inner.pop("rope_theta", theta))
@@ -204,7 +208,7 @@ class Fields:
         kind = kind or older or "default"
         if kind not in ("default", "llama3"):
             self.fault(f"{name}.rope_type", kind, "only default and llama3 can be expressed", "default or llama3")
-            return {"kind": "rotary", "theta": as_number(base), **turned}
+            return {"kind": "rotary", "theta": as_number(base), **percent}
         scaling: dict[str, Any] = {}
         if kind == "llama3":
             inner.setdefault("original_max_position_embeddings", context)
@@ -222,10 +226,10 @@ class Fields:
                 self.fault(field, scaling["length"], "must be a whole number", "a whole number")
         for key, value in inner.items():
             self.fault(f"{name}.{key}", value, f"what it does with rope_type {kind} is not known", "leave it out")
-        return {"kind": "rotary", "theta": as_number(base), **turned, **({"scaling": scaling} if scaling else {})}
+        return {"kind": "rotary", "theta": as_number(base), **percent, **({"scaling": scaling} if scaling else {})}
 
-    def _turned(self, field: str, share: Any, may_be_part: bool) -> dict[str, Any]:
-        """The percentage of a head that turns, where it is not all."""
+    def _percent(self, field: str, share: Any, may_be_part: bool) -> dict[str, Any]:
+        """The percentage of a head that is rotated, unless it is 100."""
         percent = 100 * share if type(share) in (int, float) else 0
         if not may_be_part:
             if share != 1:
@@ -237,7 +241,7 @@ class Fields:
         return {}
 
     def _positive(self, field: str, value: Any) -> float:
-        """A positive number; 1 where it is wrong."""
+        """A positive number; 1 if it is wrong."""
         if is_positive(value):
             return value  # type: ignore[no-any-return]
         self.fault(field, value, f"must be {_POSITIVE}", f"more than 0, at most {MAX_FLOAT32:.2g}")

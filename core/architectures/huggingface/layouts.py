@@ -1,4 +1,4 @@
-"""How the layers of a type of transformers differ: in windows, positions or kinds."""
+"""Differences between the layers of a type of transformers: windows, positions, kinds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from edgefront.core.architectures.numbers import as_number
 
 Block = dict[str, Any]
 Layout = Callable[[Fields, int, Block], list[Block]]
-"""The mixers of so many layers, from what all attentions have."""
+"""The mixers of a number of layers, from the common fields of attention."""
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 
@@ -21,7 +21,7 @@ def same(_fields: Fields, layers: int, attention: Block) -> list[Block]:
 
 
 def _window(fields: Fields) -> int | None:
-    """Missing it is 4096, null it is none."""
+    """4096 if missing, None if null."""
     return fields.count("sliding_window", 4096) if fields.config.get("sliding_window", 0) is not None else None
 
 
@@ -30,7 +30,7 @@ def mistral(fields: Fields, layers: int, attention: Block) -> list[Block]:
 
 
 def qwen(fields: Fields, layers: int, attention: Block) -> list[Block]:
-    # The window and its first layer are written by all, whether they have one or not.
+    # All files have the window and its first layer, even if it is not used.
     fields.ignore("sliding_window", "max_window_layers")
     window = _window(fields) if fields.flag("use_sliding_window", False) else None
     first = layers
@@ -43,33 +43,33 @@ def qwen(fields: Fields, layers: int, attention: Block) -> list[Block]:
 
 
 def smollm3(fields: Fields, layers: int, attention: Block) -> list[Block]:
-    turned, window = _turned_layers(fields, layers), None
+    rotated, window = _rotated_layers(fields, layers), None
     if fields.flag("use_sliding_window", False):
         window = fields.count("sliding_window") if fields.value("sliding_window") is not None else None
     fields.ignore("sliding_window")
-    derived = [FULL if window is None or turns else SLIDING for turns in turned]
+    derived = [FULL if window is None or rope else SLIDING for rope in rotated]
     types = fields.layer_types((FULL, SLIDING), layers, derived)
     return [
-        {**attention, "rope": turns, "window": window if kind == SLIDING else None}
-        for turns, kind in zip(turned, types, strict=True)
+        {**attention, "rope": rope, "window": window if kind == SLIDING else None}
+        for rope, kind in zip(rotated, types, strict=True)
     ]
 
 
-def _turned_layers(fields: Fields, layers: int) -> list[bool]:
-    """Whether positions turn queries and keys, by layer: all but every fourth, unless the file says which."""
+def _rotated_layers(fields: Fields, layers: int) -> list[bool]:
+    """Whether each layer has rotary positions: all but every fourth, unless the file lists them."""
     step = fields.count("no_rope_layer_interval", 4)
     given: Any = fields.get("no_rope_layers", (list,), "a list", None)
     derived = [bool((layer + 1) % step) for layer in range(layers)]
     if given is None:
         return derived
-    if len(given) != layers or any(turns not in (0, 1) for turns in given):
+    if len(given) != layers or any(rope not in (0, 1) for rope in given):
         fields.fault("no_rope_layers", given, f"must have {layers} entries, 0 or 1", f"{layers} entries, 0 or 1")
         return derived
-    return [turns == 1 for turns in given]
+    return [rope == 1 for rope in given]
 
 
 def gemma3(fields: Fields, layers: int, attention: Block) -> list[Block]:
-    """`attention` has the base of local layers."""
+    """`attention` has the rotary base of local layers."""
     step = fields.count("sliding_window_pattern", 6)
     derived = [SLIDING if (layer + 1) % step else FULL for layer in range(layers)]
     types, window = fields.layer_types((FULL, SLIDING), layers, derived), _window(fields)
@@ -98,7 +98,7 @@ def lfm2(fields: Fields, layers: int, attention: Block) -> list[Block]:
 
 
 def lfm2_inner(fields: Fields) -> int:
-    """Inner width: as its code rounds, 2/3 of what is given, times a factor, up to a multiple."""
+    """d_inner: 2/3 of the given width, times a factor, rounded up to a multiple as in its code."""
     inner = fields.count(fields.either("block_ff_dim", "intermediate_size"))
     fields.ignore("block_ffn_dim_multiplier", "block_multiple_of")
     if not fields.flag("block_auto_adjust_ff_dim", True):

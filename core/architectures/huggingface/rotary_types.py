@@ -1,4 +1,4 @@
-"""The types of transformers with rotary positions, each declared once: its reader and its writer follow from that."""
+"""The types of transformers with rotary positions. Each is declared once, for its reader and its writer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Config = dict[str, Any]
 
 @dataclass(frozen=True)
 class Parts:
-    """A model with its first attention and its first feed_forward, as which the others are written."""
+    """A model with its first attention and first feed_forward, which represent all others in a configuration."""
 
     architecture: Architecture
     attention: Attention
@@ -36,7 +36,7 @@ class Parts:
 
 
 def bounded(fields: Fields, name: str) -> int:
-    """Number of layers; of one that no description can have, 1."""
+    """Number of layers; 1 if it exceeds the maximum of a description."""
     layers = fields.count(name)
     if layers > MAX_LAYER_PAIRS:
         fields.fault(name, layers, f"a description has at most {MAX_LAYER_PAIRS} layers", f"1 to {MAX_LAYER_PAIRS}")
@@ -45,7 +45,7 @@ def bounded(fields: Fields, name: str) -> int:
 
 
 def tokens(architecture: Architecture) -> Config:
-    """No token is special to the model itself; its tokenizer knows them."""
+    """Vocabulary fields. Special tokens are the tokenizer's."""
     return {
         "vocab_size": architecture.embedding.vocab_size,
         "tie_word_embeddings": architecture.output.tied,
@@ -62,43 +62,43 @@ _ALL_OR_NONE: tuple[str | None, Biases, bool] = ("attention_bias", "all", False)
 
 @dataclass(frozen=True)
 class RotaryType:
-    """What a type has. Numbers and flags are what a missing field means to it."""
+    """Properties of a type. Numbers and flags are the defaults of missing fields."""
 
     name: str
-    """What the names of its classes begin with."""
+    """Prefix of its class names."""
     layout: Layout = layouts.same
     context: int = 2048
     eps: float = 1e-6
     theta: int = 10_000
     tied: bool = False
     bias: tuple[str | None, Biases, bool] = _ALL_OR_NONE
-    """Field, and the biases of attention where it is true; without a field always those."""
+    """Field, the biases of attention if it is true, and its default; without a field always these biases."""
     mlp_bias: bool = False
     """Whether it has a field mlp_bias."""
     grouped: bool = True
     """Whether it has a field num_key_value_heads."""
     groups: int | None = None
-    """Heads of keys and values; None: as many as of queries."""
+    """Default of num_key_value_heads; None: num_attention_heads."""
     d_head: int | None = None
     qk_norm: QkNorm = False
     norm: NormPlace = "pre"
     norm_kind: NormKind = "rms"
     gated: bool = True
     parallel: tuple[str | None, Parallel, bool] | None = None
-    """Field, and how feed_forward stands beside attention where it is true."""
+    """Field, the value of `parallel` if it is true, and its default."""
     share: float | None = None
-    """The part of each head that turns; None: all of it, and heads may have a width of their own (head_dim)."""
+    """Default share of each head that is rotated; None: whole heads, and the type has head_dim."""
     activation: str = "silu"
     multipliers: bool = False
     scaled: bool = False
-    """The embedding is multiplied by √d_model, and layers with a window have a rotary base of their own."""
+    """Whether the embedding is multiplied by √d_model and layers with a window have their own rotary base."""
     output_bias: bool = False
     epsilon_name: str = "rms_norm_eps"
     activation_name: str | None = "hidden_act"
     tie_names: tuple[str, ...] = ("tie_word_embeddings",)
     rope_names: tuple[str, str] = ("rope_theta", "partial_rotary_factor")
     fixed: Mapping[str, Any] = field(default_factory=dict)
-    """Fields with the only value that can be expressed."""
+    """Fields of which only this value can be expressed."""
 
     def read(self, fields: Fields) -> Config:
         """The description of a configuration."""
@@ -146,7 +146,7 @@ class RotaryType:
         return model
 
     def _rotary(self, fields: Fields, context: int) -> tuple[Config, Block]:
-        """Positions, and what local layers have beside them."""
+        """Positions, and further fields of local layers."""
         if not self.scaled:
             return fields.rotary(self.theta, context, self.share, self.rope_names), {}
         by_type = fields.rotary_by_type(
@@ -158,13 +158,13 @@ class RotaryType:
         return by_type[FULL], {"theta": by_type[SLIDING]["theta"]}
 
     def write(self, parts: Parts) -> Config:
-        """The configuration that comes nearest to a model."""
+        """The configuration nearest to a model."""
         architecture, attention = parts.architecture, parts.attention
         positions = architecture.positions
         assert isinstance(positions, RotaryPositions)
         theta, scaling = float(positions.theta), positions.scaling
         share = {} if self.share is None else {"partial_rotary_factor": positions.percent / 100}
-        # transformers reads rope_parameters from version 5 on, before that rope_theta and rope_scaling.
+        # transformers reads rope_parameters from version 5 on, earlier versions rope_theta and rope_scaling.
         stretched = scaling and {
             "rope_type": "llama3",
             "factor": float(scaling.factor),
@@ -209,7 +209,7 @@ class RotaryType:
         return config | self._layers_written(parts, config)
 
     def _layers_written(self, parts: Parts, config: Config) -> Config:
-        """What says which layers are how."""
+        """The fields that describe single layers."""
         if self.layout is layouts.mistral:
             return {"sliding_window": parts.attention.window}
         if self.layout is layouts.lfm2:
@@ -255,7 +255,7 @@ def _where_true(fields: Fields, declared: tuple[str | None, Any, bool]) -> Any:
 
 _LAYER_NORMED: dict[str, Any] = {"norm_kind": "layer", "eps": 1e-5, "epsilon_name": "layer_norm_eps"}
 TYPES: Mapping[str, RotaryType] = {
-    # Falcon 3 says its activation.
+    # Falcon 3 has a field `activation`.
     "llama": RotaryType("Llama", mlp_bias=True, fixed={"rope_interleaved": False, "activation": "swiglu"}),
     "mistral": RotaryType(
         "Mistral",
@@ -339,11 +339,11 @@ TYPES: Mapping[str, RotaryType] = {
         fixed={"hidden_act": "silu", "block_use_swiglu": True, "use_pos_enc": True},
     ),
 }
-"""In the order in which they are tried."""
+"""In the order in which the writers are tried."""
 
 
 def read_lfm2(fields: Fields) -> Config:
-    """With what published files say once more."""
+    """As declared, and checks fields that published files repeat under other names."""
     model = TYPES["lfm2"].read(fields)
     for name, expected, others in (
         ("hidden_size", model["d_model"], ("block_dim", "conv_dim", "conv_dim_out")),
@@ -357,8 +357,7 @@ def read_lfm2(fields: Fields) -> Config:
 
 
 def read_mobilellm(fields: Fields) -> Config:
-    """Llama as facebook/MobileLLM's own code has it (Liu et al. 2024, arXiv 2402.14905): `share_embedding` ties the
-    output."""
+    """Llama as in facebook/MobileLLM's code (Liu et al. 2024, arXiv 2402.14905): `share_embedding` ties the output."""
     fields.fixed("layer_sharing", False, "layers that share weights cannot be expressed")
     tied = fields.flag("share_embedding", REQUIRED) is True
     model = RotaryType("MobileLLM", eps=1e-5, mlp_bias=True).read(fields)

@@ -1,6 +1,4 @@
-"""Decoders: GPT-2, OPT and those that run on phones today, as their published checkpoints are, and the baselines of the
-LTS paper.
-"""
+"""Decoders: published checkpoints of GPT-2, OPT and models for phones, and the baselines of the LTS paper."""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ _PUBLISHED = (
 
 
 def models() -> Iterator[NamedModel]:
-    """The checkpoints, whose context length is no part of the named model, then what LTS compares with."""
+    """The checkpoints, without their context length, then the baselines of LTS."""
     yield NamedModel(
         "distilgpt2", "DistilGPT2 (Sanh et al. 2019)", _gpt2(768, Embedding(vocab_size=50257), 12, 3072, 6)
     )

@@ -1,4 +1,4 @@
-"""What a named model is, and the architectures of published models, as far as a description has them."""
+"""Named models, and the architectures of published models that have a description."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ _LENGTHS = ("max_position_embeddings", "n_positions", "max_sequence_length")
 
 
 class NamedModel(NamedTuple):
-    """A published model under a name that people know."""
+    """A published model with a common name."""
 
     name: str
     source: str
-    """Paper and table that it comes from."""
+    """Paper and table."""
     architecture: Architecture
 
 
 def blocks_of(pattern: str, n_head: int, d_inner: int) -> tuple[Block, ...]:
-    """The blocks of a pattern: s is an attention of so many heads, f a feed-forward block of this width."""
+    """The blocks of a pattern: s is attention with `n_head` heads, f feed-forward of width `d_inner`."""
     letters: dict[str, Block] = {"s": Attention(n_head=n_head), "f": FeedForward(d_inner=d_inner)}
     return tuple(letters[letter] for letter in expand(pattern))
 
 
 @lru_cache(maxsize=1)
 def described_models() -> Mapping[str, Architecture]:
-    """Hub id → the architecture of every published model that has one."""
+    """Hub id → architecture, of every published model with a description."""
     expressions = ((id_, expressed(model)) for id_, model in published_models().items())
     return {id_: expression for id_, expression in expressions if isinstance(expression, Architecture)}
 
 
 def published_architecture(model: PublishedModel) -> Architecture:
-    """The architecture of a published model; `InvalidInput` says why there is none."""
+    """The architecture of a published model; `InvalidInput` with the reason if there is none."""
     architecture = expressed(model)
     if isinstance(architecture, str):
         allowed = "a model that `edgefront model list --published` lists as expressible"
@@ -51,7 +51,7 @@ def published_architecture(model: PublishedModel) -> Architecture:
 
 
 def expressed(model: PublishedModel) -> Architecture | str:
-    """The architecture of a published model, or why no description has it."""
+    """The architecture of a published model, or the reason why it has no description."""
     if model.config is None or model.unknown:
         if model.unknown and CONFIG not in model.unknown:
             return "; ".join(filter(None, (_lacking(model), f"no source states {', '.join(model.unknown)}")))
@@ -62,7 +62,7 @@ def expressed(model: PublishedModel) -> Architecture | str:
         return _lacking(model) or error.detail
     if any(model.config.get(field) is not None for field in _LENGTHS):
         return architecture
-    # The reader takes a default length of the model's type, which nobody states.
+    # The reader sets the default length of the type, which no source states.
     stated = {name: value for name, value in architecture.canonical.items() if name != "context_length"}
     return Architecture.parse(stated)
 

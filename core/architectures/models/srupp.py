@@ -2,7 +2,7 @@
 
 All have ten layers. On bytes, embedding and output are untied; on words they are one adaptive embedding of width 1024,
 not multiplied by √d, whose projections are tied as well on WikiText-103 (the authors' scripts, branch 3.0.0-dev). The
-published commands leave layer norms out but for the one inside SRU++.
+published commands have no layer norms except inside SRU++.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def every(k: int) -> Collection[int]:
 
 
 def srupp_layers(d_attn: int, attention: Collection[int], n_layer: int = 10, n_head: int = 1) -> tuple[Srupp, ...]:
-    """Layers of SRU++, of which those in `attention` (counted from 1) have attention."""
+    """Layers of SRU++; those in `attention` (counted from 1) have attention."""
     return tuple(
         Srupp(d_attn=d_attn, n_head=n_head) if layer in attention else Srupp(d_attn=d_attn, attends="none")
         for layer in range(1, n_layer + 1)
@@ -79,8 +79,8 @@ def srupp_layers(d_attn: int, attention: Collection[int], n_layer: int = 10, n_h
 
 
 def stack(d_model: int, blocks: Block | tuple[Block, ...], corpus: _Corpus = "enwik8") -> Architecture:
-    """A recurrent language model of a corpus: of these blocks, or of ten of one."""
-    embedding, output = _ends(corpus)
+    """A recurrent language model of a corpus, with these blocks or ten times one block."""
+    embedding, output = _embedding_and_output(corpus)
     return Architecture(
         d_model=d_model,
         positions=NoPositions(),
@@ -104,7 +104,7 @@ def _srupp(
     return NamedModel(name, f"{_SRUPP} {where}", stack(d_model, blocks, corpus))
 
 
-def _ends(corpus: _Corpus) -> tuple[Embedding, Output]:
+def _embedding_and_output(corpus: _Corpus) -> tuple[Embedding, Output]:
     if corpus == "enwik8":
         return Embedding(vocab_size=205), Output(tied=False, bias=True)
     if corpus == "wt103":

@@ -1,7 +1,7 @@
-"""Transformer-XL, Sandwich Transformer and PAR Transformer, and what Transformer-XL's authors and LTS trained.
+"""Transformer-XL, Sandwich Transformer and PAR Transformer, and further models of Transformer-XL's authors and LTS.
 
-Layer norms stand after the residual sum and one pair u, v serves all layers, as in the code that the papers used;
-`clamp` is the one of their evaluation.
+Layer norms follow the residual sum and all layers share one pair u, v, as in the papers' code; `clamp` is that of their
+evaluation.
 """
 
 from __future__ import annotations

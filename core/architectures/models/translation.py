@@ -1,9 +1,8 @@
 """Translation from German to English (IWSLT'14): SRU++ and the Transformer that it is compared with.
 
 SRU++ (arXiv 2102.12459) Table 8 and Appendix B give d, d', the layers and the sizes in all. The rest is taken from the
-code that it names (arXiv 2009.07253, asappresearch/imitkd): embeddings of width 256, one per language, an output tied
-to the target's. The 20,914 tokens of both together are what the sizes imply. How these divide is not known; here they
-do so evenly.
+code that it cites (arXiv 2009.07253, asappresearch/imitkd): embeddings of width 256, one per language, an output tied
+to the target's. The sizes imply 20,914 tokens of both languages together; their division is unknown and even here.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def models() -> Iterator[NamedModel]:
 
 
 def _srupp(attention: Collection[int]) -> Architecture:
-    """Six layers each way; the decoder's attention sees the source before its own tokens, in the same layers."""
+    """Six layers each; the decoder attends to the source and its own tokens in the same layers."""
     layers = range(1, 7)
     return _translator(
         1024,
@@ -46,7 +45,7 @@ def _srupp(attention: Collection[int]) -> Architecture:
 
 
 def _transformer() -> Architecture:
-    """Eight layers each way."""
+    """Eight layers each."""
     embedding = Embedding(vocab_size=_VOCABULARY, scaled=True)
     encoder: list[Block] = [Attention(n_head=4), FeedForward(d_inner=1024)]
     decoder: list[Block] = [encoder[0], Attention(n_head=4, attends="source"), encoder[1]]

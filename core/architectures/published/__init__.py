@@ -1,8 +1,7 @@
 """Published models: facts about checkpoints on the Hugging Face Hub, and their scores by table.
 
-`models.jsonl` has one `PublishedModel` a line, `tables.jsonl` one `ScoreTable`, `formats.jsonl` one `FormatLoss`. The
-file that `EDGEFRONT_CATALOGUE` names has models of one's own in the same form; one with the id of a row here replaces
-it.
+Each line of `models.jsonl` is a `PublishedModel`, of `tables.jsonl` a `ScoreTable`, of `formats.jsonl` a `FormatLoss`.
+The file in `EDGEFRONT_CATALOGUE` has further models in the same form; a model with the id of a row here replaces it.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from edgefront.core.common.errors import InvalidInput, NotFound
 from edgefront.core.common.files import lines_of, object_in
 from edgefront.core.common.validation import existing, form, invalid_input
 
-# The types of the catalogue of published models: one row a model, with its scores, and one row a table of scores.
+# Rows of the catalogue: one for each published model, with its scores, and one for each table of scores.
 
 Kind = Literal["base", "instruct", "post-trained"]
 
@@ -39,7 +38,7 @@ Value = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Score(BaseModel):
-    """What one table says of one model. Values of different tables are not comparable."""
+    """The scores of one model in one table. Values of different tables are not comparable."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -47,19 +46,19 @@ class Score(BaseModel):
     values: Annotated[dict[str, Value], Field(min_length=1)]
     """Benchmark → value, in the table's own words and units."""
     weight_format: Text | None = None
-    """Format of the weights that were evaluated; absent: those that were published."""
+    """Format of the evaluated weights; absent: as published."""
     note: Text | None = None
 
 
 class PublishedModel(BaseModel):
-    """The facts about a model that somebody published. What no source states is absent, never a default."""
+    """Facts about a published model. A fact that no source states is absent, never a default."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: Id
     kind: Kind
     base: Id | None = None
-    """The model that it was trained from."""
+    """The model from which its training started."""
     licence: Text | None = None
     context_length: Count | None = None
     """Tokens."""
@@ -67,46 +66,46 @@ class PublishedModel(BaseModel):
     parameters: Annotated[str, Field(pattern=_STATED)] | None = None
     """Number of parameters as stated: `134515008`, `362M`."""
     vocab_size: Count | None = None
-    """Tokens of its tokenizer, as the embedding has rows."""
+    """Rows of its embedding."""
     config: dict[str, Any] | None = None
     """The fields of its config.json that describe the architecture."""
     unknown: tuple[Text, ...] = ()
-    """Fields of its config.json that no source states and without which there is no architecture."""
+    """Required fields of its config.json that no source states."""
     needs: Text | None = None
-    """What the architecture has that a description may lack."""
+    """Features of the architecture that a description may lack."""
     notes: tuple[Text, ...] = ()
     sources: dict[str, Text] = Field(default_factory=dict)
-    """Field → where it was read."""
+    """Field → source."""
     scores: tuple[Score, ...] = ()
 
 
 class PublishedView(PublishedModel):
-    """The facts about a published model, and what is counted from its architecture."""
+    """Facts about a published model, with its digest and number of parameters."""
 
-    # Clients of an older release pass over fields that they do not know.
+    # Clients of an older release ignore unknown fields.
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     digest: str | None = None
     counted_parameters: int | None = None
     not_expressible: str | None = None
-    """Why no description has this model; absent where one has."""
+    """Why this model has no description; absent if it has one."""
 
 
 class ScoreTable(BaseModel):
-    """The source of a table of scores, and how they were made."""
+    """The source and protocol of a table of scores."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     id: Text
     protocol: Text
-    """Harness, shots, and what the values are."""
+    """Harness, shots, and the meaning of the values."""
     source: Text
     licence: Text | None = None
-    """Licence of the source, where it was read."""
+    """Licence of the source."""
 
 
 class FormatLoss(BaseModel):
-    """What is published of the quality that a format of weights costs a model."""
+    """A published loss of quality by a format of weights."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -127,7 +126,7 @@ class PublishedCatalogue(BaseModel):
 
 
 def agrees(stated: str, counted: int) -> bool:
-    """Whether a stated count is the counted one, rounded or cut off at the digits that are stated."""
+    """Whether a stated count equals the counted one, rounded or truncated to the stated digits."""
     match = re.fullmatch(r"([0-9]+)(?:\.([0-9]+))?([KMB]?)", stated)
     assert match is not None
     whole, decimals, unit = match[1], match[2] or "", match[3]
@@ -138,9 +137,9 @@ def agrees(stated: str, counted: int) -> bool:
 
 PERMISSIVE = "permissive"
 PERMISSIVE_LICENCES = frozenset({"apache-2.0", "mit", "bsd-3-clause", "cc-by-4.0", "cc0-1.0"})
-"""Licences that permit use, change and sale with no condition but naming the authors."""
+"""Licences that permit use, change and sale with attribution as the only condition."""
 _LOWER_IS_BETTER = ":ppl"
-"""Ending of the benchmarks that are perplexities."""
+"""Suffix of benchmarks that are perplexities."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +153,7 @@ class ScoreName:
         return f"{self.table}:{self.benchmark}"
 
     def of(self, model: PublishedModel) -> float | None:
-        """The model's score, of the weights as they were published; None where the table has none."""
+        """The model's score with its published weights; None if the table has none."""
         for score in model.scores:
             if score.table == self.table and score.weight_format is None and self.benchmark in score.values:
                 return score.values[self.benchmark]
@@ -162,7 +161,7 @@ class ScoreName:
 
 
 def score_named(text: str, models: Mapping[str, PublishedModel]) -> ScoreName:
-    """The score that `TABLE:BENCHMARK` names; the benchmark may be cut short where one alone begins so.
+    """The score named `TABLE:BENCHMARK`; a unique prefix of the benchmark is enough.
 
     Raises `InvalidInput` that names `score` and lists the tables, or the benchmarks of the table.
     """
@@ -194,7 +193,7 @@ def score_named(text: str, models: Mapping[str, PublishedModel]) -> ScoreName:
 
 
 def _benchmarks(models: Iterable[PublishedModel]) -> dict[str, list[str]]:
-    """Table → the benchmarks of which it has scores, in the order in which they occur."""
+    """Table → its benchmarks, in the order of their first occurrence."""
     found: dict[str, dict[str, None]] = {}
     for model in models:
         for score in model.scores:
@@ -203,7 +202,7 @@ def _benchmarks(models: Iterable[PublishedModel]) -> dict[str, list[str]]:
 
 
 def is_permitted(model: PublishedModel, licence: str) -> bool:
-    """Whether a model has this licence, or a permissive one where that is asked for. An unknown one is neither."""
+    """Whether a model has this licence, or a permissive one for `permissive`. An unknown licence is neither."""
     if model.licence is None:
         return False
     if licence == PERMISSIVE:
@@ -216,9 +215,9 @@ _Row = TypeVar("_Row", PublishedModel, ScoreTable)
 
 
 def published_models() -> Mapping[str, PublishedModel]:
-    """Every published model by Hub id, those of one's own included. Each file is read once a process.
+    """Every published model by Hub id, with those of `EDGEFRONT_CATALOGUE`. Each file is read once per process.
 
-    Raises `NotFound` and `InvalidInput` about the file that `EDGEFRONT_CATALOGUE` names.
+    Raises `NotFound` and `InvalidInput` about the file of `EDGEFRONT_CATALOGUE`.
     """
     path = os.environ.get("EDGEFRONT_CATALOGUE", "")
     return _with_own(path) if path else shipped_models()
@@ -226,18 +225,18 @@ def published_models() -> Mapping[str, PublishedModel]:
 
 @lru_cache(maxsize=1)
 def shipped_models() -> Mapping[str, PublishedModel]:
-    """The published models of this release alone."""
+    """The published models of this release."""
     return MappingProxyType(_rows(PublishedModel, _text("models.jsonl"), "models.jsonl"))
 
 
 @lru_cache(maxsize=1)
 def score_tables() -> Mapping[str, ScoreTable]:
-    """The tables of the scores by id, in the order in which they are listed."""
+    """The tables of scores by id, in their listed order."""
     return MappingProxyType(_rows(ScoreTable, _text("tables.jsonl"), "tables.jsonl"))
 
 
 def format_loss(model: str, bits: int) -> FormatLoss | None:
-    """What is published of the quality that weights of so many bits cost a model; None where nothing is."""
+    """The published loss of quality of a model with weights of `bits` bits, or None."""
     return _format_losses().get((model, bits))
 
 
@@ -250,7 +249,7 @@ def _format_losses() -> Mapping[tuple[str, int], FormatLoss]:
 def read_catalogue(path: Path) -> dict[str, PublishedModel]:
     """The models in a JSON lines file.
 
-    Raises `NotFound` where there is none, and `InvalidInput` that names the first bad line and its field.
+    Raises `NotFound` if there is none, and `InvalidInput` that names the first bad line and its field.
     """
     allowed = f"a JSON lines file of at most {MAX_CATALOGUE_BYTES} bytes"
     try:

@@ -1,5 +1,5 @@
 """The elementwise recurrence of SRU and SRU++ (Lei 2021, §2), forward and backward: for CPUs (`cpu`, Numba), for NVIDIA
-GPUs (`gpu`, Triton) and by PyTorch's operators (`plain`), which run anywhere and to which both are held.
+GPUs (`gpu`, Triton) and with PyTorch's operators (`plain`), the reference on any device.
 
 Shapes, in all files here: u [batch, sequence, 3, d] (candidate, forget, reset), x [batch, sequence, d], v and b [2, d]
 (forget, reset), cell and mask [batch, d].
@@ -20,17 +20,17 @@ from edgefront.core.common.errors import InvalidInput
 _log = logging.getLogger(__name__)
 
 _FAST = {"cpu": ("cpu", "Numba", "; pip install 'edgefront-lm[cpu-fast]'"), "cuda": ("gpu", "Triton", "")}
-"""Kind of device → module, the library that it needs, and how to get that."""
+"""Kind of device → module, its library, and the command to install it."""
 
 Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
-"""Of u, x, v, b and cell."""
+"""The gradients of u, x, v, b and cell."""
 
 
 class Backend(Protocol):
-    """An implementation: a module of this package. All tensors that it is given are contiguous."""
+    """An implementation: a module of this package. All its inputs are contiguous."""
 
     ANY_TYPES: bool
-    """Whether tensors may be of different floating types, half ones too, or must all be float32 or all float64."""
+    """Whether tensors may be of different floating types; else all are float32 or all float64."""
 
     def prepare(self) -> None: ...
 
@@ -54,7 +54,7 @@ class Backend(Protocol):
 
 
 def prepare(device: str = "cpu") -> None:
-    """Loads or compiles, for inference, what `sru_recurrence` needs on this kind of device, before anything is timed.
+    """Loads or compiles the inference code of `sru_recurrence` for this kind of device, before timing.
 
     On the CPU it runs no operator and starts no thread, so a process may fork after it.
     """
@@ -63,15 +63,15 @@ def prepare(device: str = "cpu") -> None:
 
 @cache
 def backend(device: str) -> Backend:
-    """The implementation for a kind of device ("cpu", "cuda", "mps", …). A slow one is logged once."""
+    """The implementation for a kind of device ("cpu", "cuda", "mps", …). A slow one logs a warning once."""
     if device in _FAST:
         module, library, remedy = _FAST[device]
         try:
             fast = _load(module)
-            if device == "cuda":  # Triton compiles at the first step, which takes a C compiler and a GPU that it knows
+            if device == "cuda":  # Triton compiles at the first call, which needs a C compiler and a supported GPU
                 u, row = torch.zeros(1, 1, 3, 1, device="cuda"), torch.zeros(2, 1, device="cuda")
                 fast.forward(u, u[:, :, 0].contiguous(), row, row, row[:1], None, False)
-        except Exception as error:  # not installed, or not able to compile here: the plain operators do the same
+        except Exception as error:  # not installed, or it cannot compile: the plain operators compute the same
             reason = f"{type(error).__name__}: {error}".partition("\n")[0]
             _log.warning(
                 "the SRU recurrence runs step by step on %s, which is slow: %s does not work here (%s)%s",
@@ -95,15 +95,15 @@ def sru_recurrence(
         r[t] = σ(u₂[t] + v₁⊙c[t−1] + b₁)          h[t] = x[t] + (c[t] − x[t])⊙mask⊙r[t]
 
     Args:
-        u: [batch, sequence, 3, d], what one linear layer to 3·d puts out: candidate, forget, reset.
-        x: [batch, sequence, d], the input that the highway carries past the recurrence.
+        u: [batch, sequence, 3, d], the output of a linear layer to 3·d: candidate, forget, reset.
+        x: [batch, sequence, d], the input of the highway connection.
         v, b: [2, d], weights of the state and biases of the forget and the reset gate.
         cell: [batch, d], c[−1]: zeros, or the last cell of the segment before.
         mask: [batch, d], the highway's dropout mask, the same at every step; None for none. It gets no gradient.
 
     Returns h [batch, sequence, d] in x's type, and the last cell [batch, d] in the cell's type.
 
-    Any floating type will do; less than float32 is computed in float32. Differentiable once in all but the mask.
+    Any floating type; smaller ones than float32 are computed in float32. Differentiable once in all but the mask.
     Raises `InvalidInput` for shapes that do not fit, an empty sequence, tensors on different devices, or no floats.
     """
     _check(u, x, v, b, cell, mask)
@@ -112,7 +112,7 @@ def sru_recurrence(
         h, last, _ = recurrence(u, x, v, b, cell, mask, keep)
         return h, last
     implementation = backend(x.device.type)
-    h, last, _ = implementation.forward(*_as_taken(implementation, u, x, v, b, cell, mask), False)
+    h, last, _ = implementation.forward(*_as_inputs(implementation, u, x, v, b, cell, mask), False)
     return h.to(x.dtype), last.to(cell.dtype)
 
 
@@ -127,7 +127,7 @@ def recurrence(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """h, the last cell and the cells after every step, which are empty without `keep`. See `sru_recurrence`."""
     implementation = backend(x.device.type)
-    h, last, states = implementation.forward(*_as_taken(implementation, u, x, v, b, cell, mask), keep)
+    h, last, states = implementation.forward(*_as_inputs(implementation, u, x, v, b, cell, mask), keep)
     return h.to(x.dtype), last.to(cell.dtype), x.new_empty(0) if states is None else states
 
 
@@ -154,10 +154,10 @@ def gradients(
 ) -> Gradients:
     """The gradients of u, x, v, b and cell, each in its type."""
     implementation = backend(x.device.type)
-    taken = _as_taken(implementation, u, x, v, b, cell, mask)
+    taken = _as_inputs(implementation, u, x, v, b, cell, mask)
     grad_h, grad_last = grad_h.to(taken[1].dtype), grad_last.to(taken[4].dtype)
     grad_u, grad_x, grad_v, grad_b, grad_cell = implementation.backward(grad_h, grad_last, *taken, states)
-    # v and b are copied, for these two may be halves of one tensor, which an operator may not return.
+    # v and b are copied: they may be views of one tensor, which an operator must not return.
     grad_v, grad_b = grad_v.to(v.dtype, copy=True), grad_b.to(b.dtype, copy=True)
     return grad_u.to(u.dtype), grad_x.to(x.dtype), grad_v, grad_b, grad_cell.to(cell.dtype)
 
@@ -179,7 +179,7 @@ def _differentiate(ctx: Any, grad_h: Tensor, grad_last: Tensor, _: Tensor) -> tu
 recurrence.register_autograd(_differentiate, setup_context=_keep)
 
 
-def _as_taken(
+def _as_inputs(
     implementation: Backend, u: Tensor, x: Tensor, v: Tensor, b: Tensor, cell: Tensor, mask: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None]:
     """Contiguous, and of one type if the implementation requires that."""
@@ -192,7 +192,7 @@ def _as_taken(
 
 
 def computed_in(*tensors: Tensor | None) -> torch.dtype:
-    """float64 where any of them is, else float32."""
+    """float64 if any tensor is float64, else float32."""
     wide = any(tensor is not None and tensor.dtype == torch.float64 for tensor in tensors)
     return torch.float64 if wide else torch.float32
 

@@ -1,20 +1,19 @@
 """The recurrence on CPUs: loops that Numba compiles. One item of work is a row of the batch times a run of features.
 
-A kernel gets one address, that of a job: 64-bit integers at the places named below. Any number of threads may run the
-same job at once, each taking items until none is left; they need no lock besides the counter, for no two items touch
-the same value. Within an item time is the outer loop and features are the inner one, which LLVM turns into vector
-instructions. For that it must know two things that it cannot find out by itself: that the rows do not overlap (`get`
-and `put` state it), and what an exponential is made of (`_sigmoid32`: Numba's own is a call for each number).
+A kernel's argument is the address of a job: 64-bit integers with the indices below. Any number of threads may run one
+job, each taking items until none is left; the atomic counter is their only synchronisation, because items share no
+output. Within an item time is the outer loop and features are the inner one, which LLVM vectorises. For this it must
+know that rows do not overlap (`get` and `put` declare it) and see the operations of an exponential (`_sigmoid32`:
+Numba's is a call for each number).
 
-The threads are PyTorch's own: others would compete with these, which spin for a while after every operator. On Linux
-and macOS PyTorch runs its operators by OpenMP, whose one entry point (`GOMP_parallel`, of GNU's and of LLVM's library
-alike) is found through PyTorch itself; elsewhere one thread does all. A process may fork as long as it has run nothing
-on several threads, which is PyTorch's own rule.
+The threads are PyTorch's: others would compete with them, because they spin after every operator. On Linux and macOS
+PyTorch uses OpenMP, whose entry point (`GOMP_parallel`, of GNU's and LLVM's library) is found through PyTorch;
+elsewhere one thread does all. As with PyTorch itself, a process may fork until it has used several threads.
 
-Everything compiled is in this file: Numba's cache on disk is good until this file changes.
+All compiled code is in this file: Numba's cache on disk is valid until this file changes.
 """
 
-# Numba calls the functions under `intrinsic` by their parameters' names, and types by their number.
+# Numba calls functions under `intrinsic` with their parameters' names.
 # ruff: noqa: ARG001
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from torch import Tensor
 
 ANY_TYPES = False
 
-# Places in a job. The shapes are those of `core.nn.recurrence`; GRAD_SUMS is [batch, 4, d]: v's two rows, then b's.
+# Indices in a job. The shapes are those of `core.nn.recurrence`; GRAD_SUMS is [batch, 4, d]: v's two rows, then b's.
 COUNTER, BATCH, LENGTH, WIDTH, CHUNK = range(5)
 U, X, V, B, CELL, MASK, STATES = range(5, 12)  # addresses; MASK and (forward) STATES may be 0
 H, LAST = range(12, 14)  # written by the forward pass
@@ -43,15 +42,15 @@ GRAD_H, GRAD_LAST = range(14, 16)  # read by the backward pass
 GRAD_U, GRAD_X, GRAD_CELL, GRAD_SUMS = range(16, 20)  # written by the backward pass; GRAD_SUMS starts at zero
 JOB_SIZE = 20
 
-# Fused multiply-add, and zero without its sign. Approximate reciprocals ("arcp") would make NaN of 1/infinity.
+# Fused multiply-add, and no signed zeros. Approximate reciprocals ("arcp") would make NaN of 1/infinity.
 _FAST = {"contract", "nsz"}
 
-# Rows that a loop reads or writes, for `get` and `put`. Rows under one number may overlap, others do not.
+# Rows that a loop reads or writes, for `get` and `put`. Rows with the same number may overlap, others do not.
 _READ, _BEFORE, _AFTER, _H, _CARRY, _GU0, _GU1, _GU2, _GX, _SVF, _SVR, _SBF, _SBR = range(13)
 
 
 def _disjoint(builder: Any, access: Any, row: int) -> None:
-    """Tells LLVM that this access overlaps no row of another number."""
+    """Declares for LLVM that this access overlaps no row with another number."""
     module = builder.module
     domain = module.add_metadata(["edgefront.core.nn.recurrence"])
     scopes = [module.add_metadata([f"row {number}", domain]) for number in range(_SBR + 1)]
@@ -59,18 +58,18 @@ def _disjoint(builder: Any, access: Any, row: int) -> None:
     access.set_metadata("noalias", module.add_metadata([scope for scope in scopes if scope is not scopes[row]]))
 
 
-def _place(context: Any, builder: Any, number: Any, address: Any, index: Any) -> Any:
+def _pointer(context: Any, builder: Any, number: Any, address: Any, index: Any) -> Any:
     base = builder.inttoptr(address, context.get_value_type(number).as_pointer())
     return builder.gep(base, [index], source_etype=context.get_value_type(number))
 
 
 @intrinsic(prefer_literal=True)
 def get(_typing: Any, row: Any, address: Any, index: Any, like: Any) -> Any:
-    """The number at `index` of the row that starts at `address`, of the type of `like`."""
+    """The number at `index` of the row at `address`, of the type of `like`."""
     which, number = row.literal_value, types.unliteral(like)
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        value = builder.load(_place(context, builder, number, *arguments[1:3]), typ=context.get_value_type(number))
+        value = builder.load(_pointer(context, builder, number, *arguments[1:3]), typ=context.get_value_type(number))
         _disjoint(builder, value, which)
         return value
 
@@ -79,11 +78,11 @@ def get(_typing: Any, row: Any, address: Any, index: Any, like: Any) -> Any:
 
 @intrinsic(prefer_literal=True)
 def put(_typing: Any, row: Any, address: Any, index: Any, value: Any) -> Any:
-    """Stores `value` at `index` of the row that starts at `address`."""
+    """Stores `value` at `index` of the row at `address`."""
     which, number = row.literal_value, types.unliteral(value)
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        _disjoint(builder, builder.store(arguments[3], _place(context, builder, number, *arguments[1:3])), which)
+        _disjoint(builder, builder.store(arguments[3], _pointer(context, builder, number, *arguments[1:3])), which)
         return context.get_dummy_value()
 
     return types.void(row, types.intp, types.intp, number), generate
@@ -91,7 +90,7 @@ def put(_typing: Any, row: Any, address: Any, index: Any, value: Any) -> Any:
 
 @intrinsic
 def _next_item(_typing: Any, job: Any) -> Any:
-    """Atomically increments the job's counter and returns its former value."""
+    """Increments the job's counter atomically and returns its previous value."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.atomic_rmw("add", arguments[0], ir.Constant(ir.IntType(64), 1), "monotonic")
@@ -135,8 +134,8 @@ _MANTISSA, _BIAS = np.int32(23), np.int32(127 << 23)
 def _sigmoid32(x: Any) -> Any:
     """1/(1 + e⁻ˣ), relative error below 3e-7; 0 and 1 at the infinities, NaN for NaN.
 
-    e^y = 2ⁿ·eʳ with n = round(y/ln 2). Above the largest y the power's bits are those of infinity, as they should be.
-    The comparisons are written so that NaN passes.
+    e^y = 2ⁿ·eʳ with n = round(y/ln 2). Above the largest y the power's bits are those of infinity. The comparisons let
+    NaN pass.
     """
     y = -x
     y = _LARGEST if y > _LARGEST else y
@@ -155,7 +154,7 @@ def _sigmoid64(x: Any) -> Any:
 
 
 def sigmoid(x: Any) -> Any:
-    """1/(1 + e⁻ˣ), of compiled code alone."""
+    """1/(1 + e⁻ˣ), only in compiled code."""
     raise NotImplementedError
 
 
@@ -172,7 +171,7 @@ def _sigmoid(x: Any) -> Any:
 
 @njit(fastmath=_FAST, error_model="numpy")
 def _forward(job_address: Any, unit: Any) -> None:
-    """h, the last cell and, where STATES is not 0, each cell. `unit` is 1 in the type of all numbers."""
+    """h, the last cell and, if STATES is not 0, every cell. `unit` is 1 in the type of all numbers."""
     job = carray(job_address, JOB_SIZE)
     length, width, chunk = job[LENGTH], job[WIDTH], job[CHUNK]
     chunks = (width + chunk - 1) // chunk
@@ -196,7 +195,7 @@ def _forward(job_address: Any, unit: Any) -> None:
             x, h = job[X] + offset, job[H] + offset
             u0 = job[U] + (batch * length + t) * 3 * row_size + first * size
             u1, u2 = u0 + row_size, u0 + 2 * row_size
-            # Without STATES the state is updated in place: every number is read before it is written.
+            # Without STATES the cell is updated in place: every number is read before it is written.
             after = job[STATES] + offset if keep else last
             for j in range(count):
                 c_before = get(_BEFORE, before, j, unit)
@@ -216,7 +215,7 @@ def _forward(job_address: Any, unit: Any) -> None:
 
 @njit(fastmath=_FAST, error_model="numpy")
 def _backward(job_address: Any, unit: Any) -> None:
-    """The gradients, from the last step to the first; gates and cells are computed again from the cells before."""
+    """The gradients, from the last step to the first; gates and cells are recomputed from the previous cells."""
     job = carray(job_address, JOB_SIZE)
     length, width, chunk = job[LENGTH], job[WIDTH], job[CHUNK]
     chunks = (width + chunk - 1) // chunk
@@ -299,12 +298,12 @@ JOB_ONLY = types.void(types.CPointer(types.int64))
 def address(entry: Callable[[Any], None]) -> int:
     """Address of the machine code of one of the four functions above: a C function of a pointer to a job.
 
-    Compiled on the first call ever on this machine (half a second), later read from Numba's cache: beside this file,
-    or in the user's cache folder, or nowhere if neither can be written.
+    Compiled at the first call on this machine (half a second), later read from Numba's cache: beside this file, or in
+    the user's cache folder, or nowhere if neither is writable.
     """
     try:
         compiled = cfunc(JOB_ONLY, cache=True)(entry)
-    except (RuntimeError, OSError):  # no place for a cache, or none left in it
+    except (RuntimeError, OSError):  # no folder for a cache, or a full disk
         compiled = cfunc(JOB_ONLY)(entry)
     return int(compiled.address)
 
@@ -312,14 +311,14 @@ def address(entry: Callable[[Any], None]) -> int:
 _C_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _Job = ctypes.c_int64 * JOB_SIZE
 
-# On one thread a kernel works through the numbers of a step in less time than it takes to wake others.
+# Below this many numbers one thread is faster than waking others.
 _WORTH_THREADS = 1 << 16
 _ITEMS_PER_THREAD = 4
 _SHORTEST_RUN = 256
 
 
 def prepare() -> None:
-    """Have the machine code for inference in float32 at hand. It starts no thread and runs no operator."""
+    """Loads or compiles the code for inference in float32. It starts no thread and runs no operator."""
     address(forward32)
 
 
@@ -333,8 +332,8 @@ def forward(
     h, last = torch.empty_like(x), torch.empty_like(cell)
     states = torch.empty_like(x) if keep else None
     entry = forward32 if x.dtype == torch.float32 else forward64
-    places = {U: u, X: x, V: v, B: b, CELL: cell, MASK: mask}
-    _run(address(entry), x, {**places, STATES: states, H: h, LAST: last})
+    inputs = {U: u, X: x, V: v, B: b, CELL: cell, MASK: mask}
+    _run(address(entry), x, {**inputs, STATES: states, H: h, LAST: last})
     return h, last, states
 
 
@@ -354,22 +353,20 @@ def backward(
     grad_u, grad_x, grad_cell = torch.empty_like(u), torch.empty_like(x), torch.empty_like(cell)
     sums = x.new_zeros(x.shape[0], 4, x.shape[2])
     entry = backward32 if x.dtype == torch.float32 else backward64
-    places = {U: u, X: x, V: v, B: b, CELL: cell, MASK: mask, STATES: states}
-    places |= {GRAD_H: grad_h, GRAD_LAST: grad_last}
-    places |= {GRAD_U: grad_u, GRAD_X: grad_x, GRAD_CELL: grad_cell, GRAD_SUMS: sums}
-    _run(address(entry), x, places)
+    tensors = {U: u, X: x, V: v, B: b, CELL: cell, MASK: mask, STATES: states, GRAD_H: grad_h, GRAD_LAST: grad_last}
+    _run(address(entry), x, {**tensors, GRAD_U: grad_u, GRAD_X: grad_x, GRAD_CELL: grad_cell, GRAD_SUMS: sums})
     grad_v, grad_b = sums.sum(0).chunk(2)
     return grad_u, grad_x, grad_v, grad_b, grad_cell
 
 
-def _run(entry: int, x: Tensor, places: Mapping[int, Tensor | None]) -> None:
+def _run(entry: int, x: Tensor, tensors: Mapping[int, Tensor | None]) -> None:
     batch, length, width = x.shape
     count = torch.get_num_threads() if x.numel() >= _WORTH_THREADS else 1
     job = _Job()
     job[BATCH], job[LENGTH], job[WIDTH] = batch, length, width
     job[CHUNK] = run_of_features(batch, width, count)
-    for place, tensor in places.items():
-        job[place] = 0 if tensor is None else tensor.data_ptr()
+    for index, tensor in tensors.items():
+        job[index] = 0 if tensor is None else tensor.data_ptr()
     argument, parallel = ctypes.addressof(job), _openmp()
     if count == 1 or parallel is None:
         _C_FUNCTION(entry)(argument)
@@ -378,7 +375,7 @@ def _run(entry: int, x: Tensor, places: Mapping[int, Tensor | None]) -> None:
 
 
 def run_of_features(batch: int, width: int, count: int) -> int:
-    """Features of an item of work: whole rows, for memory is read in order then, unless threads would go idle."""
+    """Features of an item: whole rows, which are contiguous in memory, unless threads would be idle."""
     run = width
     while count > 1 and batch * -(-width // run) < _ITEMS_PER_THREAD * count and run > _SHORTEST_RUN:
         run = max(_SHORTEST_RUN, -(-run // 2))

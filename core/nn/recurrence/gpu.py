@@ -1,8 +1,8 @@
 """The recurrence on CUDA: a program owns a run of features of one row of the batch and walks through time.
 
-Only u and x, and for training the cells, pass through memory, and neighbouring threads read neighbouring numbers. A
-step waits for the one before, but its inputs do not: `tl.range` with `num_stages` has them on their way several steps
-ahead, which is what fills the memory's bandwidth.
+Only u, x and h, and for training the cells, pass through memory, and neighbouring threads read neighbouring numbers. A
+step depends on the previous one, but its inputs do not: `tl.range` with `num_stages` loads them several steps ahead,
+which saturates the memory's bandwidth.
 
 With TRITON_INTERPRET=1 set before this is imported the same kernels run on CPU tensors, slowly.
 """
@@ -22,7 +22,7 @@ ANY_TYPES = True
 
 
 class Launch(NamedTuple):
-    """How a kernel is cut up: numbers of four bytes a thread, warps a program, steps whose inputs are loaded ahead."""
+    """Launch parameters: 4-byte numbers per thread, warps per program, steps whose inputs are loaded ahead."""
 
     numbers: int
     warps: int
@@ -34,7 +34,7 @@ BACKWARD = Launch(numbers=1, warps=1, stages=6)
 
 
 def prepare() -> None:
-    """Nothing to get ready: Triton compiles a kernel at its first call and keeps it on disk."""
+    """Nothing to prepare: Triton compiles a kernel at its first call and caches it on disk."""
 
 
 def forward(
@@ -81,7 +81,7 @@ def backward(
 
 
 def block_size(launch: Launch, number: torch.dtype) -> int:
-    """Features of a program. A thread has at least four bytes of each row, or its loads could not be made ahead."""
+    """Features of a program. Loading ahead needs at least four bytes of each row per thread."""
     return 32 * launch.warps * launch.numbers * max(1, 4 // int(number.itemsize))
 
 
@@ -93,7 +93,7 @@ def _start(kernel: Any, launch: Launch, tensors: list[Tensor | None], flags: dic
     with torch.cuda.device_of(x):
         kernel[(triton.cdiv(width, block), batch)](
             x,
-            *(x if tensor is None else tensor for tensor in others),  # an address that the flags keep from use
+            *(x if tensor is None else tensor for tensor in others),  # a dummy address, unused because of the flags
             length,
             width,
             **flags,

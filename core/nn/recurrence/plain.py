@@ -1,7 +1,6 @@
-"""The recurrence by PyTorch's own operators, on any device: only f and c are computed step by step.
+"""The recurrence with PyTorch's operators, on any device: only f and c are computed step by step.
 
-r and h need c[t−1] but nothing needs them, so they follow for all steps at once; so do the gradients, all but the one
-that runs back through c.
+No step depends on r and h, so they are computed for all steps at once; so are all gradients but that through c.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ ANY_TYPES = False
 
 
 def prepare() -> None:
-    """Nothing to get ready."""
+    """Nothing to prepare."""
 
 
 def forward(
