@@ -105,7 +105,11 @@ class Checkpoints:
                 self._remove(final)
                 part.rename(final)
                 sync(self.folder)
-                self._prune(progress)
+                for partial in self.folder.glob(f"{_PART}*"):  # of a run that was killed
+                    shutil.rmtree(partial, ignore_errors=True)
+                for path in self._complete()[: -self._keep]:
+                    if int(path.name.removeprefix(_PREFIX)) != progress.best_step:
+                        self._remove(path)
         except (OSError, SafetensorError, RuntimeError) as error:
             if ranks.is_first:
                 shutil.rmtree(part, ignore_errors=True)
@@ -117,13 +121,6 @@ class Checkpoints:
         if not self.folder.is_dir():
             return []
         return sorted(path for path in self.folder.iterdir() if path.name.startswith(_PREFIX) and path.is_dir())
-
-    def _prune(self, progress: Progress) -> None:
-        for partial in self.folder.glob(f"{_PART}*"):  # of a run that was killed
-            shutil.rmtree(partial, ignore_errors=True)
-        for path in self._complete()[: -self._keep]:
-            if int(path.name.removeprefix(_PREFIX)) != progress.best_step:
-                self._remove(path)
 
     def _remove(self, checkpoint: Path) -> None:
         """Removes a checkpoint atomically: no reader sees part of it."""

@@ -76,17 +76,8 @@ class Layerwise(torch.optim.Optimizer):
     of a parameter is scaled by itself.
     """
 
-    def __init__(
-        self,
-        params: Iterable[Any],
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-6,
-        weight_decay: float = 0.0,
-        *,
-        parts: Parts | None = None,
-    ) -> None:
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+    def __init__(self, params: Iterable[Any], *, parts: Parts | None = None, **defaults: Any) -> None:
+        super().__init__(params, {"betas": (0.9, 0.999), "eps": 1e-6, "weight_decay": 0.0, **defaults})
         self._parts = parts or {}
 
     def step(self, closure: None = None) -> None:

@@ -115,11 +115,6 @@ class Parameter:
         return self.owner.endswith("norm")
 
     @property
-    def is_relative_bias(self) -> bool:
-        """u or v of Transformer-XL's attention."""
-        return self.last in ("u", "v")
-
-    @property
     def is_residual_output(self) -> bool:
         """Whether it belongs to the last linear layer of an attention, feed-forward or convolution block."""
         return self.block is not None and self.owner.endswith((".out", ".down"))
@@ -275,7 +270,7 @@ def _xavier_except_tables(parameter: Parameter, table: Distribution) -> Distribu
     """Xavier's, except for embedding tables and the biases of relative attention."""
     if parameter.is_table:
         return table
-    return Distribution("normal", 0.02) if parameter.is_relative_bias else _xavier(parameter)
+    return Distribution("normal", 0.02) if parameter.last in ("u", "v") else _xavier(parameter)
 
 
 _SCHEMES: dict[str, Callable[[Parameter], Distribution]] = {

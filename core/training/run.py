@@ -46,7 +46,13 @@ def run(folder: Path, stop: threading.Event) -> int:
     """Trains until done or until `stop` is set; returns the exit status, which is also in `status.json`."""
     journal = Journal(folder, writes=int(os.environ.get("RANK", "0")) == 0)
     try:
-        spec = _read_spec(folder)
+        try:
+            spec = RunSpec.model_validate_json((folder / SPEC).read_bytes())
+        except OSError as error:
+            text = f"{folder / SPEC} cannot be read: {error.strerror}"
+            raise InvalidInput(text, field="folder", value=str(folder)) from error
+        except ValidationError as error:
+            raise invalid_input(error, InvalidInput).under("spec") from None
         if spec.kind == "supernet":
             return supernet.run(spec, folder, stop.is_set)
         with joined(spec.device, spec.threads) as ranks:
@@ -57,16 +63,6 @@ def run(folder: Path, stop: threading.Event) -> int:
                 return _failed(folder, error)
     except Exception as error:
         return _failed(folder, error)
-
-
-def _read_spec(folder: Path) -> RunSpec:
-    path = folder / SPEC
-    try:
-        return RunSpec.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be read: {error.strerror}", field="folder", value=str(folder)) from error
-    except ValidationError as error:
-        raise invalid_input(error, InvalidInput).under("spec") from None
 
 
 def _train(spec: RunSpec, folder: Path, ranks: Ranks, journal: Journal, stop: threading.Event) -> int:

@@ -76,7 +76,24 @@ class PreparationPlan:
             catalogued = data_set(str(data))  # its error lists the data sets
         level = settings.level or (catalogued.level if catalogued else "bpe")
         shares = Shares(settings.valid_percent, settings.test_percent)
-        corpus = _corpus(data, catalogued, origin, target, level, shares)
+        if catalogued is None:
+            path = Path(str(data)).expanduser()
+            if not path.exists():
+                raise NotFound(
+                    f"there is neither a data set nor a file or folder {str(data)!r}; the data sets are "
+                    f"{', '.join(data_sets())}"
+                )
+            corpus = at_path(path, shares) if target is None else parallel(path, target, shares)
+        elif catalogued.built_in:
+            corpus = standard_library(shares)
+        elif origin is None:
+            raise InvalidInput(
+                f"name the folder that has the files of {catalogued.name} (--from): {catalogued.expected_files()}",
+                field="from",
+                allowed="a folder",
+            )
+        else:
+            corpus = catalogued.find(origin.expanduser(), level)
         unit = settings.unit or (catalogued.unit if catalogued else "line" if corpus.sources else "document")
         _check(level, unit, corpus, settings)
         is_published_level = catalogued is not None and level == catalogued.level
@@ -148,33 +165,6 @@ class PreparationPlan:
         if self.corpus.form == "jsonl":
             settings["field"] = self.text_format.field
         return settings
-
-
-def _corpus(
-    data: str | DataSet,
-    catalogued: DataSet | None,
-    origin: Path | None,
-    target: Path | None,
-    level: Level,
-    shares: Shares,
-) -> Corpus:
-    if catalogued is None:
-        path = Path(str(data)).expanduser()
-        if not path.exists():
-            raise NotFound(
-                f"there is neither a data set nor a file or folder {str(data)!r}; the data sets are "
-                f"{', '.join(data_sets())}"
-            )
-        return at_path(path, shares) if target is None else parallel(path, target, shares)
-    if catalogued.built_in:
-        return standard_library(shares)
-    if origin is None:
-        raise InvalidInput(
-            f"name the folder that has the files of {catalogued.name} (--from): {catalogued.expected_files()}",
-            field="from",
-            allowed="a folder",
-        )
-    return catalogued.find(origin.expanduser(), level)
 
 
 def _check(level: Level, unit: Unit, corpus: Corpus, settings: Preparation) -> None:

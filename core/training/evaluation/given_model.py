@@ -79,15 +79,15 @@ class _Location(NamedTuple):
     path: Path
 
 
-def architecture_of(given: str | Path) -> Architecture:
+def architecture_of(model: str | Path) -> Architecture:
     """The architecture of a model in any form.
 
     Raises `NotFound` for a missing model, `ArchitectureError` for an invalid description, `InvalidInput` for what a
     description cannot express.
     """
-    location = _locate(given)
+    location = _locate(model)
     if location.form == "name":
-        return named_model(str(given)).architecture
+        return named_model(str(model)).architecture
     if location.form == "folder":
         return _description(location.path / ARCHITECTURE)
     if location.form == "config":
@@ -103,27 +103,27 @@ def architecture_of(given: str | Path) -> Architecture:
     return _description(location.path)
 
 
-def named_as(given: str | Path) -> NamedModel | None:
+def named_as(model: str | Path) -> NamedModel | None:
     """The named or published model; None for other forms. Raises as `architecture_of`."""
-    return named_model(str(given)) if _locate(given).form == "name" else None
+    return named_model(str(model)) if _locate(model).form == "name" else None
 
 
-def published_as(given: str | Path) -> PublishedModel | None:
+def published_as(model: str | Path) -> PublishedModel | None:
     """The published model of this Hub id; None for other forms. Raises as `architecture_of`."""
-    return published_models().get(str(given)) if _locate(given).form == "name" else None
+    return published_models().get(str(model)) if _locate(model).form == "name" else None
 
 
-def is_gguf(given: str | Path) -> bool:
+def is_gguf(model: str | Path) -> bool:
     """Whether this is a GGUF file; False for a missing model."""
     try:
-        return _locate(given).form == "gguf"
+        return _locate(model).form == "gguf"
     except NotFound:
         return False
 
 
-def quantised_in(given: str | Path) -> str | None:
+def quantised_in(model: str | Path) -> str | None:
     """The quantised formats of a GGUF file in words (Q4_1 and Q8_0), else None. Raises as `architecture_of`."""
-    location = _locate(given)
+    location = _locate(model)
     if location.form != "gguf":
         return None
     from edgefront.core.model_files.gguf_header import GgufHeader
@@ -132,59 +132,59 @@ def quantised_in(given: str | Path) -> str | None:
     return " and ".join(formats) or None
 
 
-def has_weights(given: str | Path) -> bool:
+def has_weights(model: str | Path) -> bool:
     """Whether this form has weights: a model folder, a Hugging Face folder or a GGUF file."""
-    location = _locate(given)
+    location = _locate(model)
     return location.form in ("folder", "gguf") or _hugging_face_folder(location) is not None
 
 
 @contextmanager
-def package_of(given: str | Path) -> Iterator[Package]:
+def package_of(model: str | Path) -> Iterator[Package]:
     """A model with weights and tokenizer; other forms than a model folder are converted in a temporary folder.
 
     Raises as `architecture_of`, and `InvalidInput` for a model without weights.
     """
-    location = _locate(given)
+    location = _locate(model)
     if location.form == "folder":
         yield read_package(location.path)
         return
     with tempfile.TemporaryDirectory(prefix="edgefront-model-") as folder:
-        write_imported(given, Path(folder) / "model")
+        write_imported(model, Path(folder) / "model")
         yield read_package(Path(folder) / "model")
 
 
-def unread_tokenizer(given: str | Path) -> str | None:
+def unread_tokenizer(model: str | Path) -> str | None:
     """Tokenizer files of a Hugging Face folder that lacks `tokenizer.json`, the only supported one; else None."""
-    folder = _hugging_face_folder(_locate(given))
+    folder = _hugging_face_folder(_locate(model))
     if folder is None or (folder / TOKENIZER).is_file():
         return None
     return ", ".join(name for name in _TOKENIZERS if (folder / name).is_file()) or None
 
 
-def write_imported(given: str | Path, output: Path) -> BPETokenizer | None:
+def write_imported(model: str | Path, output: Path) -> BPETokenizer | None:
     """Writes a Hugging Face folder or a GGUF file as a model folder; returns its tokenizer, if any."""
-    location = _locate(given)
+    location = _locate(model)
     if location.form == "gguf":
         return import_gguf(location.path, output)
     if (folder := _hugging_face_folder(location)) is not None:
         return import_transformers(folder, output)
     raise InvalidInput(
-        f"{short(str(given))} has no weights: give the folder of a trained or a Hugging Face model, or a GGUF file",
+        f"{short(str(model))} has no weights: give the folder of a trained or a Hugging Face model, or a GGUF file",
         field="model",
-        value=str(given),
+        value=str(model),
         allowed="a model with weights",
     )
 
 
-def _locate(given: str | Path) -> _Location:
-    if str(given) in named_models():
+def _locate(model: str | Path) -> _Location:
+    if str(model) in named_models():
         return _Location("name", Path())
-    if not os.path.exists(given):  # Path.exists raises for invalid file names
-        if str(given) in published_models():
+    if not os.path.exists(model):  # Path.exists raises for invalid file names
+        if str(model) in published_models():
             return _Location("name", Path())
-        near = nearest_models(str(given))
-        raise NotFound(f"{short(str(given))} is neither a file nor a named model; {near}", allowed=WAYS)
-    path = Path(given)
+        near = nearest_models(str(model))
+        raise NotFound(f"{short(str(model))} is neither a file nor a named model; {near}", allowed=WAYS)
+    path = Path(model)
     if path.is_dir():
         if (path / ARCHITECTURE).is_file():
             return _Location("folder", path)

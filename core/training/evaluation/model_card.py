@@ -288,19 +288,16 @@ def _evaluation(facts: Mapping[str, Any]) -> str:
         (split, *(_number(score.get(name), ".4g") for name in present), _number(score.get("tokens")))
         for split, score in scores
     ]
-    return _table(("split", *(names[name] for name in present), "tokens"), rows) + _how(facts)
-
-
-def _how(facts: Mapping[str, Any]) -> str:
+    table = _table(("split", *(names[name] for name in present), "tokens"), rows)
     evaluation = (facts.get("recipe") or {}).get("evaluation")
     if not evaluation:
-        return ""
+        return table
     phrases = [f"{evaluation['segment']} tokens at a time after {evaluation['memory']} of the past"]
     if evaluation.get("same_length"):
         phrases.append("the same number of keys for every token")
     if evaluation.get("clamp") is not None:
         phrases.append(f"distances clamped at {evaluation['clamp']}")
-    return f"\nRead {', '.join(phrases)}; {evaluation['rows']} streams in parallel.\n"
+    return f"{table}\nRead {', '.join(phrases)}; {evaluation['rows']} streams in parallel.\n"
 
 
 def _measurements(measured: Iterable[Mapping[str, Any]], vocabulary: int, library: Library) -> str:

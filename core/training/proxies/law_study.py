@@ -65,16 +65,16 @@ class PredictionAccuracy:
 
 def prediction_accuracy(log_perplexity: NDArray[np.float64], prediction: Prediction) -> PredictionAccuracy:
     """Compares the prediction for each model with its perplexity."""
-    apart = log_perplexity - prediction.log_perplexity
-    held, ratio, held_after_shift = _held(apart, prediction.half_width)
+    errors = log_perplexity - prediction.log_perplexity
+    held, ratio, held_after_shift = _coverage(errors, prediction.half_width)
     rho = {part.percent: part.spearman for part in slices_of(-log_perplexity, -prediction.log_perplexity)}
     return PredictionAccuracy(
-        models=len(apart),
+        models=len(errors),
         spearman=rho[100],
         best_half=rho[50],
         best_30=rho[30],
         best_tenth=rho[10],
-        error=float(np.sqrt(np.mean(apart**2))),
+        error=float(np.sqrt(np.mean(errors**2))),
         held=held,
         ratio=ratio,
         held_after_shift=held_after_shift,
@@ -84,43 +84,43 @@ def prediction_accuracy(log_perplexity: NDArray[np.float64], prediction: Predict
 def evaluate_laws(
     rows: Sequence[Row], quality: Quality, law: PerplexityPredictor | None = None, train_tokens: float | None = None
 ) -> tuple[dict[str, float], tuple[LawEvaluation, ...]]:
-    """Digest → minus predicted ln perplexity of each model that a law is about, and how each law did.
+    """Digest → minus predicted ln perplexity of each covered model, and the evaluation of each law.
 
-    `law` judges all models of its kind of families; without it each model has, of the laws of its family, the one that
-    extrapolates least over the table; one that knows the training budget is asked about `train_tokens`. Rows without an
-    architecture or a quality are left out, and repeats of others.
+    `law` predicts all models; without it each model has the law of its family that extrapolates least over the table.
+    A law of several budgets predicts for `train_tokens`. Rows without architecture or quality, and repeats, are
+    skipped.
     """
     models = list(
         {
             training_identity(architecture, row, quality): (architecture, number)
-            for place, row in enumerate(rows, 1)
+            for index, row in enumerate(rows, 1)
             if (number := number_in(row, quality.column)) is not None
-            and (architecture := described_model(place, row)) is not None
+            and (architecture := described_model(index, row)) is not None
             and family(architecture) is not None
         }.values()
     )
     architectures = [architecture for architecture, _ in models]
     logs = [log_of(quality.column, number) for _, number in models]
     truth = np.array([np.nan if log is None else log for log in logs])
-    chosen = laws_for_table(architectures) if law is None else [law] * len(models)
+    laws = laws_for_table(architectures) if law is None else [law] * len(models)
     scores: dict[str, float] = {}
-    judged = []
-    for name, asked_law in {each.origin.name: each for each in chosen if each is not None}.items():
-        mine = np.array([each is not None and each.origin.name == name for each in chosen])
-        part = [architecture for architecture, is_mine in zip(architectures, mine, strict=True) if is_mine]
-        budget = train_tokens if asked_law.token_range is not None else None
-        values, result = _judged(asked_law if budget is None else asked_law.at_tokens(budget), part, truth[mine])
+    evaluations = []
+    for name, each_law in {each.origin.name: each for each in laws if each is not None}.items():
+        is_covered = np.array([each is not None and each.origin.name == name for each in laws])
+        part = [architecture for architecture, covered in zip(architectures, is_covered, strict=True) if covered]
+        budget = train_tokens if each_law.token_range is not None else None
+        values, result = _evaluated(each_law if budget is None else each_law.at_tokens(budget), part, truth[is_covered])
         scores |= values
-        judged.append(result)
-    return scores, tuple(judged)
+        evaluations.append(result)
+    return scores, tuple(evaluations)
 
 
-def _judged(
+def _evaluated(
     law: PerplexityPredictor, architectures: Sequence[Architecture], truth: NDArray[np.float64]
 ) -> tuple[dict[str, float], LawEvaluation]:
     prediction, is_of_table = law.out_of_sample(Shapes.of(architectures), truth)
-    apart = truth - prediction.log_perplexity
-    held = _held(apart, prediction.half_width) if np.isfinite(apart).all() else (None, None, None)
+    errors = truth - prediction.log_perplexity
+    held = _coverage(errors, prediction.half_width) if np.isfinite(errors).all() else (None, None, None)
     return (
         {
             architecture.digest: -value
@@ -139,10 +139,10 @@ def _judged(
     )
 
 
-def _held(apart: Floats, half_width: Floats) -> tuple[float, float, float]:
+def _coverage(errors: Floats, half_width: Floats) -> tuple[float, float, float]:
     """Share of intervals that contain the result, the median ratio, and the share after division by it."""
-    shift = float(np.median(apart))
-    shares = (float(np.mean(np.abs(apart - moved) <= half_width)) for moved in (0.0, shift))
+    shift = float(np.median(errors))
+    shares = (float(np.mean(np.abs(errors - moved) <= half_width)) for moved in (0.0, shift))
     return next(shares), float(np.exp(shift)), next(shares)
 
 
@@ -191,19 +191,15 @@ def fit(models: TrainedModels, origin: Origin, prior: PerplexityPredictor | None
         notes.append("all models were trained on equally many tokens: the law knows that budget alone")
     law = fit_table(models.shapes, models.log_perplexity, origin, prior)
     shapes, reached = models.once
-    if prior is not None and (seen := _seen(models, prior)):
+    learnt = set() if prior is None else set(map(tuple, prior.study.inputs.tolist()))
+    described = zip(models.architectures, rounded_features(models.shapes).tolist(), strict=True)
+    seen = len({architecture.digest for architecture, row in described if tuple(row) in learnt})
+    if prior is not None and seen:
         notes.append(
             f"{prior.origin.name} was learnt from {seen} of these architectures: of others predictions are worse than "
             "the folds'"
         )
     return Fitted(law, prediction_accuracy(reached, cross_validated(shapes, reached, prior)), tuple(notes))
-
-
-def _seen(models: TrainedModels, law: ScalingLaw) -> int:
-    """Number of the models whose features the law has learnt from."""
-    learnt = set(map(tuple, law.study.inputs.tolist()))
-    rows = zip(models.architectures, rounded_features(models.shapes).tolist(), strict=True)
-    return len({architecture.digest for architecture, row in rows if tuple(row) in learnt})
 
 
 def _refined(models: TrainedModels, origin: Origin, prior: ScalingLaw, budgets: bool) -> Fitted:
@@ -249,13 +245,13 @@ def _cross_validated(models: TrainedModels, prior: ScalingLaw) -> Prediction | N
     if len(masks) < 2:
         return None
     logs, widths, beyond = np.empty(len(inputs)), np.empty(len(inputs)), np.empty(len(inputs))
-    for left in masks:
-        mine = {tuple(row) for row in inputs[left].tolist()}
-        seen = np.array([tuple(row) in mine for row in prior.study.inputs.tolist()])
+    for left_out in masks:
+        features = {tuple(row) for row in inputs[left_out].tolist()}
+        seen = np.array([tuple(row) in features for row in prior.study.inputs.tolist()])
         without = replace(prior, study=prior.study.without(seen)) if seen.any() else prior
-        others = models.take(np.flatnonzero(~left))
+        others = models.take(np.flatnonzero(~left_out))
         law = without.refined(others.as_own_trainings(prior), prior.origin)
-        predicted = law.at(models.shapes.take(left), models.log_tokens[left])
-        logs[left], widths[left] = predicted.log_perplexity, predicted.half_width
-        beyond[left] = predicted.beyond
+        predicted = law.at(models.shapes.take(left_out), models.log_tokens[left_out])
+        logs[left_out], widths[left_out] = predicted.log_perplexity, predicted.half_width
+        beyond[left_out] = predicted.beyond
     return Prediction(logs, widths, beyond)

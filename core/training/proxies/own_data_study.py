@@ -143,18 +143,18 @@ def _coverage(
     """The fields of `After` but the first. With `shifted`, after the common shift that fits best."""
     assert models.log_tokens is not None
     mean, covariance = law.together(models.shapes, models.log_tokens)
-    apart, variance = models.log_perplexity - mean, np.diag(covariance)
-    first, second = np.triu_indices(len(apart), 1)
+    errors, variance = models.log_perplexity - mean, np.diag(covariance)
+    first, second = np.triu_indices(len(errors), 1)
     equal = models.log_tokens[first] == models.log_tokens[second]
     first, second = first[equal], second[equal]
     of_pairs = Z_95 * np.sqrt(np.maximum(variance[first] + variance[second] - 2 * covariance[first, second], 0.0))
-    pairs_held = np.abs(apart[first] - apart[second]) <= of_pairs
+    pairs_held = np.abs(errors[first] - errors[second]) <= of_pairs
     if shifted:
-        apart = apart - apart.mean()
+        errors = errors - errors.mean()
         variance = np.maximum(variance - 2 * covariance.mean(1) + covariance.mean(), 0.0)
     half_width = Z_95 * np.sqrt(variance)
     return (
-        float(np.mean(np.abs(apart) <= half_width)),
+        float(np.mean(np.abs(errors) <= half_width)),
         float(np.mean(pairs_held)) if len(first) else None,
         float(np.median(half_width)),
         float(np.median(of_pairs)) if len(first) else None,

@@ -201,7 +201,23 @@ def study_proxies(
 def slices_of(truth: ArrayLike, values: ArrayLike) -> tuple[Slice, ...]:
     """Correlations of two columns, higher being better: over all models, and over the best by the truth."""
     true, proxy = np.asarray(truth, dtype=np.float64), np.asarray(values, dtype=np.float64)
-    return tuple(_slice(true, proxy, percent) for percent in SHARES)
+    slices = []
+    for percent in SHARES:
+        indices = best(true, percent / 100)
+        a, b = true[indices], proxy[indices]
+        low, high = interval(a, b) or (None, None)
+        slices.append(
+            Slice(
+                percent=percent,
+                models=len(indices),
+                spearman=_finite(spearman(a, b)),
+                low=low,
+                high=high,
+                kendall=_finite(kendall(a, b)),
+                common_ratio=_finite(common_ratio(true, proxy, percent / 100)),
+            )
+        )
+    return tuple(slices)
 
 
 def d_avg(quality: ArrayLike, latency: ArrayLike, proxy: ArrayLike, *, higher_is_better: bool = False) -> float:
@@ -309,21 +325,6 @@ def _distance(rows: Sequence[Row], quality: Quality, values: Sequence[float], la
         )
     columns = np.array(kept, dtype=np.float64)
     return d_avg(columns[:, 0], columns[:, 1], columns[:, 2], higher_is_better=quality.higher_is_better)
-
-
-def _slice(truth: NDArray[np.float64], proxy: NDArray[np.float64], percent: int) -> Slice:
-    chosen = best(truth, percent / 100)
-    a, b = truth[chosen], proxy[chosen]
-    bounds = interval(a, b)
-    return Slice(
-        percent=percent,
-        models=len(chosen),
-        spearman=_finite(spearman(a, b)),
-        low=bounds[0] if bounds else None,
-        high=bounds[1] if bounds else None,
-        kendall=_finite(kendall(a, b)),
-        common_ratio=_finite(common_ratio(truth, proxy, percent / 100)),
-    )
 
 
 def _finite(value: float) -> float | None:

@@ -187,15 +187,13 @@ Progress = Callable[[str, int, int], None]
 
 
 class EvaluationText:
-    """Text for losses: rows of tokens, each read from its own beginning.
+    """Text for losses: rows of tokens, int64 [n, length + 1], each read from its own beginning."""
 
-    Args:
-        rows: int64 [n, length + 1].
-        batch: rows of one pass.
-    """
+    batch = 4
+    """Rows of one pass."""
 
-    def __init__(self, rows: Tensor, device: torch.device, batch: int = 4) -> None:
-        self.rows, self.device, self.batch = rows, device, batch
+    def __init__(self, rows: Tensor, device: torch.device) -> None:
+        self.rows, self.device = rows, device
 
     @property
     def count(self) -> int:
