@@ -20,7 +20,7 @@ from edgefront.api.http.credentials import Credentials
 from edgefront.api.http.metrics import Metrics
 from edgefront.api.http.middleware import BodyLimit, Guard
 from edgefront.api.http.root_path import BelowPath, check_root_path
-from edgefront.api.http.threads import SlowWork
+from edgefront.api.http.routes import SlowWork
 from edgefront.api.live import events
 from edgefront.api.live.events import Feeds
 from edgefront.api.live.long_poll import WaitingRoom

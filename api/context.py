@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from edgefront.api.http.credentials import Credential, Credentials
 from edgefront.api.http.metrics import Metrics
-from edgefront.api.http.threads import SlowWork
+from edgefront.api.http.routes import SlowWork
 from edgefront.api.live.long_poll import WaitingRoom
 from edgefront.core.common.errors import Forbidden, Unauthenticated
 from edgefront.core.common.states import KeyRole

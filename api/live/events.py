@@ -25,8 +25,8 @@ from edgefront.api.context import AppContext, Context, CurrentViewer
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import event_stream_answer
 from edgefront.api.http.credentials import Credential
-from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import JobId, TrainingId
+from edgefront.api.http.routes import JsonRoute
 from edgefront.api.live.long_poll import Pulse
 from edgefront.core.common.errors import EdgefrontError, InvalidInput, TooManyRequests, Unavailable
 from edgefront.core.schemas.messages import Event

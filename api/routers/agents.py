@@ -17,8 +17,8 @@ from edgefront.api.context import AppContext, Context, DeviceId, EnrolmentToken
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors, sample
 from edgefront.api.http.file_responses import send_view
-from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import LaunchId, LeaseId
+from edgefront.api.http.routes import JsonRoute
 from edgefront.core.common.errors import EdgefrontError, Unavailable
 from edgefront.core.common.states import DeviceState
 from edgefront.core.schemas.agent import (

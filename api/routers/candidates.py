@@ -22,7 +22,7 @@ from edgefront.api.http.parameters import (
     LimitsQuery,
     TargetName,
 )
-from edgefront.api.http.threads import ThreadRoute
+from edgefront.api.http.routes import ThreadRoute
 from edgefront.api.routers import candidate_tables
 from edgefront.core.common.states import CandidateRole, CandidateState
 from edgefront.core.schemas import points as points_wire

@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from edgefront.api.context import AppContext, CurrentPrincipal, CurrentViewer
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, sample
-from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import CatalogueName, HubName, HubOwner, LawName
+from edgefront.api.http.routes import JsonRoute
 from edgefront.core.architectures import catalogue
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.cost.costs import CostOptions, Dtype, costs

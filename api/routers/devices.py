@@ -15,8 +15,8 @@ from sqlalchemy.orm import Session
 from edgefront.api.context import AppContext, Context, CurrentAdmin, CurrentPrincipal, CurrentUser, CurrentViewer
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors, sample
-from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import Cursor, DeviceName, TokenId
+from edgefront.api.http.routes import JsonRoute
 from edgefront.core.common.addresses import is_local, is_loopback
 from edgefront.core.schemas.service import (
     AddressView,

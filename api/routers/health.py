@@ -13,7 +13,7 @@ from edgefront.api.context import VERSION, AppContext, Context, CurrentViewer
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer
 from edgefront.api.http.metrics import MEDIA_TYPE
-from edgefront.api.http.threads import ThreadRoute
+from edgefront.api.http.routes import ThreadRoute
 from edgefront.core.common.errors import Unavailable
 from edgefront.core.schemas.service import HealthView
 from edgefront.core.services.dispatch import broker_answers

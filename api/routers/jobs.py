@@ -12,8 +12,8 @@ from edgefront.api.context import AppContext, CurrentUser, CurrentViewer
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors, sample
 from edgefront.api.http.file_responses import send_view
-from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import Cursor, IdempotencyKey, JobId, LimitsQuery, TargetName, TrainingBudgetQuery
+from edgefront.api.http.routes import JsonRoute
 from edgefront.core.common.states import JobState
 from edgefront.core.schemas.jobs import NO_BUDGET, AddedTargetRequest, JobPage, JobRequest, JobView
 from edgefront.core.schemas.predictions import JobEstimate

@@ -12,8 +12,8 @@ from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors, sample
 from edgefront.api.http.auth import COOKIE
 from edgefront.api.http.credentials import Credential
-from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import KeyId
+from edgefront.api.http.routes import JsonRoute
 from edgefront.core.common.errors import Forbidden
 from edgefront.core.schemas.service import IdentifiedKind, IdentifierView, KeyRequest, KeyView, MeView, SessionRequest
 from edgefront.core.services.access import identifiers, keys

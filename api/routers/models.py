@@ -12,8 +12,8 @@ from edgefront.api.context import AppContext, CurrentPrincipal, CurrentViewer
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import BINARY, answer, file_answer, sample
 from edgefront.api.http.file_responses import IfNoneMatch, send_file
-from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import CandidateId
+from edgefront.api.http.routes import JsonRoute
 from edgefront.core.architectures.huggingface import from_config
 from edgefront.core.common.number_formats import NumberFormat
 from edgefront.core.model_files.model_file import ModelFormat

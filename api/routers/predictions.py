@@ -10,7 +10,7 @@ from fastapi import APIRouter, Body, Query, Response
 from edgefront.api.context import AppContext, CurrentViewer
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, sample
-from edgefront.api.http.json_body import JsonRoute
+from edgefront.api.http.routes import JsonRoute
 from edgefront.core.schemas.agent import Identifier
 from edgefront.core.schemas.predictions import MAX_TARGETS, ComparisonView, PredictionRequest, PredictionsView
 from edgefront.core.services.prediction.comparing import compare

@@ -19,7 +19,7 @@ from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import BINARY, answer, errors, file_answer
 from edgefront.api.http.file_responses import IfNoneMatch, send_file, streamed
 from edgefront.api.http.parameters import TrainingId
-from edgefront.api.http.threads import ThreadRoute
+from edgefront.api.http.routes import ThreadRoute
 from edgefront.core.common.number_formats import NumberFormat
 from edgefront.core.model_files.model_file import ModelFormat
 from edgefront.core.schemas.agent import Name

@@ -11,8 +11,8 @@ from fastapi.responses import PlainTextResponse
 from edgefront.api.context import AppContext, CurrentUser, CurrentViewer
 from edgefront.api.docs.examples import example
 from edgefront.api.docs.openapi import answer, errors
-from edgefront.api.http.json_body import JsonRoute
 from edgefront.api.http.parameters import Cursor, IdempotencyKey, TrainingId
+from edgefront.api.http.routes import JsonRoute
 from edgefront.core.common.states import TrainingState
 from edgefront.core.schemas.trainings import (
     MetricPage,

@@ -13,8 +13,8 @@ from running_api import Service, problem
 
 from edgefront.api.docs.examples import example
 from edgefront.api.http.auth import ENROL_PATH
-from edgefront.api.http.json_body import MAX_FIELDS
 from edgefront.api.http.middleware import ENROL_BYTES, PUBLIC_BYTES
+from edgefront.api.http.routes import MAX_FIELDS
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.common.errors import ArchitectureError
 from edgefront.core.measurement.record import MAX_ENVIRONMENT_BYTES, LaunchResult

@@ -13,14 +13,14 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Literal
 
-from sqlalchemy import delete, select
+from sqlalchemy import ColumnElement, delete, or_, select
 from sqlalchemy.orm import Session
 
 from edgefront.core.common.errors import Conflict, Forbidden, Gone, InvalidInput, NotFound, Unauthenticated
 from edgefront.core.common.states import DeviceState, KeyRole
 from edgefront.core.schemas.service import KeyView
 from edgefront.core.services.access import queries as access_queries
-from edgefront.core.store.tables import ApiKey, WebSession
+from edgefront.core.store.tables import ApiKey, Device, WebSession
 
 SecretKind = Literal["efk", "efa", "efe", "efw"]
 """Key, agent credential, enrolment token, web session."""
@@ -123,13 +123,14 @@ def authenticate(session: Session, secret: str, now: datetime) -> Principal:
     """
     if not secret.startswith(("efk_", "efa_")):
         raise Unauthenticated("this is not an API key: keys start with efk_, device credentials with efa_")
-    return _principal(access_queries.key_by_hash(session, hash_secret(secret)), now)
-
-
-def _principal(row: tuple[ApiKey, str | None] | None, now: datetime) -> Principal:
+    query = select(ApiKey, Device.state).outerjoin(Device).where(ApiKey.secret_hash == hash_secret(secret))
+    row = session.execute(query).one_or_none()
     if row is None:
         raise Unauthenticated("the API key is unknown")
-    key, device_state = row
+    return _principal(*row, now)
+
+
+def _principal(key: ApiKey, device_state: str | None, now: datetime) -> Principal:
     if device_state == DeviceState.REVOKED:
         raise Gone(REVOKED)
     if key.revoked_at is not None:
@@ -159,7 +160,9 @@ def revoke_key(session: Session, principal: Principal, key_id: str, now: datetim
         raise NotFound(f"no key {key_id}")
     if key.role == KeyRole.ADMIN and not principal.is_admin:
         raise Forbidden(f"{key.name!r} is an admin's key: only an admin may revoke it")
-    if key.role == KeyRole.ADMIN and not force and _is_last(key, access_queries.lock_admin_keys(session, now)):
+    # Locked: two concurrent revocations must not leave no admin key.
+    admins = select(ApiKey).where(ApiKey.role == KeyRole.ADMIN, *_is_valid(now)).order_by(ApiKey.id).with_for_update()
+    if key.role == KeyRole.ADMIN and not force and _is_last(key, session.scalars(admins).all()):
         raise Conflict(
             f"{key.name!r} is the last admin key, or all others expire earlier: without it nobody can create keys or "
             "enrol devices. Create another admin key first, or confirm with force (edgefront key revoke --force)",
@@ -168,6 +171,10 @@ def revoke_key(session: Session, principal: Principal, key_id: str, now: datetim
     if key.revoked_at is None:
         key.revoked_at = now
         access_queries.bump_version(session)
+
+
+def _is_valid(now: datetime) -> tuple[ColumnElement[bool], ...]:
+    return ApiKey.revoked_at.is_(None), or_(ApiKey.expires_at.is_(None), ApiKey.expires_at > now)
 
 
 def _is_last(key: ApiKey, valid: Sequence[ApiKey]) -> bool:
@@ -187,7 +194,7 @@ def require_valid_key(session: Session, principal: Principal, now: datetime) -> 
     Every use case that creates a secret calls this in its transaction, after it has locked the device, if any: a
     revocation of the device's credentials takes the same lock.
     """
-    if not access_queries.is_valid(session, principal.key_id, now):
+    if session.scalar(select(ApiKey.id).where(ApiKey.id == principal.key_id, *_is_valid(now))) is None:
         raise Unauthenticated("the key was revoked, or has expired")
 
 
@@ -223,11 +230,17 @@ def open_web_session(session: Session, principal: Principal, now: datetime) -> s
 
 def authenticate_web(session: Session, secret: str, now: datetime) -> Principal:
     """The principal of a cookie's secret. `Unauthenticated` if the session or its key has ended."""
-    row = access_queries.key_by_cookie_hash(session, hash_secret(secret), now)
+    query = (
+        select(ApiKey, Device.state, WebSession.expires_at)
+        .join(WebSession, WebSession.api_key_id == ApiKey.id)
+        .outerjoin(Device)
+        .where(WebSession.secret_hash == hash_secret(secret), WebSession.expires_at > now)
+    )
+    row = session.execute(query).one_or_none()
     if row is None:
         raise Unauthenticated("the browser session has ended; sign in again")
     key, device_state, ends_at = row
-    principal = _principal((key, device_state), now)
+    principal = _principal(key, device_state, now)
     return replace(principal, expires_at=ends_at if key.expires_at is None else min(ends_at, key.expires_at))
 
 

@@ -1,50 +1,15 @@
-"""Queries on keys, enrolment tokens and browser sessions."""
+"""Queries on device credentials, enrolment tokens and the version of revocations."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, or_, select, update
+from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from edgefront.core.common.states import KeyRole
 from edgefront.core.store import sql
-from edgefront.core.store.tables import AccessVersion, ApiKey, Device, EnrolmentToken, WebSession
-
-
-def key_by_hash(session: Session, secret_hash: str) -> tuple[ApiKey, str | None] | None:
-    """The key, and the device's state if the key is a device credential."""
-    query = select(ApiKey, Device.state).outerjoin(Device).where(ApiKey.secret_hash == secret_hash)
-    row = session.execute(query).one_or_none()
-    return None if row is None else (row[0], row[1])
-
-
-def _valid(now: datetime) -> tuple[ColumnElement[bool], ...]:
-    return ApiKey.revoked_at.is_(None), or_(ApiKey.expires_at.is_(None), ApiKey.expires_at > now)
-
-
-def is_valid(session: Session, key_id: str, now: datetime) -> bool:
-    """Whether the key is neither revoked nor expired."""
-    return session.scalar(select(ApiKey.id).where(ApiKey.id == key_id, *_valid(now))) is not None
-
-
-def key_by_cookie_hash(session: Session, secret_hash: str, now: datetime) -> tuple[ApiKey, str | None, datetime] | None:
-    """The key of a valid browser session, its device's state, and when the session expires."""
-    query = (
-        select(ApiKey, Device.state, WebSession.expires_at)
-        .join(WebSession, WebSession.api_key_id == ApiKey.id)
-        .outerjoin(Device)
-        .where(WebSession.secret_hash == secret_hash, WebSession.expires_at > now)
-    )
-    row = session.execute(query).one_or_none()
-    return None if row is None else (row[0], row[1], row[2])
-
-
-def lock_admin_keys(session: Session, now: datetime) -> Sequence[ApiKey]:
-    """Valid admin keys, locked: two concurrent revocations must not leave none."""
-    query = select(ApiKey).where(ApiKey.role == KeyRole.ADMIN, *_valid(now))
-    return session.scalars(query.order_by(ApiKey.id).with_for_update()).all()
+from edgefront.core.store.tables import AccessVersion, ApiKey, EnrolmentToken
 
 
 def revoke_device_keys(session: Session, device_id: str, now: datetime, *, exclude: str | None = None) -> None:

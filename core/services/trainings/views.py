@@ -27,6 +27,8 @@ from edgefront.core.services.trainings.files.downloads import formats_of_trained
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Candidate, Evaluation, Target, Training
 
+_COMPUTED = {"state", "note", "architecture", "trained", "recipe", "budget", "queue", "last_metric", "result"}
+_COLUMNS = sorted(TrainingView.model_fields.keys() & set(Training.__table__.columns.keys()) - _COMPUTED)
 _DOCUMENT: TypeAdapter[Document | None] = TypeAdapter(Document | None)
 
 
@@ -133,21 +135,11 @@ def _view(
         None,
     )
     view = TrainingView(
-        id=training.id,
-        name=training.name,
-        owner=training.owner,
-        kind=training.kind,
+        **{name: getattr(training, name) for name in _COLUMNS},
         state=TrainingState(training.state),
-        wanted=training.wanted,
-        reason=training.reason,
         note="",
-        digest=training.digest,
         architecture=reader.read(lambda: training.architecture and described(training.architecture)) or {},
         trained=reader.read(lambda: None if training.trained is None else described(training.trained)),
-        decoder_parameters=training.decoder_parameters,
-        job_id=training.job_id,
-        target_id=training.target_id,
-        candidate_id=training.candidate_id,
         measured=None
         if measured is None
         else MeasuredCandidateView(
@@ -156,8 +148,6 @@ def _view(
             memory_bytes=measured[0].memory_bytes,
             on_frontier=measured[0].on_frontier,
         ),
-        dataset=training.dataset,
-        dataset_digest=training.dataset_digest,
         recipe=reader.read(lambda: _DOCUMENT.validate_python(training.recipe)),
         start=start,
         inherit=inherit,
@@ -165,24 +155,10 @@ def _view(
         budget=None if budget is None else reader.read(lambda: TrainingBudget(**budget)),
         requires=_requirements(training),
         queue=None if training.queue is None else f"train-{training.queue}",
-        seed=training.seed,
-        attempts=training.attempts,
-        worker=training.worker,
-        step=training.step,
-        steps=training.steps,
-        checkpoint=training.checkpoint,
-        tokens=training.tokens,
-        seconds=training.seconds,
-        seconds_left=training.seconds_left,
         last_metric=None if last is None else reader.read(lambda: MetricView(**last)),
         result=reader.read(lambda: _DOCUMENT.validate_python(training.result)),
         formats=reader.read(lambda: formats_of_trained(training)) or (),
         evaluations=tuple(view for row in scores if (view := reader.read(partial(evaluation_view, row))) is not None),
-        created_at=training.created_at,
-        started_at=training.started_at,
-        updated_at=training.updated_at,
-        finished_at=training.finished_at,
-        last_event=training.last_event,
     )
     return view.model_copy(update={"note": reader.note(_note(session, training)) or ""})
 

@@ -1,22 +1,33 @@
-"""JSON bodies: parsed once, with limited depth and width, without values that databases cannot store.
+"""Routes whose endpoints run in threads, and their JSON bodies.
 
-Python's parser accepts `NaN`, numbers that overflow to infinity, integers of any length and NUL characters, which the
-databases cannot store. They are refused here, where the field is known. So are objects with thousands of fields: to
-collect an error for each unknown field would block the event loop for seconds.
+Short requests use the framework's threads, those that take seconds a few of their own (`SlowWork`). The server
+(`http.connections`) and the proxy limit the number of concurrent requests.
+
+Bodies are parsed once, with limited depth and width. Python's parser accepts `NaN`, numbers that overflow to infinity,
+integers of any length and NUL characters, which the databases cannot store. They are refused here, where the field is
+known. So are objects with thousands of fields: to collect an error for each unknown field would block the event loop
+for seconds.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
 import re
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
 
+import anyio
+import anyio.to_thread
 from fastapi import Request, Response
-from pydantic_core import from_json
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+from pydantic_core import from_json, to_json
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
-from edgefront.api.http.threads import ThreadRoute
+from edgefront.api.http.file_responses import send_view
 from edgefront.core.common.errors import InvalidInput
 
 MAX_INTEGER = (1 << 63) - 1
@@ -27,6 +38,51 @@ _MAX_NAME = 100
 
 # Only a body that matches can contain a refused value: 19 digits, or an exponent of three digits, may overflow.
 _SUSPECTS = re.compile(rb"NaN|Infinity|\\u0000|[0-9]{19}|[0-9.][eE]\+?[0-9]{3}")
+
+Result = TypeVar("Result")
+
+
+class SlowWork:
+    """Threads for computations of seconds without a database connection (plans, predictions, model files, exports), so
+    that short requests always find a thread.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self.limiter = anyio.CapacityLimiter(threads)
+
+    async def run(self, work: Callable[[], Result]) -> Result:
+        """The result of `work`, called in a thread."""
+        return await anyio.to_thread.run_sync(work, limiter=self.limiter)
+
+    async def answer(self, work: Callable[[], BaseModel]) -> Response:
+        """The result of `work` as JSON, encoded in the same thread, because that may take long too."""
+        return await self.run(lambda: send_view(work()))
+
+
+class ThreadRoute(APIRoute):
+    """A route whose endpoint, unless it is a coroutine, runs in a thread. The thread also encodes its answer of status
+    200: a large one would block the event loop. The operation has the function's name.
+    """
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        options["operation_id"] = options.get("operation_id") or endpoint.__name__
+        if options.get("status_code") in (None, 200) and not inspect.iscoroutinefunction(endpoint):
+            endpoint = _encoded(endpoint)
+        super().__init__(path, endpoint, **options)
+
+
+def _encoded(endpoint: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+    def work(**values: Any) -> Any:
+        answer = endpoint(**values)
+        if isinstance(answer, list):
+            return Response(to_json(answer), media_type="application/json")
+        return send_view(answer) if isinstance(answer, BaseModel) else answer
+
+    @functools.wraps(endpoint)
+    async def call(**values: Any) -> Any:
+        return await run_in_threadpool(work, **values)
+
+    return call
 
 
 def parse_json(body: bytes) -> Any:
