@@ -1,4 +1,6 @@
-"""Messages between agent and server. `PROTOCOL_VERSION` rises when they change; the server reads one version back."""
+"""Messages between agent and server. `PROTOCOL_VERSION` rises with each change; the server also reads the version
+before.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,13 @@ from edgefront.core.measurement.record import Fact, LaunchResult
 
 PROTOCOL_VERSION = 4
 FORMER_MODES: tuple[Mode, ...] = ("forward", "prefill", "decode")
-"""What agents measure that do not say which modes they know (before protocol version 4)."""
+"""Modes of agents that do not report theirs (before protocol version 4)."""
 WITHHELD_HEADER = "Edgefront-Withheld"
-"""Header of an answer to a lease request: why the device gets no launches, percent-encoded. No field of the answer, for
-agents from before it would refuse that."""
+"""Header of a lease response: why the device gets no launches, percent-encoded. Not a field, which older agents would
+refuse."""
 INSTANCE_HEADER = "Edgefront-Agent-Instance"
-"""Header of a lease request: a random name of the agent's process (`INSTANCE`), which distinguishes two agents with one
-credential. Servers from before it ignore it, and agents from before it send none."""
+"""Header of a lease request: a random id of the agent's process (`INSTANCE`), which distinguishes two agents with one
+credential. Older servers ignore it."""
 INSTANCE = re.compile(r"[A-Za-z0-9_-]{20,64}")
 MAX_BATCH = 32
 MAX_FACTS_BYTES = 64 << 10
@@ -54,7 +56,7 @@ Name = Annotated[
     ),
 ]
 Printable = AfterValidator(printable)
-"""Of one line: devices say it, and terminals show it."""
+"""Text of one line without control characters."""
 FactName = Annotated[str, Field(max_length=64), Printable]
 
 
@@ -63,7 +65,7 @@ class _Message(BaseModel):
 
 
 class RuntimeFacts(_Message):
-    """A runtime on the device, with the providers and memory methods that work there."""
+    """A runtime on the device, with its working providers and memory methods."""
 
     runtime: Runtime
     version: Annotated[str, Field(max_length=100), Printable]
@@ -79,22 +81,22 @@ class RuntimeFacts(_Message):
         ],
         Field(max_length=32),
     ] = Field(default_factory=dict)
-    """Provider → what it computes in, as tested there; only float32 for a provider that is not named."""
+    """Provider → number formats that were tested there; only float32 for other providers."""
 
     kv_caches: Annotated[
         tuple[KvCache, ...], Field(max_length=8, fail_fast=True, exclude_if=lambda formats: not formats)
     ] = ()
-    """Of llamacpp, what its cache may hold."""
+    """Formats of llama.cpp's key/value cache."""
 
 
 class DeviceFacts(_Message):
-    """What a device is, as its agent sees it."""
+    """Hardware and software of a device, as its agent reports them."""
 
     hostname: Annotated[str, Field(max_length=255), Printable]
     system: Annotated[str, Field(max_length=100), Printable]
     """Operating system and release, such as `Linux 6.1.0`."""
     architecture: Annotated[str, Field(max_length=40), Printable]
-    """Of the processor: x86_64, aarch64 …"""
+    """Processor architecture: x86_64, aarch64 …"""
     cpu: Annotated[str, Field(max_length=200), Printable]
     cpu_features: Annotated[
         tuple[Annotated[str, Field(max_length=40), Printable], ...],
@@ -108,7 +110,7 @@ class DeviceFacts(_Message):
     ] = ()
     runtimes: Annotated[tuple[RuntimeFacts, ...], Field(max_length=8, fail_fast=True)]
     modes: Annotated[tuple[Mode, ...], Field(max_length=8, fail_fast=True)] = FORMER_MODES
-    """Of the protocol, that the agent knows."""
+    """Modes of the protocol that the agent supports."""
     extra: Annotated[dict[FactName, Fact], Field(max_length=64)] = Field(default_factory=dict)
 
 
@@ -123,7 +125,7 @@ ReportedFacts = Annotated[DeviceFacts, AfterValidator(_bounded)]
 
 
 class EnrolRequest(_Message):
-    """An enrolment token (as the bearer) is exchanged for the device's own credential."""
+    """Exchanges an enrolment token (the bearer) for the device's own credential."""
 
     protocol_version: StrictInt = PROTOCOL_VERSION
     name: Name
@@ -132,8 +134,9 @@ class EnrolRequest(_Message):
     """Interchangeable devices share one: CPU or GPU model, architecture and core count by default."""
     facts: ReportedFacts
     nonce: Annotated[Nonce | None, Field(exclude_if=lambda nonce: nonce is None)] = None
-    """Random, and the same when the agent repeats the request because no answer came. Without one, only a token of one
-    use answers a repeated request."""
+    """Random; equal in a repeated request, so that it gets the same response. Without one, only a single-use token can
+    be repeated.
+    """
 
 
 class EnrolResponse(_Message):
@@ -149,11 +152,11 @@ class LeaseRequest(_Message):
     wait_s: Annotated[float, Field(strict=True, ge=0, le=MAX_WAIT_S, allow_inf_nan=False)] = 25.0
     """How long the server may hold the request while there is no work."""
     facts: ReportedFacts | None = None
-    """Sent on the first lease of a process, so that the server knows of changed hardware or versions."""
+    """Sent with the first lease request of a process, to report changed hardware or versions."""
 
 
 class LeaseItem(_Message):
-    """One launch to make. `fence` is part of every message about it."""
+    """A launch to make. `fence` is part of every message about it."""
 
     launch_id: Identifier
     fence: int
@@ -162,11 +165,11 @@ class LeaseItem(_Message):
     """The canonical description; the agent parses it with `Architecture.parse`."""
     protocol: MeasurementProtocol
     seed: Annotated[int, Field(strict=True, ge=0, lt=1 << 63)]
-    """Of the random weights and tokens."""
+    """Seed of the random weights and tokens."""
 
 
 class LeaseResponse(_Message):
-    """`items` is empty when there was no work in the time; then `lease_id` is None."""
+    """`items` is empty and `lease_id` None if there was no work in time."""
 
     lease_id: Identifier | None = None
     items: tuple[LeaseItem, ...] = ()
@@ -179,7 +182,7 @@ class LeaseResponse(_Message):
 
 
 class StartRequest(_Message):
-    """The agent starts this item now: from here a death of the agent costs it an attempt."""
+    """The agent starts this item now; from here on its death uses up an attempt."""
 
     fence: Fence
 
@@ -188,7 +191,7 @@ class HeartbeatResponse(_Message):
     expires_at: datetime
     state: Literal[DeviceState.ACTIVE, DeviceState.DRAINING] = DeviceState.ACTIVE
     cancelled: tuple[Identifier, ...] = ()
-    """Launches of this lease that are no longer needed (job paused, cancelled): skip them if not yet started."""
+    """Launches of this lease that are no longer needed (job paused or cancelled): skip them if not started."""
 
 
 class ReleaseRequest(_Message):
@@ -213,8 +216,7 @@ class ReportRequest(_Message):
     protocol_version: StrictInt = PROTOCOL_VERSION
     reports: Annotated[tuple[LaunchReport, ...], Field(min_length=1, max_length=MAX_BATCH, fail_fast=True)]
     busy_s: Annotated[float, Field(strict=True, ge=0, le=1e6, allow_inf_nan=False)] = 0.0
-    """Wall time since the agent's last report while it held work; with the launches' `measuring_s` it makes the
-    measuring share."""
+    """Wall time with a lease since the agent's last report; `measuring_s` by it is the measuring share."""
 
 
 class ReportReceipt(_Message):

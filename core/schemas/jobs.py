@@ -43,24 +43,24 @@ PUBLISHED = "published"
 """Name of the space of published models."""
 MAX_TARGETS = 16
 EPSILON = 0.02
-"""The precision that a protocol asks of a latency unless it says otherwise."""
+"""Default ε: the default precision of a protocol."""
 
 MAX_LIMIT = 1e15
-"""Of a limit, in its unit."""
+"""Maximum of a limit, in its unit."""
 Positive = Annotated[StrictFloat, Field(gt=0, le=MAX_LIMIT, allow_inf_nan=False)]
 TrainHours = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
 TrainerName = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f]+$")]
 
 
 class TrainerPace(Request):
-    """How fast a worker trains a model: seconds_per_token + seconds_per_flop · FLOPs of a token."""
+    """Training speed of a worker: seconds_per_token + seconds_per_flop · FLOPs of a token."""
 
     seconds_per_token: Annotated[StrictFloat, Field(ge=0, le=1e6, allow_inf_nan=False)]
     seconds_per_flop: Annotated[StrictFloat, Field(ge=0, le=1e6, allow_inf_nan=False)]
     segment: Annotated[StrictInt, Field(ge=1, le=1 << 20)]
     """Tokens of a sequence, for the FLOPs of attention."""
     trainings: Annotated[StrictInt, Field(ge=0)] = 0
-    """From which it was learnt."""
+    """Number of trainings that it was fitted to."""
 
     @model_validator(mode="after")
     def _takes_time(self) -> TrainerPace:
@@ -70,16 +70,16 @@ class TrainerPace(Request):
 
 
 class TrainTime(Request):
-    """So long a model is to be trained on a worker of the pool: on as many tokens as it sees there."""
+    """A duration of training on a worker of the pool, which determines the tokens of each model."""
 
     hours: Annotated[TrainHours, Strict()]
     trainer: TrainerName
     pace: TrainerPace | None = None
-    """None: that of the trainings which have ended there; `GET /v1/trainers` lists them."""
+    """None: fitted to the worker's ended trainings; `GET /v1/trainers` lists them."""
 
 
 class TrainingBudget(Request):
-    """How long models are to be trained, for laws that know the budget. Neither: what the law says."""
+    """The training budget of predicted perplexities, for laws that model it. Neither: the law's default."""
 
     train_tokens: TrainTokens | None = None
     """Tokens that each is trained on."""
@@ -96,7 +96,7 @@ class TrainingBudget(Request):
     def of(
         cls, train_tokens: int | None = None, train_hours: float | None = None, trainer: str | None = None
     ) -> TrainingBudget:
-        """The budget as queries and commands give it. `InvalidInput` names what does not go together."""
+        """The budget from the parameters of queries and commands. `InvalidInput` for contradictory ones."""
         if (train_hours is None) != (trainer is None):
             raise InvalidInput(
                 "train_hours and trainer go together: how long, and on which worker",
@@ -116,7 +116,7 @@ class TrainingBudget(Request):
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Those of a request, as far as they are given."""
+        """The fields of a request that are set."""
         return self.model_dump(include={"train_tokens", "train_time"}, exclude_none=True)
 
 
@@ -131,15 +131,15 @@ class SpaceRequest(Request):
     """
 
     name: Annotated[str, Field(max_length=64)] = "lts-gpt2"
-    """With a model `auto` if absent: the space that has it."""
+    """With a model `auto` if absent: the space that contains it."""
     narrow: Annotated[dict[str, Any], Field(max_length=32)] = Field(default_factory=dict)
     model: dict[str, Any] | None = None
     """An architecture, such as `POST /v1/models/import` returns."""
     inherit: Annotated[Identifier | None, Field(exclude_if=lambda inherit: inherit is None)] = None
-    """A model with weights of the service, with a study of its cuts: the space is its parts, which inherit its weights,
-    and `model` is its architecture, also if absent."""
+    """An imported model with a study of its cuts: the space is its submodels, which inherit its weights. `model` is its
+    architecture, also if absent."""
     published: Annotated[PublishedRequest | None, Field(exclude_if=lambda published: published is None)] = None
-    """Of the space `published`, which is meant with it if no name is given."""
+    """Filter of the space `published`, which is the default name with it."""
 
     @model_validator(mode="before")
     @classmethod
@@ -163,27 +163,27 @@ class SpaceRequest(Request):
 
 
 class Limits(Request):
-    """Beyond these a measured candidate is out of bounds: kept and shown, never on the frontier.
+    """Candidates beyond these limits are out of bounds: stored and shown, never on the frontier.
 
-    `latency_ms` limits the time that the protocol names as its latency.
+    `latency_ms` limits the protocol's latency.
     """
 
     latency_ms: Positive | None = None
     memory_mb: Positive | None = None
     """Peak memory in MB (10^6 bytes)."""
     first_token_ms: Annotated[Positive | None, Field(exclude_if=lambda limit: limit is None)] = None
-    """Of mode generate, as `token_ms`: from the prompt to the first token."""
+    """In mode generate: time from the prompt to the first token."""
     token_ms: Annotated[Positive | None, Field(exclude_if=lambda limit: limit is None)] = None
-    """Each further token."""
+    """In mode generate: time of each further token."""
 
     @property
     def any(self) -> bool:
-        """Whether there is a limit at all."""
+        """Whether any limit is set."""
         return bool(self.times) or self.latency_ms is not None or self.memory_mb is not None
 
     @property
     def times(self) -> dict[Latency, float]:
-        """The limits on times of a generation, by the time; without `latency_ms`."""
+        """The limits on times of a text generation by name, without `latency_ms`."""
         limits: dict[Latency, float | None] = {"first_token": self.first_token_ms, "token": self.token_ms}
         return {name: limit for name, limit in limits.items() if limit is not None}
 
@@ -195,15 +195,15 @@ class TargetRequest(Request):
     """One device (its id or name) or a device class, and how to measure there."""
 
     name: Name | None = None
-    """Shown to people; made from the device and runtime if absent. Unique within the job."""
+    """Default: from device and runtime. Unique within the job."""
     device: Name | None = None
     device_class: Name | None = None
     protocol: MeasurementProtocol = MeasurementProtocol()
     limits: Limits = Limits()
     variants: Annotated[Variants | None, Field(exclude_if=lambda variants: variants is None)] = None
-    """The target stands for one of each; the service names them when the job is stored."""
+    """The target stands for one target per variant; the service expands it when the job is stored."""
     added: bool = False
-    """Set by the service: added to the job later, it measures the job's candidates alone."""
+    """Set by the service: the target was added later, and measures only the job's candidates."""
 
     @model_validator(mode="after")
     def _one_place(self) -> TargetRequest:
@@ -213,7 +213,7 @@ class TargetRequest(Request):
 
 
 class AddedTargetRequest(Request):
-    """A device (its id or name) or a device class that a job is extended to."""
+    """A further device (id or name) or device class of a job."""
 
     name: Name | None = None
     device: Name | None = None
@@ -237,24 +237,25 @@ class AlgorithmRequest(Request):
     """`settings` are the algorithm's own (see `GET /v1/catalogue/algorithms`)."""
 
     name: Algorithm = "auto"
-    """auto: surrogate, or lts where the job's proxy needs every model to be built; listed among published models."""
+    """auto: surrogate; lts if the job's proxy needs built models; listed among published models."""
     settings: Annotated[dict[str, Any], Field(max_length=32)] = Field(default_factory=dict)
 
 
 class Budget(Request):
-    """A target ends at the first of these that it meets; the algorithm's own end counts too."""
+    """A target ends at the first of these bounds, or when its algorithm ends."""
 
     candidates: Annotated[StrictInt, Field(ge=1, le=100_000)] | None = None
-    """Architectures proposed by the search for each target; baselines do not count."""
+    """Maximum number of proposals of each target, without baselines."""
     minutes: Positive | None = None
-    """Wall-clock time of the search on each device: from the start of the job's first launch there, without pauses.
-    When it has passed, launches that are still to come are given up."""
+    """Wall-clock time of the search on each device, from the start of the job's first launch there, without pauses.
+    After it pending launches are cancelled.
+    """
     refinement: Annotated[StrictFloat, Field(ge=0, le=10, allow_inf_nan=False)] = 0.5
     """Further launches of uncertain frontier points, as a share of the number of first launches."""
 
 
 class ParameterLimits(Request):
-    """Settled before anything is measured: the search proposes nothing outside."""
+    """Bounds of the proposals, checked before any measurement."""
 
     min_decoder: Annotated[StrictInt, Field(ge=0)] | None = None
     max_decoder: Annotated[StrictInt, Field(ge=1)] | None = None
@@ -271,22 +272,23 @@ class JobRequest(TrainingBudget):
     baseline_layers: (
         Annotated[tuple[Annotated[StrictInt, Field(ge=1, le=256)], ...], Field(max_length=64, fail_fast=True)] | None
     ) = None
-    """Depths at which the stock model is measured. If absent, 1 to the deepest of the narrowed space; for the best
-    within limits without those whose weights alone exceed the memory. For the best within limits at most five of them
-    are measured, among which the deepest within the limits is looked for."""
+    """Depths of the stock model to measure. Default: 1 to the deepest of the narrowed space; for the best within limits
+    without those whose weights alone exceed the memory. For the best within limits at most five are measured, to find
+    the deepest within the limits.
+    """
     goal: Literal[Goal.FRONTIER, Goal.BEST_WITHIN_LIMITS] = Goal.FRONTIER
-    """The whole frontier, or the best model within the limits of each target."""
+    """The frontier, or the best model within the limits, of each target."""
     proxy: ProxyName | Literal["published_score", "auto"] = "auto"
-    """The proxy for quality; auto: quality_law where a law covers the space, else decoder_parameters;
-    published_score among published models.
-    Scores that need torch are computed by the workers, each once for all jobs."""
+    """The proxy for quality; auto: quality_law if a scaling law covers the space, else decoder_parameters;
+    published_score among published models. Workers compute scores that need torch, each once for all jobs."""
     proxy_settings: Annotated[dict[str, Any], Field(max_length=32)] = Field(default_factory=dict)
-    """The batch that models are scored on (rows, length, data); of partial_training data, recipe and steps."""
+    """The batch of zero-cost proxies (rows, length, data); for partial_training data, recipe and steps."""
     proxy_seed: Annotated[StrictInt, Field(ge=0, lt=1 << 63)] = 0
-    """Of the random weights and tokens that models are scored with."""
+    """Seed of the random weights and tokens of proxies."""
     epsilon: Annotated[StrictFloat, Field(ge=0, lt=0.5, allow_inf_nan=False)] = EPSILON
-    """The relative error of measurement: smaller differences in quality, latency or peak memory put no candidate on the
-    frontier beside another. 0: every difference counts."""
+    """Relative error of measurement: smaller differences in quality, latency or peak memory do not count for the
+    frontier. 0: every difference counts.
+    """
     seed: Annotated[StrictInt, Field(ge=0, lt=1 << 63)] = 0
 
 
@@ -294,7 +296,7 @@ class TargetView(View):
     id: Identifier
     name: str
     device: str
-    """Device or device class, as asked for."""
+    """Requested device or device class."""
     state: TargetState
     protocol: MeasurementProtocol
     limits: Limits
@@ -302,28 +304,28 @@ class TargetView(View):
     candidates: int
     settled: int
     planned: int | None
-    """Candidates that the budget and algorithm will have proposed at the end, baselines included."""
+    """Expected final number of candidates by budget and algorithm, baselines included."""
     launches_done: int
     frontier_size: int
     marked: int = 0
-    """Candidates on the frontier that are `marked`."""
+    """Number of `marked` candidates on the frontier."""
     hypervolume: float
-    """In units of the box between the ideal corner and the reference point, 0 to 1 and above."""
+    """In units of the box between ideal and reference point; it may exceed 1."""
     reference: dict[str, float] | None
     measuring_share: float | None
     seconds_left: float | None
     devices_online: int
     note: str
-    """What a person should know: waiting for a device, paused, why it ended or failed."""
+    """Status: waiting for a device, paused, why it ended or failed."""
     answer: str = ""
-    """Once it has ended: the recommendation in a few words. Of a job among published models the target of the
+    """After its end: the recommendation in a few words. In a job among published models only the target of the
     recommended one has it."""
     summary: str
-    """The result in one sentence: how much faster and smaller than the baseline at an equal proxy."""
+    """The comparison with the baseline at equal proxy in one sentence."""
 
 
 class LiveTrust(View):
-    """Spearman's ρ of proxy and quality over models of this target trained in the same way, and its interval."""
+    """Spearman's ρ of proxy and quality over this target's models that were trained alike."""
 
     dataset: str
     metric: str
@@ -331,24 +333,21 @@ class LiveTrust(View):
     spearman: float
     low: float | None
     high: float | None
-    """95 %, by Fisher's z; None of fewer than ten models."""
+    """95 % interval by Fisher's z; None for fewer than ten models."""
 
 
 class ProxyTrust(View):
-    """How far the job's proxy can be trusted in its space: what is published, and what was trained here.
-
-    Empty where the server does not say: one from before proxies could be chosen.
-    """
+    """Reliability of the job's proxy in its space: published figures, and trainings of the job's models."""
 
     proxy: str = "decoder_parameters"
     sentence: str = ""
-    """What a person should know."""
+    """Summary in words."""
     caveat: str = ""
-    """Why the proxy is known to mislead in the space; empty where that is not known."""
+    """Why the proxy misleads in the space; empty if it does not."""
     spearman: float | None = None
-    """ρ with quality over fully trained models of the space, as published; None where nothing is."""
+    """Published ρ with quality over fully trained models of the space; None if unknown."""
     best_tenth: float | None = None
-    """The same over the best tenth of them."""
+    """The same over the best tenth."""
     models: int | None = None
     source: str = ""
     live: LiveTrust | None = None
@@ -362,7 +361,7 @@ class JobView(View):
     reason: str | None
     request: JobRequest
     proxy_trust: ProxyTrust = ProxyTrust()
-    """What is published of the job's proxy; a frontier says too what was trained."""
+    """Published figures; a `FrontierView` also has those of trainings."""
     targets: tuple[TargetView, ...]
     created_at: datetime
     updated_at: datetime

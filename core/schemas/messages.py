@@ -1,4 +1,4 @@
-"""What all messages have in common: they are frozen, and a request with an unknown field is refused; and events.
+"""Base classes of messages, which are frozen (requests refuse unknown fields), and events.
 
 The `data` of each kind of event, of a job's log and of a training's:
 
@@ -7,11 +7,11 @@ target_state    state, note
 generation      number; candidates, how many were proposed
 candidate       id, number, role, state, reason; its figures are in its `CandidateView`
 frontier        joined and left, ids of candidates; size, hypervolume
-launch          launch_id, candidate_ids, outcome, reason, attempts; final, False where it is tried again
+launch          launch_id, candidate_ids, outcome, reason, attempts; final, False if it is retried
 
 state           state, wanted, reason, note
 metric          a `MetricView`
-rewound         step, behind which metrics come again
+rewound         step after which metrics are repeated
 checkpoint      step
 note            note
 evaluation      dataset, split, metric, value
@@ -28,19 +28,19 @@ from edgefront.core.schemas.agent import Identifier
 
 
 class Request(BaseModel):
-    """What a person sends."""
+    """A request of a person."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class View(BaseModel):
-    """What the service answers. Clients of an older release pass over fields that they do not know."""
+    """A response of the service. Older clients ignore unknown fields."""
 
     model_config = ConfigDict(frozen=True)
 
 
 class Event(View):
-    """One event of a log, also of a kind that this release does not know: a client outlives newer services."""
+    """An event of a log, also of a kind that this release does not know."""
 
     number: int
     """Rises by one within the log."""
@@ -51,5 +51,5 @@ class Event(View):
 
 
 def read_event(data: str) -> Event:
-    """The event that the data of a message of an event stream holds."""
+    """Parses the data of a message of an event stream."""
     return Event.model_validate_json(data)

@@ -1,4 +1,4 @@
-"""Errors of a database that is away, busy, full or damaged, as errors of this project."""
+"""Turns errors of an unavailable, busy, full or damaged database into errors of this project."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _AWAY = frozenset({"57P01", "57P02", "57P03", "57P05", "53300", "25P03"})
 _BUSY = frozenset({"40001", "40P01", "55P03"})
 # Disk full, out of memory, and input or output that failed.
 _FULL = frozenset({"53100", "53200", "58030"})
-# What SQLite says of the same; its codes have names only from Python 3.11 on.
+# SQLite's messages for the same; its error codes have names only from Python 3.11 on.
 _SQLITE_BUSY = ("database is locked", "database table is locked", "database schema is locked")
 _SQLITE_FULL = ("database or disk is full", "disk I/O error", "out of memory")
 _SQLITE_AWAY = ("unable to open database file", "attempt to write a readonly database", "locking protocol")
@@ -26,10 +26,7 @@ _SQLITE_AWAY = ("unable to open database file", "attempt to write a readonly dat
 
 @contextmanager
 def unavailable_when_away() -> Iterator[None]:
-    """Turns the errors of a database that is unreachable, full, or busy for too long into `Unavailable`.
-
-    Any other error is a fault of the statement, and stays what it is.
-    """
+    """Turns errors of an unreachable, full or busy database into `Unavailable`. Other errors pass."""
     try:
         yield
     except PoolTimeout as error:
@@ -46,7 +43,7 @@ def unavailable_when_away() -> Iterator[None]:
 
 
 def _state(error: DBAPIError | sqlite3.Error | psycopg.Error) -> str | None:
-    """`unavailable`, `busy` or `out of room`; None where the database is well and the statement is at fault."""
+    """`unavailable`, `busy` or `out of room`; None for an error of the statement."""
     said: BaseException | None = error
     if isinstance(error, DBAPIError):
         said = error.orig
@@ -68,7 +65,7 @@ def _state(error: DBAPIError | sqlite3.Error | psycopg.Error) -> str | None:
 
 
 def _damaged(error: Exception) -> bool:
-    """Whether SQLite reports that its file is not a database, or is damaged."""
+    """Whether SQLite reports a damaged file, or one that is not a database."""
     said = error.orig if isinstance(error, DBAPIError) else error
     damage = ("file is not a database", "database disk image is malformed")
     return isinstance(said, sqlite3.DatabaseError) and str(said).startswith(damage)

@@ -1,7 +1,6 @@
-"""The database: sessions to read and to write in, its clock, its migrations.
+"""The database: sessions for reading and writing, its clock, its migrations.
 
-Only the edge (an endpoint, a task, a command) opens sessions; services take one and never commit. A database that is
-unavailable is one error.
+Only the edge (an endpoint, a task, a command) opens sessions; services take one and never commit.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ from edgefront.core.store.clock import Clock
 from edgefront.core.store.tables.base import UtcDateTime
 
 WRITE = "edgefront_write"
-"""Execution option: begin with the write lock (SQLite)."""
+"""Execution option: begin the transaction with the write lock (SQLite)."""
 
 IDLE_S = 1.0
-"""A pooled connection that was idle for longer (seconds) is tested before it is used."""
+"""Idle seconds after which a pooled connection is tested before its use."""
 
 PREPARED_STATEMENTS = 500
 """Maximum number of prepared statements per connection; the service has some hundred."""
@@ -48,7 +47,7 @@ PREPARED_STATEMENTS = 500
 _USED_AT = "edgefront_used_at"
 
 BUSY_TIMEOUT_S = 15
-"""Seconds that a writer waits for another before the database counts as unavailable."""
+"""Seconds that a writer waits for another one before `Unavailable` is raised."""
 
 
 def parse_url(text: str) -> URL:
@@ -84,9 +83,8 @@ def parse_url(text: str) -> URL:
 def make_engine(url: URL, *, pool_size: int, migrating: bool = False) -> Engine:
     """An engine for `url`.
 
-    SQLite runs in WAL mode with `synchronous=FULL`: an acknowledged report survives a power failure as it does on
-    Postgres, so the agent may delete it. SQLite and migrations: foreign keys are off while migrating, since rebuilding
-    a table drops it and would cascade.
+    SQLite runs in WAL mode with `synchronous=FULL`, so that an acknowledged report survives a power failure as on
+    Postgres. Foreign keys of SQLite are off in migrations, where rebuilding a table drops it and would cascade.
     """
     common: dict[str, Any] = {
         "json_serializer": lambda value: orjson.dumps(value).decode(),
@@ -111,8 +109,8 @@ def make_engine(url: URL, *, pool_size: int, migrating: bool = False) -> Engine:
 
 
 def _watch_connections(engine: Engine) -> None:
-    # SQLAlchemy's pre-ping tests at every use. A connection that was used a moment ago is good, or else its user gets
-    # an error and the pool drops all older connections: testing the idle ones is enough, and saves a round trip.
+    # SQLAlchemy's pre-ping tests at every use. Testing only idle connections saves a round trip; if a recently used one
+    # is broken, its user gets an error and the pool drops all older connections.
     @event.listens_for(engine, "connect")
     def connect(connection: psycopg.Connection[Any], _record: Any) -> None:
         connection.prepared_max = PREPARED_STATEMENTS
@@ -148,7 +146,7 @@ def _control_transactions(engine: Engine, *, foreign_keys: bool) -> None:
 
 
 class WriterLock:
-    """One writer at a time among the threads of this process: SQLite's own waiting is not fair."""
+    """Serialises the writers of this process: SQLite's own lock is not fair."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -157,7 +155,7 @@ class WriterLock:
     @contextmanager
     def __call__(self) -> Iterator[None]:
         if self._owner == threading.get_ident():
-            raise RuntimeError("this thread is writing already; a write within a write would wait for itself")
+            raise RuntimeError("this thread is writing already: a nested write would wait for itself")
         if not self._lock.acquire(timeout=BUSY_TIMEOUT_S):
             raise Unavailable("the database is busy with another write; try again", retry_after_s=2)
         self._owner = threading.get_ident()
@@ -173,7 +171,7 @@ _locks_guard = threading.Lock()
 
 
 def writer_lock(url: URL) -> WriterLock:
-    """The lock of a SQLite file, the same for every `Database` on it in this process."""
+    """The lock of a SQLite file, shared by every `Database` on it in this process."""
     path = str(Path(url.database or "").resolve())
     with _locks_guard:
         lock = _locks.get(path)
@@ -236,12 +234,12 @@ def _deliver(messages: list[tuple[str, dict[str, Any]]], send: Send) -> None:
 
 
 class _WriteSession(Session):
-    """A session of which every statement sees what was changed before it: nobody has to flush for that."""
+    """A session that flushes before every statement, also before Core ones."""
 
 
 @event.listens_for(_WriteSession, "do_orm_execute")
 def _flush_before(state: ORMExecuteState) -> None:
-    # SQLAlchemy does so for statements on mapped classes, and runs those on tables, and plain text, past the changes.
+    # SQLAlchemy flushes only before statements on mapped classes.
     if state.session.autoflush and not state.is_orm_statement:
         state.session.flush()
 
@@ -250,12 +248,12 @@ class Database:
     """One database, by its URL.
 
     Args:
-        url: `sqlite:////path/file.db` or `postgresql+psycopg://user@host/database`. send: delivers a task by its name
-        and arguments after a commit; None drops them (the sweep sends them again). pool_size: maximum number of
-        connections to Postgres.
+        url: `sqlite:////path/file.db` or `postgresql+psycopg://user@host/database`.
+        send: sends a task by name and arguments after a commit; None drops tasks (the sweep sends them again).
+        pool_size: maximum number of connections to Postgres.
 
-    Both kinds of session raise `core.common.errors.Unavailable` when the database is unavailable or busy for too long;
-    the next session connects again, so it recovers by itself.
+    Sessions raise `core.common.errors.Unavailable` if the database is unavailable or busy for too long; the next
+    session reconnects.
     """
 
     def __init__(self, url: str, *, send: Send | None = None, pool_size: int = 8) -> None:
@@ -273,7 +271,7 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Session]:
-        """A session for reading, which sees one snapshot of the database from its first query on."""
+        """A read-only session with one snapshot of the database from its first query on."""
         with unavailable_when_away(), Session(self._reading, autoflush=False) as session:
             yield session
 
@@ -290,10 +288,9 @@ class Database:
             _deliver(messages, self.send)
 
     def now(self, session: Session) -> datetime:
-        """The database's time, aware; the same for every process, and monotonic.
+        """The database's time (with time zone), equal for all processes, and monotonic.
 
-        Postgres is queried once a second and its answer extrapolated by this machine's clock, so it may be late by the
-        duration of the query.
+        Postgres is queried once a second; in between its time is extrapolated by this machine's clock.
         """
         now = self._clock.now()
         if now is None:
@@ -303,9 +300,9 @@ class Database:
         return now
 
     def migrate(self) -> None:
-        """Brings the schema to this release's. Several processes may call it at once: one migrates, the others wait.
+        """Upgrades the schema to this release. Of concurrent callers one migrates, the others wait.
 
-        Raises `Conflict`, and changes nothing, for a database of another release.
+        `Conflict`, without any change, for a database of another release.
         """
         config = _alembic()
         engine = make_engine(self.url, pool_size=1, migrating=True).execution_options(**{WRITE: True})
@@ -325,19 +322,19 @@ class Database:
             engine.dispose()
 
     def is_current(self) -> bool:
-        """Whether the schema is this release's: no migration is missing, and none is from a later release."""
+        """Whether the schema is exactly that of this release."""
         heads = set(ScriptDirectory.from_config(_alembic()).get_heads())
         with unavailable_when_away(), self._reading.connect() as connection:
             return set(MigrationContext.configure(connection).get_current_heads()) == heads
 
     def refuse_other_release(self) -> None:
-        """Raises `Conflict` if another release made the database. One that is away passes: it is awaited."""
+        """`Conflict` if another release made the database; an unavailable database passes."""
         with suppress(Unavailable), unavailable_when_away(), self._reading.connect() as connection:
             _check_revision(connection)
-        self.engine.dispose()  # a process that forks next shares no connection
+        self.engine.dispose()  # so that forked processes share no connection
 
     def dispose(self) -> None:
-        """Closes the pooled connections, and from now on each that comes back: a thread may outlast its service."""
+        """Closes the pooled connections, and each one that a thread returns later."""
         self._disposed = True
         self.engine.dispose()
 

@@ -1,14 +1,13 @@
-"""Typed rows of queries, and SQL statements that both databases understand.
+"""Typed rows of queries, and SQL statements for both databases.
 
-- `typed`, `fetch`, `Parsed`, `json_text`: rows of queries as named tuples, and documents in them as models or as
-  text.
-- `Prepared`: a statement of the hot paths.
-- `any_of`: `column IN (a list of any length)` as one statement with one parameter. An expanding `IN` makes a statement
-  of its own for each length: SQLAlchemy renders it anew, the database plans it anew, and neither can keep it prepared.
-- `insert_rows`, `update_rows`, `write_back`: many rows in one statement. Postgres gets all rows as one JSON document,
-  which it takes apart itself. SQLite is in this process and gains nothing by that: it gets its rows one by one.
-- `upsert`: INSERTs that say what happens if the row exists.
-- `lock_name`: locks on a name until the transaction ends.
+- `typed`, `fetch`, `Parsed`, `json_text`: rows as named tuples, with JSON columns as models or text.
+- `Prepared`: a compiled statement for hot paths.
+- `any_of`: `column IN (…)` with one parameter. An expanding `IN` is a different statement for each length, which
+  SQLAlchemy renders and the database plans again.
+- `insert_rows`, `update_rows`, `write_back`: many rows in one statement. Postgres gets them as one JSON document;
+SQLite, which runs in this process, gets them one by one.
+- `upsert`: INSERT with ON CONFLICT.
+- `lock_name`: advisory locks on a name until the end of the transaction.
 """
 
 from __future__ import annotations
@@ -59,9 +58,9 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 Document = dict[str, Any]
-"""A JSON document as it is stored: its model says what is in it, once it is parsed."""
+"""A stored JSON object."""
 Items = list[Any]
-"""A JSON list as it is stored: what reads it says what its items are."""
+"""A stored JSON array."""
 
 Row = TypeVar("Row", bound=NamedTuple)
 
@@ -69,7 +68,7 @@ _POSTGRES = psycopg_dialect.dialect()  # type: ignore[no-untyped-call]
 
 
 class Parsed(TypeDecorator[BaseModel]):
-    """A JSON column that a query reads as this model: `type_coerce(column, Parsed(Model))`. `ValidationError` of a
+    """A JSON column that a query reads as a model: `type_coerce(column, Parsed(Model))`. `ValidationError` for a
     document that this release cannot read.
     """
 
@@ -88,15 +87,13 @@ class Parsed(TypeDecorator[BaseModel]):
 
 
 def typed(kind: type[Row], result: Result[Unpack[tuple[Any, ...]]]) -> list[Row]:
-    """The rows of a query as `kind`, whose fields are named as the query's columns, in their order. `TypeError` of
-    others.
-    """
+    """The rows of a query as `kind`. `TypeError` unless its fields equal the query's columns."""
     _check_names(kind, tuple(result.keys()))
     return [kind._make(row) for row in result]
 
 
 def columns(table: type[Base], kind: type[NamedTuple]) -> tuple[InstrumentedAttribute[Any], ...]:
-    """The columns of a table that the fields of `kind` name."""
+    """The columns of a table with the names of the fields of `kind`."""
     return tuple(getattr(table, name) for name in kind._fields)
 
 
@@ -106,10 +103,10 @@ def _check_names(kind: type[NamedTuple], names: tuple[str, ...]) -> None:
 
 
 class Prepared:
-    """A statement of the hot paths, compiled once. On Postgres the driver itself executes it: SQLAlchemy's way to the
-    driver takes three times as long as the driver. With ORM sessions, flushes and statements made where they run in
-    place of this and of `update_rows`, a launch takes 5.5 ms of processor time from lease to result instead of 2.7
-    (`benchmarks/bench_leases.py`).
+    """A statement for hot paths, compiled once. On Postgres the driver executes it directly, in a third of the time.
+
+    With ORM statements in place of this and of `update_rows`, a launch takes 5.5 ms of processor time from lease to
+    result instead of 2.7 (`benchmarks/bench_leases.py`).
 
     Args:
         statement: a query of columns, or a statement that returns no rows.
@@ -122,7 +119,7 @@ class Prepared:
         self._readers: list[Callable[[Any], Any] | None] | None = None
 
     def run(self, session: Session, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        """Executes it in the session's transaction; its rows."""
+        """Executes it in the session's transaction; returns its rows."""
         if session.autoflush:
             session.flush()
         connection = session.connection()
@@ -151,7 +148,7 @@ class Prepared:
 
     @cached_property
     def _compiled(self) -> tuple[bytes, SQLCompiler, list[tuple[str, Callable[[Any], Any]]]]:
-        """The statement's text, its compiled form, and what makes the driver's values of parameters."""
+        """The statement's text, its compiled form, and the converters of its parameters."""
         compiled = self.statement.compile(dialect=_POSTGRES)
         binds = [(name, _impl(given.type).bind_processor(_POSTGRES)) for given, name in compiled.bind_names.items()]
         return compiled.string.encode(), compiled, [(name, bind) for name, bind in binds if bind is not None]
@@ -164,9 +161,9 @@ def _impl(kind: TypeEngine[Any]) -> TypeEngine[Any]:
 def fetch(
     session: Session, kind: type[Row], statement: Executable | Prepared, parameters: Mapping[str, Any]
 ) -> list[Row]:
-    """The rows of a hot query of columns as `kind` (`typed`), past the ORM's own work on each row.
+    """The rows of a query as `kind` (`typed`), without the ORM's work on each row.
 
-    What the session has not flushed yet is not seen, unless the statement is `Prepared`.
+    It does not see unflushed changes, unless the statement is `Prepared`.
     """
     if isinstance(statement, Prepared):
         _check_names(kind, statement.names)
@@ -175,7 +172,7 @@ def fetch(
 
 
 def json_text(column: Any) -> ColumnElement[str]:
-    """A JSON column as text, not parsed: for what is passed on, or of which few different ones are read again."""
+    """A JSON column as unparsed text."""
     return cast_to(column, Text)
 
 
@@ -197,7 +194,7 @@ class _AnyOf(FunctionElement[bool]):
     inherit_cache = True
 
     def self_group(self, against: Any = None) -> Any:
-        return self  # a condition as it stands: SQLite would not look for `(...) = 1` in an index
+        return self  # without parentheses: SQLite does not use an index for `(...) = 1`
 
 
 @compiles(_AnyOf, "postgresql")
@@ -214,7 +211,7 @@ def _as_json(element: _AnyOf, compiler: SQLCompiler, **options: Any) -> str:
 
 
 def texts(name: str) -> BindParameter[list[str]]:
-    """A parameter for `any_of` in a statement that is made once: a collection of texts, given when it is executed."""
+    """A parameter for `any_of` in a prepared statement: a collection of texts."""
     return bindparam(name, type_=_Texts())
 
 
@@ -225,7 +222,7 @@ def any_of(column: Any, values: Collection[str] | BindParameter[list[str]]) -> C
 
 
 def insert_rows(session: Session, table: type[Base], rows: Sequence[Mapping[str, Any]]) -> None:
-    """Adds rows that all name the same columns."""
+    """Inserts rows with equal columns."""
     if not rows:
         return
     if session.get_bind().dialect.name == "sqlite":
@@ -235,7 +232,7 @@ def insert_rows(session: Session, table: type[Base], rows: Sequence[Mapping[str,
 
 
 def update_rows(session: Session, table: type[Base], rows: Sequence[Mapping[str, Any]]) -> None:
-    """Updates rows by their `id`; all name the same columns. Objects that the session has loaded are not refreshed."""
+    """Updates rows with equal columns by their `id`. Loaded objects of the session are not refreshed."""
     if not rows:
         return
     if session.get_bind().dialect.name == "sqlite":
@@ -252,15 +249,13 @@ def _as_document(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def write_back(session: Session, objects: Sequence[Base], columns: Sequence[str]) -> None:
-    """Writes these columns of loaded objects of one table, and makes the session see them as written, unless they have
-    left it.
-
-    Other changes of the objects stay for the next flush.
+    """Writes these columns of loaded objects of one table, and marks them as unchanged in the session. Other changes
+    stay for the next flush.
     """
     if not objects:
         return
     rows = [{name: getattr(item, name) for name in ("id", *columns)} for item in objects]
-    with session.no_autoflush:  # which would write the same
+    with session.no_autoflush:  # a flush would write the same
         update_rows(session, type(objects[0]), rows)
     for item, row in zip(objects, rows, strict=True):
         for name in columns if item in session else ():
@@ -280,8 +275,8 @@ def _insert(table: Table, columns: tuple[str, ...]) -> Prepared:
 @lru_cache
 def _update(table: Table, columns: tuple[str, ...]) -> Prepared:
     values = ", ".join(f"{name} = r.{name}" for name in columns if name != "id")
-    # With the ids beside the document, of which Postgres cannot tell how many rows it has, it looks for them in the
-    # index: otherwise it reads all of a table of less than some ten thousand rows.
+    # With the ids as an array Postgres uses the index. It cannot estimate the rows of the document, and would scan a
+    # table of less than some ten thousand rows.
     found = f"{table.name}.id = ANY (CAST(:ids AS varchar[])) AND {table.name}.id = r.id"
     return Prepared(text(f"UPDATE {table.name} SET {values} FROM {_rows(table, columns)} WHERE {found}"))  # noqa: S608
 
@@ -302,13 +297,13 @@ _TRY = Prepared(select(func.pg_try_advisory_xact_lock(*_NAME)))
 
 
 def lock_name(session: Session, kind: str, name: str) -> None:
-    """Waits until no other transaction has the name locked, and locks it. What it then counts stays true."""
+    """Locks the name until the end of the transaction; waits for other transactions."""
     if session.get_bind().dialect.name != "sqlite":
         _LOCK.run(session, {"kind": f"edgefront/{kind}", "name": name})
 
 
 def try_lock_name(session: Session, kind: str, name: str) -> bool:
-    """Locks the name, unless another transaction has: False."""
+    """Locks the name without waiting; False if another transaction holds it."""
     if session.get_bind().dialect.name == "sqlite":
         return True
     ((locked,),) = _TRY.run(session, {"kind": f"edgefront/{kind}", "name": name})

@@ -1,6 +1,6 @@
-"""Devices, keys, enrolment tokens and web sessions, and the count of what has ended.
+"""Devices, keys, enrolment tokens and web sessions.
 
-Secrets are stored as SHA-256 only: they are long and random.
+Secrets are long and random, and stored as SHA-256 only.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class ApiKey(Base):
     expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     pending: Mapped[bool] = mapped_column(default=False, server_default=false())
-    """A device's new credential that was not used yet: its first use ends the older ones."""
+    """A device's new, unused credential; its first use revokes the older ones."""
     token_id: Mapped[str | None] = mapped_column(ForeignKey("enrolment_token.id", ondelete="SET NULL"))
     """The enrolment token that it was exchanged for."""
     enrolment_nonce: Mapped[str | None] = mapped_column(String(64))
-    """SHA-256 of the nonce of that request, by which its agent may repeat it."""
+    """SHA-256 of the nonce of the enrolment request, which its agent may repeat."""
 
 
 class EnrolmentToken(Base):
@@ -46,7 +46,7 @@ class EnrolmentToken(Base):
     name: Mapped[str] = mapped_column(String(100))
     owner: Mapped[str] = mapped_column(String(100), index=True)
     device_id: Mapped[str | None] = mapped_column(ForeignKey("device.id", ondelete="CASCADE"), index=True)
-    """The one device that it enrols again; None: new devices."""
+    """The device that it enrols again; None: it enrols new devices."""
     secret_hash: Mapped[str] = mapped_column(String(64), unique=True)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime)
@@ -68,8 +68,8 @@ class WebSession(Base):
 
 
 class AccessVersion(Base):
-    """One row: how often a key, a credential or a browser session has ended. Processes forget what they know of
-    secrets when it has changed.
+    """A single row: the number of revoked keys, credentials and browser sessions. Its change invalidates the processes'
+    caches of secrets.
     """
 
     __tablename__ = "access_version"
@@ -79,7 +79,7 @@ class AccessVersion(Base):
 
 
 def digest_of_facts(facts: Mapping[str, Any]) -> str:
-    """Changes with the facts: what was derived from them is derived again."""
+    """Hash of the device facts. A new hash invalidates whatever was derived from them."""
     return hashlib.sha256(orjson.dumps(facts, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
 
 
