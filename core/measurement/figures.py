@@ -8,7 +8,6 @@ migration. A device that measures something new sends it in a `LaunchResult`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Annotated, NamedTuple, get_args
 
@@ -18,37 +17,34 @@ from edgefront.core.measurement.protocol import Latency
 from edgefront.core.measurement.record import GenerationSamples, LaunchResult
 from edgefront.core.measurement.statistics import p90
 
+Results = Sequence[LaunchResult]
+"""Of the launches of one measurement that count: at least one, oldest first."""
 
-@dataclass(frozen=True)
-class DoneLaunches:
-    """The launches of one measurement that count, at least one, oldest first."""
 
-    results: Sequence[LaunchResult]
-    tokens: int
-    """Tokens of one generation, of all its sequences; 0 of a pass."""
+def medians_ms(results: Results) -> list[float]:
+    """The median latency of each launch."""
+    return [median(result.timed.samples_ms) for result in results]
 
-    @property
-    def medians_ms(self) -> list[float]:
-        """The median latency of each launch."""
-        return [median(result.timed.samples_ms) for result in self.results]
 
-    @property
-    def generations(self) -> list[GenerationSamples]:
-        return [result.generation for result in self.results if result.generation is not None]
+def _generations(results: Results) -> list[GenerationSamples]:
+    return [result.generation for result in results if result.generation is not None]
 
-    def time_ms(self, name: Latency) -> float | None:
-        """The median over launches of the median of a time; None of a pass."""
-        medians = [median(generation.times(name)) for generation in self.generations]
-        return median(medians) if medians else None
 
-    def tokens_per_s(self) -> float | None:
-        total_ms = self.time_ms("total")
-        return 1000 * self.tokens / total_ms if total_ms else None
+def _time_ms(results: Results, name: Latency) -> float | None:
+    """The median over launches of the median of a time; None of a pass."""
+    medians = [median(generation.times(name)) for generation in _generations(results)]
+    return median(medians) if medians else None
 
-    def energy_token_mj(self) -> float | None:
-        """The median of the launches that know it."""
-        known = [each.energy_token_mj for each in self.generations if each.energy_token_mj is not None]
-        return median(known) if known else None
+
+def _tokens_per_s(results: Results, tokens: int) -> float | None:
+    total_ms = _time_ms(results, "total")
+    return 1000 * tokens / total_ms if total_ms else None
+
+
+def _energy_token_mj(results: Results, _tokens: int) -> float | None:
+    """The median of the launches that know it."""
+    known = [each.energy_token_mj for each in _generations(results) if each.energy_token_mj is not None]
+    return median(known) if known else None
 
 
 class Figure(NamedTuple):
@@ -56,8 +52,10 @@ class Figure(NamedTuple):
 
     meaning: str
     """With its unit."""
-    aggregate: Callable[[DoneLaunches], float | None] | None
-    """None if it depends on the other measurements of the device too: only candidates have it."""
+    aggregate: Callable[[Results, int], float | None] | None
+    """From the results, and the tokens that all sequences of one generation have (0 of a pass). None of a figure that
+    depends on the other measurements of the device too: only candidates have it.
+    """
     charted: bool = False
     of_generations: bool = False
     """Only launches of mode generate have it."""
@@ -72,7 +70,7 @@ class Figures(BaseModel):
         float | None,
         Figure(
             "median latency of a pass, or the time of a generation that the protocol names, ms",
-            lambda launches: median(launches.medians_ms),
+            lambda results, _: median(medians_ms(results)),
             charted=True,
         ),
     ]
@@ -81,14 +79,14 @@ class Figures(BaseModel):
         float | None,
         Figure(
             "90th percentile, ms; empty below 20 samples",
-            lambda launches: p90([sample for result in launches.results for sample in result.timed.samples_ms]),
+            lambda results, _: p90([sample for result in results for sample in result.timed.samples_ms]),
         ),
     ]
     memory_bytes: Annotated[
         int | None,
         Figure(
             "peak memory of the forward pass with its weights, bytes",
-            lambda launches: round(median([result.peak.peak_bytes for result in launches.results])),
+            lambda results, _: round(median([result.peak.peak_bytes for result in results])),
             charted=True,
         ),
     ]
@@ -96,21 +94,21 @@ class Figures(BaseModel):
         int | None,
         Figure(
             "peak memory while the model was built, bytes",
-            lambda launches: round(median([result.peak.build_peak_bytes for result in launches.results])),
+            lambda results, _: round(median([result.peak.build_peak_bytes for result in results])),
         ),
     ]
     build_s: Annotated[
         float | None,
         Figure(
             "median time to build the model, from its description to the first pass, s",
-            lambda launches: median([result.build_s for result in launches.results]),
+            lambda results, _: median([result.build_s for result in results]),
         ),
     ] = None
     first_token_ms: Annotated[
         float | None,
         Figure(
             "of a generation: median time from the prompt to the first token, ms; else empty",
-            lambda launches: launches.time_ms("first_token"),
+            lambda results, _: _time_ms(results, "first_token"),
             charted=True,
             of_generations=True,
         ),
@@ -119,7 +117,7 @@ class Figures(BaseModel):
         float | None,
         Figure(
             "median time of each further token, ms",
-            lambda launches: launches.time_ms("token"),
+            lambda results, _: _time_ms(results, "token"),
             charted=True,
             of_generations=True,
         ),
@@ -128,7 +126,7 @@ class Figures(BaseModel):
         float | None,
         Figure(
             "median time from the prompt to the last token, ms",
-            lambda launches: launches.time_ms("total"),
+            lambda results, _: _time_ms(results, "total"),
             of_generations=True,
         ),
     ] = None
@@ -136,7 +134,7 @@ class Figures(BaseModel):
         float | None,
         Figure(
             "generated tokens over that time, of all sequences, 1/s",
-            DoneLaunches.tokens_per_s,
+            _tokens_per_s,
             of_generations=True,
         ),
     ] = None
@@ -144,7 +142,7 @@ class Figures(BaseModel):
         float | None,
         Figure(
             "energy a generated token, mJ; empty where the device does not let it be read",
-            DoneLaunches.energy_token_mj,
+            _energy_token_mj,
             of_generations=True,
         ),
     ] = None
@@ -165,6 +163,6 @@ def is_whole(name: str) -> bool:
     return int in get_args(Figures.model_fields[name].annotation)
 
 
-def aggregated(launches: DoneLaunches) -> dict[str, float | None]:
-    """Name → value of each of `MEASURED`."""
-    return {name: figure.aggregate(launches) for name, figure in FIGURES.items() if figure.aggregate is not None}
+def aggregated(results: Results, tokens: int) -> dict[str, float | None]:
+    """Name → value of each of `MEASURED`; `tokens` as in `Figure.aggregate`."""
+    return {name: each.aggregate(results, tokens) for name, each in FIGURES.items() if each.aggregate is not None}

@@ -71,3 +71,10 @@ def test_a_walk_is_short_and_counted(title: str) -> None:
         assert numbers.setdefault(step.path, len(numbers) + 1) == step.number, step.path
     assert len(numbers) <= MOST[title]
     assert re.search(rf"^\| \[{title.lower()}[^|]*\| {len(numbers)} \|$", TEXT, re.MULTILINE), len(numbers)
+
+
+def test_a_launch_has_few_forms() -> None:
+    forms = re.findall(r"^\| `(\w+)` \| `([\w./]+)` \|", TEXT, re.MULTILINE)
+    assert 0 < len(forms) <= 11
+    for name, path in forms:
+        assert re.search(rf"^class {name}\b", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE), name

@@ -21,7 +21,7 @@ from edgefront.core.search.pareto.frontier import hypervolume
 from edgefront.core.services import event_log
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.jobs.comparison import summary_of
-from edgefront.core.services.jobs.frontier import Finding, update_frontier
+from edgefront.core.services.jobs.frontier import update_frontier
 from edgefront.core.services.jobs.views import frontier_view
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Candidate, Job, Measurement, Target
@@ -55,7 +55,8 @@ class World:
         """Candidate id → (state, latency, memory) of its measurement."""
         with self.database.write() as session:
             target = session.get_one(Target, self.target_id)
-            findings = []
+            changed: list[Candidate] = []
+            measurements: dict[str, Measurement] = {}
             for id_, (state, latency, memory) in news.items():
                 candidate = session.get_one(Candidate, id_)
                 measurement = session.get_one(Measurement, candidate.measurement_id)
@@ -63,9 +64,10 @@ class World:
                 measurement.reason = None if state == "measured" else "crashed: it did"
                 measurement.measured_at = now if state == "measured" else None
                 measurement.launches = 1
-                findings.append(Finding(candidate, measurement, LaunchVariance(1e-3, 10)))
+                changed.append(candidate)
+                measurements[measurement.id] = measurement
             session.flush()
-            update_frontier(session, target, findings, now)
+            update_frontier(session, target, changed, measurements, LaunchVariance(1e-3, 10), now)
 
     def check(self) -> None:
         with self.database.read() as session:

@@ -6,8 +6,7 @@ the target's measured, in-bounds *search* candidates. Baselines are not members:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple, cast
 
@@ -107,42 +106,34 @@ def rows_of(points: Iterable[Point]) -> list[tuple[float, float, float]]:
     return [(point.proxy, point.latency_ms, point.memory_bytes) for point in points]
 
 
-@dataclass(frozen=True)
-class Finding:
-    """A candidate's current measurement (measured, infeasible or failed), and the launch variance of its device."""
-
-    candidate: Candidate
-    measurement: Measurement
-    variance: LaunchVariance
-
-    @property
-    def half_width_ms(self) -> float | None:
-        """Half of the 95 % interval of the measurement's latency, None where unknown."""
-        latency_ms = self.measurement.latency_ms
-        return None if latency_ms is None else half_width_ms(latency_ms, self.measurement.log_launches, self.variance)
-
-    def is_open(self, limits: Limits) -> bool:
-        """Whether a further launch should say more: the launches so far differ by more than the scatter of their
-        device, or one alone says on which side of a limit on its time a depth of the stock model is, which it is too
-        near to. Of other models those are launched again that would change the answer, at the end of the search.
-        """
-        measurement = self.measurement
-        if measurement.state != MeasurementState.MEASURED:
-            return False
-        if measurement.log_launches.differ(self.variance):
-            return True
-        if self.candidate.role != CandidateRole.BASELINE or _is_too_large(measurement, limits):
-            return False
-        times = [(time, limit) for _, time, limit in _limited_times(measurement, limits)]
-        near = [pair for pair in times if not is_decided(*pair, measurement.launches, self.variance)]
-        return bool(near) and all(time <= limit for time, limit in times if (time, limit) not in near)
+def needs_launch(candidate: Candidate, measurement: Measurement, variance: LaunchVariance, limits: Limits) -> bool:
+    """Whether a further launch should say more: the launches so far differ by more than the scatter of their device, or
+    one alone says on which side of a limit on its time a depth of the stock model is, which it is too near to. Of other
+    models those are launched again that would change the answer, at the end of the search.
+    """
+    if measurement.state != MeasurementState.MEASURED:
+        return False
+    if measurement.log_launches.differ(variance):
+        return True
+    if candidate.role != CandidateRole.BASELINE or _is_too_large(measurement, limits):
+        return False
+    times = [(time, limit) for _, time, limit in _limited_times(measurement, limits)]
+    near = [pair for pair in times if not is_decided(*pair, measurement.launches, variance)]
+    return bool(near) and all(time <= limit for time, limit in times if (time, limit) not in near)
 
 
-def _apply_result(target: Target, finding: Finding, now: datetime, *, marked: bool) -> bool:
+def _apply_result(
+    target: Target,
+    candidate: Candidate,
+    measurement: Measurement,
+    variance: LaunchVariance,
+    now: datetime,
+    *,
+    marked: bool,
+) -> bool:
     """Copies the measurement into the candidate and counts it; False while there is no result. `marked`: whether a
     launch that counts has a mark.
     """
-    candidate, measurement = finding.candidate, finding.measurement
     if measurement.state == MeasurementState.WANTED:
         return False
     was_waiting = candidate.state == CandidateState.WAITING
@@ -150,7 +141,8 @@ def _apply_result(target: Target, finding: Finding, now: datetime, *, marked: bo
     beyond = _beyond(measurement, LIMITS.read(target.limits)) if is_measured else ""
     candidate.state = CandidateState.OUT_OF_BOUNDS if beyond else CandidateState(measurement.state)
     candidate.reason = (beyond or None) if is_measured else measurement.reason
-    candidate.latency_half_width_ms = finding.half_width_ms
+    latency_ms, spread = measurement.latency_ms, measurement.log_launches
+    candidate.latency_half_width_ms = None if latency_ms is None else half_width_ms(latency_ms, spread, variance)
     for name in candidate_queries.COPIED:
         setattr(candidate, name, getattr(measurement, name))
     candidate.marked = marked
@@ -190,27 +182,34 @@ def _is_too_large(measurement: Measurement, limits: Limits) -> bool:
 def update_frontier(
     session: Session,
     target: Target,
-    findings: Sequence[Finding],
+    candidates: Sequence[Candidate],
+    measurements: Mapping[str, Measurement],
+    variance: LaunchVariance,
     now: datetime,
     *,
     entries: Sequence[Entry] = (),
 ) -> None:
     """Applies results to the candidates, the target's counters, its frontier and the job's event log.
 
+    Args:
+        candidates: of the target, with a result. measurements: by id, theirs: measured, infeasible or failed.
+        variance: of the launches of the target's device. entries: for the log, before what this adds.
+
     Call it once per target and transaction with all results, with the target's row locked and the candidates *not* yet
     touched: this copies the measurement into the candidate (numbers, launches and whether one has a mark, state:
     measured, out_of_bounds by the target's limits, infeasible or failed with the reason), counts `target.settled`, sets
     `target.started_at` at the first launch of its own, moves `on_frontier`, and appends `candidate` events and, if it
-    moved, a `frontier` event; `entries` go into the log before them. It reads the frontier's rows and the given
+    moved, a `frontier` event. It reads the frontier's rows and the given
     candidates; all others only where a member got worse.
     """
     members = {point.id: point for point in frontier_points(session, [target.id])[target.id]}
     with session.no_autoflush:  # one UPDATE per row, at the end
-        marked = demand.marked(session, {finding.measurement.id for finding in findings})
+        marked = demand.marked(session, {candidate.measurement_id or "" for candidate in candidates})
         changed = [
-            finding.candidate
-            for finding in findings
-            if _apply_result(target, finding, now, marked=finding.measurement.id in marked)
+            candidate
+            for candidate in candidates
+            if (measurement := measurements.get(candidate.measurement_id or "")) is not None
+            and _apply_result(target, candidate, measurement, variance, now, marked=measurement.id in marked)
         ]
         if not changed:
             event_log.append(session, target.job_id, entries, now)

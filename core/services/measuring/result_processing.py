@@ -15,7 +15,7 @@ Locks are taken in one order by all services: targets, measurements, launches, j
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from sqlalchemy.orm import Session
@@ -29,11 +29,11 @@ from edgefront.core.common.states import (
     MeasurementState,
     Purpose,
 )
-from edgefront.core.measurement.figures import DoneLaunches, aggregated
+from edgefront.core.measurement.figures import aggregated, medians_ms
 from edgefront.core.measurement.plausible import STARTED_LATE_S
 from edgefront.core.measurement.record import LaunchResult
-from edgefront.core.measurement.statistics import LaunchVariance, LogLaunches
-from edgefront.core.schemas.jobs import NO_LIMITS, Limits
+from edgefront.core.measurement.statistics import LogLaunches
+from edgefront.core.schemas.jobs import NO_LIMITS
 from edgefront.core.services import tasks
 from edgefront.core.services.event_log import Entry
 from edgefront.core.services.jobs import frontier
@@ -44,6 +44,7 @@ from edgefront.core.services.measuring.decision import Decision, Evidence, decid
 from edgefront.core.services.measuring.queries import launches
 from edgefront.core.services.measuring.queries import measurements as measurement_queries
 from edgefront.core.services.measuring.queries.launches import LaunchRow
+from edgefront.core.services.measuring.queries.measurements import MeasurementKey
 from edgefront.core.services.stored import LIMITS
 from edgefront.core.store.database import enqueue
 from edgefront.core.store.tables import Candidate, Measurement, Target
@@ -154,39 +155,42 @@ def apply_results(
     """
     # One whose limits cannot be read is left to its own `advance` too, which ends it.
     limits = {target.id: LIMITS.read_or(target.limits, None) for target in targets}
-    variances: dict[tuple[str, str], LaunchVariance] = {}
-    findings: dict[str, list[frontier.Finding]] = {}
+    news: dict[str, list[Candidate]] = {}
     for candidate in candidates:
-        measurement = answered.get(candidate.measurement_id or "")
-        if measurement is None:
+        if candidate.measurement_id not in answered:
             continue
         if limits.get(candidate.target_id) is None:
             enqueue(session, tasks.ADVANCE, target_id=candidate.target_id)
             continue
-        place = (measurement.device_key, measurement.protocol_digest)
-        if place not in variances:
-            variances[place] = measurement_queries.launch_variance(session, *place)
-        finding = frontier.Finding(candidate, measurement, variances[place])
-        findings.setdefault(candidate.target_id, []).append(finding)
+        news.setdefault(candidate.target_id, []).append(candidate)
     entries = entries or {}
-    concerned = [target for target in targets if target.id in findings or entries.get(target.id)]
+    concerned = [target for target in targets if target.id in news or entries.get(target.id)]
     jobs = {target.job_id for target in concerned}
     if len(jobs) > 1:
         measurement_queries.lock_jobs(session, jobs)
+    variances = measurement_queries.launch_variances(session, {_key(target) for target in concerned})
     for target in concerned:
-        news, logged = findings.get(target.id, ()), entries.get(target.id, ())
-        frontier.update_frontier(session, target, news, now, entries=logged)
-        _repeat(session, target, limits[target.id] or NO_LIMITS, news, now)
+        variance, own = variances[_key(target)], news.get(target.id, [])
+        frontier.update_frontier(session, target, own, answered, variance, now, entries=entries.get(target.id, ()))
+        known = limits[target.id] or NO_LIMITS
+        left_open = {
+            measurement.id
+            for candidate in own
+            if (measurement := answered[candidate.measurement_id or ""])
+            and frontier.needs_launch(candidate, measurement, variance, known)
+        }
+        _repeat(session, target, left_open, now)
     for target in targets:
         if has_next_step(session, target, now):
             enqueue(session, tasks.ADVANCE, target_id=target.id)
 
 
-def _repeat(
-    session: Session, target: Target, limits: Limits, findings: Sequence[frontier.Finding], now: datetime
-) -> None:
+def _key(target: Target) -> MeasurementKey:
+    return target.device_key, target.protocol_digest
+
+
+def _repeat(session: Session, target: Target, left_open: Collection[str], now: datetime) -> None:
     """Requests another launch of measurements that leave something open for this target."""
-    left_open = {finding.measurement.id for finding in findings if finding.is_open(limits)}
     if not left_open:
         return
     counts = demand.launch_counts(session, left_open)
@@ -337,13 +341,12 @@ def aggregate(measurement: Measurement, results: Sequence[LaunchResult], now: da
     """
     generates = any(result.generation is not None for result in results)
     asked = measurement.protocol if generates else {"new_tokens": 0, "batch": 0}
-    launches = DoneLaunches(results, asked["new_tokens"] * asked["batch"])
-    logs = LogLaunches.of(launches.medians_ms)
+    logs = LogLaunches.of(medians_ms(results))
     measurement.state = MeasurementState.MEASURED
     measurement.reason = None
     measurement.launches = logs.count
     measurement.log_mean = logs.mean
     measurement.log_m2 = logs.sum_squares
     measurement.measured_at = now
-    for name, value in aggregated(launches).items():
+    for name, value in aggregated(results, asked["new_tokens"] * asked["batch"]).items():
         setattr(measurement, name, value)
