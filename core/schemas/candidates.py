@@ -1,4 +1,4 @@
-"""Public responses about candidates: their figures, their launches, frontiers, and what the page of one shows."""
+"""Public responses about candidates: figures, launches, frontiers, details."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from edgefront.core.schemas.messages import View
 from edgefront.core.schemas.predictions import PartView, PredictedView
 
 Group = Literal["frontier", "dominated", "baseline", "outside", "waiting", "unusable"]
-"""Every candidate belongs to one: `outside` is out of bounds, `unusable` infeasible, failed or cancelled."""
+"""Groups of candidates: `outside` is out of bounds, `unusable` is infeasible, failed or cancelled."""
 GROUPS: tuple[Group, ...] = get_args(Group)
 
 
 class Versus(View):
-    """A candidate against the layer-scaled baseline at an equal proxy (linear between two depths)."""
+    """A candidate compared with the layer-scaled baseline at equal proxy (linear between two depths)."""
 
     latency_ms: float
     memory_bytes: float
     speedup: float
-    """Baseline latency over the candidate's: 1.5 is one and a half times as fast."""
+    """Baseline latency divided by the candidate's: 1.5 is 1.5 times as fast."""
     speedup_low: float | None = None
-    """The ends of its 95 % interval, which holds the launches of both sides; None while that is not known."""
+    """Ends of its 95 % interval, by the launches of both; None while unknown."""
     speedup_high: float | None = None
     memory_ratio: float
-    """Baseline peak memory over the candidate's."""
+    """Baseline peak memory divided by the candidate's."""
     extrapolated: bool
     """The candidate lies outside the baseline's range of the proxy."""
 
 
 class ProposedView(View):
-    """A candidate as the search proposed it, and its state."""
+    """A candidate as proposed, and its state."""
 
     id: Identifier
     job_id: Identifier
@@ -57,16 +57,16 @@ class ProposedView(View):
     weight_bytes: int
     flops: int
     proxy: float
-    """Higher is better: the score, with its sign flipped where lower is better. 0 where a model could not be scored."""
+    """Score, with a flipped sign if lower is better; higher is better. 0 if the model could not be scored."""
     predicted: PredictedView | None = None
-    """As it was proposed; None of candidates of earlier releases."""
+    """Predictions at its proposal; None for candidates of earlier releases."""
 
 
 class CandidateView(Figures, ProposedView):
     launches: int
     marked: bool = False
-    """At least one of the launches that count was measured under conditions out of the ordinary, or on a device whose
-    anchor has moved."""
+    """Whether at least one valid launch was measured in disturbed conditions, or on a device whose anchor has drifted.
+    """
     on_frontier: bool
     versus_baseline: Versus | None
     created_at: datetime
@@ -74,7 +74,7 @@ class CandidateView(Figures, ProposedView):
 
 
 class LaunchView(View):
-    """One launch behind a candidate's numbers: where and when it ran, and what it found."""
+    """A launch of a candidate: where and when it ran, and its result."""
 
     id: Identifier
     state: LaunchState
@@ -86,32 +86,32 @@ class LaunchView(View):
     started_at: datetime | None
     finished_at: datetime | None
     mark: str | None = None
-    """What to know of the conditions that it was measured in: a busy device, or one whose anchor has moved."""
+    """Note on disturbed conditions: a busy device, or one whose anchor has drifted."""
     result: LaunchResult | None
-    """Raw samples, memory by parts and the environment; None while there is none."""
+    """Raw samples, memory by parts and the environment; None before the report."""
 
 
 class PagePlace(View):
-    """Where a page stands among all candidates that its filters let through."""
+    """Position of a page among all candidates that match its filters."""
 
     offset: int
-    """Candidates before it."""
+    """Number of candidates before it."""
     total: int
     groups: dict[Group, int]
-    """Number of candidates in each group, whichever group the filters ask for."""
+    """Number of candidates in each group, regardless of the filter by group."""
     numbers: dict[Identifier, int]
-    """Numbers of its candidates' parents, by id."""
+    """Parent id → number, for the parents of its candidates."""
 
 
 class CandidatePage(View):
     items: tuple[CandidateView, ...]
     next_cursor: str | None = None
     place: PagePlace | None = None
-    """Of a page that was asked for by `offset` or `around`."""
+    """For a page by `offset` or `around`."""
 
 
 class TrainedView(View):
-    """What a candidate scored on held-out text once it was trained."""
+    """Perplexity of a trained candidate on held-out text."""
 
     candidate_id: Identifier
     training_id: Identifier | None
@@ -122,11 +122,11 @@ class TrainedView(View):
 
 
 class FrontierView(View):
-    """The non-dominated candidates of a target, by rising decoder parameters, with the baseline beside them.
+    """The non-dominated candidates of a target, by rising decoder parameters, and the baseline.
 
-    `by` says what stands for quality: the job's proxy, or the perplexity of those that were trained alike, in whose
-    frontier are no others. Hypervolume, reference and summary are those by the proxy. `epsilon` is the relative
-    difference in quality, latency or peak memory up to which two candidates count as alike.
+    `by` is the measure of quality: the job's proxy, or the perplexity of candidates that were trained alike, which then
+    are the only ones. Hypervolume, reference and summary always use the proxy. `epsilon` is the relative difference in
+    quality, latency or peak memory up to which two candidates count as equal.
     """
 
     job_id: Identifier
@@ -140,41 +140,41 @@ class FrontierView(View):
     own_model: bool = False
     """Whether `baseline` is the model that the job starts from (`space.model`)."""
     note: str = ""
-    """What a person should know: that the target was added later, and how few were measured there."""
+    """Note: the target was added later, few candidates were measured there."""
     perplexity_of: str = ""
-    """Data, split and training that predicted perplexities are of; empty where nothing is predicted."""
+    """Data, split and training of predicted perplexities; empty without predictions."""
     epsilon: float = 0.0
     proxy_trust: ProxyTrust = ProxyTrust()
     by: Quality = "proxy"
     trained: tuple[TrainedView, ...] = ()
-    """Of the candidates that were trained, on the frontier or not: the largest group trained alike."""
+    """The largest group of candidates that were trained alike, on the frontier or not."""
 
 
 class BlockView(View):
-    """One block of an architecture, in the order of a pass; of a translation model the source's come first."""
+    """One block of an architecture in the order of a pass; the encoder's blocks come first."""
 
     kind: str
     of_source: bool = False
     width: int
-    """Features inside: n_head·d_head of an attention, d_inner of a feed-forward, d_attn of an SRU++, d_proj or d_model
-    of others."""
+    """Inner width: n_head·d_head of attention, d_inner of feed-forward, d_attn of SRU++, d_proj or d_model of others.
+    """
     heads: int | None = None
     kv_heads: int | None = None
-    """Heads of keys and values, each for several heads of queries; None where every head has its own."""
+    """Number of key/value heads, if they are shared."""
     notes: tuple[str, ...] = ()
-    """What else is particular of it, in words."""
+    """Further features in words."""
     parameters: int
 
 
 class DownloadView(View):
-    """A format of a candidate's model, and the number formats that it comes in."""
+    """A file format of a candidate's model, and its number formats."""
 
     format: str
     numbers: tuple[str, ...]
 
 
 class CandidateDetails(View):
-    """A candidate with what it belongs to and what it comes from."""
+    """A candidate with its job, target and ancestors."""
 
     candidate: CandidateView
     job_name: str
@@ -187,12 +187,12 @@ class CandidateDetails(View):
     position_parameters: int
     embedding_parameters: int
     ancestors: tuple[CandidateView, ...]
-    """Its parents, then theirs, and so on: 24 at most."""
+    """Its parents, their parents and so on, at most 24."""
     downloads: tuple[DownloadView, ...]
 
 
 class MemoryPart(View):
-    """What holds some of a predicted peak memory."""
+    """A part of a predicted peak memory."""
 
     name: str
     meaning: str
@@ -200,15 +200,15 @@ class MemoryPart(View):
 
 
 class CandidateParts(View):
-    """Where the milliseconds and bytes of a candidate go, as predicted from the measurements on its device."""
+    """Predicted latency and memory of a candidate by part."""
 
     latency_ms: float | None = None
     parts: tuple[PartView, ...] = ()
-    """Each block, then the ends. They sum to the latency."""
+    """Each block, then embedding and output head. They sum to the latency."""
     memory_bytes: float | None = None
     memory_parts: tuple[MemoryPart, ...] = ()
-    """The largest first. They sum to the peak memory."""
+    """Largest first. They sum to the peak memory."""
     beyond_measured: bool = False
-    """It does much more, or much less, than anything that was measured there: both are extrapolated."""
+    """Whether both are extrapolated: far more, or far fewer, multiply-accumulates than any measured model."""
     note: str = ""
-    """What a person should know; why nothing is predicted, where that is so."""
+    """A warning, or why nothing is predicted."""

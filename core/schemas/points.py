@@ -1,8 +1,8 @@
-"""The points of a chart as typed columns: a short JSON header, then numbers as they lie in memory.
+"""Binary format of a chart's points: a JSON header, then typed columns.
 
-Layout: the header's length in bytes (unsigned 32-bit), the header (UTF-8, padded with spaces so that what follows
-begins at a multiple of 8 bytes), then the columns in the header's order, each padded to a multiple of 8 bytes. All
-numbers are little-endian. A missing figure is NaN.
+Layout: the header's length in bytes (unsigned 32-bit), the header (UTF-8, padded with spaces so that the columns begin
+at a multiple of 8 bytes), then the columns in the header's order, each padded to a multiple of 8 bytes. Numbers are
+little-endian. A missing figure is NaN.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from edgefront.core.schemas.messages import View
 
 MEDIA_TYPE = "application/octet-stream"
 Axis = Literal["proxy", "predicted"]
-"""What stands for quality in a window: the proxy, or the predicted perplexity."""
+"""Measure of quality in a window: the proxy, or the predicted perplexity."""
 
 COLUMNS: dict[str, str] = {
     **{name: "<f8" for name in CHARTED if not FIGURES[name].of_generations},
@@ -35,8 +35,9 @@ COLUMNS: dict[str, str] = {
     "group": "|u1",
     "marked": "|u1",
 }
-"""Name → numpy's type. `perplexity` and its ends are predicted; `group` is a place among `GROUPS`,
-`marked` is 1 where a launch that counts has a mark."""
+"""Name → numpy's type. `perplexity` and its interval are predicted; `group` is an index into `GROUPS`; `marked` is 1 if
+a valid launch has a mark.
+"""
 _ALIGNED = 8
 _LENGTH = 4
 
@@ -46,24 +47,24 @@ class PointsHeader(View):
     target_id: Identifier
     rows: int
     total: int
-    """Measured candidates in the window. All of them are there if `rows` is as many or more."""
+    """Number of measured candidates in the window; more than `rows` if some are left out."""
     measured: dict[Group, int]
-    """Measured candidates of the whole target, by group."""
+    """Number of measured candidates of the whole target by group."""
     latency_ms: tuple[float, float] | None
-    """Least and most of the measured candidates of the whole target; None before the first."""
+    """Range over the measured candidates of the whole target; None before the first."""
     memory_bytes: tuple[float, float] | None
     relative_to: str | None = None
-    """The model to whose perplexity predictions are ratios; None: they are perplexities."""
+    """The model to which predicted perplexities are ratios; None: they are perplexities."""
     label: str = ""
-    """What predicted perplexities are of, in about six words."""
+    """Data and training of predicted perplexities in about six words."""
     ids: tuple[Identifier, ...]
     columns: dict[str, str]
-    """As `COLUMNS`, without those that would hold nothing."""
+    """As `COLUMNS`, without empty ones."""
     groups: tuple[Group, ...] = GROUPS
 
 
 def encode(header: Mapping[str, Any], columns: Mapping[str, NDArray[Any]]) -> bytes:
-    """`header` lacks `columns`; columns without any value are left out."""
+    """Encodes points. `header` lacks `columns`; empty columns are left out."""
     plain = {
         name: np.ascontiguousarray(columns[name], dtype=kind)
         for name, kind in COLUMNS.items()
@@ -80,7 +81,7 @@ def encode(header: Mapping[str, Any], columns: Mapping[str, NDArray[Any]]) -> by
 
 
 def decode(data: bytes) -> tuple[PointsHeader, dict[str, NDArray[Any]]]:
-    """What was encoded; columns without any value are absent."""
+    """Decodes points; empty columns are absent."""
     length = int.from_bytes(data[:_LENGTH], "little")
     header = PointsHeader.model_validate(json.loads(data[_LENGTH : _LENGTH + length]))
     at, columns = _LENGTH + length, {}

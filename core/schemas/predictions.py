@@ -1,6 +1,4 @@
-"""Public requests and responses about predictions: what a model would take on a device, without measuring it;
-what a job would take, before it is submitted; and answers about several targets beside each other.
-"""
+"""Public requests and responses: predictions of models on a device, estimates of jobs, comparisons of targets."""
 
 from __future__ import annotations
 
@@ -16,23 +14,22 @@ from edgefront.core.schemas.messages import View
 
 
 class PredictedView(View):
-    """What was predicted of an architecture: medians and the ends of 95 % intervals; None where nothing was."""
+    """Predictions of an architecture: medians and 95 % intervals; None for figures without a prediction."""
 
     perplexity: float | None = None
-    """Of a law that knows no perplexity of these data, the ratio to that of `relative_to`."""
+    """With `relative_to`: the ratio to that model's perplexity."""
     perplexity_low: float | None = None
     perplexity_high: float | None = None
     extrapolated: bool = False
-    """The perplexity is that of a model beyond those that the law was learnt from: the interval is wider."""
+    """Whether the model is beyond the scaling law's data, so that the interval is wider."""
     law: str | None = None
-    """The quality law: `GET /v1/quality/laws/{law}` says on which data, and how long trained."""
+    """Name of the scaling law: `GET /v1/quality/laws/{law}`."""
     relative_to: str | None = None
-    """The named model, trained alike, by whose perplexity this one is divided; None: it is a perplexity."""
+    """The named model, trained alike, to whose perplexity this is the ratio; None: it is a perplexity."""
     train_tokens: float | None = None
-    """Of the training that it is predicted for; None of a law that knows one budget."""
+    """Training tokens of the prediction; None for a law of one budget."""
     label: str = ""
-    """What the perplexity is of, in about six words: `Dolma, 10B tokens, finished schedule`, or
-    `ratio, own data, 10B tokens`."""
+    """Data and training in about six words: `Dolma, 10B tokens, finished schedule`, `ratio, own data, 10B tokens`."""
     latency_ms: float | None = None
     latency_low_ms: float | None = None
     latency_high_ms: float | None = None
@@ -40,12 +37,12 @@ class PredictedView(View):
     memory_low_bytes: float | None = None
     memory_high_bytes: float | None = None
     widening: float = 1.0
-    """Factor (on the logarithm) by which audits made the latency's interval wider than the predictor's own."""
+    """Factor by which audits widened the interval of the latency, on the logarithm."""
     memory_widening: float = 1.0
 
 
 class PredictionRequest(TrainingBudget):
-    """One device (its id or name) or a device class, how it measures, and the architectures to predict for it."""
+    """Architectures to predict on a device (id or name) or a device class under a protocol."""
 
     device: Name | None = None
     device_class: Name | None = None
@@ -54,9 +51,9 @@ class PredictionRequest(TrainingBudget):
         tuple[Annotated[str, Field(min_length=1, max_length=64)] | dict[str, Any], ...],
         Field(min_length=1, max_length=64, fail_fast=True),
     ]
-    """Each the name of a named model, or a description."""
+    """Names of named models, or descriptions."""
     law: Annotated[str, Field(min_length=1, max_length=80, pattern=r"^[^\x00-\x1f]+$")] | None = None
-    """Name of the quality law. None: that of each model's family."""
+    """Name of the scaling law. None: the default of each model's family."""
 
     @model_validator(mode="after")
     def _one_place(self) -> PredictionRequest:
@@ -66,18 +63,18 @@ class PredictionRequest(TrainingBudget):
 
 
 class PartView(View):
-    """What one block takes of a predicted latency."""
+    """Share of one block in a predicted latency."""
 
     block: int | None
-    """Its place, from 0, a translation model's source first; None for the ends: embedding, output, and each pass."""
+    """Index from 0, the encoder's blocks first; None for embedding, output head and the pass itself."""
     kind: str
     ms: float
     by_feature: dict[str, float]
-    """What is counted of it → ms: products, elements and calls of each kind."""
+    """Feature → ms: multiply-accumulates, elements and calls of each kind."""
 
 
 class MeasuredView(View):
-    """What was measured of the same architecture on the same device by the same protocol."""
+    """The measurement of the same architecture, device and protocol."""
 
     latency_ms: float
     latency_half_width_ms: float | None
@@ -94,34 +91,34 @@ class PredictionView(View):
     weight_bytes: int
     flops: int
     predicted: PredictedView
-    """Perplexity is None where no quality law is about such models."""
+    """Perplexity is None if no scaling law covers the model."""
     parts: tuple[PartView, ...]
-    """Where the predicted milliseconds go: each block, then the ends. They sum to the latency."""
+    """Predicted milliseconds of each block, then of embedding and output head. They sum to the latency."""
     beyond_measured: bool
-    """It does much more, or much less, than anything that was measured there: latency and memory are extrapolated."""
+    """Whether latency and memory are extrapolated beyond the measured models."""
     measured: MeasuredView | None
-    """None where it was never measured there."""
+    """None if it was not measured there."""
 
 
 class PredictionsView(View):
-    """Predictions in the order of the request, and what they were learnt from."""
+    """Predictions in the order of the request, and the predictors' data."""
 
     device: str
     """Device or device class."""
     protocol: MeasurementProtocol
     measurements: int
-    """Architectures measured there by this protocol, by all jobs."""
+    """Number of architectures measured there by this protocol, of all jobs."""
     learnt_from: int
-    """Those of them that were learnt from: the latest."""
+    """Number of those, the latest, that the predictors were fitted to."""
     latency_error: float
-    """Mean relative error where each of them was predicted from the others."""
+    """Mean relative error of leave-one-out predictions."""
     memory_error: float
     hard_to_predict: bool
-    """The device's latencies scatter, or jump, more than predictions can follow: their intervals are wide."""
+    """Whether the device's latencies scatter or jump, so that intervals are wide."""
     note: str
-    """What a person should know of them; mostly empty."""
+    """A warning; mostly empty."""
     perplexity_of: str = ""
-    """Data, split and training that predicted perplexities are of; empty where none is predicted."""
+    """Data, split and training of predicted perplexities; empty without predictions."""
     predictions: tuple[PredictionView, ...]
 
 
@@ -129,7 +126,7 @@ MAX_TARGETS = 8
 
 
 class ComparedTarget(View):
-    """One of the targets; ratios are against the first of them."""
+    """A compared target; ratios are to the first target."""
 
     target_id: Identifier
     target: str
@@ -140,23 +137,23 @@ class ComparedTarget(View):
     protocol: MeasurementProtocol
     state: TargetState
     shared: int
-    """Architectures of the comparison that are measured here and on the first target."""
+    """Number of architectures measured here and on the first target."""
     latency_ratio: float | None
-    """Median over them: 1.5 is half as much again as on the first target. Where there is none, over those that are
-    predicted on one of the two; None without either."""
+    """Median ratio over them; if there are none, over those that are predicted on one of the two; None without either.
+    """
     latency_ratio_low: float | None = None
-    """Ends of its 95 % interval: medians over those models whose launches tell theirs on both; None where none do."""
+    """Ends of its 95 % interval: medians over the models with intervals on both; None without any."""
     latency_ratio_high: float | None = None
     memory_ratio: float | None
 
 
 class ComparedEntry(View):
-    """What an architecture takes on one of the targets."""
+    """Figures of an architecture on one of the targets."""
 
     candidate_id: Identifier | None
-    """None: another job measured it on the same device by the same protocol, or it is predicted."""
+    """None if another job measured it, or if it is predicted."""
     predicted: bool = False
-    """It was not measured there: as predicted, with half of the 95 % interval of one launch."""
+    """Whether the figures are predicted, with half of the 95 % interval of one launch."""
     on_frontier: bool
     latency_ms: float
     latency_half_width_ms: float | None
@@ -169,37 +166,34 @@ class ComparedArchitecture(View):
     decoder_parameters: int
     total_parameters: int
     perplexity: float | None
-    """As predicted; None where no quality law covers it. Of a law that knows no perplexity of these data, the ratio to
-    that of `relative_to`."""
+    """Predicted; None if no scaling law covers the model. With `relative_to`: the ratio to that model's perplexity."""
     law: str | None
     relative_to: str | None = None
     train_tokens: float | None = None
     label: str = ""
-    """What the perplexity is of, in about six words."""
+    """Data and training of the perplexity in about six words."""
     baseline: bool = False
-    """A baseline of one of the targets."""
+    """Whether it is a baseline of one of the targets."""
     entries: tuple[ComparedEntry | None, ...]
-    """In the order of the targets; None where it is neither measured nor can be predicted."""
+    """In the order of the targets; None if neither measured nor predicted."""
 
 
 class ComparisonView(View):
-    """Every architecture on the frontier of at least one of the targets, and their baselines, by rising decoder
-    parameters.
-    """
+    """The frontier architectures and baselines of all targets, by rising decoder parameters."""
 
     targets: tuple[ComparedTarget, ...]
     architectures: tuple[ComparedArchitecture, ...]
     perplexity_of: str = ""
-    """Data, split and training that predicted perplexities are of; empty where nothing is predicted."""
+    """Data, split and training of predicted perplexities; empty without predictions."""
     note: str = ""
-    """What a person should know: passes, runtimes or number formats that differ."""
+    """Warning about passes, runtimes or number formats that differ."""
 
 
 Source = Literal["predicted", "measured", "flops", "unknown"]
 
 
 class Refusal(View):
-    """One reason why the job would be refused, as the problem document of a submission has it."""
+    """A reason to refuse the job, as in the problem document of a submission."""
 
     status: int
     kind: str
@@ -210,14 +204,14 @@ class Refusal(View):
 
 
 class Count(View):
-    """How many are expected, and how many there can be at most."""
+    """Expected and maximum number."""
 
     expected: int
     at_most: int
 
 
 class StockEstimate(View):
-    """What a baseline is predicted to take on the target's device: medians, and the ends of the 95 % interval."""
+    """Predicted figures of a baseline on the target's device: medians and 95 % intervals."""
 
     name: str
     """In words, as in `4 layers`."""
@@ -228,51 +222,50 @@ class StockEstimate(View):
 
 
 class TargetEstimate(View):
-    """One target. Launches that are known already are not counted: they are not repeated."""
+    """Estimate of one target, without launches that exist already."""
 
     name: str
     device: str
     """Device or device class, as asked for."""
     baseline_launches: int
-    """Further launches of the baselines, each up to its repeats."""
+    """Launches of the baselines, repeats included."""
     candidates: Count
-    """Proposed by the search, each with its first launch."""
+    """Proposals of the search, each with one launch."""
     refinements: Count
-    """Further launches where the frontier is uncertain."""
+    """Further launches of uncertain candidates."""
     launches: Count
-    """All of them."""
+    """All launches."""
     seconds_per_launch: float | None
     seconds_from: Source
-    """predicted: from measurements of this device by this protocol; measured: their pace, where they are too few to
-    predict from; flops: from the speed that the device, or its class, reached by other protocols; unknown: nothing was
-    measured there."""
+    """predicted: from measurements of this device by this protocol; measured: their mean, if too few for predictions;
+    flops: from the speed of the device or its class under other protocols; unknown: no measurements."""
     minutes: float | None
-    """Of the expected launches, with the time in which the search computes, if the device has no other work."""
+    """For the expected launches and the search's computation, if the device has no other work."""
     minutes_at_most: float | None
     note: str
     """What a person should know; mostly empty."""
     stock: tuple[StockEstimate, ...] = ()
-    """The smallest baseline and the largest, to choose limits by; empty where nothing can be predicted."""
+    """The smallest and the largest baseline, for the choice of limits; empty without predictions."""
 
 
 class JobEstimate(View):
-    """What a job would take; nothing is stored."""
+    """The estimate of a job; nothing is stored."""
 
     request: JobRequest
-    """With what it leaves open settled as a submission would."""
+    """With defaults resolved as in a submission."""
     refusals: tuple[Refusal, ...]
-    """Everything that a submission would be refused for; empty: it would be accepted."""
+    """All reasons to refuse a submission; empty: it would be accepted."""
     targets: tuple[TargetEstimate, ...]
-    """Without those that would be refused."""
+    """Without refused targets."""
     launches: Count
     minutes: float | None
-    """Targets on one device are measured after each other, others at the same time; None if any is unknown."""
+    """Targets of one device add up, devices run in parallel; None if any is unknown."""
     minutes_at_most: float | None
     candidates: Count
-    """Stored in all, baselines included."""
+    """Stored candidates, baselines included."""
     event_bytes: Count
-    """Of the job's log, which the event stream and the pages read."""
+    """Size of the job's event log."""
     model_bytes: int | None
-    """A candidate's model file in float32, in the mean; made when it is downloaded. None if the job is refused."""
+    """Mean size of a candidate's model file in float32; None if the job is refused."""
     note: str = ""
-    """What a person should know: that the quality law is of other data than the job's."""
+    """Warning if the scaling law was fitted to other data than the job's."""

@@ -1,4 +1,4 @@
-"""What a request says of a search among published models. Shared by the API and the client."""
+"""Requests for a search among published models."""
 
 from __future__ import annotations
 
@@ -11,30 +11,31 @@ from edgefront.core.measurement.runtimes import Runtime
 from edgefront.core.schemas.messages import Request
 
 DEFAULT_SCORE = "mobilellm_r1_base:CommonSense Avg"
-"""Of the tables that compare the models of 2024 and 2025: the one that has the same benchmark of all its models."""
+"""Of the tables with models of 2024 and 2025 the one with a benchmark that all its models have."""
 
 ModelKind = Literal["base", "instruct", "any"]
 
 
 class PublishedRequest(Request):
-    """Among which models of the catalogue of published models a job chooses, and by which score."""
+    """Filter of the catalogue of published models, and the score to rank by."""
 
     score: Annotated[str, Field(min_length=1, max_length=200)] = DEFAULT_SCORE
     """TABLE:BENCHMARK; values of two tables are never compared."""
     kind: ModelKind = "any"
     licence: Annotated[str, Field(min_length=1, max_length=100)] | None = None
-    """As the catalogue states it, such as apache-2.0; `permissive`: those that ask for no more than the authors' names.
-    A model whose licence is unknown has neither."""
+    """Licence in the catalogue, such as apache-2.0; `permissive`: licences that require attribution at most. Models
+    with an unknown licence match neither.
+    """
     min_context: Annotated[StrictInt, Field(ge=1, le=1 << 31)] | None = None
-    """Tokens of its context at least. A model whose context is unknown has fewer."""
+    """Minimum context length in tokens; models with an unknown one do not match."""
 
 
 class Variants(Request):
-    """Further ways to measure on the device of a target: one target for each combination that a runtime has."""
+    """Variants of a target: one target for each combination that a runtime supports."""
 
     runtimes: Annotated[tuple[Runtime, ...], Field(max_length=4)] = ()
     """That of the target's protocol if empty."""
     formats: Annotated[tuple[WeightFormat, ...], Field(max_length=16)] = ()
-    """What the weights hold; if empty, 8 and 4 bits in each runtime that has them."""
+    """Formats of the weights; if empty, 8 and 4 bits in each runtime that supports them."""
     kv_caches: Annotated[tuple[KvCache, ...], Field(max_length=4)] = ()
-    """What llama.cpp's cache of keys and values holds; that of the protocol, or f16, if empty."""
+    """Formats of llama.cpp's key/value cache; that of the protocol, or f16, if empty."""

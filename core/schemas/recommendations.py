@@ -1,6 +1,4 @@
-"""The best measured model of a target within limits, or of a job among published models. Shared by the API and the
-client.
-"""
+"""Public responses: the best measured model of a target within limits, or of a job among published models."""
 
 from __future__ import annotations
 
@@ -20,11 +18,11 @@ class RunnerUpView(View):
 
     candidate: CandidateView
     trade: str
-    """What it gives and takes against the recommended one, with intervals."""
+    """Its differences from the recommended one, with intervals."""
 
 
 class LimitMove(View):
-    """A limit that would have to be moved for a measured model to be within."""
+    """A limit and the value to raise it to, so that a measured model is within."""
 
     limit: Literal["latency_ms", "memory_mb", "first_token_ms", "token_ms"]
     to: float
@@ -32,140 +30,140 @@ class LimitMove(View):
 
 
 class TrainTimeView(View):
-    """A time of training on a worker."""
+    """A duration of training on a worker."""
 
     hours: float
     trainer: str
 
 
 class TrainingBudgetView(View):
-    """The training that predicted perplexities are for; there where the job's law knows the budget."""
+    """The training budget of predicted perplexities, if the job's law models it."""
 
     train_tokens: float | None
-    """Tokens that were asked for, else `own`. None for a time: each candidate's `predicted` then has its own."""
+    """Requested tokens, else `own`. None for a duration: each candidate's `predicted` then has its own."""
     train_time: TrainTimeView | None
     own: float | None
-    """Tokens that the job searched for."""
+    """Tokens in the job's search."""
     own_time: TrainTimeView | None
     known_from: float | None
-    """Least and most tokens of the trainings that the law was learnt from; beyond them intervals widen."""
+    """Range of tokens in the law's data; intervals are wider beyond it."""
     known_to: float | None
     trainers: tuple[str, ...] = ()
-    """Workers whose pace is known: a time there may be asked for."""
+    """Workers with a known pace, for durations."""
 
 
 class RecommendationView(View):
-    """The best measured model within limits, beside the largest layer-scaled stock model within the same limits.
+    """The best measured model within limits, and the largest layer-scaled stock model within the same limits.
 
-    `by` says what stands for quality: the perplexity of models that were trained alike, if the best by prediction is
-    among them; else the predicted perplexity; else the job's proxy. Without `recommended` nothing measured is within
-    the limits, and `nearest` and `moves` say what is missing.
+    `by` is the measure of quality: the perplexity of models that were trained alike, if the best by prediction is among
+    them; else the predicted perplexity; else the job's proxy. Without `recommended` no measured model is within the
+    limits; `nearest` and `moves` then name the limits to raise.
     """
 
     job_id: Identifier
     target_id: Identifier
     target: str
     limits: Limits
-    """Those of the target unless others were asked for."""
+    """Requested limits, else those of the target."""
     by: Literal["trained", "predicted", "proxy"]
     proxy: str
     perplexity_of: str = ""
-    """Data, split and training that predicted perplexities are of; empty where nothing is predicted."""
+    """Data, split and training of predicted perplexities; empty without predictions."""
     training: TrainingBudgetView | None = None
-    """None where the law knows one budget alone, and without one."""
+    """None for a law of one budget, and without a law."""
     sentence: str
-    """The answer in words. Differences have the 95 % interval of both sides, or are said not to be measurable."""
+    """The answer in words, with 95 % intervals of differences."""
     short: str = ""
-    """The answer in a few words, for a list: model, latency, and how much better than the stock model."""
+    """The answer in a few words, for lists."""
     note: str = ""
-    """What a person should know: the search continues, or looked within other limits, the target was added later, or
-    the law of the predicted perplexity is of other data."""
+    """Notes: the search continues or had other limits, the target was added later, the scaling law was fitted to other
+    data."""
     recommended: CandidateView | None = None
     baseline: CandidateView | None = None
     own_model: bool = False
     """Whether `baseline` is the model that the job starts from (`space.model`), within the limits or not."""
     inherit: Identifier | None = None
-    """The model of the service of which the searched models are parts; None where they are not."""
+    """The imported model whose submodels are searched, if any."""
     runners_up: tuple[RunnerUpView, ...] = ()
     nearest: CandidateView | None = None
-    """What comes nearest to the limits, where nothing measured is within."""
+    """The candidate nearest to the limits, if none is within."""
     moves: tuple[LimitMove, ...] = ()
-    """Each alone brings a model within; or both together, where one is not enough: see `sentence`."""
+    """Limits to raise: each alone, or all together if one is not enough (see `sentence`)."""
     download: str = "--format onnx"
-    """Options of `edgefront model download` for the file that was measured."""
+    """Options of `edgefront model download` for the measured file."""
     trained: tuple[TrainedView, ...] = ()
-    """Of the models shown, those that were trained alike."""
+    """The shown models that were trained alike."""
 
 
 class OtherModelView(View):
-    """A published model beside those that were measured."""
+    """A published model that was not measured."""
 
     model: str
     licence: str | None
     context_length: int | None
     parameters: int
-    """Counted."""
     score: float | None = None
-    """None where the table has none."""
+    """None if the table has none."""
     perplexity: float | None = None
-    """Predicted, where a quality law covers such models: of one trained as `perplexity_of` says, not of this one."""
+    """Predicted, if a scaling law covers the shape, for a training as in `perplexity_of`, not for this model's weights.
+    """
     perplexity_of: str = ""
 
 
 class ChoiceView(View):
-    """A published model, a format of its weights and a runtime, as they were measured."""
+    """A measured combination of published model, weight format and runtime."""
 
     model: str
     """Hub id."""
     kind: str
     licence: str | None
-    """None: unknown, as `context_length`."""
+    """None: unknown; `context_length` likewise."""
     context_length: int | None
     """Tokens."""
     score: float
-    """Of the weights as they were published, whatever the format here."""
+    """Score of the published weights, regardless of the format."""
     runtime: str
     weights: WeightFormat
     bits: int
-    """Of one weight, without the scales of blocks."""
+    """Bits of one weight, without the scales of blocks."""
     kv_cache: KvCache | None
     format_loss: str
-    """What is published of the quality that this format costs this model; `unknown` where nothing is."""
+    """Published loss of quality of this format for this model, or `unknown`."""
     target_id: Identifier
     target: str
     candidate: CandidateView
 
 
 class OtherChoiceView(View):
-    """Another choice within the limits."""
+    """Another combination within the limits."""
 
     choice: ChoiceView
     trade: str
-    """What it gives and takes against the recommended one, with intervals."""
+    """Its differences from the recommended one, with intervals."""
 
 
 class OwnTrainingView(View):
-    """What a model of one's own would be beside the recommended one: of its shape, or of a better one."""
+    """Alternative to the recommended model: training one's own, of its shape or a better one."""
 
     sentence: str
     perplexity: float
-    """Predicted of the recommended one's shape, trained as `perplexity_of` says."""
+    """Predicted for the recommended shape, trained as in `perplexity_of`."""
     low: float
     high: float
     """Ends of the 95 % interval."""
     perplexity_of: str
     command: str
-    """Searches for better shapes around it, in the same place and within the same limits."""
+    """Command that searches better shapes on the same device within the same limits."""
 
 
 class ChoicesView(View):
-    """The best published model × format × runtime within limits, over the targets of a job among published models that
-    are of one device and have the same limits.
+    """The best combination of published model, format and runtime within limits, over all targets of a job with one
+    device and equal limits.
     """
 
     job_id: Identifier
     device: Annotated[str, Field(exclude_if=lambda device: not device)] = ""
-    """The device, or device class, of this answer, where the job has several answers."""
+    """Device or device class of this answer, if the job has several answers."""
     score: str
     """TABLE:BENCHMARK."""
     score_about: str
@@ -175,29 +173,29 @@ class ChoicesView(View):
     sentence: str
     """The answer in words."""
     note: str = ""
-    """What a person should know: that the search continues, or what is not known of a format."""
+    """Notes: the search continues, the loss of a format is unknown."""
     measured: str
-    """What the figures are of."""
+    """Explanation of the figures."""
     recommended: ChoiceView | None = None
     runners_up: tuple[OtherChoiceView, ...] = ()
     frontier: tuple[ChoiceView, ...] = ()
-    """By falling score; bits of a weight count as an objective beside score, latency and peak memory."""
+    """By falling score; the objectives are score, bits of a weight, latency and peak memory."""
     nearest: ChoiceView | None = None
-    """What comes nearest to the limits, where nothing measured is within."""
+    """The combination nearest to the limits, if none is within."""
     moves: tuple[LimitMove, ...] = ()
-    """Limits of which each alone, or all together where one is not enough, bring a choice within."""
+    """Limits to raise: each alone, or all together if one is not enough."""
     commands: tuple[str, ...] = ()
-    """What gets the recommended one, and checks it on the device."""
+    """Commands that download the recommended model and check it on the device."""
     own: OwnTrainingView | None = None
-    """Where a quality law covers the recommended one."""
+    """Set if a scaling law covers the recommended shape."""
     unscored: tuple[OtherModelView, ...] = ()
-    """Models that the filters let through and that have no such score: they were not measured."""
+    """Models that match the filters but lack the score, and were not measured."""
     same_architecture: tuple[OtherModelView, ...] = ()
-    """Models of the architecture of a measured one, with a lower score: they take the same time and memory."""
+    """Models with the architecture of a measured one and a lower score: equal latency and memory."""
     elsewhere: Annotated[tuple[ChoicesView, ...], Field(exclude_if=lambda elsewhere: not elsewhere)] = ()
-    """The answers of the job's other devices, each within the limits of its own targets."""
+    """The answers for the job's other devices or limits."""
 
     @property
     def every(self) -> tuple[ChoicesView, ...]:
-        """The answers of all devices."""
+        """The answers for all devices."""
         return (self, *self.elsewhere)
