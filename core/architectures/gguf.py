@@ -318,7 +318,7 @@ def _attention_faults(architecture: Architecture, kind: GgufKind, rules: KindRul
 
 
 def _local_faults(architecture: Architecture, kind: GgufKind) -> Iterator[Fault]:
-    """Faults of windows and rotary bases by layer. llama.cpp reads 62 layers as the 27B model, which has another scale."""
+    """Faults of windows and rotary bases by layer. llama.cpp reads 62 layers as the 27B model, whose scale differs."""
     attentions = of_kind(architecture, Attention)
     if len(attentions) == _GEMMA3_27B_LAYERS:
         yield Fault("blocks", len(architecture.blocks), f"its {kind} of {_GEMMA3_27B_LAYERS} layers has another scale")

@@ -211,7 +211,7 @@ def _write(
     vocabulary: GgufVocabulary,
     measured: bool = False,
 ) -> None:
-    """`data`: the data of a tensor in a format. `measured`: with one more learned position, or unlimited rotary ones."""
+    """`data`: the data of a tensor in a format. `measured`: one more learned position, or unlimited rotary ones."""
     import gguf
 
     from edgefront.core.model_files.gguf_tensors import tensors

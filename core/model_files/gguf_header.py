@@ -116,7 +116,7 @@ class GgufHeader:
 
     @property
     def keeps_state(self) -> bool:
-        """Whether llama.cpp may be unable to remove a token from its cache: with a recurrence, convolution or window."""
+        """Whether llama.cpp may be unable to remove a token from its cache: by a recurrence, convolution or window."""
         return any(name.startswith(f"{self.kind}{state}") for name in self.fields for state in _STATES)
 
     @property
