@@ -24,8 +24,8 @@ from sqlalchemy import URL, event
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Base
 
-ON_SQLITE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-"""Of a test that sends Postgres no statement that others do not send there, and is not about locks."""
+ON_BOTH = pytest.mark.parametrize("database_url", ["sqlite", "postgres"], indirect=True)
+"""Of a test that is about locks or what happens at once, or sends Postgres a statement that no other sends there."""
 
 _MEMORY = Path("/dev/shm")
 _ROOM = 256 << 20

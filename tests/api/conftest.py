@@ -19,25 +19,11 @@ def anyio_backend() -> str:
 
 @pytest.fixture
 def service(database: Database, start_service: Callable[..., Service]) -> Service:
-    """A running API on SQLite and on Postgres."""
+    """A running API."""
     return start_service(database)
-
-
-@pytest.fixture
-def sqlite_service(
-    sqlite_url: str, open_database: Callable[..., Database], start_service: Callable[..., Service]
-) -> Service:
-    """A running API on SQLite: for what does not reach the database."""
-    return start_service(open_database(sqlite_url))
 
 
 @pytest.fixture
 def client(service: Service) -> httpx.Client:
     """A user, bob."""
     return service.client("user", "bob")
-
-
-@pytest.fixture
-def bob(sqlite_service: Service) -> httpx.Client:
-    """The same on SQLite."""
-    return sqlite_service.client("user", "bob")

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import httpx
 import pytest
-from databases import ON_SQLITE
+from databases import ON_BOTH
 from running_api import Service, problem
 
 from edgefront.api.http.auth import PUBLIC, is_public
@@ -19,8 +19,8 @@ from edgefront.core.store.database import Database
 PAGES = {"/", "/new", "/jobs", "/compare", "/trainings", "/devices", "/docs", "/login", "/favicon.ico"}
 
 
-def test_nothing_but_health_answers_without_a_key(sqlite_service: Service) -> None:
-    client = sqlite_service.client(None)
+def test_nothing_but_health_answers_without_a_key(service: Service) -> None:
+    client = service.client(None)
     assert client.get("/v1/health").json()["status"] == "ok"
     assert client.get("/v1/ready").status_code == 200
     for path in ("/v1/me", "/v1/jobs", "/v1/nothing", "/metrics", "/v1/openapi.json", "/anything", "/v1/health/x"):
@@ -47,16 +47,15 @@ def test_nothing_but_health_answers_without_a_key(sqlite_service: Service) -> No
         "Bearer " + "x" * 5000,
     ],
 )
-def test_wrong_headers_are_refused(sqlite_service: Service, authorization: str) -> None:
+def test_wrong_headers_are_refused(service: Service, authorization: str) -> None:
     headers = {"Authorization": authorization.encode("utf-8")}
-    problem(sqlite_service.client(None).get("/v1/me", headers=headers), 401)  # type: ignore[arg-type]
+    problem(service.client(None).get("/v1/me", headers=headers), 401)  # type: ignore[arg-type]
 
 
 def login(service: Service, key: str, **headers: str) -> httpx.Response:
     return service.client(None).post("/v1/session", json={"key": key}, headers=headers)
 
 
-@ON_SQLITE
 def test_a_browser_trades_its_key_for_a_cookie(service: Service) -> None:
     answer = login(service, service.key("user", "bob"))
     assert answer.status_code == 201
@@ -77,7 +76,6 @@ def test_a_browser_trades_its_key_for_a_cookie(service: Service) -> None:
     problem(browser.get("/v1/me"), 401)
 
 
-@ON_SQLITE
 def test_logging_in_with_a_wrong_key_or_from_another_site_fails(service: Service) -> None:
     problem(login(service, "efk_wrong"), 401)
     problem(login(service, service.enrol()[1]), 403)
@@ -85,7 +83,6 @@ def test_logging_in_with_a_wrong_key_or_from_another_site_fails(service: Service
     problem(service.client(None).post("/v1/session", json={}), 422)
 
 
-@ON_SQLITE
 def test_a_cookie_works_for_the_servers_own_pages_only(service: Service) -> None:
     secret = login(service, service.key()).cookies["edgefront_session"]
     browser = service.client_with({"Cookie": f"edgefront_session={secret}"})
@@ -104,7 +101,6 @@ def test_a_cookie_works_for_the_servers_own_pages_only(service: Service) -> None
     assert browser.get("/v1/keys", headers={"Sec-Fetch-Site": "none"}).status_code == 200
 
 
-@ON_SQLITE
 def test_the_cookie_is_secure_behind_a_trusted_proxy_that_speaks_https(
     start_service: Callable[..., Service], database: Database
 ) -> None:
@@ -117,7 +113,6 @@ def test_the_cookie_is_secure_behind_a_trusted_proxy_that_speaks_https(
     assert browser.post("/v1/keys", json={"name": "x"}, headers={"Origin": https}).status_code == 201
 
 
-@ON_SQLITE
 def test_forwarded_headers_of_strangers_are_not_believed(service: Service) -> None:
     answer = login(service, service.key(), **{"X-Forwarded-Proto": "https"})
     assert "Secure" not in answer.headers["set-cookie"]
@@ -148,6 +143,7 @@ def revoke(database: Database, key_id: str) -> None:
         keys.revoke_key(session, admin, key_id, database.now(session) + timedelta(seconds=1))
 
 
+@ON_BOTH
 @pytest.mark.anyio
 async def test_a_revocation_elsewhere_counts_with_the_next_check(database: Database) -> None:
     clock, changes = Clock(), []
@@ -164,6 +160,7 @@ async def test_a_revocation_elsewhere_counts_with_the_next_check(database: Datab
         await credentials.resolve(credential)
 
 
+@ON_BOTH
 @pytest.mark.anyio
 async def test_without_checks_nothing_is_remembered_for_a_second(database: Database) -> None:
     clock = Clock()
@@ -181,6 +178,7 @@ async def test_without_checks_nothing_is_remembered_for_a_second(database: Datab
         await credentials.resolve(credential)
 
 
+@ON_BOTH
 @pytest.mark.anyio
 async def test_a_key_is_not_remembered_beyond_its_end(database: Database) -> None:
     clock = Clock()
@@ -193,6 +191,7 @@ async def test_a_key_is_not_remembered_beyond_its_end(database: Database) -> Non
     assert credentials.remembered(credential) is None
 
 
+@ON_BOTH
 @pytest.mark.anyio
 async def test_a_revocation_here_counts_at_once(database: Database) -> None:
     credentials = Credentials(database)

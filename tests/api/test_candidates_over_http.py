@@ -9,7 +9,7 @@ import json
 import httpx
 import pyarrow.parquet as pq
 import pytest
-from databases import ON_SQLITE
+from databases import ON_BOTH
 from running_api import Service, problem
 from simulated_agent import CLASS, SimulatedAgent, by_parameters
 
@@ -44,6 +44,7 @@ def everyone(client: httpx.Client, path: str, **params: object) -> list[Candidat
             return candidates
 
 
+@ON_BOTH
 def test_candidates_with_a_marked_launch_are_marked_everywhere(service: Service, client: httpx.Client) -> None:
     """Every third architecture is measured under other load."""
 
@@ -74,7 +75,6 @@ def test_candidates_with_a_marked_launch_are_marked_everywhere(service: Service,
     assert said.recommended.marked == by_id[said.recommended.id]
 
 
-@ON_SQLITE
 def test_wrong_filters_are_named(client: httpx.Client, path: str) -> None:
     assert problem(client.get(f"{path}/candidates", params={"sort": "colour"}), 422)["field"] == "sort"
     assert problem(client.get(f"{path}/candidates", params={"max_latency_ms": "nan"}), 422)["field"] == "max_latency_ms"
@@ -82,7 +82,6 @@ def test_wrong_filters_are_named(client: httpx.Client, path: str) -> None:
     problem(client.get("/v1/jobs/job_unknown/candidates", params={"format": "parquet"}), 404)
 
 
-@ON_SQLITE
 def test_export_csv(client: httpx.Client, path: str) -> None:
     response = client.get(f"{path}/candidates", params={"format": "csv", "sort": "-proxy"})
     assert response.headers["content-type"] == "text/csv; charset=utf-8"
@@ -94,7 +93,6 @@ def test_export_csv(client: httpx.Client, path: str) -> None:
     assert "T" in rows[0]["created_at"]
 
 
-@ON_SQLITE
 def test_text_that_a_spreadsheet_would_compute_is_text_in_a_csv(service: Service, client: httpx.Client) -> None:
     SimulatedAgent(service.database)
     name = "@SUM(1,2)"
@@ -106,7 +104,6 @@ def test_text_that_a_spreadsheet_would_compute_is_text_in_a_csv(service: Service
     assert set(pq.read_table(io.BytesIO(parquet.content))["target"].to_pylist()) == {name}
 
 
-@ON_SQLITE
 def test_export_parquet(client: httpx.Client, path: str) -> None:
     response = client.get(f"{path}/candidates", params={"format": "parquet", "role": "search"})
     assert response.headers["content-type"] == "application/vnd.apache.parquet"
@@ -120,7 +117,6 @@ def test_export_parquet(client: httpx.Client, path: str) -> None:
     assert pq.read_table(io.BytesIO(nothing.content)).num_rows == 0
 
 
-@ON_SQLITE
 def test_frontier(client: httpx.Client, path: str) -> None:
     view = FrontierView.model_validate_json(client.get(f"{path}/frontier").content)
     assert view.points
@@ -137,6 +133,7 @@ def test_frontier(client: httpx.Client, path: str) -> None:
     assert float(rows[0]["speedup"]) > 0
 
 
+@ON_BOTH
 def test_recommendation(client: httpx.Client, path: str) -> None:
     """For any limits, of what is known."""
     view = RecommendationView.model_validate_json(client.get(f"{path}/recommendation").content)
@@ -154,6 +151,7 @@ def test_recommendation(client: httpx.Client, path: str) -> None:
     problem(client.get(f"{path}/recommendation", params={"target": "elsewhere"}), 404)
 
 
+@ON_BOTH
 def test_one_candidate_and_its_raw_samples(service: Service, client: httpx.Client, path: str) -> None:
     candidate = everyone(client, path, role="search")[0]
     assert client.get(f"/v1/candidates/{candidate.id}").json()["digest"] == candidate.digest

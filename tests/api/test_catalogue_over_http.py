@@ -13,34 +13,34 @@ from edgefront.core.architectures.models import named_model, named_models
 from edgefront.core.architectures.published import published_models
 
 
-def test_every_named_model_with_its_costs(bob: httpx.Client) -> None:
+def test_every_named_model_with_its_costs(client: httpx.Client) -> None:
     """From closed formulas: a vocabulary of 793,471 costs no more time than one of 27."""
-    listed = bob.get("/v1/catalogue/models").json()
+    listed = client.get("/v1/catalogue/models").json()
     assert [model["name"] for model in listed] == list(named_models())
     for model in listed:
         named = named_models()[model["name"]]
         assert model["architecture"] == named.architecture.canonical
         assert model["costs"] == costs(named.architecture).to_json()
         assert model["source"] == named.source
-    alone = bob.get("/v1/catalogue/models/srupp-large-lm1b").json()
+    alone = client.get("/v1/catalogue/models/srupp-large-lm1b").json()
     assert alone in listed
     assert alone["costs"]["total_parameters"] == 465_318_339
-    assert "par-base" in problem(bob.get("/v1/catalogue/models/par-bas"), 404)["detail"]
+    assert "par-base" in problem(client.get("/v1/catalogue/models/par-bas"), 404)["detail"]
 
 
-def test_published_models_with_their_facts(bob: httpx.Client) -> None:
-    listed = bob.get("/v1/catalogue/published").json()
+def test_published_models_with_their_facts(client: httpx.Client) -> None:
+    listed = client.get("/v1/catalogue/published").json()
     assert [model["id"] for model in listed["models"]] == list(published_models())
     tables = {table["id"] for table in listed["tables"]}
     assert {score["table"] for model in listed["models"] for score in model["scores"]} <= tables
-    alone = bob.get("/v1/catalogue/published/HuggingFaceTB/SmolLM2-135M").json()
+    alone = client.get("/v1/catalogue/published/HuggingFaceTB/SmolLM2-135M").json()
     assert alone in listed["models"]
     assert alone["counted_parameters"] == 134_515_008
     assert alone["digest"] == named_model("HuggingFaceTB/SmolLM2-135M").architecture.digest
-    hybrid = bob.get("/v1/catalogue/published/nvidia/Nemotron-Flash-1B").json()
+    hybrid = client.get("/v1/catalogue/published/nvidia/Nemotron-Flash-1B").json()
     assert "Mamba-2" in hybrid["not_expressible"]
     assert hybrid["digest"] is hybrid["counted_parameters"] is hybrid["licence"] is None
-    missing = problem(bob.get("/v1/catalogue/published/HuggingFaceTB/SmolLM2-136M"), 404)
+    missing = problem(client.get("/v1/catalogue/published/HuggingFaceTB/SmolLM2-136M"), 404)
     assert "HuggingFaceTB/SmolLM2-135M" in missing["detail"]
 
 
@@ -51,9 +51,9 @@ def test_published_models_with_their_facts(bob: httpx.Client) -> None:
         ("bert-base-squad", {"sequence_length": 384, "weights": "int8"}),
     ],
 )
-def test_a_description_costs_what_the_formulas_say(bob: httpx.Client, name: str, options: dict[str, Any]) -> None:
+def test_a_description_costs_what_the_formulas_say(client: httpx.Client, name: str, options: dict[str, Any]) -> None:
     architecture = named_model(name).architecture
-    answer = bob.post("/v1/catalogue/describe", json=architecture.canonical, params=options)
+    answer = client.post("/v1/catalogue/describe", json=architecture.canonical, params=options)
     assert answer.status_code == 200, answer.text
     assert answer.json() == costs(architecture, CostOptions(**options)).to_json()
 
@@ -68,9 +68,9 @@ def test_a_description_costs_what_the_formulas_say(bob: httpx.Client, name: str,
     ],
 )
 def test_a_pass_that_cannot_be_is_refused_by_its_option(
-    bob: httpx.Client, name: str, options: dict[str, Any], field: str
+    client: httpx.Client, name: str, options: dict[str, Any], field: str
 ) -> None:
     described = named_model(name).architecture.canonical
-    document = problem(bob.post("/v1/catalogue/describe", json=described, params=options), 422)
+    document = problem(client.post("/v1/catalogue/describe", json=described, params=options), 422)
     assert document["field"] == field
     assert document["allowed"]

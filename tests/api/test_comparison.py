@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from databases import ON_SQLITE
+from databases import ON_BOTH
 from running_api import Service, problem
 from simulated_agent import CLASS, SimulatedAgent, by_size, done
 
@@ -35,7 +35,6 @@ def finished(service: Service, client: httpx.Client, **changes: Any) -> dict[str
     return view
 
 
-@ON_SQLITE
 def test_two_boards_of_one_job(service: Service) -> None:
     ada = service.client("user", "ada")
     job = finished(service, ada, targets=[{"device_class": CLASS}, {"device_class": OTHER}])
@@ -77,6 +76,7 @@ def test_two_boards_of_one_job(service: Service) -> None:
     assert [target["target_id"] for target in whole["targets"]] == ids[::-1]
 
 
+@ON_BOTH
 def test_what_another_job_has_measured_counts(service: Service) -> None:
     ada = service.client("user", "ada")
     whole = finished(service, ada)
@@ -93,7 +93,6 @@ def test_what_another_job_has_measured_counts(service: Service) -> None:
     )
 
 
-@ON_SQLITE
 def test_targets_that_were_measured_differently_are_noted(service: Service) -> None:
     ada = service.client("user", "ada")
     targets = [{"device_class": CLASS}, {"device_class": CLASS, "protocol": {"sequence_length": 64}}]
@@ -102,7 +101,6 @@ def test_targets_that_were_measured_differently_are_noted(service: Service) -> N
     assert "differ in sequence length" in note
 
 
-@ON_SQLITE
 def test_a_comparison_is_of_ones_own_targets(service: Service) -> None:
     ada, bob = service.client("user", "ada"), service.client("user", "bob")
     SimulatedAgent(service.database)
@@ -116,6 +114,7 @@ def test_a_comparison_is_of_ones_own_targets(service: Service) -> None:
     problem(ada.get("/v1/comparison", params={"target": "tgt_none"}), 404)
 
 
+@ON_BOTH
 def test_one_candidate_in_full(service: Service) -> None:
     ada = service.client("user", "ada")
     job = finished(service, ada)
@@ -151,6 +150,7 @@ def test_one_candidate_in_full(service: Service) -> None:
     }
 
 
+@ON_BOTH
 def test_where_milliseconds_and_bytes_go(service: Service) -> None:
     ada = service.client("user", "ada")
     job = finished(service, ada)
@@ -170,7 +170,6 @@ def test_where_milliseconds_and_bytes_go(service: Service) -> None:
     assert "3 different architectures" in nothing["note"]
 
 
-@ON_SQLITE
 def test_what_was_not_measured_on_a_target_is_predicted(service: Service) -> None:
     ada = service.client("user", "ada")
     here = finished(service, ada)

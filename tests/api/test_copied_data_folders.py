@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 from concurrency import until
+from databases import ON_BOTH
 from running_api import Service, problem
 
 from edgefront.agents.loop import Agent
@@ -35,6 +36,7 @@ def asks(agent: httpx.Client, instance: str | None) -> httpx.Response:
     return agent.post("/v1/leases", json={"wait_s": 0}, headers=headers)
 
 
+@ON_BOTH
 def test_the_second_of_two_agents_with_one_credential_is_refused(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,39 +102,39 @@ def running(service: Service, folder: Path, token: Path | None = None, name: str
 
 
 @pytest.fixture
-def folder(sqlite_service: Service, tmp_path: Path) -> Path:
+def folder(service: Service, tmp_path: Path) -> Path:
     """The data folder of the device `board`, enrolled."""
-    with sqlite_service.database.write() as session:
-        now = sqlite_service.database.now(session)
+    with service.database.write() as session:
+        now = service.database.now(session)
         _, secret = devices.create_enrolment_token(session, ADMIN, EnrolmentTokenRequest(uses=2), now)
     (tmp_path / "token").write_text(secret)
     data_folder = tmp_path / "board"
     data_folder.mkdir()
-    with running(sqlite_service, data_folder, tmp_path / "token") as agent:
-        until(lambda: CredentialFile(data_folder).read(sqlite_service.url) is not None)
+    with running(service, data_folder, tmp_path / "token") as agent:
+        until(lambda: CredentialFile(data_folder).read(service.url) is not None)
         assert agent.error is None
     return data_folder
 
 
 def test_a_clone_of_the_machine_ends_with_a_sentence_and_stays_refused(
-    sqlite_service: Service, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    service: Service, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both have the same id and hardware: only the server sees both."""
     monkeypatch.setattr(instances, "MAX_DELAY", timedelta(0))
     shutil.copytree(folder, tmp_path / "copy")
-    enrolled = _current(sqlite_service)
-    with running(sqlite_service, folder) as first:
-        until(lambda: _current(sqlite_service) != enrolled)
+    enrolled = _current(service)
+    with running(service, folder) as first:
+        until(lambda: _current(service) != enrolled)
         for _ in range(2):  # a service manager starts it again
-            with running(sqlite_service, tmp_path / "copy") as second:
+            with running(service, tmp_path / "copy") as second:
                 second.thread.join(60)
             assert isinstance(second.error, CopiedDataFolder)
             assert "edgefront token create" in str(second.error)
         assert first.thread.is_alive()
     assert first.error is None
-    with sqlite_service.database.write() as session:
-        session.get_one(Device, _device(sqlite_service).id).last_seen_at = None
-    with running(sqlite_service, tmp_path / "copy") as alone:
+    with service.database.write() as session:
+        session.get_one(Device, _device(service).id).last_seen_at = None
+    with running(service, tmp_path / "copy") as alone:
         until(lambda: CredentialFile(tmp_path / "copy").refused_instance() is None)
         assert alone.error is None
 

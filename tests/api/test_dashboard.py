@@ -14,11 +14,11 @@ DOCS = Path(__file__).parents[2] / "docs"
 _ENDS = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count"), "gauge": ("",)}
 
 
-def test_the_dashboard_queries_what_is_exported(sqlite_service: Service) -> None:
-    agent = sqlite_service.agent("board", CLASS)
-    sqlite_service.submit(sqlite_service.client("user", "bob"))
+def test_the_dashboard_queries_what_is_exported(service: Service) -> None:
+    agent = service.agent("board", CLASS)
+    service.submit(service.client("user", "bob"))
     agent.post("/v1/leases", json={"wait_s": 0})
-    text = sqlite_service.client("user", "watch").get("/metrics").text
+    text = service.client("user", "watch").get("/metrics").text
     families = list(text_string_to_metric_families(text))
     exported = {f"{family.name}{end}" for family in families for end in _ENDS[family.type]}
     labels = {name: set(sample.labels) for family in families for sample in family.samples for name in (sample.name,)}

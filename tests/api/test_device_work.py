@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from databases import ON_SQLITE
+from databases import ON_BOTH
 from running_api import Service, problem
 from simulated_agent import SimulatedAgent
 
@@ -13,7 +13,6 @@ from edgefront.api.routers.devices import reachable
 from edgefront.core.services.settings import HttpSettings
 
 
-@ON_SQLITE
 def test_what_a_device_does_names_only_ones_own_jobs(service: Service) -> None:
     device = SimulatedAgent(service.database)
     ada, bob = service.client("user", "ada"), service.client("user", "bob")
@@ -40,6 +39,7 @@ def test_what_a_device_does_names_only_ones_own_jobs(service: Service) -> None:
     problem(service.agent().get(path), 403)
 
 
+@ON_BOTH
 def test_a_token_says_who_enrolled_with_it(service: Service) -> None:
     admin = service.client()
     token = admin.post("/v1/enrolment-tokens", json={"uses": 2}).json()
@@ -55,12 +55,12 @@ def test_a_token_says_who_enrolled_with_it(service: Service) -> None:
     problem(admin.get("/v1/enrolment-tokens/enr_none"), 404)
 
 
-def test_a_page_of_this_machine_names_no_address_that_others_cannot_reach(sqlite_service: Service) -> None:
-    address = sqlite_service.client("user", "bob").get("/v1/address").raise_for_status().json()
-    assert address["url"] == sqlite_service.url
+def test_a_page_of_this_machine_names_no_address_that_others_cannot_reach(service: Service) -> None:
+    address = service.client("user", "bob").get("/v1/address").raise_for_status().json()
+    assert address["url"] == service.url
     assert address["local_only"]
     assert "--host" in address["note"]
-    through = sqlite_service.client().get("/v1/address", headers={"host": "edgefront.example:8443"}).json()
+    through = service.client().get("/v1/address", headers={"host": "edgefront.example:8443"}).json()
     assert (through["url"], through["local_only"]) == ("http://edgefront.example:8443", False)
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import httpx
 import pytest
 from concurrency import until
-from databases import ON_SQLITE
 from httpx_sse import EventSource, ServerSentEvent
 from running_api import Service, problem
 from simulated_agent import CLASS
@@ -37,7 +36,6 @@ def follow(client: httpx.Client, path: str, headers: dict[str, str] | None = Non
         yield (event for event in EventSource(response).iter_sse() if event.data)
 
 
-@ON_SQLITE
 def test_a_key_that_ends_elsewhere_ends_its_streams_here(
     database: Database, start_service: Callable[..., Service], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,7 +82,6 @@ def path(job: dict[str, Any]) -> str:
     return f"/v1/jobs/{job['id']}"
 
 
-@ON_SQLITE
 def test_replay_resume_then_follow(service: Service, client: httpx.Client, job: dict[str, Any], path: str) -> None:
     last = job["last_event"]
     assert last > 2
@@ -98,7 +95,6 @@ def test_replay_resume_then_follow(service: Service, client: httpx.Client, job: 
             assert [event.data for event in take(reader, 3)] == [{"made": 0}, {"made": 1}, {"made": 2}]
 
 
-@ON_SQLITE
 def test_numbers_that_were_never_given_out_are_refused(client: httpx.Client, path: str) -> None:
     for headers, params in (({}, {"after": 10**6}), ({"Last-Event-ID": "1000000"}, {})):
         response = client.get(f"{path}/events", headers=headers, params=params)
@@ -107,7 +103,6 @@ def test_numbers_that_were_never_given_out_are_refused(client: httpx.Client, pat
     problem(client.get(f"{path}/events", params={"after": -1}), 422)
 
 
-@ON_SQLITE
 def test_a_long_log_comes_whole_to_every_reader(
     service: Service, client: httpx.Client, job: dict[str, Any], path: str
 ) -> None:
@@ -122,7 +117,6 @@ def test_a_long_log_comes_whole_to_every_reader(
             assert take(events, event_streams.PAGE + 1)[-1].number == whole + event_streams.PAGE + 1
 
 
-@ON_SQLITE
 def test_readers_of_one_job_share_a_feed_that_ends_with_them(
     service: Service, client: httpx.Client, job: dict[str, Any], path: str
 ) -> None:
@@ -138,7 +132,6 @@ def test_readers_of_one_job_share_a_feed_that_ends_with_them(
     assert service.context.feeds._feeds == {}
 
 
-@ON_SQLITE
 def test_a_stream_ends_when_its_job_is_deleted_or_its_key_revoked(
     service: Service, client: httpx.Client, job: dict[str, Any], path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,7 +149,6 @@ def test_a_stream_ends_when_its_job_is_deleted_or_its_key_revoked(
         assert rest == list(range(job["last_event"] + 1, job["last_event"] + 1 + len(rest)))
 
 
-@ON_SQLITE
 def test_streams_are_bounded_for_each_key(client: httpx.Client, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_streams, "MAX_READERS_PER_KEY", 1)
     with follow(client, path) as events:
@@ -166,7 +158,6 @@ def test_streams_are_bounded_for_each_key(client: httpx.Client, path: str, monke
         assert refused.headers["retry-after"]
 
 
-@ON_SQLITE
 def test_silence_is_filled_with_comments(client: httpx.Client, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgefront.api.live.events.HEARTBEAT_S", 0.1)
     with client.stream("GET", f"{path}/events") as response:
@@ -175,7 +166,6 @@ def test_silence_is_filled_with_comments(client: httpx.Client, path: str, monkey
         assert next(line for line in lines if line == ": still here")
 
 
-@ON_SQLITE
 def test_stopping_the_server_ends_streams(start_service: Callable[..., Service], database: Database) -> None:
     service = start_service(database)
     client = service.client("user", "bob")

@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from databases import ON_BOTH
 from packages import DESCRIPTIONS, lively, package
 from running_api import Service, problem
 from simulated_pool import DATA, prepare
@@ -55,8 +56,8 @@ def files_below(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-def nothing_is_left(service: Service, bob: httpx.Client) -> None:
-    assert bob.get("/v1/trainings").json()["items"] == []
+def nothing_is_left(service: Service, client: httpx.Client) -> None:
+    assert client.get("/v1/trainings").json()["items"] == []
     assert files_below(service.settings.artifact_folder) == []
 
 
@@ -75,9 +76,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_an_imported_model_is_a_training_that_is_done(
-    sqlite_service: Service, bob: httpx.Client, folder: Path, tmp_path: Path
+    service: Service, client: httpx.Client, folder: Path, tmp_path: Path
 ) -> None:
-    made = bob.post(PATH, content=body(folder), params={"name": "small one"})
+    made = client.post(PATH, content=body(folder), params={"name": "small one"})
     assert made.status_code == 201, made.text
     view = TrainingView.model_validate_json(made.content)
     assert (view.kind, view.state, view.name, view.owner, view.licence) == (
@@ -91,29 +92,30 @@ def test_an_imported_model_is_a_training_that_is_done(
     assert view.digest == read_package(folder).architecture.digest
     assert view.architecture == view.trained
     assert set(view.formats) >= {"onnx", "gguf", "transformers", "safetensors"}
-    assert bob.get(path).json() == bob.get("/v1/trainings").json()["items"][0] == json.loads(made.content)
+    assert client.get(path).json() == client.get("/v1/trainings").json()["items"][0] == json.loads(made.content)
 
-    files = {file["path"] for file in bob.get(f"{path}/files").json()}
+    files = {file["path"] for file in client.get(f"{path}/files").json()}
     names = ("model.safetensors", "architecture.json", "tokenizer.json", "README.md")
     assert files >= {f"result/{name}" for name in names}
-    weights = bob.get(f"{path}/files/result/model.safetensors").content
+    weights = client.get(f"{path}/files/result/model.safetensors").content
     assert weights == (folder / "model.safetensors").read_bytes()
-    card = bob.get(f"{path}/files/result/README.md").text
+    card = client.get(f"{path}/files/result/README.md").text
     assert "license: apache-2.0" in card
     for recorded in ("letters", "larger, weights of SHA-256 000", "its parent: mit", "d_inner 48 → 24"):
         assert recorded in card
-    assert bob.get(f"{path}/log").text == ""
-    assert bob.get(f"{path}/metrics").json()["items"] == []
-    assert bob.get(f"{path}/archive").status_code == 200
+    assert client.get(f"{path}/log").text == ""
+    assert client.get(f"{path}/metrics").json()["items"] == []
+    assert client.get(f"{path}/archive").status_code == 200
     for format_ in ("gguf", "onnx", "transformers"):
-        assert bob.get(f"{path}/model", params={"format": format_}).status_code == 200
+        assert client.get(f"{path}/model", params={"format": format_}).status_code == 200
     for verb in ("pause", "resume", "cancel"):
-        document = problem(bob.post(f"{path}/{verb}"), 409)
+        document = problem(client.post(f"{path}/{verb}"), 409)
         assert "is an imported model, which is not trained: it cannot be" in document["detail"]
-    assert bob.delete(path).status_code == 204
-    nothing_is_left(sqlite_service, bob)
+    assert client.delete(path).status_code == 204
+    nothing_is_left(service, client)
 
 
+@ON_BOTH
 def test_the_same_weights_give_the_same_training(service: Service, folder: Path, tmp_path: Path) -> None:
     bob, eve = service.client("user", "bob"), service.client("user", "eve")
     first = bob.post(PATH, content=body(folder))
@@ -131,6 +133,7 @@ def test_the_same_weights_give_the_same_training(service: Service, folder: Path,
     assert list((stored / "imports").iterdir()) == []
 
 
+@ON_BOTH
 def test_of_requests_at_once_one_makes_it(service: Service, folder: Path) -> None:
     clients = [service.client("user", "bob") for _ in range(4)]
     content, answers, ready = body(folder), list[httpx.Response](), threading.Barrier(4)
@@ -160,7 +163,7 @@ def _changed(folder: Path, name: str, change: Callable[[dict[str, Any]], None]) 
 
 
 def test_what_is_no_whole_model_is_refused_and_leaves_nothing(
-    sqlite_service: Service, bob: httpx.Client, folder: Path, tmp_path: Path
+    service: Service, client: httpx.Client, folder: Path, tmp_path: Path
 ) -> None:
     whole = {name: path.read_bytes() for name, path in model_files(folder).items()}
     weights, norm = whole["model.safetensors"], "blocks.0.norm.weight"
@@ -208,29 +211,29 @@ def test_what_is_no_whole_model_is_refused_and_leaves_nothing(
         (packed({**whole, "cuts.safetensors": b"cuts"}), "cuts.safetensors is not a safetensors file"),
     ]
     for content, said in wrong:
-        document = problem(bob.post(PATH, content=content), 422)
+        document = problem(client.post(PATH, content=content), 422)
         assert said in document["detail"], (said, document["detail"])
-        assert str(sqlite_service.settings.home) not in json.dumps(document)
-        nothing_is_left(sqlite_service, bob)
-    problem(bob.post(PATH, content=body(folder), params={"licence": "my own words"}), 422)
-    problem(sqlite_service.client("viewer", "bob").post(PATH, content=body(folder)), 403)
-    problem(sqlite_service.agent().post(PATH, content=body(folder)), 403)
-    nothing_is_left(sqlite_service, bob)
+        assert str(service.settings.home) not in json.dumps(document)
+        nothing_is_left(service, client)
+    problem(client.post(PATH, content=body(folder), params={"licence": "my own words"}), 422)
+    problem(service.client("viewer", "bob").post(PATH, content=body(folder)), 403)
+    problem(service.agent().post(PATH, content=body(folder)), 403)
+    nothing_is_left(service, client)
 
 
-def test_a_long_name_in_an_archive_is_not_read(bob: httpx.Client) -> None:
+def test_a_long_name_in_an_archive_is_not_read(client: httpx.Client) -> None:
     info = tarfile.TarInfo("name")
     info.type, info.size = tarfile.XHDTYPE, 3 << 20
     content = info.tobuf(tarfile.USTAR_FORMAT) + bytes(3 << 20)
-    assert "description is too long" in problem(bob.post(PATH, content=content), 422)["detail"]
+    assert "description is too long" in problem(client.post(PATH, content=content), 422)["detail"]
 
 
 @pytest.mark.slow
-def test_a_study_of_cuts_comes_with_its_model(bob: httpx.Client, folder: Path, tmp_path: Path) -> None:
+def test_a_study_of_cuts_comes_with_its_model(client: httpx.Client, folder: Path, tmp_path: Path) -> None:
     studied = trained_parent(tmp_path).package.folder
     cuts = studied / "cuts.safetensors"
-    made = bob.post(PATH, content=body(studied)).json()["id"]
-    assert bob.get(f"/v1/trainings/{made}/files/result/cuts.safetensors").content == cuts.read_bytes()
+    made = client.post(PATH, content=body(studied)).json()["id"]
+    assert client.get(f"/v1/trainings/{made}/files/result/cuts.safetensors").content == cuts.read_bytes()
     header = {"__metadata__": {"format": "edgefront-cuts", "law": "{}", "weights": "0"}}
     text = json.dumps(header).encode()
     for content, said in (
@@ -239,9 +242,9 @@ def test_a_study_of_cuts_comes_with_its_model(bob: httpx.Client, folder: Path, t
         (len(text).to_bytes(8, "little") + text, ""),
     ):
         (folder / "cuts.safetensors").write_bytes(content)
-        assert said in problem(bob.post(PATH, content=body(folder)), 422)["detail"]
+        assert said in problem(client.post(PATH, content=body(folder)), 422)["detail"]
     cuts.unlink()
-    assert bob.post(PATH, content=body(studied)).json()["id"] != made
+    assert client.post(PATH, content=body(studied)).json()["id"] != made
 
 
 def test_a_large_model_is_refused(
@@ -266,7 +269,7 @@ def test_a_large_model_is_refused(
 
 
 def test_a_full_disk_leaves_nothing(
-    sqlite_service: Service, bob: httpx.Client, folder: Path, monkeypatch: pytest.MonkeyPatch
+    service: Service, client: httpx.Client, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -274,12 +277,12 @@ def test_a_full_disk_leaves_nothing(
     for place, name in ((drafts, "unpack"), (drafts.os, "fsync")):
         with monkeypatch.context() as patched:
             patched.setattr(place, name, full)
-            assert "the disk is full" in problem(bob.post(PATH, content=body(folder)), 503)["detail"]
-        nothing_is_left(sqlite_service, bob)
+            assert "the disk is full" in problem(client.post(PATH, content=body(folder)), 503)["detail"]
+        nothing_is_left(service, client)
 
 
-def test_a_body_that_breaks_off_leaves_nothing(sqlite_service: Service, bob: httpx.Client, folder: Path) -> None:
-    content, imports = body(folder), sqlite_service.settings.artifact_folder / "imports"
+def test_a_body_that_breaks_off_leaves_nothing(service: Service, client: httpx.Client, folder: Path) -> None:
+    content, imports = body(folder), service.settings.artifact_folder / "imports"
     broken = threading.Event()
 
     def parts() -> Any:
@@ -290,33 +293,33 @@ def test_a_body_that_breaks_off_leaves_nothing(sqlite_service: Service, bob: htt
         raise OSError("the line is cut")
 
     with pytest.raises(OSError, match="the line is cut"):
-        bob.post(PATH, content=parts(), headers={"Content-Length": str(len(content))})
+        client.post(PATH, content=parts(), headers={"Content-Length": str(len(content))})
     assert broken.is_set()
     while list(imports.iterdir()):
         pass
-    nothing_is_left(sqlite_service, bob)
+    nothing_is_left(service, client)
 
 
 def test_what_a_killed_process_left_is_removed_by_the_next(
-    sqlite_service: Service, bob: httpx.Client, folder: Path
+    service: Service, client: httpx.Client, folder: Path
 ) -> None:
-    artifacts = sqlite_service.settings.artifact_folder
-    kept = bob.post(PATH, content=body(folder)).json()["id"]
+    artifacts = service.settings.artifact_folder
+    kept = client.post(PATH, content=body(folder)).json()["id"]
     for training_id in (kept, "trn_gone"):  # one was killed after its row was stored, one before
         (artifacts / "imports" / training_id).mkdir(parents=True)
         (artifacts / "imports" / f"{training_id}.lock").touch()
         (artifacts / "imports" / training_id / "placed").touch()
     shutil.copytree(artifacts / "trainings" / kept, artifacts / "trainings" / "trn_gone")
-    live = drafts.Draft(sqlite_service.settings, sqlite_service.database)
-    problem(bob.post(PATH, content=b""), 422)
+    live = drafts.Draft(service.settings, service.database)
+    problem(client.post(PATH, content=b""), 422)
     assert [path.name for path in (artifacts / "trainings").iterdir()] == [kept]
     assert {path.name.partition(".")[0] for path in (artifacts / "imports").iterdir()} == {live.training_id}
     live.close()
     assert list((artifacts / "imports").iterdir()) == []
 
 
-def test_the_client_sends_a_folder(sqlite_service: Service, folder: Path) -> None:
-    with Client(sqlite_service.url, sqlite_service.key("user", "bob")) as client:
+def test_the_client_sends_a_folder(service: Service, folder: Path) -> None:
+    with Client(service.url, service.key("user", "bob")) as client:
         made = client.trainings.import_model(folder)
         assert (made.kind, made.name, made.licence) == ("import", "mine", "apache-2.0")
         assert client.trainings.import_model(folder, name="again", licence="mit").id == made.id
@@ -326,10 +329,10 @@ def test_the_client_sends_a_folder(sqlite_service: Service, folder: Path) -> Non
 
 
 def test_a_training_starts_from_an_import_of_its_owner_with_the_same_tokens(
-    sqlite_service: Service, bob: httpx.Client, folder: Path, tmp_path: Path
+    service: Service, client: httpx.Client, folder: Path, tmp_path: Path
 ) -> None:
-    prepare(sqlite_service.settings.data_folder)
-    made = bob.post(PATH, content=body(folder)).json()
+    prepare(service.settings.data_folder)
+    made = client.post(PATH, content=body(folder)).json()
     asked = {
         "architecture": made["architecture"],
         "dataset": DATA,
@@ -337,20 +340,20 @@ def test_a_training_starts_from_an_import_of_its_owner_with_the_same_tokens(
         "overrides": {"segment": 8, "evaluation": {"segment": 8}},
         "start": made["id"],
     }
-    document = problem(bob.post("/v1/trainings", json=asked), 422)
+    document = problem(client.post("/v1/trainings", json=asked), 422)
     assert document["field"] == "start"
     assert "prepare the data with its tokenizer (`edgefront data prepare NAME --level bytes`)" in document["detail"]
-    assert document["detail"] == problem(bob.post("/v1/trainings/estimate", json=asked), 422)["detail"]
+    assert document["detail"] == problem(client.post("/v1/trainings/estimate", json=asked), 422)["detail"]
     for path in folder.glob("*tokenizer*"):
         path.unlink()
-    asked["start"] = bob.post(PATH, content=body(folder)).json()["id"]
+    asked["start"] = client.post(PATH, content=body(folder)).json()["id"]
     assert asked["start"] != made["id"]
-    (training,) = bob.post("/v1/trainings", json=asked).json()["items"]
+    (training,) = client.post("/v1/trainings", json=asked).json()["items"]
     assert (training["start"], training["licence"]) == (asked["start"], "apache-2.0")
-    (own,) = bob.post("/v1/trainings", json={**asked, "licence": "mit"}).json()["items"]
+    (own,) = client.post("/v1/trainings", json={**asked, "licence": "mit"}).json()["items"]
     assert own["licence"] == "mit"
     wider = {**made["architecture"], "d_model": 32}
-    different = problem(bob.post("/v1/trainings", json={**asked, "architecture": wider}), 422)
+    different = problem(client.post("/v1/trainings", json={**asked, "architecture": wider}), 422)
     assert "a different architecture" in different["detail"]
-    eve = sqlite_service.client("user", "eve")
+    eve = service.client("user", "eve")
     problem(eve.post("/v1/trainings", json=asked), 404)

@@ -12,8 +12,7 @@ from simulated_trainings import BASE, Trainings
 from edgefront.core.services.access.keys import Principal
 
 
-def test_the_law_of_a_job_and_those_of_its_owner(sqlite_service: Service, tmp_path: Path) -> None:
-    service = sqlite_service
+def test_the_law_of_a_job_and_those_of_its_owner(service: Service, tmp_path: Path) -> None:
     client, eve = service.client("user", "bob"), service.client("user", "eve")
     agent = SimulatedAgent(service.database, by_work)
     job = service.submit(client)

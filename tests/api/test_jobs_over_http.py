@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from databases import ON_BOTH
 from running_api import Service, job, problem
 from simulated_agent import CLASS
 
 from edgefront.core.schemas.jobs import JobPage, JobView
 
 
+@ON_BOTH
 def test_submit_get_list(service: Service) -> None:
     client = service.client("user", "bob")
     service.enrol("board", CLASS)

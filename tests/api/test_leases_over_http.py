@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import httpx
 import pytest
 from concurrency import until
-from databases import ON_SQLITE
+from databases import ON_BOTH
 from running_api import Service, problem
 from simulated_agent import CLASS
 
@@ -49,7 +49,6 @@ def job(service: Service, agent: httpx.Client) -> dict[str, Any]:
     return service.submit(service.client("user", "bob"))
 
 
-@ON_SQLITE
 def test_enrolment_over_http(service: Service) -> None:
     admin = service.client()
     token = admin.post("/v1/enrolment-tokens", json={"name": "lab", "uses": 1}).json()
@@ -69,7 +68,6 @@ def test_enrolment_over_http(service: Service) -> None:
     problem(late.post("/v1/agents/enrol", json=example("enrol_request")), 401)
 
 
-@ON_SQLITE
 def test_devices_are_listed_drained_and_revoked(service: Service) -> None:
     device, credential = service.enrol("board", CLASS)
     agent = service.client_with({"Authorization": f"Bearer {credential}"})
@@ -84,14 +82,12 @@ def test_devices_are_listed_drained_and_revoked(service: Service) -> None:
     assert problem(agent.post("/v1/leases", json={"wait_s": 0}), 410)["kind"] == "gone"
 
 
-@ON_SQLITE
 def test_release_gives_back(agent: httpx.Client, job: dict[str, Any]) -> None:
     leased = lease(agent)
     assert agent.post(f"/v1/leases/{leased.lease_id}/release", json={}).status_code == 204
     assert {item.launch_id for item in lease(agent).items} == {item.launch_id for item in leased.items}
 
 
-@ON_SQLITE
 def test_lease_start_heartbeat_report(service: Service, agent: httpx.Client, job: dict[str, Any]) -> None:
     leased = lease(agent, max_items=2, facts=example("enrol_request")["facts"])
     assert len(leased.items) == 2
@@ -136,7 +132,6 @@ def _waiting(service: Service) -> int:
     return size
 
 
-@ON_SQLITE
 def test_a_waiting_agent_gets_work_as_soon_as_there_is_some(service: Service, agent: httpx.Client) -> None:
     waiting = Waiting(service, agent)
     service.submit(service.client("user", "bob"))
@@ -144,13 +139,11 @@ def test_a_waiting_agent_gets_work_as_soon_as_there_is_some(service: Service, ag
     assert _waiting(service) == 0
 
 
-@ON_SQLITE
 def test_the_servers_bound_on_waiting_holds(start_service: Callable[..., Service], database: Database) -> None:
     service = start_service(database, leases=LeaseSettings(max_wait_s=0.2))
     assert lease(service.agent(), wait_s=60).items == ()
 
 
-@ON_SQLITE
 def test_a_device_in_quarantine_is_told_why(service: Service, database: Database) -> None:
     device, credential = service.enrol("board", CLASS)
     agent = service.client_with({"Authorization": f"Bearer {credential}"})
@@ -170,7 +163,6 @@ def test_a_device_in_quarantine_is_told_why(service: Service, database: Database
     assert WITHHELD_HEADER not in agent.post("/v1/leases", json={"wait_s": 0}).headers
 
 
-@ON_SQLITE
 def test_a_client_that_disconnects_stops_waiting_and_leaves_no_lease(
     service: Service,
 ) -> None:
@@ -189,6 +181,7 @@ def test_a_client_that_disconnects_stops_waiting_and_leaves_no_lease(
     assert len(lease(agent, max_items=32).items) == 2 * BASELINE_LAUNCHES
 
 
+@ON_BOTH
 def test_stopping_the_server_answers_waiting_requests(
     start_service: Callable[..., Service], database: Database
 ) -> None:

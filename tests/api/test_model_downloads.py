@@ -16,16 +16,16 @@ from edgefront.core.architectures.architecture import Architecture
 
 
 @pytest.fixture
-def path(sqlite_service: Service, bob: httpx.Client) -> str:
-    sqlite_service.enrol("board", "simulated board")
-    made = sqlite_service.submit(bob)
-    [candidate, *_] = bob.get(f"/v1/jobs/{made['id']}/candidates").json()["items"]
+def path(service: Service, client: httpx.Client) -> str:
+    service.enrol("board", "simulated board")
+    made = service.submit(client)
+    [candidate, *_] = client.get(f"/v1/jobs/{made['id']}/candidates").json()["items"]
     return f"/v1/candidates/{candidate['id']}/model"
 
 
 @pytest.mark.parametrize("format_", ["onnx", "safetensors"])
-def test_whole_file(bob: httpx.Client, path: str, format_: str) -> None:
-    response = bob.get(path, params={"format": format_})
+def test_whole_file(client: httpx.Client, path: str, format_: str) -> None:
+    response = client.get(path, params={"format": format_})
     assert response.status_code == 200
     assert response.headers["etag"] == f'"{hashlib.sha256(response.content).hexdigest()}"'
     assert response.headers["x-edgefront-weights"] == "untrained-random"
@@ -33,24 +33,24 @@ def test_whole_file(bob: httpx.Client, path: str, format_: str) -> None:
     assert response.headers["content-disposition"].startswith('attachment; filename="')
     assert response.headers["accept-ranges"] == "bytes"
     assert int(response.headers["content-length"]) == len(response.content)
-    head = bob.head(path, params={"format": format_})
+    head = client.head(path, params={"format": format_})
     assert head.headers["etag"] == response.headers["etag"]
     assert head.headers["content-length"] == response.headers["content-length"]
 
 
-def test_architecture(bob: httpx.Client, path: str) -> None:
-    response = bob.get(path, params={"format": "architecture"})
+def test_architecture(client: httpx.Client, path: str) -> None:
+    response = client.get(path, params={"format": "architecture"})
     assert response.headers["content-type"] == "application/json"
     assert response.headers["x-edgefront-weights"] == "none"
     assert Architecture.parse(response.content).d_model
 
 
-def test_ranges(bob: httpx.Client, path: str) -> None:
-    whole = bob.get(path)
+def test_ranges(client: httpx.Client, path: str) -> None:
+    whole = client.get(path)
     size, etag = len(whole.content), whole.headers["etag"]
 
     def part(value: str, **headers: str) -> httpx.Response:
-        return bob.get(path, headers={"Range": value, **headers})
+        return client.get(path, headers={"Range": value, **headers})
 
     for value, expected in (
         ("bytes=0-99", whole.content[:100]),
@@ -74,31 +74,29 @@ def test_ranges(bob: httpx.Client, path: str) -> None:
     assert refused.headers["content-range"] == f"bytes */{size}"
 
 
-def test_a_file_that_the_client_has_is_not_sent_again(bob: httpx.Client, path: str) -> None:
-    etag = bob.get(path).headers["etag"]
+def test_a_file_that_the_client_has_is_not_sent_again(client: httpx.Client, path: str) -> None:
+    etag = client.get(path).headers["etag"]
     for value in (etag, f'"x", W/{etag}', "*"):
-        response = bob.get(path, headers={"If-None-Match": value})
+        response = client.get(path, headers={"If-None-Match": value})
         assert (response.status_code, response.content) == (304, b"")
         assert response.headers["etag"] == etag
-    assert bob.get(path, headers={"If-None-Match": '"x"'}).status_code == 200
+    assert client.get(path, headers={"If-None-Match": '"x"'}).status_code == 200
 
 
-def test_unknown_format_and_candidate(bob: httpx.Client, path: str) -> None:
-    assert problem(bob.get(path, params={"format": "gguf"}), 422)["field"] == "format"
-    problem(bob.get("/v1/candidates/cnd_unknown/model"), 404)
+def test_unknown_format_and_candidate(client: httpx.Client, path: str) -> None:
+    assert problem(client.get(path, params={"format": "gguf"}), 422)["field"] == "format"
+    problem(client.get("/v1/candidates/cnd_unknown/model"), 404)
 
 
-def test_a_model_that_transformers_has_comes_as_its_folder(
-    sqlite_service: Service, bob: httpx.Client, path: str
-) -> None:
-    refused = problem(bob.get(path, params={"format": "transformers"}), 422)
+def test_a_model_that_transformers_has_comes_as_its_folder(service: Service, client: httpx.Client, path: str) -> None:
+    refused = problem(client.get(path, params={"format": "transformers"}), 422)
     assert (refused["kind"], refused["field"]) == ("invalid-input", "format")
     assert "embedding.cutoffs" in refused["detail"]
     narrow = {"n_layer": [3], "d_model": [512], "n_head": [2], "d_inner": [1024]}
-    made = sqlite_service.submit(bob, space={"name": "lts-opt", "narrow": narrow}, baseline_layers=[3])
-    [candidate, *_] = bob.get(f"/v1/jobs/{made['id']}/candidates").json()["items"]
+    made = service.submit(client, space={"name": "lts-opt", "narrow": narrow}, baseline_layers=[3])
+    [candidate, *_] = client.get(f"/v1/jobs/{made['id']}/candidates").json()["items"]
     path = f"/v1/candidates/{candidate['id']}/model"
-    response = bob.get(path, params={"format": "transformers"})
+    response = client.get(path, params={"format": "transformers"})
     assert response.status_code == 200
     assert response.headers["content-type"] == "application/x-tar"
     assert response.headers["content-disposition"].endswith('-transformers.tar"')
@@ -111,24 +109,24 @@ def test_a_model_that_transformers_has_comes_as_its_folder(
     assert config["model_type"] == "opt"
 
 
-def test_a_config_json_becomes_a_description(bob: httpx.Client) -> None:
+def test_a_config_json_becomes_a_description(client: httpx.Client) -> None:
     config = {
         "model_type": "qwen2", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
         "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 97,
     }  # fmt: skip
-    response = bob.post("/v1/models/import", json=config)
+    response = client.post("/v1/models/import", json=config)
     assert response.status_code == 200
     architecture = Architecture.parse(response.json()["architecture"])
     assert architecture.digest == response.json()["digest"]
     assert architecture.blocks[0].kind == "attention"
     wrong = {**config, "rope_scaling": {"rope_type": "yarn", "factor": 4}, "hidden_size": None}
-    refused = problem(bob.post("/v1/models/import", json=wrong), 422)
+    refused = problem(client.post("/v1/models/import", json=wrong), 422)
     assert sorted(error["field"] for error in refused["errors"]) == ["hidden_size", "rope_scaling.rope_type"]
     assert refused["field"] == refused["errors"][0]["field"]
     assert "yarn" in refused["detail"]
-    problem(bob.post("/v1/models/import", json=[1]), 422)
+    problem(client.post("/v1/models/import", json=[1]), 422)
     for number in ("1e999", "NaN", "1" + 400 * "0"):
         text = json.dumps(config)[:-1] + f', "rope_theta": {number}}}'
-        answer = bob.post("/v1/models/import", content=text, headers={"Content-Type": "application/json"})
+        answer = client.post("/v1/models/import", content=text, headers={"Content-Type": "application/json"})
         assert "rope_theta" in problem(answer, 422)["detail"]
-    problem(bob.post("/v1/models/import", json={"model_type": "mixtral"}), 422)
+    problem(client.post("/v1/models/import", json={"model_type": "mixtral"}), 422)

@@ -130,19 +130,19 @@ def test_examples_of_descriptions_are_models(document: dict[str, Any]) -> None:
         ("/v1/quality/laws/lts-gpt2-wikitext103", "quality_law"),
     ],
 )
-def test_examples_of_the_catalogue_are_what_the_service_answers(sqlite_service: Service, path: str, name: str) -> None:
-    assert sqlite_service.client().get(path).json() == example(name)
+def test_examples_of_the_catalogue_are_what_the_service_answers(service: Service, path: str, name: str) -> None:
+    assert service.client().get(path).json() == example(name)
 
 
-def test_examples_of_descriptions_are_what_the_service_answers(sqlite_service: Service) -> None:
-    client = sqlite_service.client()
+def test_examples_of_descriptions_are_what_the_service_answers(service: Service) -> None:
+    client = service.client()
     assert client.post("/v1/catalogue/describe", json=example("architecture")).json() == example("costs")
     assert client.post("/v1/models/import", json=example("huggingface_config")).json() == example("imported_model")
     (recipe,) = example("recipes")
     assert recipe in client.get("/v1/catalogue/recipes").json()
 
 
-def test_examples_about_one_model_agree(sqlite_service: Service) -> None:
+def test_examples_about_one_model_agree(service: Service) -> None:
     """Costs of the example's architecture, and what a job and a device say of themselves."""
     costs, candidate = example("costs"), example("candidate")
     for field in ("digest", "decoder_parameters", "total_parameters", "weight_bytes", "flops"):
@@ -153,7 +153,7 @@ def test_examples_about_one_model_agree(sqlite_service: Service) -> None:
     assert (item["digest"], item["architecture"]) == (costs["digest"], example("architecture"))
     job = example("job")
     assert job["request"] == example("job_requests")["frontier"]["value"]
-    with sqlite_service.database.read() as session:
+    with service.database.read() as session:
         trust = trust_of(session, Job(owner="ann"), JobRequest.model_validate(job["request"]))
     assert job["proxy_trust"] == trust.model_dump(mode="json")
     for name in ("enrol_request", "enrol_response", "lease_request", "report_request"):
@@ -175,10 +175,10 @@ def test_every_path_parameter_has_an_example(document: dict[str, Any]) -> None:
                 assert parameter["schema"].get("examples"), f"{method} {path} {parameter['name']}"
 
 
-def test_the_document_is_served_with_a_key(sqlite_service: Service, document: dict[str, Any]) -> None:
-    assert sqlite_service.client("user", "bob").get("/v1/openapi.json").json() == document
+def test_the_document_is_served_with_a_key(service: Service, document: dict[str, Any]) -> None:
+    assert service.client("user", "bob").get("/v1/openapi.json").json() == document
 
 
-def test_no_page_loads_scripts_from_elsewhere(sqlite_service: Service) -> None:
+def test_no_page_loads_scripts_from_elsewhere(service: Service) -> None:
     for path in ("/redoc", "/openapi.json"):
-        assert sqlite_service.client().get(path).status_code == 404
+        assert service.client().get(path).status_code == 404

@@ -12,14 +12,14 @@ STOCK = {
 }
 
 
-def test_predictions_of_models_by_name_and_by_description(sqlite_service: Service) -> None:
-    client = sqlite_service.client("user", "bob")
-    agent = SimulatedAgent(sqlite_service.database, by_work)
-    sqlite_service.submit(client)
+def test_predictions_of_models_by_name_and_by_description(service: Service) -> None:
+    client = service.client("user", "bob")
+    agent = SimulatedAgent(service.database, by_work)
+    service.submit(client)
     asked = {"device_class": CLASS, "architectures": [STOCK, "gpt2-small"]}
     assert problem(client.post("/v1/predictions", json=asked), 409)["field"] == "device_class"
     assert problem(client.post("/v1/predictions", json={"architectures": []}), 422)["field"] == "architectures"
-    sqlite_service.measure(agent)
+    service.measure(agent)
     response = client.post("/v1/predictions", json=asked)
     assert response.status_code == 200, response.text
     own, large = response.json()["predictions"]
@@ -27,10 +27,10 @@ def test_predictions_of_models_by_name_and_by_description(sqlite_service: Servic
     assert [part["kind"] for part in own["parts"]] == ["attention", "feed_forward", "ends"]
 
 
-def test_a_target_is_added_over_http(sqlite_service: Service) -> None:
-    client = sqlite_service.client("user", "bob")
-    agent = SimulatedAgent(sqlite_service.database, by_work)
-    made = sqlite_service.submit(client)
+def test_a_target_is_added_over_http(service: Service) -> None:
+    client = service.client("user", "bob")
+    agent = SimulatedAgent(service.database, by_work)
+    made = service.submit(client)
     path = f"/v1/jobs/{made['id']}/targets"
     assert problem(client.post(path, json={"device_class": CLASS}), 422)["field"] == "device_class"
     added = client.post(path, json={"device": agent.name})
@@ -39,4 +39,4 @@ def test_a_target_is_added_over_http(sqlite_service: Service) -> None:
     assert added.json()["request"]["targets"][1]["added"]
     client.post(f"/v1/jobs/{made['id']}/cancel")
     assert "cannot be extended" in problem(client.post(path, json={"device": agent.name}), 409)["detail"]
-    problem(sqlite_service.client("user", "eve").post(path, json={"device": agent.name}), 404)
+    problem(service.client("user", "eve").post(path, json={"device": agent.name}), 404)

@@ -32,14 +32,14 @@ def metric(step: int, seed: int, sure: float) -> dict[str, Any]:
 
 
 @pytest.fixture
-def supernet(sqlite_service: Service) -> str:
+def supernet(service: Service) -> str:
     """A supernet's training of bob's that waits."""
-    with sqlite_service.database.write() as session:
+    with service.database.write() as session:
         training = trainings.create_supernet(
             session,
             SupernetRequest("bob", "a search", "tiny", "quick", seed=3),
-            sqlite_service.settings,
-            sqlite_service.database.now(session),
+            service.settings,
+            service.database.now(session),
         )
         return training.id
 
@@ -53,13 +53,13 @@ def report(service: Service, metrics: list[dict[str, Any]]) -> None:
         training_claims.report(session, claim.training_id, claim.fence, said, now, 60.0)
 
 
-def test_probabilities_over_the_steps(sqlite_service: Service, supernet: str) -> None:
-    client, path = sqlite_service.client("user", "bob"), f"/v1/trainings/{supernet}/probabilities"
+def test_probabilities_over_the_steps(service: Service, supernet: str) -> None:
+    client, path = service.client("user", "bob"), f"/v1/trainings/{supernet}/probabilities"
     empty = ProbabilitiesView.model_validate_json(client.get(path).content)
     assert (empty.training_id, empty.choices) == (supernet, ("attention", "feed_forward", "identity"))
     assert empty.searches == ()
     seeds = [metric(step, 3 + step // 11, 0.5 + step / 50) for step in range(1, 16)]
-    report(sqlite_service, [{"step": 0, "tokens": 0, "seconds": 0.0}, *seeds])
+    report(service, [{"step": 0, "tokens": 0, "seconds": 0.0}, *seeds])
     view = ProbabilitiesView.model_validate_json(client.get(path).content)
     assert [(search.seed, search.pattern, search.phase) for search in view.searches] == [
         (3, "(sf)", "tuning"),

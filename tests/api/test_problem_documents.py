@@ -21,16 +21,16 @@ def post_job(client: httpx.Client, body: bytes | str, **headers: str) -> httpx.R
     return client.post("/v1/jobs", content=body, headers={"Content-Type": "application/json", **headers})
 
 
-def test_unknown_address_and_wrong_method(sqlite_service: Service) -> None:
-    client = sqlite_service.client()
+def test_unknown_address_and_wrong_method(service: Service) -> None:
+    client = service.client()
     assert problem(client.get("/v1/nothing"), 404)["kind"] == "not-found"
     refused = client.put("/v1/keys")
     assert problem(refused, 405)["kind"] == "method-not-allowed"
     assert refused.headers["allow"]
 
 
-def test_all_wrong_fields_are_named_with_value_and_what_is_allowed(sqlite_service: Service) -> None:
-    client = sqlite_service.client()
+def test_all_wrong_fields_are_named_with_value_and_what_is_allowed(service: Service) -> None:
+    client = service.client()
     document = problem(
         post_job(
             client, json.dumps({"targets": [{"protocol": {"batch": 0, "threads": "x"}}], "seed": -1, "colour": 1})
@@ -65,10 +65,8 @@ def test_all_wrong_fields_are_named_with_value_and_what_is_allowed(sqlite_servic
         ({"seed": "1"}, "seed"),
     ],
 )
-def test_a_value_that_is_not_a_number_counts_as_missing(
-    sqlite_service: Service, changes: dict[str, Any], field: str
-) -> None:
-    document = problem(post_job(sqlite_service.client(), json.dumps(job(**changes))), 422)
+def test_a_value_that_is_not_a_number_counts_as_missing(service: Service, changes: dict[str, Any], field: str) -> None:
+    document = problem(post_job(service.client(), json.dumps(job(**changes))), 422)
     assert document["field"] == field
     assert document["allowed"] in ("an integer", "a number")
     assert [place["field"] for place in document["errors"]] == [field]
@@ -92,14 +90,14 @@ def test_a_value_that_is_not_a_number_counts_as_missing(
     ],
     ids=str,
 )
-def test_errors_are_worded_for_json(sqlite_service: Service, body: Any, field: str, detail: str, allowed: str) -> None:
-    document = problem(post_job(sqlite_service.client(), json.dumps(body)), 422)
+def test_errors_are_worded_for_json(service: Service, body: Any, field: str, detail: str, allowed: str) -> None:
+    document = problem(post_job(service.client(), json.dumps(body)), 422)
     assert (document["field"], document["detail"], document["allowed"]) == (field, detail, allowed)
 
 
-def test_an_error_of_the_project_inside_a_model_keeps_its_own_words(sqlite_service: Service) -> None:
+def test_an_error_of_the_project_inside_a_model_keeps_its_own_words(service: Service) -> None:
     protocol = {"runtime": "onnxruntime", "memory": "allocator"}
-    document = problem(post_job(sqlite_service.client(), json.dumps({"targets": [{"protocol": protocol}]})), 422)
+    document = problem(post_job(service.client(), json.dumps({"targets": [{"protocol": protocol}]})), 422)
     assert document["field"] == "targets.0.protocol.memory"
     assert "the method allocator needs PyTorch" in document["detail"]
 
@@ -116,10 +114,8 @@ def test_an_error_of_the_project_inside_a_model_keeps_its_own_words(sqlite_servi
         ('"name": "  "', "name", ""),
     ],
 )
-def test_what_no_database_keeps_is_refused_by_field(
-    sqlite_service: Service, fields: str, field: str, said: str
-) -> None:
-    document = problem(post_job(sqlite_service.client(), f'{{"targets": [{{}}], {fields}}}'), 422)
+def test_what_no_database_keeps_is_refused_by_field(service: Service, fields: str, field: str, said: str) -> None:
+    document = problem(post_job(service.client(), f'{{"targets": [{{}}], {fields}}}'), 422)
     assert document["field"] == field
     assert said in document["detail"]
 
@@ -140,20 +136,20 @@ def test_what_no_database_keeps_is_refused_by_field(
     ],
     ids=["cut", "bytes", "unclosed", "deep", "huge number", "raw NUL", "surrogate", "null", "array", "text"],
 )
-def test_an_invalid_job_file_is_refused(sqlite_service: Service, body: bytes) -> None:
-    assert problem(post_job(sqlite_service.client(), body), 422)["kind"] == "invalid-input"
+def test_an_invalid_job_file_is_refused(service: Service, body: bytes) -> None:
+    assert problem(post_job(service.client(), body), 422)["kind"] == "invalid-input"
 
 
-def test_only_json_is_read(sqlite_service: Service) -> None:
-    client = sqlite_service.client()
+def test_only_json_is_read(service: Service) -> None:
+    client = service.client()
     assert problem(client.post("/v1/jobs", content="targets=1", headers={"Content-Type": "text/plain"}), 415)
     assert problem(client.post("/v1/jobs", data={"targets": "1"}), 415)
     assert problem(client.post("/v1/jobs"), 422)["detail"] == "the body is missing"
 
 
-def test_large_bodies_are_refused_declared_or_chunked(sqlite_service: Service) -> None:
-    client = sqlite_service.client()
-    large = b'{"name": "' + b"x" * (sqlite_service.settings.http.max_body_bytes) + b'"}'
+def test_large_bodies_are_refused_declared_or_chunked(service: Service) -> None:
+    client = service.client()
+    large = b'{"name": "' + b"x" * (service.settings.http.max_body_bytes) + b'"}'
     assert problem(post_job(client, large), 413)["kind"] == "too-large"
 
     def chunks() -> Any:
@@ -164,19 +160,19 @@ def test_large_bodies_are_refused_declared_or_chunked(sqlite_service: Service) -
     assert problem(chunked, 413)["kind"] == "too-large"
 
 
-def test_long_input_is_shortened_in_errors(sqlite_service: Service) -> None:
-    document = problem(post_job(sqlite_service.client(), json.dumps({"targets": [{}], "seed": "9" * 100_000})), 422)
+def test_long_input_is_shortened_in_errors(service: Service) -> None:
+    document = problem(post_job(service.client(), json.dumps({"targets": [{}], "seed": "9" * 100_000})), 422)
     assert len(json.dumps(document)) < 5000
-    document = problem(post_job(sqlite_service.client(), json.dumps({f"x{number}": 1 for number in range(1000)})), 422)
+    document = problem(post_job(service.client(), json.dumps({f"x{number}": 1 for number in range(1000)})), 422)
     assert len(document["errors"]) == 20
 
 
 def test_a_crash_reveals_only_an_instance_that_is_logged(
-    sqlite_service: Service, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    service: Service, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(health, "VERSION", object())
     with caplog.at_level(logging.ERROR, "edgefront.api"):
-        document = problem(sqlite_service.client(None).get("/v1/health"), 500)
+        document = problem(service.client(None).get("/v1/health"), 500)
     assert document["kind"] == "internal-error"
     assert "VERSION" not in json.dumps(document)
     assert "object" not in json.dumps(document)
@@ -186,19 +182,19 @@ def test_a_crash_reveals_only_an_instance_that_is_logged(
 
 
 def test_a_client_that_disconnects_during_its_body_is_no_crash(
-    sqlite_service: Service, caplog: pytest.LogCaptureFixture
+    service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
-    url = httpx.URL(sqlite_service.url)
-    head = f"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {sqlite_service.key()}\r\n"
+    url = httpx.URL(service.url)
+    head = f"POST /v1/jobs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {service.key()}\r\n"
     with socket.create_connection((url.host, url.port)) as connection:
         connection.sendall(f"{head}Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{{".encode())
         time.sleep(0.2)
-    assert sqlite_service.client().get("/v1/me").status_code == 200
+    assert service.client().get("/v1/me").status_code == 200
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_answers_carry_safe_headers(sqlite_service: Service) -> None:
-    for response in (sqlite_service.client().get("/v1/me"), sqlite_service.client(None).get("/v1/jobs")):
+def test_answers_carry_safe_headers(service: Service) -> None:
+    for response in (service.client().get("/v1/me"), service.client(None).get("/v1/jobs")):
         assert response.headers["x-content-type-options"] == "nosniff"
         assert response.headers["cache-control"] == "no-store"
         assert response.headers["x-frame-options"] == "DENY"

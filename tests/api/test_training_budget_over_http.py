@@ -21,9 +21,9 @@ SEARCH = {"algorithm": {"name": "random"}, "budget": {"candidates": 6, "refineme
 
 
 @pytest.mark.parametrize("tokens", [0, "10B"])
-def test_what_is_no_count_of_tokens_is_refused_and_nothing_is_stored(sqlite_service: Service, tokens: object) -> None:
-    client = sqlite_service.client("user", "bob")
-    SimulatedAgent(sqlite_service.database, by_work)
+def test_what_is_no_count_of_tokens_is_refused_and_nothing_is_stored(service: Service, tokens: object) -> None:
+    client = service.client("user", "bob")
+    SimulatedAgent(service.database, by_work)
     for path, body in (
         ("/v1/jobs", job(**BY_TOKENS, train_tokens=tokens)),
         ("/v1/predictions", {"device_class": CLASS, "architectures": ["smollm2-135m"], "train_tokens": tokens}),
@@ -32,9 +32,9 @@ def test_what_is_no_count_of_tokens_is_refused_and_nothing_is_stored(sqlite_serv
     assert client.get("/v1/jobs").json()["items"] == []
 
 
-def test_a_law_of_one_budget_refuses_another_and_nothing_is_stored(sqlite_service: Service) -> None:
-    client = sqlite_service.client("user", "bob")
-    SimulatedAgent(sqlite_service.database, by_work)
+def test_a_law_of_one_budget_refuses_another_and_nothing_is_stored(service: Service) -> None:
+    client = service.client("user", "bob")
+    SimulatedAgent(service.database, by_work)
     refused = problem(client.post("/v1/jobs", json=job(proxy="quality_law", train_tokens=10**10)), 422)
     assert refused["field"] == "train_tokens"
     assert "knows one budget" in refused["detail"]
@@ -43,11 +43,11 @@ def test_a_law_of_one_budget_refuses_another_and_nothing_is_stored(sqlite_servic
     assert client.get("/v1/jobs").json()["items"] == []
 
 
-def test_the_answer_of_a_job_is_recomputed_for_other_tokens(sqlite_service: Service) -> None:
-    client = sqlite_service.client("user", "bob")
-    agent = SimulatedAgent(sqlite_service.database, by_work)
-    made = sqlite_service.submit(client, **BY_TOKENS, **SEARCH, train_tokens=10**10)
-    sqlite_service.measure(agent)
+def test_the_answer_of_a_job_is_recomputed_for_other_tokens(service: Service) -> None:
+    client = service.client("user", "bob")
+    agent = SimulatedAgent(service.database, by_work)
+    made = service.submit(client, **BY_TOKENS, **SEARCH, train_tokens=10**10)
+    service.measure(agent)
     path = f"/v1/jobs/{made['id']}/recommendation"
 
     def answer(**query: int) -> dict[str, Any]:
@@ -85,8 +85,8 @@ def test_the_answer_of_a_job_is_recomputed_for_other_tokens(sqlite_service: Serv
     assert client.get(f"/v1/jobs/{made['id']}/law").json()["law"]["label"] == labels[0]
 
 
-def test_a_training_is_estimated_and_nothing_is_stored(sqlite_service: Service) -> None:
-    client, path = sqlite_service.client("user", "bob"), "/v1/trainings/estimate"
+def test_a_training_is_estimated_and_nothing_is_stored(service: Service) -> None:
+    client, path = service.client("user", "bob"), "/v1/trainings/estimate"
     asked = {"model": "smollm2-135m", "dataset": "python", "recipe": "quick"}
     estimated = client.post(path, json=asked).json()
     assert (estimated["recipe"], estimated["dataset"], estimated["trainings"]) == ("quick", "python", 1)
@@ -94,27 +94,27 @@ def test_a_training_is_estimated_and_nothing_is_stored(sqlite_service: Service) 
     assert estimated["tokens"] == recipe["tokens"]
     assert problem(client.post(path, json={**asked, "recipe": "no such"}), 422)["field"] == "recipe"
     assert problem(client.post(path, json={"candidate": "cnd_nowhere"}), 404)["kind"] == "not-found"
-    viewer = sqlite_service.client("viewer", "bob")
+    viewer = service.client("viewer", "bob")
     assert viewer.post(path, json=asked).status_code == 403
     assert client.get("/v1/trainings").json()["items"] == []
 
 
-def test_a_time_on_a_worker_is_a_budget_by_its_pace(sqlite_service: Service) -> None:
-    client = sqlite_service.client("user", "bob")
-    agent = SimulatedAgent(sqlite_service.database, by_work)
+def test_a_time_on_a_worker_is_a_budget_by_its_pace(service: Service) -> None:
+    client = service.client("user", "bob")
+    agent = SimulatedAgent(service.database, by_work)
     assert client.get("/v1/trainers").json() == []
     unknown = problem(client.post("/v1/jobs", json=job(**BY_TOKENS, train_time=SIX_HOURS)), 422)
     assert (unknown["field"], unknown["allowed"][:8]) == ("train_time.trainer", "none yet")
-    end_trainings(sqlite_service.database, "gpu-box")
+    end_trainings(service.database, "gpu-box")
     (trainer,) = client.get("/v1/trainers").json()
     assert (trainer["name"], trainer["gpus"], trainer["pace"]["trainings"]) == ("gpu-box", 1, 2)
     assert trainer["pace"]["seconds_per_token"] == pytest.approx(PACE.seconds_per_token)
     assert trainer["pace"]["seconds_per_flop"] == pytest.approx(PACE.seconds_per_flop)
 
-    made = sqlite_service.submit(client, **BY_TOKENS, **SEARCH, train_time=SIX_HOURS)
+    made = service.submit(client, **BY_TOKENS, **SEARCH, train_time=SIX_HOURS)
     assert made["request"]["train_time"]["pace"] == pytest.approx(trainer["pace"])
-    end_trainings(sqlite_service.database, "gpu-box", Pace(1.0, 0.0, 512))  # another pace moves no job
-    sqlite_service.measure(agent)
+    end_trainings(service.database, "gpu-box", Pace(1.0, 0.0, 512))  # another pace moves no job
+    service.measure(agent)
     path = f"/v1/jobs/{made['id']}/recommendation"
 
     def answer(**query: object) -> dict[str, Any]:
@@ -146,9 +146,9 @@ def test_a_time_on_a_worker_is_a_budget_by_its_pace(sqlite_service: Service) -> 
     assert prediction["predicted"]["train_tokens"] > 0
 
 
-def test_a_pace_is_of_trainings_that_go_alike(sqlite_service: Service) -> None:
+def test_a_pace_is_of_trainings_that_go_alike(service: Service) -> None:
     """Distilled trainings, which run a teacher too, teach none; another precision or compilation has its own."""
-    client, database = sqlite_service.client("user", "bob"), sqlite_service.database
+    client, database = service.client("user", "bob"), service.database
     slow, half = Pace(1.0, 0.0, 512), Pace(1e-6, 5e-14, 512)
     end_trainings(database, "gpu-box", slow, overrides={"distil": {}, "memory": 0})
     end_trainings(database, "eves-box", slow, owner="eve")
@@ -171,10 +171,10 @@ def test_a_pace_is_of_trainings_that_go_alike(sqlite_service: Service) -> None:
         {"hours": 6.0, "trainer": "gpu-box", "pace": {"seconds_per_token": 0.0, "seconds_per_flop": 0.0, "segment": 1}},
     ],
 )
-def test_what_is_no_time_of_training_is_refused_and_nothing_is_stored(sqlite_service: Service, time: object) -> None:
-    client = sqlite_service.client("user", "bob")
-    SimulatedAgent(sqlite_service.database, by_work)
-    end_trainings(sqlite_service.database, "gpu-box")
+def test_what_is_no_time_of_training_is_refused_and_nothing_is_stored(service: Service, time: object) -> None:
+    client = service.client("user", "bob")
+    SimulatedAgent(service.database, by_work)
+    end_trainings(service.database, "gpu-box")
     refused = problem(client.post("/v1/jobs", json=job(**BY_TOKENS, train_time=time)), 422)
     assert refused["field"].startswith("train_time")
     assert client.get("/v1/jobs").json()["items"] == []

@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+from databases import ON_BOTH
 from httpx_sse import EventSource
 from packages import lively
 from running_api import Service, problem
@@ -49,12 +50,7 @@ def client(service: Service) -> httpx.Client:
     return service.client("user", "bob")
 
 
-@pytest.fixture
-def bob(sqlite_service: Service) -> httpx.Client:
-    prepare(sqlite_service.settings.data_folder)
-    return sqlite_service.client("user", "bob")
-
-
+@ON_BOTH
 def test_submit_train_follow_and_download(service: Service, client: httpx.Client, tmp_path: Path) -> None:
     made = client.post("/v1/trainings", json=training(name="small"), headers={"Idempotency-Key": "one"})
     assert made.status_code == 201
@@ -117,33 +113,33 @@ def test_submit_train_follow_and_download(service: Service, client: httpx.Client
     assert not (service.settings.artifact_folder / "trainings" / view.id).exists()
 
 
-def test_only_what_is_listed_can_be_downloaded(sqlite_service: Service, bob: httpx.Client) -> None:
-    made = bob.post("/v1/trainings", json=training()).json()["items"][0]["id"]
-    folder = sqlite_service.settings.artifact_folder / "trainings" / made
+def test_only_what_is_listed_can_be_downloaded(service: Service, client: httpx.Client) -> None:
+    made = client.post("/v1/trainings", json=training()).json()["items"][0]["id"]
+    folder = service.settings.artifact_folder / "trainings" / made
     (folder / "result").mkdir(parents=True)
     (folder / "spec.json").write_text("{}")
     (folder.parent / "secret").write_text("secret")
     (folder / "result" / "link").symlink_to(folder.parent / "secret")
     (folder / "result" / "kept").write_text("kept")
-    assert [file["path"] for file in bob.get(f"/v1/trainings/{made}/files").json()] == ["result/kept"]
+    assert [file["path"] for file in client.get(f"/v1/trainings/{made}/files").json()] == ["result/kept"]
     for path in (
         *("spec.json", "result", "result/link", "result/../spec.json", "result/%2e%2e/spec.json", "%2e%2e/secret"),
         *("result//kept", "/etc/passwd", "result/../../secret", "..%2fsecret"),
     ):
-        answer = bob.get(f"{sqlite_service.url}/v1/trainings/{made}/files/{path}")
+        answer = client.get(f"{service.url}/v1/trainings/{made}/files/{path}")
         assert answer.status_code in (404, 422), (path, answer.text)
-    assert bob.get(f"/v1/trainings/{made}/files/result/kept").text == "kept"
+    assert client.get(f"/v1/trainings/{made}/files/result/kept").text == "kept"
 
 
-def test_the_last_lines_of_the_log(sqlite_service: Service, bob: httpx.Client) -> None:
-    made = bob.post("/v1/trainings", json=training()).json()["items"][0]["id"]
-    folder = sqlite_service.settings.artifact_folder / "trainings" / made
+def test_the_last_lines_of_the_log(service: Service, client: httpx.Client) -> None:
+    made = client.post("/v1/trainings", json=training()).json()["items"][0]["id"]
+    folder = service.settings.artifact_folder / "trainings" / made
     folder.mkdir(parents=True)
     (folder / "log.txt").write_bytes(b"\xff" + b"x" * (2 << 20) + b"\nfirst\nlast\n")
-    answer = bob.get(f"/v1/trainings/{made}/log", params={"tail": 2})
+    answer = client.get(f"/v1/trainings/{made}/log", params={"tail": 2})
     assert answer.headers["content-type"].startswith("text/plain")
     assert answer.text == "first\nlast\n"
-    assert bob.get(f"/v1/trainings/{made}/log", params={"tail": 1}).text == "last\n"
+    assert client.get(f"/v1/trainings/{made}/log", params={"tail": 1}).text == "last\n"
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
@@ -157,36 +153,36 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_points_of_a_frontier_are_trained(sqlite_service: Service, bob: httpx.Client) -> None:
-    agent = SimulatedAgent(sqlite_service.database)
-    job = sqlite_service.submit(bob)
-    sqlite_service.measure(agent)
-    points = bob.get(f"/v1/jobs/{job['id']}/frontier").json()["points"]
+def test_points_of_a_frontier_are_trained(service: Service, client: httpx.Client) -> None:
+    agent = SimulatedAgent(service.database)
+    job = service.submit(client)
+    service.measure(agent)
+    points = client.get(f"/v1/jobs/{job['id']}/frontier").json()["points"]
     assert len(points) > 2
     asked = {"dataset": DATA, "overrides": OVERRIDES, "frontier": {"job": job["id"], "count": 2}}
-    made = bob.post("/v1/trainings", json=asked).json()["items"]
+    made = client.post("/v1/trainings", json=asked).json()["items"]
     assert [item["candidate_id"] for item in made] == [points[0]["id"], points[-1]["id"]]
     assert made[0]["measured"]["latency_ms"] == points[0]["latency_ms"]
     assert made[0]["digest"] == points[0]["digest"]
-    assert len(bob.get("/v1/trainings", params={"job": job["id"]}).json()["items"]) == 2
-    eve = sqlite_service.client("user", "eve")
+    assert len(client.get("/v1/trainings", params={"job": job["id"]}).json()["items"]) == 2
+    eve = service.client("user", "eve")
     problem(eve.post("/v1/trainings", json=asked), 404)
     nothing = {**asked, "frontier": {"job": job["id"], "max_latency_ms": 1e-6}}
-    assert problem(bob.post("/v1/trainings", json=nothing), 422)["field"] == "frontier"
-    assert bob.delete(f"/v1/jobs/{job['id']}").status_code == 204
-    left = bob.get(f"/v1/trainings/{made[0]['id']}").json()
+    assert problem(client.post("/v1/trainings", json=nothing), 422)["field"] == "frontier"
+    assert client.delete(f"/v1/jobs/{job['id']}").status_code == 204
+    left = client.get(f"/v1/trainings/{made[0]['id']}").json()
     assert (left["job_id"], left["candidate_id"], left["measured"]) == (None, None, None)
     assert left["architecture"] == points[0]["architecture"]
 
 
-def test_recipes_and_data_sets_are_listed(bob: httpx.Client, sqlite_service: Service) -> None:
-    recipes = {view["name"]: view for view in bob.get("/v1/catalogue/recipes").json()}
+def test_recipes_and_data_sets_are_listed(client: httpx.Client, service: Service) -> None:
+    recipes = {view["name"]: view for view in client.get("/v1/catalogue/recipes").json()}
     assert set(recipes) == set(all_recipes())
     assert recipes["quick"]["recipe"] == all_recipes()["quick"].model_dump(mode="json")
     assert recipes["quick"]["tokens"] == 300 * 8 * 128
     assert recipes["quick"]["dataset"] == "python"
-    (sqlite_service.settings.data_folder / ("0" * 64)).mkdir()  # prepared by halves: not offered
-    sets = bob.get("/v1/datasets").json()
+    (service.settings.data_folder / ("0" * 64)).mkdir()  # prepared by halves: not offered
+    sets = client.get("/v1/datasets").json()
     assert [(view["name"], view["level"], view["parallel"]) for view in sets] == [
         (DATA, "characters", False),
         ("python", "bpe", False),
@@ -211,47 +207,47 @@ def trained_in_earnest(service: Service, made: str, vocabulary: int | None = Non
     return tokenizer
 
 
-def test_a_trained_model_is_downloaded_as_one_file(sqlite_service: Service, bob: httpx.Client) -> None:
-    made = bob.post("/v1/trainings", json=training()).json()["items"][0]["id"]
+def test_a_trained_model_is_downloaded_as_one_file(service: Service, client: httpx.Client) -> None:
+    made = client.post("/v1/trainings", json=training()).json()["items"][0]["id"]
     path = f"/v1/trainings/{made}"
-    refused = problem(bob.get(f"{path}/model", params={"format": "gguf"}), 409)
+    refused = problem(client.get(f"{path}/model", params={"format": "gguf"}), 409)
     assert "has no result yet" in refused["detail"]
-    train(sqlite_service)
-    trained_in_earnest(sqlite_service, made)
-    formats = bob.get(path).json()["formats"]
+    train(service)
+    trained_in_earnest(service, made)
+    formats = client.get(path).json()["formats"]
     assert {"gguf", "transformers", "onnx", "onnx-decode", "safetensors"} <= set(formats)
-    downloaded = bob.get(f"{path}/model", params={"format": "gguf", "numbers": "float16"})
+    downloaded = client.get(f"{path}/model", params={"format": "gguf", "numbers": "float16"})
     assert (downloaded.status_code, downloaded.content[:4]) == (200, b"GGUF")
     assert b"untrained" not in downloaded.content
     assert downloaded.headers["etag"] == f'"{hashlib.sha256(downloaded.content).hexdigest()}"'
     assert downloaded.headers["content-disposition"].endswith('-trained-float16.gguf"')
-    part = bob.get(f"{path}/model?format=gguf&numbers=float16", headers={"Range": "bytes=4-9"})
+    part = client.get(f"{path}/model?format=gguf&numbers=float16", headers={"Range": "bytes=4-9"})
     assert (part.status_code, part.content) == (206, downloaded.content[4:10])
-    folder = bob.get(f"{path}/model")
+    folder = client.get(f"{path}/model")
     with tarfile.open(fileobj=io.BytesIO(folder.content)) as archive:
         assert {Path(name).name for name in archive.getnames()} >= {
             "config.json",
             "model.safetensors",
             "tokenizer.json",
         }
-    assert problem(bob.get(f"{path}/model?format=gguf&numbers=int8"), 422)["field"] == "numbers"
-    assert problem(bob.get(f"{path}/model?format=gguf&numbers=q9"), 422)["field"] == "numbers"
-    kept = sqlite_service.settings.artifact_folder / "trainings" / made / "models"
+    assert problem(client.get(f"{path}/model?format=gguf&numbers=int8"), 422)["field"] == "numbers"
+    assert problem(client.get(f"{path}/model?format=gguf&numbers=q9"), 422)["field"] == "numbers"
+    kept = service.settings.artifact_folder / "trainings" / made / "models"
     assert sorted(file.name.rpartition("-trained-")[2] for file in kept.glob("*/[!.]*")) == [
         "float16.gguf",
         "transformers.tar",
     ]
-    folders = {file["path"].split("/")[0] for file in bob.get(f"{path}/files").json()}
+    folders = {file["path"].split("/")[0] for file in client.get(f"{path}/files").json()}
     assert folders == {"result", "checkpoints", "tensorboard"}
-    assert bob.delete(path).status_code == 204
+    assert client.delete(path).status_code == 204
     assert not kept.exists()
 
 
-def test_a_damaged_result_leaves_no_file(sqlite_service: Service, bob: httpx.Client) -> None:
-    made = bob.post("/v1/trainings", json=training()).json()["items"][0]["id"]
-    train(sqlite_service)
-    trained_in_earnest(sqlite_service, made, vocabulary=40)
-    refused = problem(bob.get(f"/v1/trainings/{made}/model?format=gguf"), 422)
+def test_a_damaged_result_leaves_no_file(service: Service, client: httpx.Client) -> None:
+    made = client.post("/v1/trainings", json=training()).json()["items"][0]["id"]
+    train(service)
+    trained_in_earnest(service, made, vocabulary=40)
+    refused = problem(client.get(f"/v1/trainings/{made}/model?format=gguf"), 422)
     assert "has 40 tokens, the model" in refused["detail"]
-    kept = sqlite_service.settings.artifact_folder / "trainings" / made / "models"
+    kept = service.settings.artifact_folder / "trainings" / made / "models"
     assert [file for file in kept.rglob("*") if file.is_file() and file.name != ".lock"] == []

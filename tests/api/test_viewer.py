@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from databases import ON_SQLITE
+from databases import ON_BOTH
 from ended_trainings import end_trainings
 from running_api import Service, problem
 from simulated_agent import SimulatedAgent
@@ -88,7 +88,6 @@ def status(client: httpx.Client, path: str) -> int:
         return answer.status_code
 
 
-@ON_SQLITE
 def test_what_another_owner_has_does_not_exist(service: Service, things: dict[str, str]) -> None:
     """Whoever asks for it is told what they would be told of nothing."""
     eve, before, tried = service.client("user", "eve"), rows(service), set()
@@ -108,7 +107,6 @@ def test_what_another_owner_has_does_not_exist(service: Service, things: dict[st
     assert [eve.get(path).json()["items"] for path in ("/v1/jobs", "/v1/trainings")] == [[], []]
 
 
-@ON_SQLITE
 def test_a_viewer_changes_nothing(service: Service, things: dict[str, str]) -> None:
     viewer = service.client("viewer", "mia")
     before = rows(service)
@@ -123,6 +121,7 @@ def test_a_viewer_changes_nothing(service: Service, things: dict[str, str]) -> N
     assert rows(service) == before
 
 
+@ON_BOTH
 def test_a_viewer_reads_what_an_admin_reads(service: Service, things: dict[str, str]) -> None:
     viewer, admin, bob = service.client("viewer", "mia"), service.client(), service.client("user", "bob")
     before = rows(service)
@@ -138,7 +137,6 @@ def test_a_viewer_reads_what_an_admin_reads(service: Service, things: dict[str, 
     assert rows(service) == before
 
 
-@ON_SQLITE
 def test_what_a_viewer_sends_is_only_computed(service: Service, things: dict[str, str]) -> None:
     viewer = service.client("viewer", "mia")
     before = rows(service)
@@ -151,7 +149,6 @@ def test_what_a_viewer_sends_is_only_computed(service: Service, things: dict[str
         assert next(line for line in stream.iter_lines() if line.startswith("id:")) == "id: 1"
 
 
-@ON_SQLITE
 def test_services_refuse_a_viewer_by_themselves(service: Service, things: dict[str, str]) -> None:
     mia = Principal("key_m", "mia", "mia", "viewer")
     with service.database.write() as session:

@@ -23,17 +23,17 @@ NARROWINGS: tuple[tuple[str, dict[str, Any], str, str], ...] = (
 """Space, narrowing, the gene that is named, and words of the error."""
 
 
-def test_a_wrong_description_is_named_by_field(sqlite_service: Service) -> None:
-    client = sqlite_service.client()
+def test_a_wrong_description_is_named_by_field(service: Service) -> None:
+    client = service.client()
     for case in WRONG:
         document = problem(client.post("/v1/catalogue/describe", json=case.description), 422)
         assert (document["kind"], document["field"]) == ("invalid-architecture", case.field), case.title
         assert len(json.dumps(document)) < 5000, case.title
 
 
-def test_a_wrong_narrowing_is_named_by_gene(sqlite_service: Service) -> None:
-    sqlite_service.enrol("board", "simulated board")
-    client = sqlite_service.client()
+def test_a_wrong_narrowing_is_named_by_gene(service: Service) -> None:
+    service.enrol("board", "simulated board")
+    client = service.client()
     for space, narrow, gene, words in NARROWINGS:
         request = {"targets": [{"device_class": "simulated board"}], "space": {"name": space, "narrow": narrow}}
         document = problem(client.post("/v1/jobs", json=request), 422)
@@ -43,9 +43,9 @@ def test_a_wrong_narrowing_is_named_by_gene(sqlite_service: Service) -> None:
         assert len(json.dumps(document)) < 5000
 
 
-def test_a_value_that_is_listed_over_and_over_is_not_kept(sqlite_service: Service) -> None:
-    sqlite_service.enrol("board", "simulated board")
-    client = sqlite_service.client()
+def test_a_value_that_is_listed_over_and_over_is_not_kept(service: Service) -> None:
+    service.enrol("board", "simulated board")
+    client = service.client()
     space = {"name": "lts-gpt2", "narrow": {"n_head": [4] * 100_000}}
     request = {"targets": [{"device_class": "simulated board"}], "space": space}
     document = problem(client.post("/v1/jobs", json=request), 422)

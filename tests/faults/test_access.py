@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 from concurrency import at_once
-from databases import ON_SQLITE
+from databases import ON_BOTH
 from running_api import Service, job, problem
 from simulated_agent import CLASS
 from simulated_pool import ARCHITECTURE, DATA, prepare
@@ -80,7 +80,7 @@ def received(opened: socket.socket, pause_s: Callable[[], float] = lambda: 0.0) 
     return bytes(content)
 
 
-@ON_SQLITE
+@ON_BOTH
 def test_what_ends_while_a_body_arrives_does_nothing(services: tuple[Service, Service]) -> None:
     here, elsewhere = services
     admin = elsewhere.client()
@@ -114,7 +114,7 @@ def test_what_ends_while_a_body_arrives_does_nothing(services: tuple[Service, Se
     assert len(admin.get("/v1/enrolment-tokens").json()) == 1  # that of the board
 
 
-@ON_SQLITE
+@ON_BOTH
 @pytest.mark.parametrize("path", ["files/result/weights", "archive"])
 def test_a_download_is_cut_when_its_key_ends(
     services: tuple[Service, Service], caplog: pytest.LogCaptureFixture, path: str
@@ -152,7 +152,7 @@ def test_a_download_is_cut_when_its_key_ends(
     assert not [record for record in caplog.records if record.exc_info]
 
 
-@ON_SQLITE
+@ON_BOTH
 def test_a_browser_session_ends_when_it_expires(services: tuple[Service, Service]) -> None:
     here, _ = services
     answer = here.client(None).post("/v1/session", json={"key": here.key()})
@@ -167,6 +167,7 @@ def test_a_browser_session_ends_when_it_expires(services: tuple[Service, Service
     problem(last, 401)
 
 
+@ON_BOTH
 def test_two_admins_do_not_revoke_each_other(services: tuple[Service, Service]) -> None:
     first = services[0].client()
     [key] = first.get("/v1/keys").json()

@@ -6,7 +6,6 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from databases import ON_SQLITE
 from lease_world import World, crashed, done, facts
 from simulated_pool import pool_of
 from simulated_service import Service
@@ -34,7 +33,6 @@ DAY = timedelta(days=1)
 NOW = datetime(2026, 1, 2, tzinfo=timezone.utc)
 
 
-@ON_SQLITE
 def test_a_time_further_ahead_than_it_can_be_is_past(database: Database) -> None:
     hour = timedelta(hours=1)
     ends = {NOW: True, NOW + hour: False, NOW + hour + MARGIN: False, NOW + 2 * hour: True, NOW + DAY: True}
@@ -46,7 +44,6 @@ def test_a_time_further_ahead_than_it_can_be_is_past(database: Database) -> None
     assert elapsed_s(NOW + DAY, NOW) == float("inf")
 
 
-@ON_SQLITE
 def test_launches_of_a_lost_device_are_given_to_another(world: World) -> None:
     lost, other = world.device(), world.device("other")
     world.launches(2)
@@ -56,7 +53,6 @@ def test_launches_of_a_lost_device_are_given_to_another(world: World) -> None:
     assert len(world.claim(other).items) == 2
 
 
-@ON_SQLITE
 def test_a_device_that_goes_on_reports_and_gets_more(world: World) -> None:
     device = world.device()
     world.launches(3)
@@ -67,7 +63,6 @@ def test_a_device_that_goes_on_reports_and_gets_more(world: World) -> None:
     assert len(world.claim(device).items) == 1
 
 
-@ON_SQLITE
 def test_reports_whose_message_was_lost_are_found(world: World) -> None:
     device = world.device()
     world.launches(1)
@@ -76,7 +71,6 @@ def test_reports_whose_message_was_lost_are_found(world: World) -> None:
         assert len(launches.unprocessed_targets(session, world.now - DAY)) == 1
 
 
-@ON_SQLITE
 @pytest.mark.parametrize("kind", WorkKind)
 def test_work_of_a_worker_that_died_is_done_by_another(database: Database, kind: WorkKind) -> None:
     service = Service(database)
@@ -88,7 +82,6 @@ def test_work_of_a_worker_that_died_is_done_by_another(database: Database, kind:
         assert work.claim(session, work.queue_of(kind), "wrk_2", 1, now - DAY) is not None
 
 
-@ON_SQLITE
 def test_a_training_of_a_lost_worker_waits_in_its_queue(database: Database, tmp_path: Path) -> None:
     pool = pool_of(database, tmp_path)
     training = pool.submit()
@@ -98,7 +91,6 @@ def test_a_training_of_a_lost_worker_waits_in_its_queue(database: Database, tmp_
     assert pool.get(training).state == "queued"
 
 
-@ON_SQLITE
 def test_a_launch_under_way_counts_and_the_next_lease_holds(world: World) -> None:
     device = world.device()
     world.launches(3)
@@ -126,7 +118,6 @@ def anchor(world: World, device: str, result: LaunchResult) -> list[str]:
     return outcomes
 
 
-@ON_SQLITE
 def test_a_device_measures_its_anchor_and_is_online(world: World) -> None:
     device = world.device()
     world.tick(3600)
@@ -139,7 +130,6 @@ def test_a_device_measures_its_anchor_and_is_online(world: World) -> None:
     assert gauges["devices_online"] == {"": 1}
 
 
-@ON_SQLITE
 @pytest.mark.parametrize("trusted", [False, True])
 @pytest.mark.parametrize("becomes", ["failing", "slow"])
 def test_a_device_that_fails_or_drifts_after_it_is_paused(world: World, becomes: str, trusted: bool) -> None:
@@ -155,7 +145,6 @@ def test_a_device_that_fails_or_drifts_after_it_is_paused(world: World, becomes:
     assert world.row(Device, device).quarantine is not None
 
 
-@ON_SQLITE
 def test_a_jobs_minutes_begin_again(world: World) -> None:
     target = world.target()
     with world.write() as session:
@@ -166,7 +155,6 @@ def test_a_jobs_minutes_begin_again(world: World) -> None:
         assert session.get_one(Target, target).started_at == world.now
 
 
-@ON_SQLITE
 def test_keys_and_tokens_hold(world: World) -> None:
     with world.write() as session:
         _, secret = keys.create_key(

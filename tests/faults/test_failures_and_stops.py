@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from databases import ON_SQLITE
+from databases import ON_BOTH
 from simulated_agent import SimulatedAgent, by_size
 from simulated_pool import pool_of
 from simulated_service import Service, request
@@ -46,7 +46,6 @@ def broken(times: list[int]) -> Any:
     return fail
 
 
-@ON_SQLITE
 @pytest.mark.parametrize(
     ("kind", "place", "name"),
     [(WorkKind.ADVANCE, advance, "advance"), (WorkKind.SEARCH, ComputeStep, "compute")],
@@ -72,7 +71,6 @@ def test_a_search_that_always_fails_ends_at_the_third_attempt(
     assert items(service) == {}
 
 
-@ON_SQLITE
 def test_a_report_that_can_never_be_processed_fails_at_the_third_attempt(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,7 +92,6 @@ def test_a_report_that_can_never_be_processed_fails_at_the_third_attempt(
     assert items(service) == {}
 
 
-@ON_SQLITE
 def test_what_fails_once_is_done_at_its_second_attempt(service: Service) -> None:
     worker, left = Recorder(service), ["fails once"]
 
@@ -110,6 +107,7 @@ def test_what_fails_once_is_done_at_its_second_attempt(service: Service) -> None
     assert items(service) == {}
 
 
+@ON_BOTH
 @pytest.mark.parametrize("kind", WorkKind)
 def test_three_stops_cost_no_attempt(service: Service, kind: WorkKind) -> None:
     """The worker that stops loses its claim at once; what it still does ends nothing."""
@@ -131,7 +129,6 @@ def test_three_stops_cost_no_attempt(service: Service, kind: WorkKind) -> None:
     assert items(service) == {}
 
 
-@ON_SQLITE
 def test_three_stops_do_not_make_a_model_infeasible(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that stops ends the process that computes, which looks as if memory had run out."""
     service.submit(request(proxy="snip", proxy_settings=TINY, baseline_layers=[1]))
@@ -152,7 +149,6 @@ def test_three_stops_do_not_make_a_model_infeasible(service: Service, monkeypatc
         assert [row.state for row in session.scalars(select(ProxyScore))] == ["done"]
 
 
-@ON_SQLITE
 def test_stops_of_a_training_cost_no_attempt_and_failures_do(database: Database, tmp_path: Path) -> None:
     pool = pool_of(database, tmp_path)
     training = pool.submit()

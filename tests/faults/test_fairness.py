@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable
 
 import pytest
-from databases import ON_SQLITE
+from databases import ON_BOTH
 from hypothesis import given
 from hypothesis import settings as bounded
 from hypothesis import strategies as st
@@ -71,6 +71,7 @@ def served(world: World, device: str, made: dict[str, str], launches: int, at_on
     return order
 
 
+@ON_BOTH
 def test_a_small_owner_does_not_wait_for_a_large_one(world: World) -> None:
     device = world.device()
     made = asked(world, [("ann", 1, 1000)])
@@ -108,6 +109,7 @@ def test_whoever_asks_is_served_within_a_bounded_number_of_leases(
         database.dispose()
 
 
+@ON_BOTH
 def test_launches_of_a_class_and_of_a_device_alone_take_turns(world: World) -> None:
     device = world.device()
     made = asked(world, [("ann", 1, 100)], key=f"device:{device}")
@@ -117,7 +119,6 @@ def test_launches_of_a_class_and_of_a_device_alone_take_turns(world: World) -> N
     assert served(world, device, made, 100, at_once=8).count("bob 1") == 3  # no more are left
 
 
-@ON_SQLITE
 def test_what_comes_back_does_not_let_others_overtake(world: World) -> None:
     """The turn of a launch that is given back is of long ago: who asks now does not begin there."""
     device = world.device()

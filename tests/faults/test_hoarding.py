@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from concurrency import at_once
-from databases import ON_SQLITE
+from databases import ON_BOTH
 from lease_world import World, done
 from sqlalchemy import func, select
 
@@ -25,7 +25,6 @@ def held(world: World, device: str) -> int:
         return session.scalar(query) or 0
 
 
-@ON_SQLITE
 def test_a_device_holds_a_bounded_number_of_launches(world: World) -> None:
     hoarder, other = world.device("hoarder"), world.device("other")
     world.launches(MAX_HELD + 40)
@@ -43,6 +42,7 @@ def test_a_device_holds_a_bounded_number_of_launches(world: World) -> None:
     assert held(world, hoarder) == MAX_HELD
 
 
+@ON_BOTH
 def test_requests_at_once_hold_no_more(world: World) -> None:
     hoarder = world.device()
     world.launches(MAX_HELD + 60)
@@ -66,7 +66,6 @@ def kept(world: World, device: str, *held: GrantedLease, stop_s: float = 1e6) ->
 
 
 @pytest.mark.parametrize("limit_s", [5.0, 3600.0])
-@ON_SQLITE
 def test_heartbeats_without_results_do_not_keep_a_launch_for_ever(world: World, limit_s: float) -> None:
     """Until one launch would have had its result."""
     hoarder, other = world.device("hoarder"), world.device("other")
@@ -85,7 +84,6 @@ def test_heartbeats_without_results_do_not_keep_a_launch_for_ever(world: World, 
     assert len(world.row(Device, hoarder).failing) == 1, "what is measured makes up for a failure"
 
 
-@ON_SQLITE
 def test_an_agent_that_takes_long_keeps_its_lease(world: World) -> None:
     """It takes minutes for each launch, and asks for the next batch when it starts the last launch."""
     device = world.device()
@@ -107,7 +105,6 @@ def test_an_agent_that_takes_long_keeps_its_lease(world: World) -> None:
     assert world.row(Device, device).quarantine is None
 
 
-@ON_SQLITE
 def test_what_is_lost_again_and_again_is_quarantined_and_others_get_the_work(world: World) -> None:
     """An agent that is started again and again, and dies before it starts a launch."""
     broken, other = world.device("broken"), world.device("other")
@@ -122,6 +119,7 @@ def test_what_is_lost_again_and_again_is_quarantined_and_others_get_the_work(wor
     assert {world.launch(id_).attempts for id_ in made} == {0}
 
 
+@ON_BOTH
 def test_leases_of_launches_that_were_withdrawn_or_reported_are_not_lost(world: World) -> None:
     device = world.device()
     for _ in range(MAX_FAILING):

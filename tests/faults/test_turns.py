@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+from databases import ON_BOTH
 from running_api import Service, job, problem
 from simulated_agent import CLASS, SimulatedAgent, by_size, principal
 from simulated_pool import pool_of
@@ -38,6 +39,7 @@ def service(sqlite_url: str, open_database: Callable[..., Database], start_servi
 # Work ----------------------------------------------------------------------------------------------------------------
 
 
+@ON_BOTH
 def test_scores_of_owners_are_computed_in_turn(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     ann = Searches(database)
     SimulatedAgent(database, by_size())
@@ -61,6 +63,7 @@ def test_scores_of_owners_are_computed_in_turn(database: Database, monkeypatch: 
     assert order == ["ann", "bob"] * 3 + ["ann"] * 3
 
 
+@ON_BOTH
 def test_trainings_of_owners_start_in_turn(database: Database, tmp_path: Path) -> None:
     pool = pool_of(database, tmp_path)
     owners = {pool.submit(f"ann {number}"): "ann" for number in range(4)}
@@ -88,6 +91,7 @@ def test_trainings_of_owners_start_in_turn(database: Database, tmp_path: Path) -
     assert owned == ["ann", "bob"]
 
 
+@ON_BOTH
 def test_a_turn_is_taken_by_whatever_starts_and_outlives_it(database: Database, tmp_path: Path) -> None:
     """Of one slot: ann's trainings are resumed, and deleted when they have ended."""
     pool = pool_of(database, tmp_path)

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
+from databases import ON_BOTH
 from simulated_agent import CLASS, SimulatedAgent, by_size
 from simulated_service import Service, request
 from sqlalchemy import select, update
@@ -79,6 +80,7 @@ class Recorder(Worker):
             work.request(session, kind, {subject: owner}, self.database.now(session))
 
 
+@ON_BOTH
 def test_a_target_waits_once_however_often_it_is_sent(eve: Service) -> None:
     worker = Recorder(eve)
     ids = [target.id for target in many(eve).targets]
@@ -90,6 +92,7 @@ def test_a_target_waits_once_however_often_it_is_sent(eve: Service) -> None:
     assert items(eve) == {}
 
 
+@ON_BOTH
 def test_what_is_requested_while_it_is_done_is_done_once_more(eve: Service) -> None:
     """What its worker has read may be of before."""
     worker = Recorder(eve)
@@ -105,6 +108,7 @@ def test_what_is_requested_while_it_is_done_is_done_once_more(eve: Service) -> N
     assert worker.order == ["tgt_1"] * 2
 
 
+@ON_BOTH
 def test_owners_take_turns_between_the_parts_of_their_targets(eve: Service) -> None:
     worker = Recorder(eve)
     ids = [target.id for target in many(eve).targets]
@@ -120,6 +124,7 @@ def test_owners_take_turns_between_the_parts_of_their_targets(eve: Service) -> N
     assert worker.order.count(ids[0]) == 101
 
 
+@ON_BOTH
 def test_what_takes_long_leaves_a_slot_to_what_does_not(eve: Service) -> None:
     worker = Recorder(eve, slots=2)
     worker.blocked = {"eve": threading.Event(), "bob": threading.Event()}
@@ -140,6 +145,7 @@ def test_what_takes_long_leaves_a_slot_to_what_does_not(eve: Service) -> None:
                 event.set()
 
 
+@ON_BOTH
 def test_several_workers_share_one_owners_searches(eve: Service) -> None:
     workers = [Recorder(eve, slots=2) for _ in range(3)]
     for number in range(10):
@@ -159,6 +165,7 @@ def test_several_workers_share_one_owners_searches(eve: Service) -> None:
     assert sorted(done) == sorted(f"tgt_{number}" for number in range(10))
 
 
+@ON_BOTH
 def test_a_worker_that_dies_is_followed_by_another(eve: Service) -> None:
     with eve.database.write() as session:
         now = eve.database.now(session)
@@ -180,6 +187,7 @@ def test_a_worker_that_dies_is_followed_by_another(eve: Service) -> None:
         assert work.claim(session, SEARCH, "wrk_2", 1, later) is None
 
 
+@ON_BOTH
 def test_a_sweep_wakes_workers_for_what_nobody_does(eve: Service) -> None:
     with eve.database.write() as session:
         work.request(session, WorkKind.LEARN, {"key eve": "eve"}, eve.database.now(session))
@@ -188,6 +196,7 @@ def test_a_sweep_wakes_workers_for_what_nobody_does(eve: Service) -> None:
     assert (tasks.WORK, {"queue": "search", "number": 0}) in eve.tasks.others
 
 
+@ON_BOTH
 def test_a_target_of_which_workers_die_fails_with_the_reason(eve: Service) -> None:
     job = many(eve, 1)
     (target,) = job.targets
@@ -204,6 +213,7 @@ def test_a_target_of_which_workers_die_fails_with_the_reason(eve: Service) -> No
     assert items(eve) == {}
 
 
+@ON_BOTH
 def test_a_claim_is_extended_while_the_work_takes_long(eve: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edgefront.workers.work.interval_s", lambda hold_s: hold_s / 2000)
     extend, broken, extended = work.extend, [RuntimeError("broken")], threading.Event()
@@ -233,6 +243,7 @@ def stalled(service: Service) -> list[str]:
         return advancing.stalled(session, service.database.now(session))
 
 
+@ON_BOTH
 def test_a_target_that_waits_for_scores_is_not_sent_for(eve: Service) -> None:
     asked = request(proxy="snip", proxy_settings={"rows": 2, "length": 4}, baseline_layers=[1, 2])
     (target,) = eve.submit(asked).targets
@@ -243,6 +254,7 @@ def test_a_target_that_waits_for_scores_is_not_sent_for(eve: Service) -> None:
     assert stalled(eve) == [target.id]
 
 
+@ON_BOTH
 def test_a_target_whose_step_is_requested_is_not_sent_for(eve: Service) -> None:
     agent = SimulatedAgent(eve.database, by_size())
     (target,) = eve.submit().targets
@@ -255,6 +267,7 @@ def test_a_target_whose_step_is_requested_is_not_sent_for(eve: Service) -> None:
     assert stalled(eve) == []
 
 
+@ON_BOTH
 def test_a_sweep_sends_for_some_of_each_owner(eve: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep, "MAX_TARGETS", 5)
     for number in range(3):

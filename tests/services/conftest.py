@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -29,11 +28,6 @@ def world(database: Database, sent: list[tuple[str, dict[str, object]]]) -> Worl
 @pytest.fixture
 def service(database: Database) -> Service:
     return Service(database)
-
-
-@pytest.fixture
-def sqlite_service(sqlite_url: str, open_database: Callable[..., Database]) -> Service:
-    return Service(open_database(sqlite_url))
 
 
 @pytest.fixture

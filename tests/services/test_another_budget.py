@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from databases import ON_SQLITE
 from job_rows import evaluation
 from simulated_agent import CLASS, SimulatedAgent, by_work
 from simulated_service import Service
@@ -22,7 +21,7 @@ from edgefront.core.services.jobs import recommendation
 from edgefront.core.services.quality.expected import perplexities
 from edgefront.core.store.tables import Candidate
 
-pytestmark = [pytest.mark.slow, ON_SQLITE]
+pytestmark = pytest.mark.slow
 
 OWN, OTHER = 10**10, 10**9
 LLAMA = space("llama")

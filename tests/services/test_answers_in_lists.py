@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from databases import ON_SQLITE, statements
+from databases import statements
 from job_rows import evaluation
 from simulated_agent import CLASS, SimulatedAgent
 from simulated_service import Service, request
@@ -13,8 +13,6 @@ from edgefront.core.schemas.jobs import JobRequest, JobView
 from edgefront.core.services.jobs import job_views
 from edgefront.core.services.jobs import lifecycle as jobs
 from edgefront.core.store.tables import Evaluation
-
-pytestmark = ON_SQLITE
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from typing import get_args
 import onnx
 import pytest
 from concurrency import at_once
-from databases import ON_SQLITE
+from databases import ON_BOTH
 from safetensors import safe_open
 from simulated_agent import SimulatedAgent, principal
 from simulated_service import Service, request
@@ -48,7 +48,6 @@ def files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
-@ON_SQLITE
 def test_each_format(tiny: tuple[Service, CandidateView], tmp_path: Path) -> None:
     service, candidate = tiny
     folder = tmp_path / "artifacts"
@@ -96,7 +95,6 @@ def test_each_format(tiny: tuple[Service, CandidateView], tmp_path: Path) -> Non
         artifact_for(service.database, principal(service.database, "bob"), candidate.id, "onnx", tmp_path)
 
 
-@ON_SQLITE
 def test_other_numbers_are_files_of_their_own(tiny: tuple[Service, CandidateView], tmp_path: Path) -> None:
     service, candidate = tiny
     made = {
@@ -117,7 +115,6 @@ def test_other_numbers_are_files_of_their_own(tiny: tuple[Service, CandidateView
     assert (caught.value.field, caught.value.value) == ("numbers", "int8")
 
 
-@ON_SQLITE
 def test_a_missing_file_is_built_again(tiny: tuple[Service, CandidateView], tmp_path: Path) -> None:
     service, candidate = tiny
     made = artifact_for(service.database, service.user, candidate.id, "safetensors", tmp_path)
@@ -139,6 +136,7 @@ def test_a_missing_file_is_built_again(tiny: tuple[Service, CandidateView], tmp_
     assert artifact_for(service.database, service.user, candidate.id, "safetensors", tmp_path / "new").path.exists()
 
 
+@ON_BOTH
 def test_requests_at_once_build_once_and_hold_no_transaction_meanwhile(
     tiny: tuple[Service, CandidateView], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,6 +182,7 @@ def test_a_full_disk_leaves_nothing_behind(
         artifact_for(service.database, service.user, candidate.id, "onnx", blocked)
 
 
+@ON_BOTH
 def test_the_oldest_files_make_room_for_new_ones(tiny: tuple[Service, CandidateView], tmp_path: Path) -> None:
     service, candidate = tiny
 
@@ -200,7 +199,6 @@ def test_the_oldest_files_make_room_for_new_ones(tiny: tuple[Service, CandidateV
         assert session.scalars(select(Artifact.format)).all() == ["safetensors"]
 
 
-@ON_SQLITE
 def test_making_room_spares_what_was_built_and_forgets_only_what_it_removed(
     tiny: tuple[Service, CandidateView], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,7 +230,6 @@ def test_making_room_spares_what_was_built_and_forgets_only_what_it_removed(
     assert kept() == {"safetensors", "onnx"}
 
 
-@ON_SQLITE
 def test_a_model_beyond_what_is_kept_is_not_built(
     tiny: tuple[Service, CandidateView], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,13 +244,13 @@ def test_a_model_beyond_what_is_kept_is_not_built(
 
 
 def test_two_jobs_of_one_seed_share_the_file(
-    sqlite_service: Service, tmp_path: Path, open_database: Callable[..., Database]
+    service: Service, tmp_path: Path, open_database: Callable[..., Database]
 ) -> None:
-    SimulatedAgent(sqlite_service.database)
+    SimulatedAgent(service.database)
     found = set()
     for seed in (5, 5, 6):
-        job = sqlite_service.submit(request(baseline_layers=[1], seed=seed))
-        with sqlite_service.database.read() as session:
-            candidate = list_candidates(session, sqlite_service.user, job.id).items[0]
-        found.add(artifact_for(sqlite_service.database, sqlite_service.user, candidate.id, "safetensors", tmp_path))
+        job = service.submit(request(baseline_layers=[1], seed=seed))
+        with service.database.read() as session:
+            candidate = list_candidates(session, service.user, job.id).items[0]
+        found.add(artifact_for(service.database, service.user, candidate.id, "safetensors", tmp_path))
     assert len(found) == 2

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from databases import ON_SQLITE
+from databases import ON_BOTH
 from hypothesis import given
 from hypothesis import strategies as st
 from simulated_agent import SimulatedAgent, by_size, failing
@@ -67,6 +67,7 @@ def pages(service: Service, job_id: str, limit: int = 7, **options: Any) -> list
             return found
 
 
+@ON_BOTH
 def test_pages_hold_every_candidate_once_in_every_order(measured: tuple[Service, JobView]) -> None:
     service, job = measured
     everything = pages(service, job.id)
@@ -89,6 +90,7 @@ def _figure(view: CandidateView, name: str) -> Any:
     return getattr(view, name)
 
 
+@ON_BOTH
 def test_filters(measured: tuple[Service, JobView]) -> None:
     service, job = measured
     everything = pages(service, job.id)
@@ -139,6 +141,7 @@ def _is_of(view: CandidateView, state: str) -> bool:
     return view.role == "search" and view.state == state
 
 
+@ON_BOTH
 def test_a_list_is_sorted_by_what_is_derived(measured: tuple[Service, JobView]) -> None:
     service, job = measured
     (target,) = job.targets
@@ -163,6 +166,7 @@ def _group(view: CandidateView) -> Group:
     return "waiting" if view.state == "waiting" else "unusable"
 
 
+@ON_BOTH
 def test_a_page_by_number_knows_its_place(measured: tuple[Service, JobView]) -> None:
     service, job = measured
     everything = pages(service, job.id, sort="-latency_ms")
@@ -193,7 +197,6 @@ def test_a_page_by_number_knows_its_place(measured: tuple[Service, JobView]) -> 
         assert (page.place.offset, page.place.total) == (0, groups["frontier"])
 
 
-@ON_SQLITE
 def test_what_is_wrong_is_named(measured: tuple[Service, JobView]) -> None:
     service, job = measured
     with service.database.read() as session:
@@ -216,7 +219,6 @@ def test_what_is_wrong_is_named(measured: tuple[Service, JobView]) -> None:
                 export_rows(session, user, unknown)
 
 
-@ON_SQLITE
 def test_cursors_of_others_making_are_refused_and_not_run(measured: tuple[Service, JobView]) -> None:
     service, job = measured
     forged: list[Any] = [
@@ -253,7 +255,6 @@ def test_cursors_come_back(value: tuple[str, int]) -> None:
     assert tuple(cursors.decode(cursors.encode(list(value)), (str, int))) == value
 
 
-@ON_SQLITE
 def test_exported_rows_are_the_candidates(measured: tuple[Service, JobView]) -> None:
     service, job = measured
     views = {view.id: view for view in pages(service, job.id)}
@@ -279,7 +280,6 @@ def test_exported_rows_are_the_candidates(measured: tuple[Service, JobView]) -> 
     assert {row["id"] for row in few} == {id_ for id_, view in views.items() if view.on_frontier}
 
 
-@ON_SQLITE
 def test_launches_show_the_raw_samples(measured: tuple[Service, JobView]) -> None:
     service, job = measured
     with service.database.read() as session:
@@ -293,7 +293,6 @@ def test_launches_show_the_raw_samples(measured: tuple[Service, JobView]) -> Non
         assert len(launch.result.latency.samples_ms) == 5
 
 
-@ON_SQLITE
 def test_views_fit_the_wire(measured: tuple[Service, JobView], open_database: Callable[..., Database]) -> None:
     """Views are made without validation; they are valid all the same."""
     service, job = measured

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from concurrency import at_once
+from databases import ON_BOTH
 from lease_world import START, World, facts
 
 from edgefront.core.common.errors import Conflict, Forbidden, Gone, NotFound, Unauthenticated
@@ -101,6 +102,7 @@ def use(world: World, secret: str) -> Principal:
     return found
 
 
+@ON_BOTH
 def test_a_token_of_several_uses_takes_over_no_device(world: World) -> None:
     id_, secret = token(world, uses=10)
     first = enrol(world, secret, nonce=NONCE)
@@ -135,6 +137,7 @@ def test_a_token_of_several_uses_takes_over_no_device(world: World) -> None:
         assert devices.get_device(session, ROOT, "pi").state == "revoked"
 
 
+@ON_BOTH
 def test_a_nonce_is_not_stored_and_no_nonce_is_no_answer(world: World) -> None:
     secret = token(world, uses=2)[1]
     enrol(world, secret, "old agent")
@@ -148,6 +151,7 @@ def test_a_nonce_is_not_stored_and_no_nonce_is_no_answer(world: World) -> None:
     )
 
 
+@ON_BOTH
 def test_of_tokens_that_enrol_one_name_at_once_one_does(world: World) -> None:
     secrets = [token(world)[1] for _ in range(12)]
 
@@ -162,6 +166,7 @@ def test_of_tokens_that_enrol_one_name_at_once_one_does(world: World) -> None:
     assert sorted(found) == [device.id, *["name"] * 11]
 
 
+@ON_BOTH
 def test_a_lost_credential_is_replaced_by_a_token_for_the_device(world: World) -> None:
     first = enrol(world, token(world)[1])
     use(world, first.credential)
@@ -212,6 +217,7 @@ def test_a_revoked_device_comes_back_by_a_token_for_it(world: World) -> None:
     assert use(world, second.credential).device_id == first.device_id
 
 
+@ON_BOTH
 def test_revoking_releases_its_launches_without_an_attempt(world: World) -> None:
     device, (launch,) = world.device(), world.launches(1)
     world.start(device, world.claim(device).items[0])
@@ -221,6 +227,7 @@ def test_revoking_releases_its_launches_without_an_attempt(world: World) -> None
     assert (world.launch(launch).state, world.launch(launch).attempts) == ("wanted", 0)
 
 
+@ON_BOTH
 def test_revoking_a_device_ends_the_tokens_made_for_it(world: World) -> None:
     first = enrol(world, token(world)[1])
     use(world, first.credential)
@@ -235,6 +242,7 @@ def test_revoking_a_device_ends_the_tokens_made_for_it(world: World) -> None:
     assert enrol(world, again(world, "pi")).device_id == first.device_id
 
 
+@ON_BOTH
 def test_an_owner_ends_a_token_for_their_device(world: World) -> None:
     device = world.device()  # ada's
     others = token(world)[0]
@@ -270,6 +278,7 @@ def test_what_ends_is_counted(world: World) -> None:
     assert count() == before + 2
 
 
+@ON_BOTH
 def test_who_may_do_what_to_a_device(world: World) -> None:
     device = world.device()  # ada's
     bob = Principal("key_b", "bob", "bob", "user")
@@ -296,6 +305,7 @@ def test_who_may_do_what_to_a_device(world: World) -> None:
         token(world, by=ADA)
 
 
+@ON_BOTH
 def test_devices_are_paged_in_the_order_of_their_enrolment(world: World) -> None:
     made = [world.device(f"device {index}") for index in range(5)]
     world.launches(3)

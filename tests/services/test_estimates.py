@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from databases import ON_SQLITE
+from databases import ON_BOTH
 from job_rows import candidates, count
 from simulated_agent import CLASS, SimulatedAgent, by_work
 from simulated_service import SMALL, Service, request
@@ -26,6 +26,7 @@ def agent(service: Service) -> SimulatedAgent:
     return SimulatedAgent(service.database, by_work)
 
 
+@ON_BOTH
 def test_what_is_expected_is_what_it_takes(service: Service, agent: SimulatedAgent) -> None:
     asked = request(budget={"refinement": 0.0})
     found = ask(service, asked)
@@ -43,7 +44,6 @@ def test_what_is_expected_is_what_it_takes(service: Service, agent: SimulatedAge
     assert sum(len(str(data)) for data in events) == pytest.approx(found.event_bytes.expected, rel=0.4)
 
 
-@ON_SQLITE
 def test_what_is_known_is_not_launched_again_and_tells_the_pace(service: Service, agent: SimulatedAgent) -> None:
     first = service.finish(agent, request(budget={"refinement": 0.0}))
     again = ask(service, request(budget={"refinement": 0.0}))
@@ -100,6 +100,7 @@ def test_everything_that_would_be_refused_is_listed(service: Service, agent: Sim
     assert [refusal.field for refusal in space.refusals] == ["space.narrow.n_layer"]
 
 
+@ON_BOTH
 def test_one_wrong_target_leaves_the_estimate_of_the_others(service: Service, agent: SimulatedAgent) -> None:
     found = ask(service, request(targets=[{"device_class": "fridge"}, {"device_class": CLASS}]))
     assert [refusal.field for refusal in found.refusals] == ["targets.0.device_class"]

@@ -38,16 +38,16 @@ def finished(service: Service, name: str, narrow: dict[str, Any], algorithm: str
 
 
 @pytest.mark.parametrize("name", list(spaces()))
-def test_a_job_on_each_space_runs_to_its_end(sqlite_service: Service, name: str) -> None:
+def test_a_job_on_each_space_runs_to_its_end(service: Service, name: str) -> None:
     narrowed = space(name).narrow(NARROW.get(name, {"n_layer": [3, 4], "d_model": [512], "d_inner": {"max": 2048}}))
     narrow = {gene.name: list(gene.values) for gene in narrowed.gene_list}
-    job = finished(sqlite_service, name, narrow, "nsga2" if name == "hybrid" else "lts")
+    job = finished(service, name, narrow, "nsga2" if name == "hybrid" else "lts")
     (target,) = job.targets
     assert target.note.startswith("The search ended: ")
     assert job.proxy_trust.caveat == space(name).caveat
     assert target.reference is not None
     assert target.frontier_size > 0
-    with sqlite_service.database.read() as session:
+    with service.database.read() as session:
         assert session.scalars(select(Target.generation)).one() == 2
         rows = session.scalars(select(Candidate).order_by(Candidate.number)).all()
     baselines = [row for row in rows if row.role == "baseline"]
@@ -66,11 +66,11 @@ def test_a_job_on_each_space_runs_to_its_end(sqlite_service: Service, name: str)
     assert all(known[parent].generation < row.generation for row in children for parent in row.parents)
 
 
-def test_whole_spaces_are_planned(sqlite_service: Service) -> None:
+def test_whole_spaces_are_planned(service: Service) -> None:
     """Unnarrowed, and with limits on parameters: what is proposed keeps to them."""
-    agent = SimulatedAgent(sqlite_service.database, by_size())
+    agent = SimulatedAgent(service.database, by_size())
     for name in spaces():
-        job = sqlite_service.submit(
+        job = service.submit(
             request(
                 space={"name": name},
                 algorithm={"name": "random", "settings": {"population": 4}},
@@ -81,8 +81,8 @@ def test_whole_spaces_are_planned(sqlite_service: Service) -> None:
         )
         assert job.targets[0].candidates == 2
         assert job.targets[0].planned == 2 + 4
-    sqlite_service.run(agent)
-    with sqlite_service.database.read() as session:
+    service.run(agent)
+    with service.database.read() as session:
         rows = session.scalars(select(Candidate).where(Candidate.role == "search")).all()
         assert set(session.scalars(select(Target.state))) == {"finished"}
     assert len(rows) == 4 * len(spaces())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from databases import ON_SQLITE
+from databases import ON_BOTH
 from simulated_agent import CLASS, SimulatedAgent, by_work
 from simulated_service import Service, request
 from sqlalchemy import select
@@ -48,6 +48,7 @@ def candidates(service: Service, target_id: str, **having: Any) -> list[Candidat
         return list(session.scalars(select(Candidate).filter_by(target_id=target_id, **having)).all())
 
 
+@ON_BOTH
 def test_it_measures_few_and_comes_to_the_same_frontier(
     service: Service, board: SimulatedAgent, tablet: SimulatedAgent
 ) -> None:
@@ -83,7 +84,6 @@ def test_it_measures_few_and_comes_to_the_same_frontier(
             assert read.recommendation().note == expected
 
 
-@ON_SQLITE
 def test_a_running_job_is_extended_when_its_own_targets_have_ended(
     service: Service, board: SimulatedAgent, tablet: SimulatedAgent
 ) -> None:
@@ -123,6 +123,7 @@ def test_what_is_refused_names_the_field(service: Service, board: SimulatedAgent
         service.create(asked(targets=[{"device_class": CLASS, "added": True}]))
 
 
+@ON_BOTH
 def test_no_transaction_is_open_while_it_is_planned(
     service: Service, board: SimulatedAgent, tablet: SimulatedAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta, timezone
 
 import lease_world
 import pytest
+from databases import ON_BOTH
 from hypothesis import given
 from hypothesis import strategies as st
 from job_rows import evaluation
@@ -146,6 +147,7 @@ def test_flags_equal_brute_force_after_any_sequence(
         database.dispose()
 
 
+@ON_BOTH
 def test_what_differs_by_less_than_the_error_of_measurement_is_one_point(database: Database) -> None:
     world = World(database, 4, epsilon=0.01)
     same = {id_: ("measured", 10.0 + n / 1000, 1000) for n, id_ in enumerate(world.ids[1:])}
@@ -164,6 +166,7 @@ def test_what_differs_by_less_than_the_error_of_measurement_is_one_point(databas
         assert [point.latency_ms for point in frontier_view(session, USER, world.job_id).points] == [8.0]
 
 
+@ON_BOTH
 def test_the_baseline_is_shown_beside_the_frontier(database: Database) -> None:
     world = World(database, 3)
     world.settle({world.baseline: ("measured", 4.0, 4)})
@@ -223,6 +226,7 @@ def test_by_perplexity_it_is_the_frontier_of_the_models_trained_in_the_same_way(
         assert by_proxy.summary == view.summary
 
 
+@ON_BOTH
 def test_the_clock_starts_with_a_launch_of_its_own(database: Database) -> None:
     world = World(database, 2)
     world.settle({world.ids[0]: ("measured", 1.0, 1)}, NOW - timedelta(days=1))

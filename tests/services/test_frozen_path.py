@@ -23,7 +23,6 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import simulated_agent
-from databases import ON_SQLITE
 from simulated_agent import SimulatedAgent, by_generation, by_size, done, failing
 from simulated_service import Service, request
 from sqlalchemy import Connection, event
@@ -226,7 +225,6 @@ def _short(text: str) -> Iterator[str]:
         yield plain([cell if len(cell) < 80 else digest(cell) for cell in row])
 
 
-@ON_SQLITE
 def test_what_a_launch_leaves_behind(seeded: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
     recorder = Recorder(seeded.database)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from databases import ON_SQLITE
+from databases import ON_BOTH
 from lease_world import World, done, facts
 from simulated_agent import CLASS, SimulatedAgent, by_generation
 from simulated_service import SMALL, Service
@@ -60,7 +60,6 @@ def generated(latency_ms: float, energy: float | None = None) -> LaunchResult:
     return done(latency_ms).model_copy(update={"generation": made})
 
 
-@ON_SQLITE
 def test_settling_takes_the_median_of_each_time_over_launches(world: World) -> None:
     device = world.device(modes=["generate"])
     target = world.target(protocol=PROTOCOL)
@@ -89,6 +88,7 @@ def test_a_report_has_times_if_and_only_if_its_launch_generates(world: World) ->
     assert (row.first_token_ms, row.token_ms, row.tokens_per_s) == (None, None, None)
 
 
+@ON_BOTH
 def test_an_agent_that_does_not_know_the_mode_is_given_no_such_launch(world: World) -> None:
     device = world.device()
     world.launches(1, world.target(protocol=PROTOCOL))
@@ -114,7 +114,6 @@ def test_what_no_agent_there_can_run_and_limits_on_no_times_are_refused(
     assert told.value.field == "targets.0.limits.first_token_ms"
 
 
-@ON_SQLITE
 @pytest.mark.parametrize("latency", ["total", "token"])
 def test_the_best_within_limits_on_two_times(service: Service, agent: SimulatedAgent, latency: str) -> None:
     """The search finds models within the limits on the latency and on the other time, and recommends such a one."""
@@ -141,6 +140,7 @@ def test_the_best_within_limits_on_two_times(service: Service, agent: SimulatedA
     assert "0.63 ms to the first and 0.192 ms a further token" in view.sentence
 
 
+@ON_BOTH
 def test_limits_may_be_asked_for_afterwards_and_all_times_exported(service: Service, agent: SimulatedAgent) -> None:
     job = service.finish(agent, asked({"memory_mb": 200.0}))
     with service.database.read() as session:

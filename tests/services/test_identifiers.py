@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from databases import ON_BOTH
 
 from edgefront.core.common.errors import Forbidden, InvalidInput, NotFound
 from edgefront.core.services.access.identifiers import find
@@ -39,6 +40,7 @@ def stored(database: Database) -> Database:
     return database
 
 
+@ON_BOTH
 @pytest.mark.parametrize(
     ("asker", "text", "found"),
     [
@@ -58,6 +60,7 @@ def test_a_part_that_one_has_is_enough(stored: Database, asker: Principal, text:
         assert find(session, asker, "job", text) == found
 
 
+@ON_BOTH
 def test_what_is_not_there_and_what_several_have(stored: Database) -> None:
     with stored.read() as session:
         for asker, text in (
@@ -78,6 +81,7 @@ def test_what_is_not_there_and_what_several_have(stored: Database) -> None:
             find(session, ANN, "token", "last")
 
 
+@ON_BOTH
 def test_a_device_has_a_name_too_and_kinds_are_those_of_tables(stored: Database) -> None:
     with stored.read() as session:
         for text in ("last", "v5f7", "dev_01m837"):

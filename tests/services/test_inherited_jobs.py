@@ -84,25 +84,25 @@ def asked(parent: str, **changes: Any) -> JobRequest:
 
 
 def test_a_job_searches_the_parts_and_answers_what_the_cut_costs(
-    sqlite_service: Service, settings: Settings, folder: Path
+    service: Service, settings: Settings, folder: Path
 ) -> None:
-    agent = SimulatedAgent(sqlite_service.database, by_size())
-    parent = imported(sqlite_service, settings, folder)
-    job = sqlite_service.submit(asked(parent.id))
+    agent = SimulatedAgent(service.database, by_size())
+    parent = imported(service, settings, folder)
+    job = service.submit(asked(parent.id))
     assert job.request.space.name == "llama"
     assert job.request.space.model == parent.trained
     assert job.request.proxy == "quality_law"
-    sqlite_service.run(agent)
-    job = sqlite_service.get(job.id)
+    service.run(agent)
+    job = service.get(job.id)
     assert job.state == "finished", job.targets[0].note
     whole = Architecture.parse(parent.trained or {})
-    with sqlite_service.database.read() as session:
+    with service.database.read() as session:
         rows = session.scalars(select(Candidate).order_by(Candidate.number)).all()
         law = laws.law_of(session, session.get_one(Job, job.id), job.request)
         fastest = min(row.latency_ms for row in rows if row.role == "search")
         view = recommendation.read_inputs(
             session,
-            sqlite_service.user,
+            service.user,
             job.id,
             limits=job.request.targets[0].limits.model_copy(update={"latency_ms": fastest}),
         ).recommendation()
@@ -126,7 +126,7 @@ def test_a_job_searches_the_parts_and_answers_what_the_cut_costs(
     def predicted(**changes: Any) -> float | None:
         model, of = {**whole.canonical, **changes}, {"device_class": CLASS, "law": law.origin.name}
         request = PredictionRequest.model_validate({**of, "architectures": [model]})
-        (found,) = predict(sqlite_service.database, sqlite_service.user, request, Fits()).predictions
+        (found,) = predict(service.database, service.user, request, Fits()).predictions
         return found.predicted.perplexity
 
     assert predicted() == pytest.approx(math.exp(law.parent_log_perplexity))
@@ -135,11 +135,11 @@ def test_a_job_searches_the_parts_and_answers_what_the_cut_costs(
             predicted(**changes)
 
 
-def test_what_cannot_be_inherited_is_refused_by_name(sqlite_service: Service, settings: Settings, folder: Path) -> None:
+def test_what_cannot_be_inherited_is_refused_by_name(service: Service, settings: Settings, folder: Path) -> None:
     (folder / "cuts.safetensors").rename(folder / "kept")
-    without = imported(sqlite_service, settings, folder)
+    without = imported(service, settings, folder)
     (folder / "kept").rename(folder / "cuts.safetensors")
-    parent = imported(sqlite_service, settings, folder)
+    parent = imported(service, settings, folder)
     assert parent.id != without.id
     wrong: list[tuple[JobRequest, str, str]] = [
         (asked(without.id), "space.inherit", "nothing is known of the cuts"),
@@ -154,65 +154,65 @@ def test_what_cannot_be_inherited_is_refused_by_name(sqlite_service: Service, se
     ]
     for request, field, words in wrong:
         with pytest.raises(InvalidInput, match=words) as refused:
-            resolve(sqlite_service.database, sqlite_service.user, request).checked()
+            resolve(service.database, service.user, request).checked()
         assert refused.value.field == field
     unnamed = asked(parent.id, space={"name": "llama"}, proxy="quality_law", proxy_settings={"law": "none"})
     with pytest.raises(InvalidInput, match="own-data-llama") as refused:
-        resolve(sqlite_service.database, sqlite_service.user, unnamed).checked()
+        resolve(service.database, service.user, unnamed).checked()
     assert "cuts-" not in str(refused.value)
     for request in (
-        asked(parent.id, space={"name": "llama"}, proxy="quality_law", proxy_settings={"law": _law(sqlite_service)}),
-        asked(parent.id, space={"model": parent.trained}, proxy_settings={"law": _law(sqlite_service)}),
+        asked(parent.id, space={"name": "llama"}, proxy="quality_law", proxy_settings={"law": _law(service)}),
+        asked(parent.id, space={"model": parent.trained}, proxy_settings={"law": _law(service)}),
     ):
         with pytest.raises(InvalidInput, match="parts of one model"):
-            resolve(sqlite_service.database, sqlite_service.user, request).checked()
+            resolve(service.database, service.user, request).checked()
 
 
 def test_a_job_goes_on_without_its_parent_and_a_training_says_that_it_was_deleted(
-    sqlite_service: Service, settings: Settings, folder: Path
+    service: Service, settings: Settings, folder: Path
 ) -> None:
-    agent = SimulatedAgent(sqlite_service.database, by_size())
-    parent = imported(sqlite_service, settings, folder)
-    job = sqlite_service.submit(asked(parent.id, budget={"candidates": 2, "refinement": 0.0}))
-    with sqlite_service.database.write() as session:
-        trainings.delete_training(session, sqlite_service.user, parent.id)
-    sqlite_service.run(agent)
-    assert sqlite_service.get(job.id).state == "finished"
-    with sqlite_service.database.read() as session:
+    agent = SimulatedAgent(service.database, by_size())
+    parent = imported(service, settings, folder)
+    job = service.submit(asked(parent.id, budget={"candidates": 2, "refinement": 0.0}))
+    with service.database.write() as session:
+        trainings.delete_training(session, service.user, parent.id)
+    service.run(agent)
+    assert service.get(job.id).state == "finished"
+    with service.database.read() as session:
         candidate = session.scalars(select(Candidate).where(Candidate.role == "search")).first()
         assert candidate is not None
         assert candidate.predicted["perplexity"] > 0
         request = TrainingRequest(candidate=candidate.id, inherit=True)
         with pytest.raises(InvalidInput, match=f"start is missing: {parent.id}, whose weights .* was deleted"):
-            read_selection(session, sqlite_service.user, request)
-    again = imported(sqlite_service, settings, folder)
-    with sqlite_service.database.read() as session:
-        start = read_selection(session, sqlite_service.user, request.model_copy(update={"start": again.id})).start
+            read_selection(session, service.user, request)
+    again = imported(service, settings, folder)
+    with service.database.read() as session:
+        start = read_selection(session, service.user, request.model_copy(update={"start": again.id})).start
     assert start is not None
     assert start.id == again.id != parent.id
 
 
-def test_another_owner_s_model_is_none(sqlite_service: Service, settings: Settings, folder: Path) -> None:
-    SimulatedAgent(sqlite_service.database, by_size())
-    parent = imported(sqlite_service, settings, folder)
-    stranger = replace(sqlite_service.user, owner="stranger")
-    resolution = resolve(sqlite_service.database, stranger, asked(parent.id))
+def test_another_owner_s_model_is_none(service: Service, settings: Settings, folder: Path) -> None:
+    SimulatedAgent(service.database, by_size())
+    parent = imported(service, settings, folder)
+    stranger = replace(service.user, owner="stranger")
+    resolution = resolve(service.database, stranger, asked(parent.id))
     with pytest.raises(InvalidInput, match=f"no training '{parent.id}'"):
         resolution.checked()
     assert [getattr(fault, "field", "") for fault in resolution.errors] == ["space.inherit"]
 
 
 def test_the_same_study_is_one_law_and_a_study_of_other_weights_is_refused(
-    sqlite_service: Service, settings: Settings, folder: Path, tmp_path: Path
+    service: Service, settings: Settings, folder: Path, tmp_path: Path
 ) -> None:
-    first = imported(sqlite_service, settings, folder)
-    assert imported(sqlite_service, settings, folder).id == first.id
-    with sqlite_service.database.read() as session:
+    first = imported(service, settings, folder)
+    assert imported(service, settings, folder).id == first.id
+    with service.database.read() as session:
         assert len(session.scalars(select(OwnerLaw)).all()) == 1
     write_parent(tmp_path / "other", model(seed=2))
     (tmp_path / "other" / "cuts.safetensors").replace(folder / "cuts.safetensors")
     with pytest.raises(InvalidInput, match="about other weights"):
-        imported(sqlite_service, settings, folder)
+        imported(service, settings, folder)
 
 
 def _law(service: Service) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from databases import ON_SQLITE
+from databases import ON_BOTH
 from job_rows import candidates
 from simulated_agent import CLASS, SimulatedAgent, by_size, failing, principal
 from simulated_service import Service, advance_target, request
@@ -31,7 +31,6 @@ def test_some_baselines_may_fail(service: Service) -> None:
     assert job.targets[0].reference is not None
 
 
-@ON_SQLITE
 def test_failures_are_no_parents_and_do_not_stop_a_search(service: Service) -> None:
     plain = by_size()
 
@@ -49,6 +48,7 @@ def test_failures_are_no_parents_and_do_not_stop_a_search(service: Service) -> N
     assert all("crashed" in str(row.reason) for row in rows if row.id in failed)
 
 
+@ON_BOTH
 def test_a_search_in_which_nothing_can_be_measured_ends(service: Service) -> None:
     plain = by_size()
 
@@ -64,7 +64,6 @@ def test_a_search_in_which_nothing_can_be_measured_ends(service: Service) -> Non
     assert len(candidates(service, job.id)) < 50
 
 
-@ON_SQLITE
 def test_one_target_may_fail_alone(service: Service) -> None:
     good = SimulatedAgent(service.database, device_class="good board")
     bad = SimulatedAgent(service.database, failing("out_of_memory"), device_class="bad board")
@@ -79,6 +78,7 @@ def test_one_target_may_fail_alone(service: Service) -> None:
     assert "out_of_memory" in job.targets[1].note
 
 
+@ON_BOTH
 def test_a_revoked_device_fails_its_target_and_says_why(service: Service) -> None:
     revoked, kept = SimulatedAgent(service.database), SimulatedAgent(service.database)
     job = service.submit(request(targets=[{"device": revoked.name}, {"device": kept.name}]))
@@ -109,7 +109,6 @@ def test_a_revoked_device_fails_its_target_and_says_why(service: Service) -> Non
     assert "was revoked" in (service.get(paused.id).reason or "")
 
 
-@ON_SQLITE
 def test_a_class_whose_last_device_is_revoked_waits_for_a_new_one(service: Service) -> None:
     agent = SimulatedAgent(service.database)
     job = service.submit()
@@ -122,7 +121,6 @@ def test_a_class_whose_last_device_is_revoked_waits_for_a_new_one(service: Servi
     assert service.get(job.id).state == "finished"
 
 
-@ON_SQLITE
 def test_a_protocol_that_turns_out_unsupported_is_reported(service: Service) -> None:
     agent = SimulatedAgent(service.database, failing("unsupported"))
     job = service.submit()

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from databases import ON_SQLITE
+from databases import ON_BOTH
 from simulated_agent import CLASS, SimulatedAgent, by_work, principal
 from simulated_service import SMALL, Service
 from simulated_trainings import BASE, Trainings
@@ -70,7 +70,6 @@ def short(service: Service, job_id: str) -> str:
         return job_views.answers_of(session, [job], targets)[targets[0].id]
 
 
-@ON_SQLITE
 def test_answers_read_what_trainings_of_its_models_taught(
     service: Service, trainings: Trainings, agent: SimulatedAgent, job: JobView
 ) -> None:
@@ -101,7 +100,6 @@ def test_answers_read_what_trainings_of_its_models_taught(
     assert unchanged.answers == unchanged.law == first.law
 
 
-@ON_SQLITE
 def test_a_ratio_is_never_compared_with_a_perplexity(service: Service, trainings: Trainings, job: JobView) -> None:
     """One training: the law without it gives ratios alone, and so did the law of the search."""
     first, second = trainings.candidates(job.id, 2)
@@ -129,7 +127,6 @@ def test_agreement_says_how_many_intervals_held(service: Service, trainings: Tra
     assert [row.trained for row in found.rows] == sorted(row.trained for row in found.rows)
 
 
-@ON_SQLITE
 def test_a_law_of_other_data_is_compared_by_what_was_predicted(
     service: Service, trainings: Trainings, agent: SimulatedAgent
 ) -> None:
@@ -143,6 +140,7 @@ def test_a_law_of_other_data_is_compared_by_what_was_predicted(
     assert not any(row.learnt_from for row in found.agreement.rows)
 
 
+@ON_BOTH
 def test_the_law_of_a_job_with_a_hundred_trainings_fits_and_parses_nothing(
     service: Service, trainings: Trainings, job: JobView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,7 +166,6 @@ def test_the_law_of_a_job_with_a_hundred_trainings_fits_and_parses_nothing(
     assert counted == []
 
 
-@ON_SQLITE
 def test_a_job_searches_by_the_law_that_it_began_with(
     service: Service, trainings: Trainings, agent: SimulatedAgent, job: JobView
 ) -> None:
@@ -196,7 +193,6 @@ def test_a_job_searches_by_the_law_that_it_began_with(
     assert answered.predicted.perplexity != pytest.approx(stored.predicted["perplexity"])  # type: ignore[index]
 
 
-@ON_SQLITE
 def test_a_job_names_no_law_of_another_owner(service: Service, trainings: Trainings, job: JobView) -> None:
     trainings.end_all(trainings.candidates(job.id, 2))
     trainings.learn()
@@ -216,7 +212,6 @@ def test_a_job_names_no_law_of_another_owner(service: Service, trainings: Traini
         law.law_view(service.database, eve, job.id)
 
 
-@ON_SQLITE
 def test_trainings_of_another_owner_change_no_answer(
     service: Service, trainings: Trainings, agent: SimulatedAgent, job: JobView
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
-from databases import ON_SQLITE
+from databases import ON_BOTH
 from job_rows import candidates, launches
 from simulated_agent import SimulatedAgent, by_size
 from simulated_service import Service, advance_target, request
@@ -45,7 +45,6 @@ def test_a_search_beside_other_load_says_so(service: Service, disturbed: int, sa
     assert ("were made in disturbed conditions" in target.note) == said, target.note
 
 
-@ON_SQLITE
 def test_a_job_runs_to_its_end(service: Service) -> None:
     agent = SimulatedAgent(service.database, by_size(noise=0.02))
     job = service.submit()
@@ -117,6 +116,7 @@ def check_rows(service: Service, job_id: str) -> None:
             assert Architecture.parse(row.architecture).digest == row.digest
 
 
+@ON_BOTH
 def test_every_generation_follows_from_its_snapshot(service: Service) -> None:
     agent = SimulatedAgent(service.database, by_size(noise=0.05))
     asked = request(algorithm={"name": "lts", "settings": {"iterations": 4, "population": 10}})
@@ -139,7 +139,6 @@ def test_every_generation_follows_from_its_snapshot(service: Service) -> None:
         assert len(snapshot.results) == 10 + 8 + 8
 
 
-@ON_SQLITE
 def test_proposals_depend_only_on_seed_and_results(service: Service) -> None:
     """Without noise two services, and batches of any size, come to the same candidates; another seed to others."""
     agent = SimulatedAgent(service.database)
@@ -156,7 +155,6 @@ class Killed(Exception):
     pass
 
 
-@ON_SQLITE
 def test_a_worker_killed_at_any_step_changes_nothing(service: Service) -> None:
     """Each step is undone once before it is done, or its result lost: nothing is lost, nothing doubled."""
     agent = SimulatedAgent(service.database)
@@ -202,7 +200,6 @@ def computed_by_another(service: Service, step: ComputeStep) -> bool:
         return store(session, again, computed, service.database.now(session))
 
 
-@ON_SQLITE
 def test_tasks_may_come_twice_or_late_or_for_deleted_rows(service: Service) -> None:
     agent = SimulatedAgent(service.database)
     job = service.create()
@@ -222,7 +219,6 @@ def test_tasks_may_come_twice_or_late_or_for_deleted_rows(service: Service) -> N
     assert service.get(job.id) == job
 
 
-@ON_SQLITE
 def test_targets_search_by_themselves(service: Service) -> None:
     slow = SimulatedAgent(service.database, device_class="slow board")
     fast = SimulatedAgent(service.database, device_class="fast board")
@@ -244,7 +240,6 @@ def test_targets_search_by_themselves(service: Service) -> None:
     assert len({tuple(places) for places in of_target.values()}) == 3
 
 
-@ON_SQLITE
 def test_time_left_follows_the_pace(service: Service) -> None:
     agent = SimulatedAgent(service.database, by_size(0.02))
     job = service.submit()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from databases import ON_SQLITE
+from databases import ON_BOTH
 from job_rows import candidates, launches
 from simulated_agent import CLASS, SimulatedAgent, done, facts
 from simulated_service import Service, request
@@ -21,7 +21,6 @@ from edgefront.core.services.stored import JOB_REQUEST
 from edgefront.core.store.tables import Job, Launch, Target
 
 
-@ON_SQLITE
 def test_weights_beyond_the_memory_are_infeasible_without_a_launch(service: Service) -> None:
     agent = SimulatedAgent(service.database, device_facts=facts(memory_bytes=23 << 20))
     job = service.finish(agent, request())
@@ -34,7 +33,6 @@ def test_weights_beyond_the_memory_are_infeasible_without_a_launch(service: Serv
     assert service.get(job.id).targets[0].settled == len(settled)
 
 
-@ON_SQLITE
 def test_a_later_launch_moves_a_candidate_in_or_out(service: Service) -> None:
     """The second launch of a baseline is slower than the limit allows the median to be."""
 
@@ -55,7 +53,6 @@ def test_a_later_launch_moves_a_candidate_in_or_out(service: Service) -> None:
     assert (baseline.state, baseline.latency_ms, baseline.launches) == ("out_of_bounds", 14.5, 2)
 
 
-@ON_SQLITE
 def test_what_is_proposed_keeps_to_all_limits_and_to_the_budget(service: Service) -> None:
     """Those on parameters, and on memory as far as weights alone are beyond it."""
     asked = request(
@@ -73,6 +70,7 @@ def test_what_is_proposed_keeps_to_all_limits_and_to_the_budget(service: Service
     assert job.targets[0].candidates == 16
 
 
+@ON_BOTH
 def test_the_minutes_of_targets_on_one_device_begin_with_the_first_launch_there(service: Service) -> None:
     agent = SimulatedAgent(service.database)
     targets = [{"device_class": CLASS, "protocol": {"threads": threads}} for threads in (1, 2)]
@@ -91,7 +89,6 @@ def test_the_minutes_of_targets_on_one_device_begin_with_the_first_launch_there(
         assert set(stalled(session, service.database.now(session))) == {first.id, second.id}
 
 
-@ON_SQLITE
 def test_the_launches_in_time_are_those_at_the_pace_of_the_last_ones_if_that_is_slower(service: Service) -> None:
     agent = SimulatedAgent(service.database)
     service.submit(request(budget={"minutes": 10.0}))
@@ -115,7 +112,6 @@ def test_the_launches_in_time_are_those_at_the_pace_of_the_last_ones_if_that_is_
 
 
 @pytest.mark.parametrize(("minutes", "words"), [(5.0, "of 5 minutes was"), (1.0, "of 1 minute was")])
-@ON_SQLITE
 def test_the_budget_of_minutes_ends_a_target(service: Service, minutes: float, words: str) -> None:
     agent = SimulatedAgent(service.database)
     job = service.submit(request(budget={"minutes": minutes}))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from databases import ON_SQLITE
+from databases import ON_BOTH
 from job_rows import candidates, count, evaluation
 from simulated_agent import SimulatedAgent, by_size
 from simulated_pool import prepare
@@ -73,6 +73,7 @@ def test_the_wire_names_every_proxy() -> None:
     assert list(get_args(ProxyName)) == list(proxies())
 
 
+@ON_BOTH
 def test_scores_come_before_any_measurement(service: Service) -> None:
     agent = SimulatedAgent(service.database, by_size())
     job = service.submit(asking("snip", proxy_settings=TINY, proxy_seed=3))
@@ -101,8 +102,7 @@ def test_scores_come_before_any_measurement(service: Service) -> None:
         assert session.scalar(select(func.count()).select_from(Generation)) == target.generation + 1
 
 
-def test_scores_are_kept_for_every_job_that_asks_alike(sqlite_service: Service) -> None:
-    service = sqlite_service
+def test_scores_are_kept_for_every_job_that_asks_alike(service: Service) -> None:
     agent = SimulatedAgent(service.database, by_size())
     first = finish(service, agent, service.submit(asking("snip", proxy_settings=TINY)))
     known = count(service, ProxyScore)
@@ -116,9 +116,8 @@ def test_scores_are_kept_for_every_job_that_asks_alike(sqlite_service: Service) 
 
 
 def test_proxies_without_torch_are_scored_at_once_and_their_sign_is_flipped_if_lower_is_better(
-    sqlite_service: Service,
+    service: Service,
 ) -> None:
-    service = sqlite_service
     agent = SimulatedAgent(service.database, by_size())
     counted = finish(service, agent, service.submit(asking("total_parameters")))
     assert service.scores_asked == 0
@@ -136,6 +135,7 @@ def test_proxies_without_torch_are_scored_at_once_and_their_sign_is_flipped_if_l
     assert target.frontier_size > 0
 
 
+@ON_BOTH
 def test_a_candidate_without_a_score_is_infeasible_with_the_reason(service: Service) -> None:
     agent = SimulatedAgent(service.database, by_size())
     job = service.submit(asking("snip", proxy_settings=TINY))
@@ -162,7 +162,6 @@ def test_a_candidate_without_a_score_is_infeasible_with_the_reason(service: Serv
     assert all(row.state == "measured" for row in shown)
 
 
-@ON_SQLITE
 def test_scores_are_of_the_data_that_the_name_meant_when_the_job_was_made(
     service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,9 +188,8 @@ def test_scores_are_of_the_data_that_the_name_meant_when_the_job_was_made(
 
 
 def test_a_job_whose_baselines_have_no_score_fails_and_they_are_tried_again_for_a_later_one(
-    sqlite_service: Service,
+    service: Service,
 ) -> None:
-    service = sqlite_service
     agent = SimulatedAgent(service.database, by_size())
     first = service.submit(asking("snip", proxy_settings=TINY))
     by_hand(service, lambda _: (None, "memory ran out while snip was computed"))
@@ -204,9 +202,8 @@ def test_a_job_whose_baselines_have_no_score_fails_and_they_are_tried_again_for_
     assert again.state == "finished"
 
 
-def test_the_first_score_stands(sqlite_service: Service) -> None:
+def test_the_first_score_stands(service: Service) -> None:
     """What a lost worker found is true all the same."""
-    service = sqlite_service
     SimulatedAgent(service.database, by_size())
     service.submit(asking("snip", proxy_settings=TINY))
     with service.database.write() as session:
@@ -218,7 +215,6 @@ def test_the_first_score_stands(sqlite_service: Service) -> None:
         assert session.get_one(ProxyScore, held.subject).value == 5.0
 
 
-@ON_SQLITE
 def test_paused_and_cancelled_jobs_have_nothing_scored(service: Service) -> None:
     SimulatedAgent(service.database, by_size())
     job = service.submit(asking("snip", proxy_settings=TINY))
@@ -235,8 +231,7 @@ def test_paused_and_cancelled_jobs_have_nothing_scored(service: Service) -> None
     assert count(service, ProxyWait) == 0
 
 
-def test_the_sweep_finds_scores_whose_message_was_lost(sqlite_service: Service) -> None:
-    service = sqlite_service
+def test_the_sweep_finds_scores_whose_message_was_lost(service: Service) -> None:
     SimulatedAgent(service.database, by_size())
     job = service.submit(asking("snip", proxy_settings=TINY))
     service.tasks.others.clear()
@@ -268,15 +263,16 @@ def test_the_sweep_finds_scores_whose_message_was_lost(sqlite_service: Service) 
     ],
 )
 def test_wrong_settings_are_refused_when_the_job_is_submitted(
-    sqlite_service: Service, changes: dict[str, Any], field: str
+    service: Service, changes: dict[str, Any], field: str
 ) -> None:
-    SimulatedAgent(sqlite_service.database, by_size())
+    SimulatedAgent(service.database, by_size())
     with pytest.raises(InvalidInput) as caught:
-        sqlite_service.create(asking(**{"proxy": "snip", **changes}))
+        service.create(asking(**{"proxy": "snip", **changes}))
     assert caught.value.field == field
     assert field in caught.value.detail
 
 
+@ON_BOTH
 def test_a_frontier_says_how_the_proxy_ranked_what_was_trained(service: Service) -> None:
     agent = SimulatedAgent(service.database, by_size())
     job = finish(service, agent, service.submit(asking("decoder_parameters")))
@@ -310,14 +306,14 @@ def test_a_frontier_says_how_the_proxy_ranked_what_was_trained(service: Service)
 
 
 @pytest.fixture
-def working(sqlite_service: Service, tmp_path: Path) -> Iterator[tuple[Service, Worker]]:
+def working(service: Service, tmp_path: Path) -> Iterator[tuple[Service, Worker]]:
     settings = Settings(
         home=tmp_path,
-        database=DatabaseSettings(url=sqlite_service.database.url.render_as_string(hide_password=False)),
+        database=DatabaseSettings(url=service.database.url.render_as_string(hide_password=False)),
         scoring=ScoringSettings(timeout_s=60),
     )
-    made = Worker(sqlite_service.database, settings)
-    yield sqlite_service, made
+    made = Worker(service.database, settings)
+    yield service, made
     made.stop()
 
 
@@ -339,22 +335,21 @@ def test_a_child_that_is_killed_costs_an_attempt(
 @pytest.mark.parametrize("exists", [True, False], ids=["data folder here", "no data folder here"])
 @pytest.mark.parametrize("name", ["../elsewhere", "./other", "/etc/passwd", "a/b", "a\\b", ".hidden"])
 def test_a_path_on_the_server_is_no_name_of_data(
-    sqlite_service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, exists: bool
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, exists: bool
 ) -> None:
-    SimulatedAgent(sqlite_service.database, by_size())
+    SimulatedAgent(service.database, by_size())
     monkeypatch.setenv("EDGEFRONT_TRAINING__DATA", str(tmp_path / "data"))
     if exists:
         prepare(tmp_path / "data", "other")
     with pytest.raises(InvalidInput, match="is a path") as caught:
-        sqlite_service.create(asking("snip", proxy_settings={**TINY, "data": name}))
+        service.create(asking("snip", proxy_settings={**TINY, "data": name}))
     assert caught.value.field == "proxy_settings.data"
 
 
 @pytest.mark.parametrize("name", ["nothing", "python"])
 def test_data_that_is_not_in_the_services_folder_is_reported(
-    sqlite_service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    service = sqlite_service
     SimulatedAgent(service.database, by_size())
     monkeypatch.setenv("EDGEFRONT_TRAINING__DATA", str(tmp_path / "data"))
     asked = asking("snip", proxy_settings={**TINY, "data": name})

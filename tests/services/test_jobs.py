@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from concurrency import at_once
-from databases import ON_SQLITE
+from databases import ON_BOTH
 from job_rows import count
 from simulated_agent import CLASS, SimulatedAgent, by_size, facts, principal
 from simulated_service import Service, request
@@ -33,7 +33,6 @@ from edgefront.core.store.tables import (
 )
 
 
-@ON_SQLITE
 def test_the_same_key_makes_one_job(service: Service, agent: SimulatedAgent) -> None:
     first = service.create(key="k-1")
     assert service.create(key="k-1").id == first.id
@@ -68,6 +67,7 @@ def test_nothing_is_held_while_a_job_is_planned(
     assert seen == [0], "the same request is not planned again"
 
 
+@ON_BOTH
 def test_the_same_key_at_once_makes_one_job(service: Service, agent: SimulatedAgent) -> None:
     assert len(set(at_once(*[lambda: service.create(key="race").id] * 4))) == 1
     assert count(service, Job) == count(service, Target) == 1
@@ -109,7 +109,6 @@ def test_the_same_key_at_once_makes_one_job(service: Service, agent: SimulatedAg
         ({"targets": [{"name": "a"}, {"name": "a"}]}, "targets.1.name", "a different name for each target"),
     ],
 )
-@ON_SQLITE
 def test_invalid_input_is_named(
     service: Service, agent: SimulatedAgent, changes: dict[str, Any], field: str, words: str
 ) -> None:
@@ -132,7 +131,6 @@ def test_invalid_input_is_named(
         ({"threads": 5}, "threads", "1 to 4"),
     ],
 )
-@ON_SQLITE
 def test_a_missing_capability_of_a_device_is_named(
     service: Service, agent: SimulatedAgent, wish: dict[str, Any], named: str, allowed: str
 ) -> None:
@@ -182,6 +180,7 @@ def test_the_spaces_that_gguf_expresses_are_named() -> None:
         assert expressed == (name in expressible_spaces()) == (name in expressible().partition(";")[0])
 
 
+@ON_BOTH
 def test_only_what_a_runtime_can_run_is_proposed(service: Service) -> None:
     runtime = RuntimeFacts(runtime="openvino", version="1", providers=("cpu",), memory_methods=("anonymous",))
     agent = SimulatedAgent(service.database, device_facts=facts().model_copy(update={"runtimes": (runtime,)}))
@@ -225,7 +224,6 @@ def test_unknown_devices_are_named(service: Service, agent: SimulatedAgent) -> N
         service.create(request(targets=[{}]))
 
 
-@ON_SQLITE
 def test_where_a_target_is_measured(service: Service, agent: SimulatedAgent) -> None:
     job = service.create(request(targets=[{}, {"device": agent.device_id}, {"device": agent.name, "name": "mine"}]))
     assert [target.device for target in job.targets] == [CLASS, agent.device_id, agent.name]
@@ -237,6 +235,7 @@ def test_where_a_target_is_measured(service: Service, agent: SimulatedAgent) -> 
         service.create(request(targets=[{}]))
 
 
+@ON_BOTH
 def test_pages_of_jobs(service: Service, agent: SimulatedAgent) -> None:
     made = [service.create(request(name=f"job {number}")).id for number in range(5)]
     seen: list[str] = []
@@ -260,7 +259,6 @@ def test_pages_of_jobs(service: Service, agent: SimulatedAgent) -> None:
             jobs.list_jobs(session, service.user, now, cursor="WyJhIl0")
 
 
-@ON_SQLITE
 def test_jobs_are_their_owners_and_no_agents(service: Service, agent: SimulatedAgent) -> None:
     job = service.finish(agent, request())
     with service.database.read() as session:
@@ -289,6 +287,7 @@ def test_jobs_are_their_owners_and_no_agents(service: Service, agent: SimulatedA
         service.get(job.id)
 
 
+@ON_BOTH
 def test_many_reports_at_once_number_events_without_gaps(service: Service) -> None:
     """Two targets of one job, measured from threads: one log, no gap, no number twice."""
     boards = [SimulatedAgent(service.database, by_size(0.02), device_class=f"board {n}") for n in range(2)]

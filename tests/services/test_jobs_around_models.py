@@ -37,17 +37,17 @@ def asked(**changes: Any) -> JobRequest:
     )
 
 
-def test_a_job_around_a_model_measures_it_first_and_then_its_neighbours(sqlite_service: Service) -> None:
-    agent = SimulatedAgent(sqlite_service.database, by_size())
-    job = sqlite_service.submit(asked())
+def test_a_job_around_a_model_measures_it_first_and_then_its_neighbours(service: Service) -> None:
+    agent = SimulatedAgent(service.database, by_size())
+    job = service.submit(asked())
     assert (job.request.space.name, job.request.space.model) == ("llama", MINE.canonical)
-    sqlite_service.run(agent)
-    job = sqlite_service.get(job.id)
+    service.run(agent)
+    job = service.get(job.id)
     assert job.state == "finished", job.targets[0].note
-    with sqlite_service.database.read() as session:
+    with service.database.read() as session:
         first, *searched = session.scalars(select(Candidate).order_by(Candidate.number)).all()
-        view = recommendation.read_inputs(session, sqlite_service.user, job.id).recommendation()
-        frontier = frontier_view(session, sqlite_service.user, job.id)
+        view = recommendation.read_inputs(session, service.user, job.id).recommendation()
+        frontier = frontier_view(session, service.user, job.id)
     assert frontier.own_model
     assert "my model" in frontier.summary
     assert job.targets[0].summary == frontier.summary
@@ -67,18 +67,16 @@ def test_a_job_around_a_model_measures_it_first_and_then_its_neighbours(sqlite_s
     assert "No table of the law own-data-llama varies" in view.note
 
 
-def test_a_model_that_no_space_has_is_refused_with_its_fields(sqlite_service: Service) -> None:
+def test_a_model_that_no_space_has_is_refused_with_its_fields(service: Service) -> None:
     model = named_model("srupp-base").architecture.canonical
     with pytest.raises(SpaceError) as refused:
-        resolve(sqlite_service.database, sqlite_service.user, asked(space={"model": model})).checked()
+        resolve(service.database, service.user, asked(space={"model": model})).checked()
     assert refused.value.field == "space.model"
     assert refused.value.extra["errors"][0]["field"] == "model.blocks.0.kind"
     with pytest.raises(InvalidInput, match=r"space\.model\.d_model"):
-        resolve(
-            sqlite_service.database, sqlite_service.user, asked(space={"model": {**MINE.canonical, "d_model": 0}})
-        ).checked()
+        resolve(service.database, service.user, asked(space={"model": {**MINE.canonical, "d_model": 0}})).checked()
     with pytest.raises(InvalidInput, match=r"the baseline is space\.model"):
-        resolve(sqlite_service.database, sqlite_service.user, asked(baseline_layers=[2])).checked()
+        resolve(service.database, service.user, asked(baseline_layers=[2])).checked()
 
 
 def llama_cpp(name: str, narrow: dict[str, Any] | None = None) -> JobRequest:
@@ -95,10 +93,8 @@ def test_a_job_for_llama_cpp_is_narrowed_to_what_it_runs() -> None:
 
 
 @pytest.mark.parametrize("name", ["lts-gpt2", "bert", "hybrid"])
-def test_a_space_that_llama_cpp_cannot_run_is_refused_with_those_that_it_can(
-    sqlite_service: Service, name: str
-) -> None:
+def test_a_space_that_llama_cpp_cannot_run_is_refused_with_those_that_it_can(service: Service, name: str) -> None:
     with pytest.raises(InvalidInput, match="GGUF cannot express") as refused:
-        resolve(sqlite_service.database, sqlite_service.user, llama_cpp(name)).checked()
+        resolve(service.database, service.user, llama_cpp(name)).checked()
     assert refused.value.field == "targets.0.protocol.runtime"
     assert "the spaces llama, lfm" in str(refused.value.allowed)

@@ -6,6 +6,7 @@ import re
 from datetime import timedelta
 
 import pytest
+from databases import ON_BOTH
 from lease_world import START, World
 from sqlalchemy import text
 
@@ -36,6 +37,7 @@ def test_a_key_authenticates_its_principal(world: World) -> None:
     assert whoami(world, secret) == Principal(key_id, "laptop", "ada", "user")
 
 
+@ON_BOTH
 def test_secrets_are_nowhere_in_the_database(world: World) -> None:
     _, secret = make(world)
     with world.write() as session:
@@ -73,6 +75,7 @@ def test_revoking_ends_the_key_and_its_browser_sessions(world: World) -> None:
             keys.authenticate_web(session, cookie, START)
 
 
+@ON_BOTH
 def test_browser_sessions_end_by_time_and_by_hand(world: World) -> None:
     _, secret = make(world)
     ada = whoami(world, secret)
@@ -86,6 +89,7 @@ def test_browser_sessions_end_by_time_and_by_hand(world: World) -> None:
             keys.authenticate_web(session, cookie, START)
 
 
+@ON_BOTH
 def test_keys_are_their_owners_and_the_admins(world: World) -> None:
     ada_key, _ = make(world)
     make(world, name="phone", owner="bob")
@@ -175,6 +179,7 @@ def test_device_credentials_go_with_their_device(world: World) -> None:
         whoami(world, secret)
 
 
+@ON_BOTH
 def test_roles(world: World) -> None:
     ada = Principal("k", "n", "ada", "user")
     ada.require("user")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from databases import ON_SQLITE
 from simulated_agent import CLASS, SimulatedAgent, by_size, llama_cpp_facts
 from simulated_service import Service, request
 
@@ -29,7 +28,6 @@ def asked(*protocols: dict[str, Any]) -> JobRequest:
     return request(space=space, targets=targets, baseline_layers=[1], budget={"candidates": 3})
 
 
-@ON_SQLITE
 def test_targets_of_one_job_compare_formats(service: Service) -> None:
     """Each has its own protocol, frontier and figures; what costs less memory is seen to."""
     taken = dict(zip(CACHES, (1.0, 0.8, 0.7, 0.6), strict=True))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from concurrency import at_once
-from databases import ON_SQLITE
+from databases import ON_BOTH
 from simulated_agent import principal
 from simulated_service import SMALL, Service
 from simulated_trainings import BASE, Trainings, perplexity_of
@@ -36,7 +36,6 @@ def subject(service: Service) -> str:
     return f"{key} {owner}"
 
 
-@ON_SQLITE
 def test_each_training_replaces_the_law_of_its_owner_and_kind(service: Service, trainings: Trainings) -> None:
     trainings.end(MODELS[0])
     trainings.learn()
@@ -55,7 +54,6 @@ def test_each_training_replaces_the_law_of_its_owner_and_kind(service: Service, 
     assert other.summary["table_models"] == 1
 
 
-@ON_SQLITE
 def test_a_base_that_knows_one_budget_learns_from_trainings_of_one_length(
     service: Service, trainings: Trainings
 ) -> None:
@@ -66,7 +64,6 @@ def test_a_base_that_knows_one_budget_learns_from_trainings_of_one_length(
     assert {each["digest"] for each in row.left_out} == {model.digest for model in MODELS[1:3]}
 
 
-@ON_SQLITE
 def test_a_law_predicts_what_its_trainings_come_to(service: Service, trainings: Trainings) -> None:
     trainings.end_all(MODELS[:7])
     trainings.learn()
@@ -84,6 +81,7 @@ def test_a_law_predicts_what_its_trainings_come_to(service: Service, trainings: 
     assert all(each["low"] <= each["trained"] <= each["high"] for each in row.left_out)
 
 
+@ON_BOTH
 def test_the_same_trainings_give_the_same_bytes(service: Service, trainings: Trainings) -> None:
     trainings.end_all(MODELS[:6])
     trainings.learn()
@@ -97,6 +95,7 @@ def test_the_same_trainings_give_the_same_bytes(service: Service, trainings: Tra
     assert (again.document, again.digest) == (row.document, row.digest)
 
 
+@ON_BOTH
 def test_two_at_once_store_one_law(service: Service, trainings: Trainings) -> None:
     trainings.end_all(MODELS[:5])
     asked = subject(service)
@@ -104,7 +103,6 @@ def test_two_at_once_store_one_law(service: Service, trainings: Trainings) -> No
     assert [row.summary["table_models"] for row in trainings.laws()] == [5]
 
 
-@ON_SQLITE
 def test_a_training_that_ends_meanwhile_is_in_the_law(
     service: Service, trainings: Trainings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,6 +121,7 @@ def test_a_training_that_ends_meanwhile_is_in_the_law(
     assert seen == [0, 0]  # no transaction is held while a law is fitted
 
 
+@ON_BOTH
 def test_failed_trainings_and_endless_perplexities_teach_nothing(service: Service, trainings: Trainings) -> None:
     trainings.end_all(MODELS[:5])
     trainings.end(MODELS[5], ending="invalid")
@@ -143,7 +142,6 @@ def test_failed_trainings_and_endless_perplexities_teach_nothing(service: Servic
     assert trainings.laws() == [], "nothing is left that taught it"
 
 
-@ON_SQLITE
 def test_a_request_stays_until_a_worker_has_learnt(service: Service, trainings: Trainings) -> None:
     """It is stored with the perplexity: no lost message loses it."""
     trainings.end_all(MODELS[:2])
@@ -155,7 +153,6 @@ def test_a_request_stays_until_a_worker_has_learnt(service: Service, trainings: 
 # The best checkpoint -------------------------------------------------------------------------------------------------
 
 
-@ON_SQLITE
 def test_an_overfitted_training_teaches_its_best_checkpoint_alone(service: Service, trainings: Trainings) -> None:
     """Evaluated by 8 points of its curve: the best is at 5,000 tokens, and the last far above it."""
     llama, best = space("llama").narrow({"n_layer": [2], "d_model": [128]}), 3.0
@@ -182,7 +179,6 @@ def test_a_training_without_a_curve_teaches_its_end() -> None:
 # Owners --------------------------------------------------------------------------------------------------------------
 
 
-@ON_SQLITE
 def test_owners_learn_from_their_own_trainings_alone(service: Service, trainings: Trainings) -> None:
     trainings.end_all(MODELS[:3])
     eve = principal(service.database, owner="eve")
@@ -202,7 +198,6 @@ def test_owners_learn_from_their_own_trainings_alone(service: Service, trainings
     assert found[mine.owner].models == 3
 
 
-@ON_SQLITE
 def test_only_shipped_laws_and_own_ones_are_listed_and_none_is_parsed(
     service: Service, trainings: Trainings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

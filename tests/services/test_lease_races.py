@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import pytest
 from concurrency import at_once
+from databases import ON_BOTH
 from lease_world import World, crashed, done, unsupported
 from sqlalchemy import text
 
@@ -24,6 +25,7 @@ from edgefront.core.services.measuring import launches, leases
 from edgefront.core.store.tables import Candidate, Device, Event, Launch, Lease, Target
 
 
+@ON_BOTH
 def test_claimers_never_share_a_launch(world: World) -> None:
     world.launches(60)
     claimed: list[str] = []
@@ -48,6 +50,7 @@ def test_claimers_never_share_a_launch(world: World) -> None:
     assert {row.fence for row in world.rows(Launch)} == {1}
 
 
+@ON_BOTH
 @pytest.mark.slow
 def test_agents_sweepers_and_users_at_once_lose_nothing(world: World) -> None:
     first, second = world.target(planned=40), world.target(planned=40)
@@ -133,6 +136,7 @@ def _start(world: World, device: str, launch_id: str, fence: int) -> None:
         leases.start(session, device, launch_id, fence, world.now)
 
 
+@ON_BOTH
 def test_one_launch_reported_by_two_at_once_counts_once(world: World) -> None:
     first, second = world.device("first"), world.device("second")
     world.launches(1)
@@ -153,6 +157,7 @@ def test_one_launch_reported_by_two_at_once_counts_once(world: World) -> None:
     assert (candidate.state, candidate.launches) == ("measured", 1)
 
 
+@ON_BOTH
 def test_a_heartbeat_and_the_sweeper_agree(world: World) -> None:
     """Either the heartbeat came in time and the lease lives, or it ended and the launch is free: never both."""
     device = world.device()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from databases import ON_BOTH
 from lease_world import CLASS_KEY, World, done
 
 from edgefront.core.common.errors import Conflict, Gone, NotFound
@@ -106,6 +107,7 @@ def test_heartbeats_return_withdrawn_launches(world: World) -> None:
         world.start(device, lease.items[1])
 
 
+@ON_BOTH
 def test_returned_launches_are_wanted_again_without_an_attempt(world: World) -> None:
     device, target = world.device(), world.target()
     made, lease = world.launches(3, target), world.claim(device)

@@ -6,7 +6,7 @@ import re
 from functools import partial
 
 import pytest
-from databases import ON_SQLITE
+from databases import ON_BOTH
 from simulated_agent import CLASS, SimulatedAgent, by_size
 from simulated_service import SMALL, Service, request
 
@@ -59,6 +59,7 @@ def test_a_latency_in_seconds_is_refused_by_what_the_device_takes(service: Servi
     check(service, unknown)  # its submission says what is wrong
 
 
+@ON_BOTH
 def test_a_memory_in_bytes_is_refused_by_what_the_device_has(service: Service) -> None:
     SimulatedAgent(service.database, by_size())
     with pytest.raises(InvalidInput) as raised:
@@ -76,7 +77,6 @@ def test_a_memory_in_bytes_is_refused_by_what_the_device_has(service: Service) -
     check(service, limited(memory_mb=16000))  # above what it has, and harmless
 
 
-@ON_SQLITE
 def test_a_target_is_not_added_with_a_latency_out_of_its_reach(service: Service) -> None:
     agent = SimulatedAgent(service.database, by_size())
     job = service.finish(agent, request(budget={"refinement": 0.0}))
@@ -92,9 +92,9 @@ def test_a_target_is_not_added_with_a_latency_out_of_its_reach(service: Service)
     assert raised.value.detail.startswith("limits.latency_ms 0.003 is below every model of lts-gpt2")
 
 
-def test_a_memory_below_the_smallest_model_names_the_smallest(sqlite_service: Service) -> None:
+def test_a_memory_below_the_smallest_model_names_the_smallest(service: Service) -> None:
     with pytest.raises(InvalidInput) as raised:
-        resolve(sqlite_service.database, sqlite_service.user, limited(memory_mb=5)).checked()
+        resolve(service.database, service.user, limited(memory_mb=5)).checked()
     assert raised.value.field == "targets.0.limits.memory_mb"
     least = costs(smallest(space("lts-gpt2").narrow(SMALL), weights)).weight_bytes / MB
     assert f"the smallest {least:.1f} MB" in raised.value.detail

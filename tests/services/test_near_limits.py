@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from databases import ON_SQLITE
+from databases import ON_BOTH
 from simulated_agent import CLASS, SimulatedAgent, by_generation, by_work, done, facts
 from simulated_service import Service
 from sqlalchemy import select
@@ -55,6 +55,7 @@ def scattered(decides: Callable[[Architecture, MeasurementProtocol], bool], firs
     return measure
 
 
+@ON_BOTH
 def test_a_depth_that_a_second_launch_moves_beyond_the_limit_gives_way_to_the_largest_within(service: Service) -> None:
     depths = space("lts-gpt2").narrow(SPACE["narrow"]).baselines()
     four = depths[3]
@@ -71,7 +72,6 @@ def test_a_depth_that_a_second_launch_moves_beyond_the_limit_gives_way_to_the_la
     assert "not measured" not in view.sentence
 
 
-@ON_SQLITE
 def test_a_depth_that_was_not_measured_is_said_to_be_predicted_within(service: Service) -> None:
     agent = SimulatedAgent(service.database, by_work)
     job = service.finish(agent, searching(1e6))
@@ -167,7 +167,6 @@ def test_each_device_of_a_published_job_has_its_own_limits_and_answer(service: S
     assert answers.keys() == {"workstation", "phone"}
 
 
-@ON_SQLITE
 def test_a_model_that_left_the_catalogue_is_named_and_takes_no_list_down(service: Service) -> None:
     job = service.finish(board(service), choosing([{"device_class": CLASS, "limits": {"token_ms": 60.0}}]))
     best = service.chosen(job).recommended

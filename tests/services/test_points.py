@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from databases import ON_SQLITE
+from databases import ON_BOTH
 from simulated_agent import SimulatedAgent, by_size
 from simulated_service import Service, request
 from sqlalchemy import event
@@ -76,7 +76,6 @@ def everything(service: Service, job: JobView) -> list[CandidateView]:
         return list(list_candidates(session, service.user, job.id, page=PageRequest(limit=1000)).items)
 
 
-@ON_SQLITE
 def test_a_few_are_all_there_with_their_figures(measured: tuple[Service, JobView]) -> None:
     service, job = measured
     header, columns = read(service, job)
@@ -97,7 +96,6 @@ def test_a_few_are_all_there_with_their_figures(measured: tuple[Service, JobView
     assert "first_token_ms" not in columns  # of another mode
 
 
-@ON_SQLITE
 def test_many_are_thinned_but_never_the_frontier_nor_outliers(many: tuple[Service, JobView]) -> None:
     service, job = many
     header, columns = read(service, job, most=200)
@@ -110,6 +108,7 @@ def test_many_are_thinned_but_never_the_frontier_nor_outliers(many: tuple[Servic
     assert header.measured["dominated"] >= MANY
 
 
+@ON_BOTH
 def test_a_zoom_shows_the_window_in_full(many: tuple[Service, JobView]) -> None:
     service, job = many
     zoom = Zoom(100.0, 100.05, 2.0, 2.01)
@@ -121,6 +120,7 @@ def test_a_zoom_shows_the_window_in_full(many: tuple[Service, JobView]) -> None:
     assert half.total == MANY - 1
 
 
+@ON_BOTH
 def test_who_is_selected_stays(many: tuple[Service, JobView]) -> None:
     service, job = many
     _, columns = read(service, job, most=1)
@@ -134,7 +134,6 @@ def test_who_is_selected_stays(many: tuple[Service, JobView]) -> None:
     assert left_out.id in header.ids
 
 
-@ON_SQLITE
 def test_nothing_is_measured_yet(service: Service) -> None:
     SimulatedAgent(service.database)
     job = service.submit(request())
@@ -160,7 +159,6 @@ def test_columns_are_aligned_and_unknown_figures_missing() -> None:
     assert [found.groups[place] for place in columns["group"]] == ["unusable", "frontier", "dominated"]
 
 
-@ON_SQLITE
 def test_the_frontier_is_read_without_reading_all_candidates(service: Service) -> None:
     """SQLite otherwise prefers any index that has the order: it read 50,000 candidates to find 168."""
     asked: list[tuple[str, Any]] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from databases import ON_SQLITE
+from databases import ON_BOTH
 from simulated_agent import CLASS, SimulatedAgent, by_work
 from simulated_service import Service, request
 
@@ -43,6 +43,7 @@ def measured(service: Service) -> Service:
     return service
 
 
+@ON_BOTH
 def test_latency_memory_quality_and_where_the_time_goes(measured: Service) -> None:
     found = ask(measured, architectures=[STOCK.canonical, "gpt2-small"])
     assert found.device == CLASS
@@ -63,7 +64,6 @@ def test_latency_memory_quality_and_where_the_time_goes(measured: Service) -> No
     assert large.predicted.latency_ms > stock.predicted.latency_ms  # type: ignore[operator]
 
 
-@ON_SQLITE
 def test_what_was_measured_stands_beside_its_prediction(measured: Service) -> None:
     narrowed = space("lts-gpt2").narrow({"n_layer": {"max": 3}, "d_model": [128, 192], "d_inner": {"max": 640}})
     (one,) = ask(measured, architectures=[narrowed.baselines([2])[0].canonical]).predictions
@@ -73,7 +73,6 @@ def test_what_was_measured_stands_beside_its_prediction(measured: Service) -> No
     assert one.predicted.latency_ms == pytest.approx(one.measured.latency_ms, rel=0.05)
 
 
-@ON_SQLITE
 def test_no_session_is_open_while_it_learns(measured: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     fit, held = LatencyPredictor.fit, []
 
@@ -88,7 +87,6 @@ def test_no_session_is_open_while_it_learns(measured: Service, monkeypatch: pyte
 
 
 @pytest.mark.slow
-@ON_SQLITE
 def test_a_fit_is_kept_until_something_is_measured(measured: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     fits, read = Fits(), []
     of_device = snapshots.current_device_data
@@ -102,6 +100,7 @@ def test_a_fit_is_kept_until_something_is_measured(measured: Service, monkeypatc
     assert len(read) == 2
 
 
+@ON_BOTH
 def test_too_little_known_says_what_would_do(service: Service) -> None:
     agent = SimulatedAgent(service.database)
     with pytest.raises(Conflict, match=r"needs 3 different architectures.*there are 0 measurements") as nothing:
@@ -125,7 +124,6 @@ def test_too_little_known_says_what_would_do(service: Service) -> None:
         ({"protocol": {"provider": "cuda"}}, InvalidInput, "protocol.provider"),
     ],
 )
-@ON_SQLITE
 def test_what_is_wrong_is_named(measured: Service, changes: Any, error: type[Exception], field: str) -> None:
     with pytest.raises(error) as raised:
         ask(measured, **changes)

@@ -7,6 +7,7 @@ import shlex
 from typing import Any
 
 import pytest
+from databases import ON_BOTH
 from simulated_agent import CLASS, SimulatedAgent, by_generation, facts, llama_cpp_facts
 from simulated_service import Service
 from sqlalchemy import select
@@ -104,6 +105,7 @@ def four(limits: dict[str, float]) -> JobRequest:
     return asked(limits, targets=[place], budget={})
 
 
+@ON_BOTH
 @pytest.mark.parametrize("limits", [(40.0, 1500.0), (10.0, 600.0), (100.0, 1e5)])
 def test_targets_have_one_answer_together_and_so_need_few_launches(
     service: Service, board: SimulatedAgent, limits: tuple[float, float]
@@ -123,6 +125,7 @@ def test_targets_have_one_answer_together_and_so_need_few_launches(
     assert tried == {"onnxruntime", "pytorch"}
 
 
+@ON_BOTH
 def test_a_target_goes_on_where_the_better_model_of_another_proves_to_be_beyond_the_limits(service: Service) -> None:
     slower = 1.12
 
@@ -284,6 +287,7 @@ def test_what_training_ones_own_would_be_is_another_search_around_the_answer(
     assert options.keys() <= {"--max-token-ms", "--max-latency-ms", "--max-memory-mb"}
 
 
+@ON_BOTH
 def test_a_law_that_does_not_cover_the_answer_says_nothing_of_training(service: Service, board: SimulatedAgent) -> None:
     view = service.chosen(service.finish(board, asked({"token_ms": 1e4}, {"licence": "mit"})))
     assert view.recommended is not None

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from databases import ON_SQLITE
+from databases import ON_BOTH
 from job_rows import evaluation
 from simulated_agent import CLASS, SimulatedAgent, done, facts, principal
 from simulated_service import SMALL, Service
@@ -60,6 +60,7 @@ def asked(latency_ms: float = 1.34, memory_mb: float = 36.0, **changes: Any) -> 
     )
 
 
+@ON_BOTH
 def test_the_best_measured_model_within_the_limits(service: Service, agent: SimulatedAgent) -> None:
     job = service.finish(agent, asked(budget={"candidates": 15, "refinement": 0.0}))
     view = service.recommended(job)
@@ -98,7 +99,6 @@ def test_the_best_measured_model_within_the_limits(service: Service, agent: Simu
     assert all("predicted perplexity" in runner_up.trade for runner_up in view.runners_up)
 
 
-@ON_SQLITE
 def test_other_limits_are_answered_from_what_is_known(service: Service, agent: SimulatedAgent) -> None:
     job = service.finish(agent, asked())
     launches = agent.launches.total()
@@ -131,7 +131,6 @@ def test_other_limits_are_answered_from_what_is_known(service: Service, agent: S
     assert service.recommended(job).by == "trained"
 
 
-@ON_SQLITE
 def test_a_law_of_other_data_says_so(service: Service, agent: SimulatedAgent) -> None:
     law = {"law": "lts-gpt2-wikitext103"}
     job = service.finish(agent, asked(proxy="quality_law", proxy_settings={"data": "letters", **law}))
@@ -154,6 +153,7 @@ def test_a_law_of_other_data_says_so(service: Service, agent: SimulatedAgent) ->
     assert note(asked(space={"name": "bert"}), ["letters"]) == "", "no law is about encoders"
 
 
+@ON_BOTH
 def test_while_a_job_runs_and_before_anything_is_measured(service: Service, agent: SimulatedAgent) -> None:
     job = service.submit(asked())
     view = service.recommended(job)
@@ -171,7 +171,6 @@ def test_while_a_job_runs_and_before_anything_is_measured(service: Service, agen
     assert refused.value.field == "max_token_ms"
 
 
-@ON_SQLITE
 @pytest.mark.parametrize(
     ("protocol", "options"),
     [

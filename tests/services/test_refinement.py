@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from databases import ON_SQLITE, statements
+from databases import statements
 from lease_world import World, done
 
 from edgefront.core.measurement.protocol import MeasurementProtocol
@@ -31,7 +31,6 @@ def uncertain(world: World, target: str) -> list[str]:
         return refining.uncertain(session, session.get_one(Target, target))
 
 
-@ON_SQLITE
 def test_only_points_that_may_be_on_the_frontier_are_uncertain(world: World) -> None:
     device, target = world.device(), world.target(refinement=2.0, state="refining")
     frontier, near, far = measured(world, device, target, (10.0, [10.0, 10.6]), (9.0, [10.35]), (8.0, [20.0]))
@@ -40,7 +39,6 @@ def test_only_points_that_may_be_on_the_frontier_are_uncertain(world: World) -> 
     assert uncertain(world, target) == [frontier, near]
 
 
-@ON_SQLITE
 @pytest.mark.parametrize(
     ("refinement", "points", "expected"),
     [
@@ -58,7 +56,6 @@ def test_what_is_launched_again(
     assert uncertain(world, target) == [made[place] for place in expected]
 
 
-@ON_SQLITE
 def test_baselines_are_made_as_certain_as_the_points_that_are_compared_with_them(world: World) -> None:
     device, target = world.device(), world.target(refinement=2.0, state="refining")
     baseline, _ = world.candidate(target, proxy=9.5, launches=2, role="baseline")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from databases import ON_SQLITE
 from lease_world import World, crashed, done, out_of_memory
 from sqlalchemy.orm import Session
 
@@ -80,7 +79,6 @@ def test_launches_that_differ_are_repeated_and_the_interval_covers_what_remains(
         ("baseline", 60.0, None, "out_of_bounds"),
     ],
 )
-@ON_SQLITE
 def test_one_launch_near_a_limit_does_not_decide_on_a_depth(
     world: World, role: str, first_ms: float, second_ms: float | None, state: str
 ) -> None:
@@ -94,7 +92,6 @@ def test_one_launch_near_a_limit_does_not_decide_on_a_depth(
     assert measurement.launches > 1 or second_ms is None
 
 
-@ON_SQLITE
 def test_what_is_certain_is_not_launched_again(world: World) -> None:
     """Launches within the scatter of their device; and what is excluded by another limit, however near it is to one."""
     device, target = world.device(), world.target()
@@ -105,7 +102,6 @@ def test_what_is_certain_is_not_launched_again(world: World) -> None:
     assert world.rows(Candidate)[-1].state == "out_of_bounds"
 
 
-@ON_SQLITE
 def test_a_second_launch_that_fails_leaves_the_first(world: World) -> None:
     device, target = world.device(), limited(world)
     world.candidate(target, role="baseline")
@@ -116,7 +112,6 @@ def test_a_second_launch_that_fails_leaves_the_first(world: World) -> None:
 
 
 @pytest.mark.parametrize("then", [out_of_memory(), done(10.0)], ids=["again", "not again"])
-@ON_SQLITE
 def test_two_launches_say_that_a_model_is_infeasible(world: World, then: LaunchResult) -> None:
     device, target = world.device(), world.target()
     world.candidate(target)
@@ -126,7 +121,6 @@ def test_two_launches_say_that_a_model_is_infeasible(world: World, then: LaunchR
     assert only(world)[0].state == ("infeasible" if then.outcome == "infeasible" else "measured")
 
 
-@ON_SQLITE
 def test_what_failed_for_one_job_is_measured_for_the_next(world: World) -> None:
     """The device may have been broken; what is infeasible stays so."""
     device, target = world.device(), world.target()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from databases import ON_SQLITE
 from lease_world import World, crashed, done, out_of_memory, unsupported
 
 from edgefront.core.common.errors import InvalidInput
@@ -39,7 +38,6 @@ def test_a_report_goes_from_the_launch_to_the_candidate(
     assert sent == [(task, {"target_id": target}) for task in (tasks.PROCESS_RESULTS, tasks.ADVANCE)]
 
 
-@ON_SQLITE
 def test_the_next_generation_is_sent_for_only_when_the_last_candidate_is_settled(
     world: World, sent: list[tuple[str, dict[str, object]]]
 ) -> None:
@@ -63,7 +61,6 @@ def test_infeasible_twice_ends_it_and_spares_the_sibling(world: World) -> None:
     assert (candidate.state, candidate.reason) == ("infeasible", "out_of_memory: killed")
 
 
-@ON_SQLITE
 def test_an_infeasible_refinement_leaves_the_measurement_measured(world: World) -> None:
     device, target = world.device(), world.target()
     measurement, _ = world.candidate(target, launches=2)
@@ -74,7 +71,6 @@ def test_an_infeasible_refinement_leaves_the_measurement_measured(world: World) 
     assert candidate_of(world, measurement).state == "measured"
 
 
-@ON_SQLITE
 def test_a_failed_launch_waits_for_its_sibling(world: World) -> None:
     device, target = world.device(), world.target()
     measurement, (first, _) = world.candidate(target, launches=2)
@@ -89,7 +85,6 @@ def test_a_failed_launch_waits_for_its_sibling(world: World) -> None:
     assert candidate_of(world, measurement).state == "measured"
 
 
-@ON_SQLITE
 def test_launches_are_aggregated(world: World) -> None:
     device, target = world.device(), world.target()
     measurement, _ = world.candidate(target, launches=5)
@@ -112,7 +107,6 @@ def test_launches_are_aggregated(world: World) -> None:
     assert 0 < (candidate_of(world, other).latency_half_width_ms or 0) < 2
 
 
-@ON_SQLITE
 def test_where_there_is_no_room_to_note_it_an_unsupported_protocol_costs_attempts(world: World) -> None:
     device = world.device(extra={f"note {number}": "" for number in range(60)})
     target = world.target()
@@ -156,7 +150,6 @@ def test_a_deleted_jobs_launch_and_a_strangers_are_unknown(world: World) -> None
     assert world.launch(item.id).state == "leased"
 
 
-@ON_SQLITE
 def test_time_is_split_among_the_targets_that_asked(world: World) -> None:
     device, first, second = world.device(), world.target(), world.target()
     world.launches(1, first)

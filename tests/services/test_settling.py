@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from databases import ON_SQLITE
+from databases import ON_BOTH
 from lease_world import World, crashed, done, out_of_memory
 from simulated_service import advance_target, process_results
 from sqlalchemy import update
@@ -24,7 +24,6 @@ def states(world: World, table: Any) -> list[str]:
     return [row.state for row in world.rows(table)]
 
 
-@ON_SQLITE
 def test_a_report_is_only_appended(world: World) -> None:
     device, (launch,) = world.device(), world.launches(1)
     item = world.claim(device).items[0]
@@ -43,7 +42,6 @@ def test_a_report_is_only_appended(world: World) -> None:
     )
 
 
-@ON_SQLITE
 def test_settling_again_changes_nothing(world: World) -> None:
     device, target = world.device(), world.target()
     for index in range(3):
@@ -65,7 +63,6 @@ def test_settling_again_changes_nothing(world: World) -> None:
     assert (row.settled, row.launches_done, row.busy_s) == (1, 2, 3.0)
 
 
-@ON_SQLITE
 def test_a_crash_before_settling_loses_nothing(
     world: World, sent: list[tuple[str, dict[str, object]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,7 +103,6 @@ def test_unsettled_launches_count_as_live(world: World) -> None:
         assert demand.withdraw(session, [target], world.now) == []
 
 
-@ON_SQLITE
 def test_many_reports_are_settled_in_parts(world: World) -> None:
     device, target = world.device(), world.target(planned=BATCH + 5)
     world.launches(BATCH + 5, target)
@@ -145,7 +141,6 @@ def by_id(world: World, table: Any) -> dict[str, Any]:
     return {row.id: row for row in world.rows(table)}
 
 
-@ON_SQLITE
 def test_a_report_that_cannot_be_settled_fails_alone(world: World, told: Told) -> None:
     device, target = world.device(), world.target()
     made = [world.candidate(target, proxy=10.0 + index) for index in range(4)]
@@ -174,7 +169,6 @@ def test_a_report_that_cannot_be_settled_fails_alone(world: World, told: Told) -
     assert by_id(world, Launch)[bad_launch].state == "failed"
 
 
-@ON_SQLITE
 def test_an_earlier_measurement_survives_a_further_report_that_cannot_be_settled(world: World, told: Told) -> None:
     device, target = world.device(), world.target()
     measurement, _ = world.candidate(target, launches=2)
@@ -188,7 +182,6 @@ def test_an_earlier_measurement_survives_a_further_report_that_cannot_be_settled
     assert (found.state, found.latency_ms, found.launches) == ("measured", 8.0, 1)
 
 
-@ON_SQLITE
 def test_a_target_that_cannot_take_results_in_ends_and_the_measurement_is_kept(world: World, told: Told) -> None:
     device, target, other = world.device(), world.target(), world.target()
     measurement, _ = world.candidate(target)
@@ -210,6 +203,7 @@ def test_a_target_that_cannot_take_results_in_ends_and_the_measurement_is_kept(w
     assert by_id(world, Job)[found[target].job_id].state == "failed"
 
 
+@ON_BOTH
 def test_reports_of_a_deleted_target_are_settled_for_their_measurements_or_given_up(world: World, told: Told) -> None:
     device, target = world.device(), world.target()
     (good, (fine,)), (bad, (spoilt,)) = world.candidate(target), world.candidate(target)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from databases import ON_SQLITE
+from databases import ON_BOTH
 from pydantic import ValidationError
 from simulated_agent import SimulatedAgent
 from simulated_service import Service, request
@@ -51,7 +51,6 @@ def spoil_target(service: Service, job_id: str, **values: Any) -> None:
 WRONG_PROTOCOL = {**request().targets[0].protocol.model_dump(mode="json"), "runtime": "abacus"}
 
 
-@ON_SQLITE
 def test_a_request_that_cannot_be_read_ends_its_job_and_no_other(service: Service, agent: SimulatedAgent) -> None:
     good, bad, gone = service.submit(), service.submit(request(name="bad", seed=8)), service.submit(request(seed=9))
     spoil_request(service, bad.id, budget={"minuts": 3})
@@ -75,6 +74,7 @@ def test_a_request_that_cannot_be_read_ends_its_job_and_no_other(service: Servic
         assert frontier_view(session, service.user, bad.id).proxy_trust.sentence == ""
 
 
+@ON_BOTH
 @pytest.mark.parametrize(
     ("values", "field"),
     [
@@ -95,7 +95,6 @@ def test_a_target_that_cannot_be_read_ends_though_it_waits_for_devices(
     assert f"{field}: " in str(service.get(job.id).reason)
 
 
-@ON_SQLITE
 def test_reports_for_limits_that_cannot_be_read_do_not_stop_the_others(service: Service, agent: SimulatedAgent) -> None:
     good, bad = service.submit(), service.submit(request(name="bad"))  # which share their baselines
     spoil_target(service, bad.id, limits={"latency": 3})
@@ -104,6 +103,7 @@ def test_reports_for_limits_that_cannot_be_read_do_not_stop_the_others(service: 
     assert "limits.latency: " in str(service.get(bad.id).reason)
 
 
+@ON_BOTH
 @pytest.mark.usefixtures("agent")
 def test_a_paused_job_that_cannot_be_read_is_shown_cancelled_and_deleted(service: Service) -> None:
     job = service.submit()

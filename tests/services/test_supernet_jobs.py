@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from databases import ON_BOTH
 from simulated_agent import CLASS, SimulatedAgent
 from simulated_service import Service
 from sqlalchemy import select
@@ -132,6 +133,7 @@ def waiting(pool: Pool, request: JobRequest) -> tuple[JobView, SimulatedAgent]:
     return pool.get(job.id), agent
 
 
+@ON_BOTH
 def test_the_found_stacks_enter_the_job_and_are_measured(any_pool: Pool, tmp_path: Path) -> None:
     pool = any_pool
     job, agent = waiting(pool, asked())
@@ -237,6 +239,7 @@ def test_a_paused_job_pauses_its_supernet(pool: Pool, claimed: bool) -> None:
     assert stands() == before
 
 
+@ON_BOTH
 @pytest.mark.parametrize(("act", "claimed"), [("cancel", True), ("delete", False)])
 def test_ending_a_job_ends_its_supernet(any_pool: Pool, act: str, claimed: bool) -> None:
     pool = any_pool

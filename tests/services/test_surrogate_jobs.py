@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from databases import ON_SQLITE
+from databases import ON_BOTH
 from simulated_agent import CLASS, SimulatedAgent, by_work, done
 from simulated_service import SMALL, Service
 from sqlalchemy import select
@@ -42,7 +42,6 @@ def asked(**changes: object) -> JobRequest:
     return JobRequest.model_validate(value | changes)
 
 
-@ON_SQLITE
 def test_defaults_are_fixed_when_a_job_is_submitted(service: Service, agent: SimulatedAgent) -> None:
     job = service.create(asked())
     assert (job.request.proxy, job.request.algorithm.name) == ("quality_law", "surrogate")
@@ -52,6 +51,7 @@ def test_defaults_are_fixed_when_a_job_is_submitted(service: Service, agent: Sim
     assert by_gradients.request.algorithm.name == "lts"
 
 
+@ON_BOTH
 def test_it_learns_then_predicts_and_audits(service: Service, agent: SimulatedAgent) -> None:
     service.finish(agent, asked())
     with service.database.read() as session:
@@ -73,7 +73,6 @@ def test_it_learns_then_predicts_and_audits(service: Service, agent: SimulatedAg
         assert errors[len(errors) // 2] < 0.2
 
 
-@ON_SQLITE
 def test_a_generation_that_is_asked_again_proposes_the_same(service: Service, agent: SimulatedAgent) -> None:
     """Whatever other jobs have measured meanwhile."""
     job = service.submit(asked())
@@ -109,7 +108,6 @@ def test_a_generation_that_is_asked_again_proposes_the_same(service: Service, ag
     ]  # type: ignore[union-attr]
 
 
-@ON_SQLITE
 def test_a_second_job_learns_from_the_first(service: Service, agent: SimulatedAgent) -> None:
     service.finish(agent, asked())
     second = service.finish(agent, asked(seed=8))
@@ -120,7 +118,6 @@ def test_a_second_job_learns_from_the_first(service: Service, agent: SimulatedAg
     assert "spread" not in operators
 
 
-@ON_SQLITE
 def test_the_best_within_limits_is_better_than_the_stock_model(service: Service, agent: SimulatedAgent) -> None:
     """Between two of its depths, where only other shapes fit."""
     free = {"name": "lts-gpt2", "narrow": {**SMALL, "div": [1, 2, 4]}}
@@ -142,7 +139,6 @@ def test_the_best_within_limits_is_better_than_the_stock_model(service: Service,
     assert max(candidate.proxy for candidate in found) > stock.proxy
 
 
-@ON_SQLITE
 def test_the_search_goes_on_where_further_launches_find_the_best_beyond_the_limits(service: Service) -> None:
     """Launches scatter, so the best is launched again; once the search has ended it proves to be slower."""
     ended = False
@@ -184,7 +180,6 @@ def test_the_search_goes_on_where_further_launches_find_the_best_beyond_the_limi
     assert best.latency_ms <= limit
 
 
-@ON_SQLITE
 def test_the_last_launches_of_a_time_are_the_answers(service: Service, agent: SimulatedAgent) -> None:
     """Eight minutes have gone into the launches so far, so that two more fit: the search ends, and they refine."""
     targets = [{"device_class": CLASS, "limits": {"latency_ms": 1.4}}]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from databases import ON_SQLITE
+from databases import ON_BOTH
 from lease_world import World, done
 from sqlalchemy import select
 
@@ -15,7 +15,6 @@ from edgefront.core.services.sweep import KEEP_ENDED_LEASES
 from edgefront.core.store.tables import Candidate, Job, Lease, Measurement, Target, WebSession
 
 
-@ON_SQLITE
 def test_the_third_loss_fails_it_and_moves_the_job_on(world: World, sent: list[tuple[str, dict[str, object]]]) -> None:
     device, target = world.device(), world.target()
     measurement, (launch,) = world.candidate(target)
@@ -34,6 +33,7 @@ def test_the_third_loss_fails_it_and_moves_the_job_on(world: World, sent: list[t
     assert world.launch(launch).attempts == 3
 
 
+@ON_BOTH
 def test_unneeded_launches_of_cancelled_and_deleted_jobs_are_cancelled(world: World) -> None:
     gone, deleted, running = (world.target() for _ in range(3))
     mine = world.launches(1, gone)[0]
@@ -55,6 +55,7 @@ def test_stalled_targets_are_sent_for_again(world: World, sent: list[tuple[str, 
     assert sent == [(tasks.ADVANCE, {"target_id": stalled})]
 
 
+@ON_BOTH
 def test_ended_leases_are_forgotten_in_time(world: World) -> None:
     device, target = world.device(), world.target()
     world.launches(2, target)
@@ -72,6 +73,7 @@ def test_ended_leases_are_forgotten_in_time(world: World) -> None:
     assert world.rows(Lease) == []
 
 
+@ON_BOTH
 def test_expired_browser_sessions_are_deleted(world: World) -> None:
     with world.write() as session:
         _, secret = keys.create_key(session, name="ada", owner="ada", role="user", now=world.now)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 from concurrency import at_once
+from databases import ON_BOTH
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from simulated_agent import SimulatedAgent, principal
-from simulated_pool import ARCHITECTURE, DATA, Pool, asked, pool_of, settings_for
+from simulated_pool import ARCHITECTURE, DATA, Pool, asked, settings_for
 from simulated_service import Service
 from sqlalchemy import select
 
@@ -36,12 +37,7 @@ from edgefront.core.training.run_folder import with_vocabulary
 
 @pytest.fixture
 def pool(database: Database, tmp_path: Path) -> Pool:
-    return pool_of(database, tmp_path)
-
-
-@pytest.fixture
-def sqlite_pool(sqlite_url: str, tmp_path: Path, open_database: Callable[..., Database]) -> Pool:
-    return Pool(open_database(sqlite_url), settings_for(sqlite_url, tmp_path, gpus=4))
+    return Pool(database, settings_for(database.url.render_as_string(hide_password=False), tmp_path, gpus=4))
 
 
 def say(pool: Pool, claim: TrainingClaim, said: RunReport) -> str:
@@ -68,6 +64,7 @@ def metric(step: int, loss: float = 1.0) -> dict[str, Any]:
 # Creating ------------------------------------------------------------------------------------------------------------
 
 
+@ON_BOTH
 def test_nothing_is_held_while_trainings_are_planned(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A candidate may be deleted meanwhile: the request is then answered as if it had come after that."""
     service = Service(pool.database)
@@ -92,12 +89,13 @@ def test_nothing_is_held_while_trainings_are_planned(pool: Pool, monkeypatch: py
     assert seen == [0, 0]
 
 
-def test_a_training_without_a_recipe_takes_the_one_for_its_model(sqlite_pool: Pool) -> None:
+def test_a_training_without_a_recipe_takes_the_one_for_its_model(pool: Pool) -> None:
     for positions, chosen in (("learned", "modern"), ("relative", "quick")):
         architecture = {**ARCHITECTURE, "positions": {"kind": positions}}
-        assert sqlite_pool.get(sqlite_pool.submit(architecture=architecture, recipe=None)).recipe["name"] == chosen
+        assert pool.get(pool.submit(architecture=architecture, recipe=None)).recipe["name"] == chosen
 
 
+@ON_BOTH
 def test_the_same_key_makes_the_same_trainings(pool: Pool) -> None:
     (first,) = pool.create(key="k")
     assert pool.create(key="k")[0].id == first.id
@@ -124,12 +122,12 @@ def test_the_same_key_makes_the_same_trainings(pool: Pool) -> None:
         ({"architecture": {**ARCHITECTURE, "d_model": 0}}, "architecture.d_model", "1"),
     ],
 )
-def test_invalid_input_is_named(sqlite_pool: Pool, changes: dict[str, Any], field: str, words: str) -> None:
+def test_invalid_input_is_named(pool: Pool, changes: dict[str, Any], field: str, words: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        sqlite_pool.create(asked(**changes))
+        pool.create(asked(**changes))
     assert caught.value.field == field
     assert words in f"{caught.value.detail} {caught.value.allowed}"
-    assert sqlite_pool.inbox == []
+    assert pool.inbox == []
 
 
 def test_points_are_spread_evenly() -> None:
@@ -138,28 +136,29 @@ def test_points_are_spread_evenly() -> None:
     assert evenly("ab", 5) == ["a", "b"]
 
 
-def test_queues_by_what_is_needed(sqlite_pool: Pool) -> None:
+def test_queues_by_what_is_needed(pool: Pool) -> None:
     requires = ({}, {"device": "cuda"}, {"device": "cuda", "gpus": 4})
-    views = [sqlite_pool.create(asked(requires=item))[0] for item in requires]
+    views = [pool.create(asked(requires=item))[0] for item in requires]
     assert [view.queue for view in views] == ["train-cpu", "train-gpu", "train-gpus"]
-    team = Settings(home=sqlite_pool.settings.home, broker={"url": "redis://somewhere/0"})
+    team = Settings(home=pool.settings.home, broker={"url": "redis://somewhere/0"})
     assert queue_of(team, "edgefront.train", {"queue": "gpus"}) == "edgefront-train-gpus"
     assert queue_of(team, "edgefront.sweep", {}) == "edgefront"
 
 
-def test_gpus_that_the_only_worker_lacks_are_refused(sqlite_pool: Pool) -> None:
+def test_gpus_that_the_only_worker_lacks_are_refused(pool: Pool) -> None:
     for has, gpus in ((0, 1), (0, 2), (1, 2)):
-        sqlite_pool.settings.training.gpus = has
+        pool.settings.training.gpus = has
         with pytest.raises(InvalidInput, match=f"this service's worker has {'one' if has else 'none'}") as caught:
-            sqlite_pool.create(asked(requires={"device": "cuda", "gpus": gpus}))
+            pool.create(asked(requires={"device": "cuda", "gpus": gpus}))
         assert caught.value.field == "requires.device"
-    sqlite_pool.settings.broker.url = "redis://somewhere/0"  # workers of their own may come later
-    assert sqlite_pool.create(asked(requires={"device": "cuda", "gpus": 2}))[0].queue == "train-gpus"
+    pool.settings.broker.url = "redis://somewhere/0"  # workers of their own may come later
+    assert pool.create(asked(requires={"device": "cuda", "gpus": 2}))[0].queue == "train-gpus"
 
 
 # Claims --------------------------------------------------------------------------------------------------------------
 
 
+@ON_BOTH
 def test_workers_that_claim_at_once_get_one_each(pool: Pool) -> None:
     ids = {pool.submit() for _ in range(5)}
 
@@ -173,8 +172,8 @@ def test_workers_that_claim_at_once_get_one_each(pool: Pool) -> None:
     assert set(taken) < ids
 
 
-def test_slots_memory_and_gpus(sqlite_pool: Pool) -> None:
-    pool = sqlite_pool
+def test_slots_memory_and_gpus(pool: Pool) -> None:
+    pool = pool
     large = pool.create(asked(requires={"memory_gb": 64.0}))[0].id
     small = pool.submit()
     machine = Machine("w", 1, 8 << 30, {0: 24 << 30, 1: 24 << 30, 2: 80 << 30})
@@ -199,9 +198,9 @@ def test_slots_memory_and_gpus(sqlite_pool: Pool) -> None:
     assert pool.get(four).state == "queued"
 
 
-def test_gpus_are_chosen_by_what_a_training_needs(sqlite_pool: Pool) -> None:
+def test_gpus_are_chosen_by_what_a_training_needs(pool: Pool) -> None:
     """A small GPU neither keeps a large training waiting, nor gets it; small ones leave the large GPUs alone."""
-    pool = sqlite_pool
+    pool = pool
     machine = Machine("w", 1, 8 << 30, {0: 8 << 30, 1: 80 << 30, 2: 24 << 30, 3: 80 << 30})
 
     def claimed(queue: str, gpus: int, memory_gb: float) -> list[int] | None:
@@ -216,8 +215,8 @@ def test_gpus_are_chosen_by_what_a_training_needs(sqlite_pool: Pool) -> None:
     assert claimed("gpu", 1, 8.0) == [0]
 
 
-def test_what_runs_on_the_processor_takes_its_memory_from_the_next(sqlite_pool: Pool) -> None:
-    pool = sqlite_pool
+def test_what_runs_on_the_processor_takes_its_memory_from_the_next(pool: Pool) -> None:
+    pool = pool
     machine = Machine("w", 3, 16 << 30)
     for _ in range(2):
         pool.create(asked(requires={"memory_gb": 10.0}))
@@ -231,6 +230,7 @@ def test_what_runs_on_the_processor_takes_its_memory_from_the_next(sqlite_pool: 
     assert pool.claim(machine) is not None
 
 
+@ON_BOTH
 def test_messages_with_an_older_fence_are_refused(pool: Pool) -> None:
     training = pool.submit()
     old = pool.claimed()
@@ -252,6 +252,7 @@ def test_messages_with_an_older_fence_are_refused(pool: Pool) -> None:
         say(pool, new, RunReport())
 
 
+@ON_BOTH
 def test_a_lost_worker_costs_a_started_run_an_attempt(pool: Pool) -> None:
     training = pool.submit()
     for attempt in (1, 2, 3):
@@ -271,6 +272,7 @@ def test_a_lost_worker_costs_a_started_run_an_attempt(pool: Pool) -> None:
 # Reports -------------------------------------------------------------------------------------------------------------
 
 
+@ON_BOTH
 def test_reports_that_were_withdrawn_are_shown_once(pool: Pool) -> None:
     training = pool.submit()
     claim = pool.claimed()
@@ -299,6 +301,7 @@ def test_reports_that_were_withdrawn_are_shown_once(pool: Pool) -> None:
     assert pool.states(training) == ["queued", "starting", "training", "evaluating"]
 
 
+@ON_BOTH
 def test_scores_belong_to_the_digest_and_outlive_the_training(pool: Pool) -> None:
     training = pool.submit()
     claim = pool.claimed()
@@ -310,9 +313,9 @@ def test_scores_belong_to_the_digest_and_outlive_the_training(pool: Pool) -> Non
         assert (row.digest, row.training_id, row.dataset, row.value) == (digest, None, DATA, 9.5)
 
 
-def test_the_card_has_the_measurements_of_the_trained_model_itself(sqlite_pool: Pool) -> None:
+def test_the_card_has_the_measurements_of_the_trained_model_itself(pool: Pool) -> None:
     """Where one of the owner's jobs measured it with the vocabulary of the data; else those of the candidate."""
-    pool = sqlite_pool
+    pool = pool
     service = Service(pool.database)
     SimulatedAgent(pool.database)
     service.submit()
@@ -336,8 +339,8 @@ def test_the_card_has_the_measurements_of_the_trained_model_itself(sqlite_pool: 
     assert cards[0]["licence"] == "mit"
 
 
-def test_trainings_are_counted_for_the_dashboard(sqlite_pool: Pool) -> None:
-    pool = sqlite_pool
+def test_trainings_are_counted_for_the_dashboard(pool: Pool) -> None:
+    pool = pool
     pool.submit()
     pool.submit()
     claim = pool.claimed()
@@ -351,8 +354,8 @@ def test_trainings_are_counted_for_the_dashboard(sqlite_pool: Pool) -> None:
     assert found["reports_waiting"] == found["settling_lag_seconds"] == {"": 0}
 
 
-def test_scores_show_which_of_them_are_comparable(sqlite_pool: Pool) -> None:
-    pool = sqlite_pool
+def test_scores_show_which_of_them_are_comparable(pool: Pool) -> None:
+    pool = pool
     for changes in ({}, {"title": "looked at by others", "seed": 1}, {"steps": 5}, {"budget": {"steps": 2}}):
         pool.submit(**changes)
         claim = pool.claimed()
@@ -364,8 +367,8 @@ def test_scores_show_which_of_them_are_comparable(sqlite_pool: Pool) -> None:
     assert len({first, longer, shorter}) == 3
 
 
-def test_a_training_is_initialised_with_the_weights_of_one_that_is_done(sqlite_pool: Pool) -> None:
-    pool = sqlite_pool
+def test_a_training_is_initialised_with_the_weights_of_one_that_is_done(pool: Pool) -> None:
+    pool = pool
     first, open_one = pool.submit(), pool.submit()
     claim = pool.claimed()
     trained = with_vocabulary(Architecture.parse(ARCHITECTURE), 28).canonical
@@ -386,16 +389,16 @@ def test_a_training_is_initialised_with_the_weights_of_one_that_is_done(sqlite_p
         pool.create(asked(start=first))
 
 
-def test_anothers_trainings(sqlite_pool: Pool) -> None:
-    training = sqlite_pool.submit()
-    sqlite_pool.user = principal(sqlite_pool.database, "eve")
+def test_anothers_trainings(pool: Pool) -> None:
+    training = pool.submit()
+    pool.user = principal(pool.database, "eve")
     for verb in ("pause", "resume", "cancel"):
         with pytest.raises(NotFound):
-            sqlite_pool.act(verb, training)
+            pool.act(verb, training)
     with pytest.raises(NotFound):
-        sqlite_pool.delete(training)
-    sqlite_pool.user = principal(sqlite_pool.database, "root", "admin")
-    assert sqlite_pool.act("cancel", training).state == "cancelled"
+        pool.delete(training)
+    pool.user = principal(pool.database, "root", "admin")
+    assert pool.act("cancel", training).state == "cancelled"
 
 
 # Whatever happens in whatever order ----------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 from concurrency import at_once
+from databases import ON_BOTH
 from sqlalchemy import Float, bindparam, cast, literal_column, select, text, type_coerce, update
 from sqlalchemy.exc import DBAPIError, StatementError
 from sqlalchemy.orm import Session
@@ -34,6 +35,7 @@ def digests(database: Database) -> list[str]:
         return list(session.scalars(select(Artifact.digest).order_by(Artifact.digest)))
 
 
+@ON_BOTH
 def test_leaving_commits_and_an_exception_undoes(database: Database) -> None:
     with database.write() as session:
         add(session)
@@ -49,6 +51,7 @@ def _fail_after(database: Database, work: Callable[[Session], None]) -> None:
         raise ZeroDivisionError
 
 
+@ON_BOTH
 def test_tasks_are_sent_after_the_commit_once_each_and_dropped_with_it(
     database_url: str, open_database: Callable[..., Database]
 ) -> None:
@@ -65,6 +68,7 @@ def test_tasks_are_sent_after_the_commit_once_each_and_dropped_with_it(
     assert len(seen) == 2
 
 
+@ON_BOTH
 def test_an_unavailable_broker_does_not_undo_the_commit(database: Database, caplog: pytest.LogCaptureFixture) -> None:
     def refuse(task: str, arguments: dict[str, Any]) -> None:
         raise ConnectionError("no broker")
@@ -77,6 +81,7 @@ def test_an_unavailable_broker_does_not_undo_the_commit(database: Database, capl
     assert "the sweep sends it again" in caplog.text
 
 
+@ON_BOTH
 def test_a_reader_sees_one_snapshot(database: Database) -> None:
     with database.write() as session:
         add(session)
@@ -88,6 +93,7 @@ def test_a_reader_sees_one_snapshot(database: Database) -> None:
     assert digests(database) == ["a", "b"]
 
 
+@ON_BOTH
 def test_writers_wait_for_each_other_and_lose_nothing(database: Database) -> None:
     with database.write() as session:
         add(session, "0")
@@ -123,6 +129,7 @@ def test_sqlite_is_set_up_to_survive(sqlite_url: str, open_database: Callable[..
 _PRAGMAS = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "busy_timeout": 15000}
 
 
+@ON_BOTH
 def test_the_clock_is_the_databases_and_aware(database: Database) -> None:
     with database.read() as session:
         first = database.now(session)
@@ -133,6 +140,7 @@ def test_the_clock_is_the_databases_and_aware(database: Database) -> None:
     assert abs(second - datetime.now(timezone.utc)) < timedelta(minutes=5)
 
 
+@ON_BOTH
 def test_times_come_back_as_they_went_in_and_naive_ones_are_refused(database: Database) -> None:
     moment = datetime(2026, 3, 1, 12, 30, 15, 123456, tzinfo=timezone(timedelta(hours=2)))
     with database.write() as session:
@@ -146,11 +154,13 @@ def test_times_come_back_as_they_went_in_and_naive_ones_are_refused(database: Da
         session.scalars(select(Artifact).where(Artifact.created_at == datetime(2026, 1, 1)))  # noqa: DTZ001
 
 
+@ON_BOTH
 def test_foreign_keys_hold(database: Database) -> None:
     with pytest.raises(DBAPIError), database.write() as session:
         session.execute(text("INSERT INTO web_session VALUES ('w', 'h', 'no such key', '2026-01-01', '2026-01-01')"))
 
 
+@ON_BOTH
 def test_absent_json_is_null_in_the_database(database: Database) -> None:
     with database.write() as session:
         job = Job(
@@ -221,6 +231,7 @@ def _cut(database: Database) -> None:
         )
 
 
+@ON_BOTH
 def test_a_connection_that_comes_back_to_a_disposed_database_is_closed(database: Database) -> None:
     """A thread may outlast the service that it belongs to."""
     with database.read() as session:
@@ -264,6 +275,7 @@ def test_a_locked_sqlite_file_is_unavailable(
     assert digests(first) == ["a"]
 
 
+@ON_BOTH
 def test_every_statement_sees_what_was_changed_before_it(database: Database) -> None:
     """Statements on tables and plain text, which SQLAlchemy runs past a session, and bulk writes."""
     table = Artifact.__table__
@@ -283,6 +295,7 @@ def test_every_statement_sees_what_was_changed_before_it(database: Database) -> 
     assert digests(database) == ["a", "b", "c"]
 
 
+@ON_BOTH
 def test_a_prepared_statement_has_the_rows_that_sqlalchemy_has(database: Database) -> None:
     """On Postgres the driver executes it: parameters and columns of every kind come through as they do otherwise."""
     half = cast(literal_column("0.5"), Float).label("half")

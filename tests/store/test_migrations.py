@@ -12,6 +12,7 @@ import pytest
 from alembic import command
 from alembic.config import Config
 from concurrency import at_once
+from databases import ON_BOTH
 from sqlalchemy import Enum, String, inspect, literal, text, update
 from sqlalchemy.exc import IntegrityError
 
@@ -29,6 +30,7 @@ def _alembic(database: Database) -> Config:
     return config
 
 
+@ON_BOTH
 def test_nothing_is_missing_from_the_migrations(database: Database) -> None:
     command.check(_alembic(database))
     assert database.is_current()
@@ -36,6 +38,7 @@ def test_nothing_is_missing_from_the_migrations(database: Database) -> None:
     assert set(inspect(database.engine).get_table_names()) == {*Base.metadata.tables, "alembic_version"}
 
 
+@ON_BOTH
 def test_no_other_state_can_be_stored(database: Database) -> None:
     """Alembic compares no CHECKs, and on SQLite a migration that rebuilds a table may lose them."""
     columns = [column for table in Base.metadata.sorted_tables for column in table.c if isinstance(column.type, Enum)]
@@ -56,6 +59,7 @@ def test_no_other_state_can_be_stored(database: Database) -> None:
         connection.execute(retired)
 
 
+@ON_BOTH
 def test_back_and_forth(database: Database) -> None:
     config = _alembic(database)
     command.downgrade(config, "base")
@@ -65,6 +69,7 @@ def test_back_and_forth(database: Database) -> None:
     assert database.is_current()
 
 
+@ON_BOTH
 @pytest.mark.parametrize("revision", ["0036", "9999"])
 def test_a_database_of_another_release_is_refused_by_name(database: Database, revision: str) -> None:
     with database.engine.begin() as connection:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from concurrency import until
+from databases import ON_BOTH
 from simulated_agent import SimulatedAgent, principal
 from simulated_service import request
 from sqlalchemy import select
@@ -37,6 +38,7 @@ def run_to_its_end(database: Database, agent: SimulatedAgent, job_id: str, user:
     until(finished)
 
 
+@ON_BOTH
 def test_messages_reach_the_worker_of_this_process(
     database_url: str, tmp_path: Path, open_database: Callable[..., Database]
 ) -> None:

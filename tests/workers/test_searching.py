@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from databases import ON_SQLITE
+from databases import ON_BOTH
 from simulated_agent import SimulatedAgent, by_size
 from simulated_service import Service, request
 from sqlalchemy import select, text
@@ -103,6 +103,7 @@ def open_transactions(service: Service) -> int:
         return int(session.scalar(text(f"SELECT count(*) FROM pg_stat_activity WHERE {others}")) or 0)
 
 
+@ON_BOTH
 def test_others_read_and_write_while_an_algorithm_computes(
     service: Service, slow: SlowAlgorithm, tmp_path: Path
 ) -> None:
@@ -143,6 +144,7 @@ def finish(service: Service, at_work: Slots, agent: SimulatedAgent, jobs: list[J
     raise AssertionError("the jobs have not ended")
 
 
+@ON_BOTH
 def test_results_that_come_meanwhile_do_not_change_what_decides(service: Service, slow: SlowAlgorithm) -> None:
     """A generation follows from the snapshot that is stored with it, whatever is measured while it is computed."""
     slow.may_end.set()
@@ -177,7 +179,6 @@ def test_results_that_come_meanwhile_do_not_change_what_decides(service: Service
     assert service.get(job.id).state == "finished"
 
 
-@ON_SQLITE
 def test_workers_that_compute_the_same_come_to_the_same(service: Service) -> None:
     """The first is stored, the other thrown away."""
     agent = SimulatedAgent(service.database)
@@ -195,7 +196,6 @@ def test_workers_that_compute_the_same_come_to_the_same(service: Service) -> Non
     assert len(before) == 10
 
 
-@ON_SQLITE
 def test_results_computed_for_a_paused_or_deleted_job_are_discarded(service: Service) -> None:
     agent = SimulatedAgent(service.database)
     job = service.submit()

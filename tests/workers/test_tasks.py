@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from concurrency import at_once
-from databases import ON_SQLITE
+from databases import ON_BOTH
 from simulated_agent import SimulatedAgent, by_size
 from simulated_service import Service, advance_target, request
 from sqlalchemy import select
@@ -69,6 +69,7 @@ def test_a_database_that_is_unavailable_for_a_moment(sqlite_url: str) -> None:
         database.dispose()
 
 
+@ON_BOTH
 def test_workers_that_meet_come_to_one_result(service: Service) -> None:
     """Several workers and devices at once, on targets that share their measurements."""
     agents = [SimulatedAgent(service.database, by_size(0.01)) for _ in range(2)]
@@ -102,7 +103,6 @@ def test_sending_to_an_unavailable_broker_is_logged(tmp_path: Path, caplog: pyte
     assert "the sweep sends it again" in warnings[0].message
 
 
-@ON_SQLITE
 def test_a_part_of_the_sweep_that_fails_stops_no_other(
     service: Service, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

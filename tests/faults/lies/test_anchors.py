@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from concurrency import at_once
-from databases import ON_SQLITE
+from databases import ON_BOTH
 from dishonest import Device, Fleet, Report, honest, times
 from simulated_agent import CLASS
 
@@ -54,7 +54,6 @@ def clock(fleet: Fleet, device: Device) -> Clock:
     return Clock(fleet, device)
 
 
-@ON_SQLITE
 def test_a_device_measures_its_anchor_every_half_hour(fleet: Fleet, device: Device, clock: Clock) -> None:
     fleet.sweep()
     assert device.lease().items == ()  # it was enrolled just now
@@ -75,6 +74,7 @@ def test_a_device_measures_its_anchor_every_half_hour(fleet: Fleet, device: Devi
         assert device.lease().items == ()
 
 
+@ON_BOTH
 def test_a_device_whose_anchor_has_moved_gets_no_more(fleet: Fleet, device: Device, clock: Clock) -> None:
     for factor in (1.0, 1.0, 1.0, 2.0, 1.0, 2.0, 2.0):  # once, and twice in a row, is not enough
         clock.anchor_is_due()
@@ -94,7 +94,6 @@ def test_a_device_whose_anchor_has_moved_gets_no_more(fleet: Fleet, device: Devi
     assert fleet.view(device)["quarantine"] is None
 
 
-@ON_SQLITE
 def test_a_device_whose_facts_cannot_be_read_keeps_no_other_from_its_anchor(
     fleet: Fleet, device: Device, clock: Clock
 ) -> None:
@@ -110,7 +109,6 @@ def test_a_device_whose_facts_cannot_be_read_keeps_no_other_from_its_anchor(
     assert fleet.user.get(f"/v1/devices/{other.id}/anchor").json()["points"] == []
 
 
-@ON_SQLITE
 def test_a_device_whose_anchor_fails_is_quarantined(fleet: Fleet, device: Device, clock: Clock) -> None:
     for _ in range(anchors.MAX_FAILED):
         assert fleet.view(device)["quarantine"] is None
@@ -127,6 +125,7 @@ def impossible(item: LeaseItem) -> dict[str, Any]:
     return honest(item, 1e-5)
 
 
+@ON_BOTH
 def test_a_device_whose_anchor_cannot_be_true_is_quarantined(fleet: Fleet, device: Device, clock: Clock) -> None:
     for factor in (1.0, 1.0, 1.0):
         clock.anchor_is_due()
@@ -147,7 +146,6 @@ def test_a_device_whose_anchor_cannot_be_true_is_quarantined(fleet: Fleet, devic
     assert fleet.view(device)["quarantine"] is None
 
 
-@ON_SQLITE
 def test_an_anchor_under_bad_conditions_has_not_moved(fleet: Fleet, device: Device, clock: Clock) -> None:
     for factor, conditions in (*[(1.0, "")] * 3, *[(2.0, "on battery")] * 3, (2.0, ""), (2.0, "")):
         clock.anchor_is_due()
@@ -155,6 +153,7 @@ def test_an_anchor_under_bad_conditions_has_not_moved(fleet: Fleet, device: Devi
         assert fleet.view(device)["quarantine"] is None
 
 
+@ON_BOTH
 def test_an_agent_that_dies_at_its_anchor_each_time_is_found(fleet: Fleet, device: Device, clock: Clock) -> None:
     for _ in range(anchors.MAX_FAILED):
         assert fleet.view(device)["quarantine"] is None
@@ -168,7 +167,6 @@ def test_an_agent_that_dies_at_its_anchor_each_time_is_found(fleet: Fleet, devic
     assert f"its anchor failed {anchors.MAX_FAILED} times: {LOST}" in fleet.view(device)["quarantine"]
 
 
-@ON_SQLITE
 def test_what_an_accelerator_does_not_support_is_no_failure(fleet: Fleet, device: Device, clock: Clock) -> None:
     with_gpu(device, numbers=["float32", "float16"])
 
@@ -183,7 +181,6 @@ def test_what_an_accelerator_does_not_support_is_no_failure(fleet: Fleet, device
     assert fleet.view(device)["quarantine"] is None
 
 
-@ON_SQLITE
 def test_a_device_cannot_say_itself_that_it_does_not_support_its_anchor(
     fleet: Fleet, device: Device, clock: Clock
 ) -> None:
@@ -197,6 +194,7 @@ def test_a_device_cannot_say_itself_that_it_does_not_support_its_anchor(
     assert device.measure() == 1
 
 
+@ON_BOTH
 def test_sweeps_at_one_instant_make_one_anchor(fleet: Fleet, device: Device, clock: Clock) -> None:
     database = fleet.service.database
     for _ in range(3):
@@ -215,6 +213,7 @@ def test_sweeps_at_one_instant_make_one_anchor(fleet: Fleet, device: Device, clo
         assert device.measure() == 1
 
 
+@ON_BOTH
 def test_anchors_by_another_protocol_are_another_history(fleet: Fleet, device: Device, clock: Clock) -> None:
     for _ in range(3):
         clock.anchor_is_due()
@@ -278,6 +277,7 @@ def on(provider: str, report: Report, otherwise: Report = honest) -> Report:
     return choose
 
 
+@ON_BOTH
 def test_an_accelerator_has_an_anchor_of_its_own(fleet: Fleet, device: Device, clock: Clock) -> None:
     with_gpu(device)
     for factor in (1.0, 1.0, 1.0, 2.0, 2.0, 2.0):
@@ -327,7 +327,6 @@ def test_what_an_anchor_is_measured_with(runtimes: dict[str, list[str]], expecte
     assert all(Provider(p.provider).hardware == hardware for hardware, p in protocols.items())
 
 
-@ON_SQLITE
 def test_what_an_agent_says_of_its_conditions_is_a_short_mark(fleet: Fleet, device: Device, clock: Clock) -> None:
     clock.anchor_is_due()
     device.measure(lambda item: {**honest(item), "environment": {"conditions": "loud " * 1000}})

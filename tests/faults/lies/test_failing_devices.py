@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from databases import ON_SQLITE
+from databases import ON_BOTH
 from dishonest import Device, Fleet, Report, honest, times
 
 from edgefront.core.schemas.agent import LeaseItem
@@ -34,6 +34,7 @@ def measured_baselines(fleet: Fleet, device: Device) -> str:
     raise AssertionError("no generation was proposed")
 
 
+@ON_BOTH
 @pytest.mark.parametrize("report", [crashes, times(1e-6)], ids=["crashes", "impossible results"])
 def test_a_device_that_fails_again_and_again_gets_no_more(fleet: Fleet, report: Report) -> None:
     broken, sound = fleet.device("broken"), fleet.device("sound")
@@ -60,7 +61,6 @@ def test_a_device_that_fails_again_and_again_gets_no_more(fleet: Fleet, report: 
 
 
 @pytest.mark.parametrize(("done", "of"), [(1, 2), (1, 4)])
-@ON_SQLITE
 def test_what_is_measured_makes_up_for_what_fails(fleet: Fleet, done: int, of: int) -> None:
     """One on which more models fail than are measured is found out in the end."""
     device = fleet.device("device")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from databases import ON_SQLITE
 from dishonest import CLASS, Device, Fleet, result
 
 from edgefront.core.architectures.architecture import Architecture
@@ -98,7 +97,6 @@ def launch_of(fleet: Fleet, job: str, item: LeaseItem) -> tuple[dict[str, Any], 
 
 @pytest.mark.parametrize("latency", ["total", "first_token"])
 @pytest.mark.parametrize(("lie", "why"), LIES.values(), ids=LIES)
-@ON_SQLITE
 def test_no_time_of_a_generation_can_be_made_up(fleet: Fleet, lie: Any, why: str, latency: str) -> None:
     liar = fleet.device("liar")
     job = submit(fleet, latency)
@@ -112,7 +110,6 @@ def test_no_time_of_a_generation_can_be_made_up(fleet: Fleet, lie: Any, why: str
 
 
 @pytest.mark.parametrize("latency", ["total", "first_token", "token"])
-@ON_SQLITE
 def test_what_an_honest_device_generates_is_believed(fleet: Fleet, latency: str) -> None:
     """Also where its agent rounds to a microsecond."""
     device = fleet.device("device")
@@ -129,7 +126,6 @@ def test_what_an_honest_device_generates_is_believed(fleet: Fleet, latency: str)
     assert fleet.view(device)["quarantine"] is None
 
 
-@ON_SQLITE
 def test_as_many_times_as_samples(fleet: Fleet) -> None:
     device: Device = fleet.device("device")
     submit(fleet)

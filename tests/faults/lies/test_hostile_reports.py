@@ -8,7 +8,6 @@ from typing import Any
 
 import httpx
 import pytest
-from databases import ON_SQLITE
 from dishonest import Device, Fleet, honest
 from running_api import problem
 
@@ -89,7 +88,6 @@ REPORTS = [
 ]
 
 
-@ON_SQLITE
 def test_a_report_of_another_type_is_refused_by_its_field(device: Device) -> None:
     item = device.lease(1).items[0]
     assert fields(device.http, "/v1/reports", whole(item), REPORTS) == [path for path, _ in REPORTS]
@@ -107,7 +105,6 @@ UNREADABLE = (
 """Half a character, what is nested, and numbers of very many digits."""
 
 
-@ON_SQLITE
 def test_what_no_text_and_no_number_can_be_is_refused(device: Device) -> None:
     item = device.lease(1).items[0]
     for raw in UNREADABLE:
@@ -140,7 +137,6 @@ FACTS = [
 ]
 
 
-@ON_SQLITE
 def test_facts_of_another_type_are_refused_by_their_field(device: Device) -> None:
     asked = {"wait_s": 0, "facts": example("enrol_request")["facts"]}
     changes = [(f"facts.{path}", raw) for path, raw in FACTS]
@@ -148,7 +144,6 @@ def test_facts_of_another_type_are_refused_by_their_field(device: Device) -> Non
     assert device.lease(1).items
 
 
-@ON_SQLITE
 def test_facts_are_bounded_in_bytes(fleet: Fleet, device: Device) -> None:
     facts = example("enrol_request")["facts"]
     few = {f"f{number}": "\N{GREEK SMALL LETTER ALPHA}" * 6000 for number in range(6)}

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from databases import ON_SQLITE
+from databases import ON_BOTH
 from dishonest import Fleet, Report, honest, result, times
 
 from edgefront.core.architectures.architecture import Architecture
@@ -35,7 +35,6 @@ LIES = {
 
 
 @pytest.mark.parametrize(("why", "lie"), LIES.items(), ids=["little memory", "much memory", "speed", "time"])
-@ON_SQLITE
 def test_an_impossible_report_is_kept_aside(fleet: Fleet, why: str, lie: Report) -> None:
     liar = fleet.device("liar")
     job = fleet.submit()
@@ -65,6 +64,7 @@ def test_an_impossible_report_is_kept_aside(fleet: Fleet, why: str, lie: Report)
     assert shown[candidate["id"]]["state"] == "measured"
 
 
+@ON_BOTH
 def test_three_impossible_results_end_a_measurement(fleet: Fleet) -> None:
     liar = fleet.device("liar")
     job = fleet.submit()
@@ -94,6 +94,7 @@ def state_of(fleet: Fleet, item: LeaseItem) -> str:
         return session.get_one(Launch, item.launch_id).state
 
 
+@ON_BOTH
 def test_a_launch_takes_no_longer_than_it_was_leased_however_long_it_was_wanted(fleet: Fleet) -> None:
     """Its agent has not told that it started."""
     liar = fleet.device("liar")
@@ -104,7 +105,6 @@ def test_a_launch_takes_no_longer_than_it_was_leased_however_long_it_was_wanted(
     assert state_of(fleet, item) == "implausible"
 
 
-@ON_SQLITE
 def test_what_took_long_under_an_earlier_lease_is_believed(fleet: Fleet) -> None:
     """It was away for an hour, and another device has begun the launch a moment ago."""
     slow, quick = fleet.device("slow"), fleet.device("quick")
@@ -124,6 +124,7 @@ def test_what_took_long_under_an_earlier_lease_is_believed(fleet: Fleet) -> None
     assert fleet.view(slow)["quarantine"] is None
 
 
+@ON_BOTH
 def test_a_report_does_not_use_up_the_time_of_a_job(fleet: Fleet) -> None:
     """A target's clock starts with its first launch, which is said to have taken eleven days."""
     liar = fleet.device("liar")
@@ -140,7 +141,6 @@ def test_a_report_does_not_use_up_the_time_of_a_job(fleet: Fleet) -> None:
     assert "60 minutes" not in shown["targets"][0]["note"]
 
 
-@ON_SQLITE
 def test_only_the_owner_or_an_admin_trusts_a_device_again(fleet: Fleet) -> None:
     liar = fleet.device("liar", owner="ada")
     job = fleet.submit()
@@ -158,7 +158,6 @@ OVER_TIME = {"outcome": "infeasible", "reason": "over_time", "message": "too slo
 
 
 @pytest.mark.parametrize(("wall_s", "why"), [(0.1, "after no more than 0.1 s"), (60.0, "after no more than 1")])
-@ON_SQLITE
 def test_nothing_is_over_its_time_limit_before_that_has_passed(fleet: Fleet, wall_s: float, why: str) -> None:
     liar = fleet.device("liar")
     fleet.submit()
@@ -170,6 +169,7 @@ def test_nothing_is_over_its_time_limit_before_that_has_passed(fleet: Fleet, wal
         assert why in (session.get_one(Launch, item.launch_id).reason or "")
 
 
+@ON_BOTH
 def test_what_took_as_long_as_its_time_limit_is_over_it(fleet: Fleet) -> None:
     slow = fleet.device("slow")
     fleet.submit()
@@ -192,7 +192,6 @@ ENDS = {
 
 
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
-@ON_SQLITE
 def test_no_report_adds_more_time_than_has_passed(fleet: Fleet, end: dict[str, Any]) -> None:
     liar = fleet.device("liar")
     fleet.submit()
@@ -211,7 +210,6 @@ def test_no_report_adds_more_time_than_has_passed(fleet: Fleet, end: dict[str, A
         assert 0 < row.measuring_s < 60
 
 
-@ON_SQLITE
 def test_no_launch_has_more_samples_than_its_protocol_asks_for(fleet: Fleet) -> None:
     """Percentiles are taken over all samples: those of one launch would outweigh the others."""
     liar = fleet.device("liar")

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from databases import ON_SQLITE
+from databases import ON_BOTH
 from dishonest import Device, Fleet, honest, result
 from ulid import ULID
 
@@ -23,7 +23,6 @@ LIES = {
 
 
 @pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
-@ON_SQLITE
 def test_a_neighbour_of_the_class_cannot_report_on_a_launch(fleet: Fleet, lie: dict[str, Any]) -> None:
     victim, liar = fleet.device("victim"), fleet.device("liar")
     fleet.submit()
@@ -39,6 +38,7 @@ def test_a_neighbour_of_the_class_cannot_report_on_a_launch(fleet: Fleet, lie: d
     assert victim.report(held, honest(held))["outcome"] == "accepted"
 
 
+@ON_BOTH
 def test_a_launch_that_nobody_held_takes_no_report(fleet: Fleet) -> None:
     liar = fleet.device("liar")
     fleet.submit()
@@ -63,7 +63,6 @@ def lies_and_truths(fleet: Fleet, liar: Device, items: Iterable[LeaseItem], othe
         assert {row.device_id for row in session.query(Launch).filter(Launch.id.in_(held))} == {other.id}
 
 
-@ON_SQLITE
 def test_what_a_device_in_quarantine_held_is_reported_by_who_has_it_now(fleet: Fleet) -> None:
     liar, other = fleet.device("liar"), fleet.device("other")
     fleet.submit()
@@ -77,6 +76,7 @@ def test_what_a_device_in_quarantine_held_is_reported_by_who_has_it_now(fleet: F
         assert session.get_one(Launch, lease.items[1].launch_id).attempts == 0
 
 
+@ON_BOTH
 def test_who_held_a_launch_before_it_was_given_back_reports_it_no_more(fleet: Fleet) -> None:
     """Its lease had run out: of the launches that another gave back, only the present holder knows anything."""
     slow, quick = fleet.device("slow"), fleet.device("quick")
@@ -92,7 +92,6 @@ def test_who_held_a_launch_before_it_was_given_back_reports_it_no_more(fleet: Fl
     assert slow.report(item, honest(item))["outcome"] == "conflict"
 
 
-@ON_SQLITE
 def test_the_ids_of_a_batch_do_not_count_up(fleet: Fleet) -> None:
     device = fleet.device("device")
     fleet.submit()
