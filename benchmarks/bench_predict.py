@@ -1,7 +1,7 @@
 """How well latency is predicted from a few launches: mean error, and how many 95 % intervals hold.
 
-Of a table of launches some are learnt from and the others predicted, in many random splits; what is printed are means
-over them. The launches are chosen as the search does (`tests/hwgpt.py`).
+In many random splits of a table of launches, some are learnt from and the others predicted; the printed figures are
+means over the splits. The known launches are selected as the search does (`tests/hwgpt.py`).
 
     python benchmarks/bench_predict.py [--column NAME]                          # HW-GPT-Bench
     python benchmarks/bench_predict.py --here [--minutes 30] [--device cuda]    # this machine, real launches
@@ -158,7 +158,7 @@ def collect(wanted: Sequence[Setting], launches: int, minutes: float) -> list[di
 # Judging -------------------------------------------------------------------------------------------------------------
 
 
-def judge(
+def evaluate(
     shapes: Shapes,
     protocol: MeasurementProtocol,
     measured: NDArray[np.float64],
@@ -197,13 +197,13 @@ def line(name: str, rows: Sequence[Row]) -> dict[str, str]:
 # Commands ------------------------------------------------------------------------------------------------------------
 
 
-def judge_table(options: argparse.Namespace) -> None:
+def evaluate_table(options: argparse.Namespace) -> None:
     found = hwgpt.read_table(TABLE, [options.column])
-    rows = judge(found.shapes, hwgpt.PROTOCOL, found.columns[options.column], splits=options.splits)
+    rows = evaluate(found.shapes, hwgpt.PROTOCOL, found.columns[options.column], splits=options.splits)
     table(f"{options.column} of {TABLE.name}", [line(options.column, rows)])
 
 
-def judge_here(options: argparse.Namespace) -> None:
+def evaluate_local(options: argparse.Namespace) -> None:
     wanted = settings(options.spaces, options.runtimes, options.modes, options.device, options.quick)
     log = collect(wanted, options.launches, options.minutes) if options.minutes else read_log()
     lines, kept = [], []
@@ -215,9 +215,9 @@ def judge_here(options: argparse.Namespace) -> None:
             continue
         shapes = Shapes.of([Architecture.parse(row["architecture"]) for row in rows])
         latency = np.array([row["latency_ms"] for row in rows])
-        judged = judge(shapes, setting.protocol, latency, splits=options.splits)
-        lines.append(line(name, judged))
-        kept.append({"setting": name, "rows": judged})
+        rows = evaluate(shapes, setting.protocol, latency, splits=options.splits)
+        lines.append(line(name, rows))
+        kept.append({"setting": name, "rows": rows})
     table("latency: error / intervals that hold", lines)
     append(
         "predict",
@@ -229,7 +229,7 @@ def judge_here(options: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--splits", type=int, default=20)
-    parser.add_argument("--column", default="a100_ms", help="the device of the table to judge (%(default)s)")
+    parser.add_argument("--column", default="a100_ms", help="the device of the table (%(default)s)")
     parser.add_argument("--here", action="store_true")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="of `--here`")
     parser.add_argument(
@@ -241,7 +241,7 @@ def main() -> None:
     parser.add_argument("--runtimes", nargs="+", choices=("onnxruntime", "pytorch"), default=["onnxruntime", "pytorch"])
     parser.add_argument("--modes", nargs="+", choices=tuple(MODES), default=list(MODES))
     options = parser.parse_args()
-    (judge_here if options.here else judge_table)(options)
+    (evaluate_local if options.here else evaluate_table)(options)
 
 
 if __name__ == "__main__":

@@ -46,20 +46,20 @@ def inputs(shape: tuple[int, int, int], device: str = "cpu", dtype: torch.dtype 
     return [tensor.to(device, dtype) for tensor in (u, x, v, b, cell)]
 
 
-def gradients(working: Any, given: Sequence[Tensor]) -> Run:
+def gradients(working: Any, arguments: Sequence[Tensor]) -> Run:
     """A forward pass that keeps its cells, and the gradients of the sum of h."""
-    grads = torch.ones_like(given[1]), torch.zeros_like(given[4])
+    grads = torch.ones_like(arguments[1]), torch.zeros_like(arguments[4])
 
     def run() -> tuple[Tensor, ...]:
-        _, _, states = working.forward(*given, None, True)
-        found: tuple[Tensor, ...] = working.backward(*grads, *given, None, states)
+        _, _, states = working.forward(*arguments, None, True)
+        found: tuple[Tensor, ...] = working.backward(*grads, *arguments, None, states)
         return found
 
     return run
 
 
-def in_turns(contenders: Mapping[str, Run], repeats: int) -> dict[str, float]:
-    """Median milliseconds of each, one after the other in every round so that a noisy machine troubles all alike."""
+def interleaved(contenders: Mapping[str, Run], repeats: int) -> dict[str, float]:
+    """Median milliseconds of each. Every round runs all, so that noise affects them equally."""
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(3 + repeats):
         for name, run in contenders.items():
@@ -69,18 +69,18 @@ def in_turns(contenders: Mapping[str, Run], repeats: int) -> dict[str, float]:
     return {name: statistics.median(seconds[3:]) for name, seconds in times.items()}
 
 
-def cpu_contenders(given: list[Tensor], wanted: str) -> dict[str, Run]:
-    """What runs, by name; raises AssertionError if one disagrees with the others."""
+def cpu_contenders(arguments: list[Tensor], passes: str) -> dict[str, Run]:
+    """Name → function; raises AssertionError if their results differ."""
     from edgefront.core.nn.recurrence import cpu  # needs Numba, which a machine with a GPU may lack
 
-    if wanted == "forward":
+    if passes == "forward":
         found: dict[str, Run] = {
-            "compiled": lambda: sru_recurrence(*given),  # type: ignore[arg-type]
-            "plain": lambda: plain.forward(*given, None, False),  # type: ignore[arg-type, misc]
+            "compiled": lambda: sru_recurrence(*arguments),  # type: ignore[arg-type]
+            "plain": lambda: plain.forward(*arguments, None, False),  # type: ignore[arg-type, misc]
         }
         torch.testing.assert_close(found["compiled"](), found["plain"]()[:2], rtol=1e-4, atol=1e-4)
         return found
-    found = {"compiled": gradients(cpu, given), "plain": gradients(plain, given)}
+    found = {"compiled": gradients(cpu, arguments), "plain": gradients(plain, arguments)}
     torch.testing.assert_close(found["compiled"](), found["plain"](), rtol=1e-3, atol=1e-3)
     return found
 
@@ -89,10 +89,10 @@ def on_the_cpu(options: argparse.Namespace) -> None:
     rows = []
     for threads, (name, shape) in product(options.threads, CPU_SHAPES.items()):
         torch.set_num_threads(threads)
-        given = inputs(shape)
+        arguments = inputs(shape)
         for passes in ("forward",) if name == "decode" else ("forward", "forward and backward"):
             with torch.set_grad_enabled(passes != "forward"):
-                medians = in_turns(cpu_contenders(given, passes), options.repeats)
+                medians = interleaved(cpu_contenders(arguments, passes), options.repeats)
             ours = medians["compiled"]
             row = {"shape": name, "pass": passes, "threads": threads, "compiled ms": ours}
             row |= {"plain ms": medians["plain"], "plain / ours": medians["plain"] / ours}
@@ -113,14 +113,14 @@ def on_the_gpu(options: argparse.Namespace) -> None:
     )
     rows, reference = [], backend("cpu")
     for dtype in (torch.float32, torch.bfloat16):
-        given = inputs(shape, "cuda", dtype)
-        h, _, states = gpu.forward(*given, None, True)  # type: ignore[arg-type, misc]
-        on_cpu = [tensor.float().cpu() for tensor in given]
+        arguments = inputs(shape, "cuda", dtype)
+        h, _, states = gpu.forward(*arguments, None, True)  # type: ignore[arg-type, misc]
+        on_cpu = [tensor.float().cpu() for tensor in arguments]
         expected = reference.forward(*on_cpu, None, True)  # type: ignore[arg-type, misc]
         tolerance = 1e-4 if dtype == torch.float32 else 0.05
         torch.testing.assert_close(h.float().cpu(), expected[0], rtol=tolerance, atol=tolerance)
-        grads = torch.randn_like(h), torch.zeros_like(given[4])
-        found = gpu.backward(*grads, *given, None, states)  # type: ignore[arg-type, misc]
+        grads = torch.randn_like(h), torch.zeros_like(arguments[4])
+        found = gpu.backward(*grads, *arguments, None, states)  # type: ignore[arg-type, misc]
         cpu_grads = grads[0].float().cpu(), grads[1].float().cpu()
         wanted_grads = reference.backward(*cpu_grads, *on_cpu, None, expected[2])  # type: ignore[arg-type, misc]
         for gradient, other in zip(found, wanted_grads, strict=True):
@@ -129,8 +129,8 @@ def on_the_gpu(options: argparse.Namespace) -> None:
         numbers, size = h.numel(), h.element_size()
         # Bytes of a number of x: u and x come in and h goes out; backward u, x, ∂h and the cells, ∂u and ∂x.
         passes: dict[str, tuple[int, Run]] = {
-            "forward": (5 * size, lambda: gpu.forward(*given, None, False)),  # noqa: B023
-            "backward": (9 * size + 4, lambda: gpu.backward(*grads, *given, None, states)),  # noqa: B023
+            "forward": (5 * size, lambda: gpu.forward(*arguments, None, False)),  # noqa: B023
+            "backward": (9 * size + 4, lambda: gpu.backward(*grads, *arguments, None, states)),  # noqa: B023
         }
         for kind, (bytes_each, timed) in passes.items():
             ms = cuda_ms(timed, options.repeats)

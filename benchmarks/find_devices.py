@@ -1,8 +1,8 @@
-"""Devices that answer from tables of real launches, and the tasks that searches are given on them (`bench_find.py`).
+"""Simulated devices that replay tables of real launches, and the search tasks on them (`bench_find.py`).
 
-The latency of an architecture is what a table's row nearest to it took, times the ratio of the two by a second-degree
-polynomial of the logarithms of width, layers, heads and inner widths. So a row has the latency that was measured, and
-its neighbourhood is off the polynomial as far as the row is, by jumps; no sum of costs fits either.
+The latency of an architecture is that of the nearest row of the table, times the ratio of both by a second-degree
+polynomial in the logarithms of width, layers, heads and inner widths. So each row has its measured latency, and its
+neighbourhood has the same residual, with jumps; no sum of costs fits either.
 
 - `here`: 200 launches of lts-gpt2 with ONNX Runtime, 192 tokens, of `results/predict_here.jsonl.gz`
   (`bench_predict.py --here`). Peak memory is replayed in the same way.
@@ -148,27 +148,27 @@ class Task:
 
 
 def replayed(shapes: Shapes, measured: np.ndarray) -> Figure:
-    """What a table of launches says of any architecture."""
-    totals, places = np.log(_totals(shapes)), _places(shapes)
+    """The figure of any architecture, interpolated from a table of launches."""
+    totals, positions = np.log(_totals(shapes)), _positions(shapes)
     centre, spread = totals.mean(axis=0), totals.std(axis=0)
-    scale = np.maximum(places.std(axis=0), 1e-9)
+    scale = np.maximum(positions.std(axis=0), 1e-9)
     # d_model and n_layer weigh as much as all layers together.
-    scale[:2] /= places.shape[1]
+    scale[:2] /= positions.shape[1]
 
-    def polynomial(some: np.ndarray) -> np.ndarray:
-        standard = (some - centre) / spread
+    def polynomial(values: np.ndarray) -> np.ndarray:
+        standard = (values - centre) / spread
         first, second = np.triu_indices(standard.shape[1])
-        return np.column_stack([np.ones(len(some)), standard, standard[:, first] * standard[:, second]])
+        return np.column_stack([np.ones(len(values)), standard, standard[:, first] * standard[:, second]])
 
     coefficients = np.linalg.pinv(polynomial(totals)) @ np.log(measured)
     off = np.log(measured) - polynomial(totals) @ coefficients
-    known = places / scale
+    known = positions / scale
 
-    def figure(asked: Shapes) -> np.ndarray:
-        at = _places(asked) / scale
+    def figure(queried: Shapes) -> np.ndarray:
+        at = _positions(queried) / scale
         squares = (at**2).sum(axis=1)[:, None] + (known**2).sum(axis=1) - 2 * at @ known.T
         nearest = squares.argmin(axis=1)
-        return np.exp(polynomial(np.log(_totals(asked))) @ coefficients + off[nearest])
+        return np.exp(polynomial(np.log(_totals(queried))) @ coefficients + off[nearest])
 
     return figure
 
@@ -197,7 +197,7 @@ def _totals(shapes: Shapes) -> np.ndarray:
     return np.column_stack([shapes.d_model, *(part.sum(axis=1) for part in sums)]).astype(float)
 
 
-def _places(shapes: Shapes) -> np.ndarray:
+def _positions(shapes: Shapes) -> np.ndarray:
     """(n, 2 + 2 · `LAYERS`) logarithm of d_model, layers, and of each layer its heads and its share of inner width."""
     layers = np.zeros((2, len(shapes), LAYERS))
     heads, width = shapes.heads[:, 0::2], shapes.width[:, 1::2] / shapes.d_model[:, None]
@@ -213,12 +213,13 @@ def device(name: str) -> Device:
         rows = [
             json.loads(line) for line in gzip.decompress((RESULTS / "predict_here.jsonl.gz").read_bytes()).splitlines()
         ]
-        mine = [
+        selected = [
             row for row in rows if (row["space"], row["runtime"], row["mode"]) == ("lts-gpt2", "onnxruntime", "forward")
         ]
-        shapes = Shapes.of([Architecture.parse(row["architecture"]) for row in mine])
+        shapes = Shapes.of([Architecture.parse(row["architecture"]) for row in selected])
         figures = [
-            replayed(shapes, np.array([row[key] for row in mine], dtype=float)) for key in ("latency_ms", "peak_bytes")
+            replayed(shapes, np.array([row[key] for row in selected], dtype=float))
+            for key in ("latency_ms", "peak_bytes")
         ]
         return Device(name, LTS, MeasurementProtocol(), "lts-gpt2-wikitext103", (3, 6, 9, 12), *figures)
     found = hwgpt.read_table(HWGPT)

@@ -1,8 +1,8 @@
-"""What `bench_find.py` compares the searches of edgefront with: Optuna's samplers and BoTorch, as their users run them.
+"""The competitors in `bench_find.py`: Optuna's samplers and BoTorch, as their users run them.
 
-Each is given a `Session` whose baselines have been launched, and launches until it is spent. Predicted quality is free:
-BoTorch has it as its objective, and models latency and memory alone; of Optuna's proposals those are launched that
-would beat the best found.
+Each gets a `Session` with launched baselines, and launches until the budget is spent. Predicted quality is free:
+BoTorch has it as its objective and models only latency and memory; Optuna launches only proposals that would beat the
+best found.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from edgefront.core.measurement.prediction.features import features
 from edgefront.core.search.population_shapes import PopulationShapes, identity
 
 INITIAL = 10
-"""Launches, baselines included, before a model of the device decides: Optuna's default of both samplers."""
-ASKED = {"optuna-tpe": 24, "optuna-gp": 2}
-"""Proposals of Optuna, at most, of which one is launched; the Gaussian process takes seconds for each."""
+"""Launches, including baselines, before a model of the device decides: the default of both Optuna samplers."""
+PROPOSALS = {"optuna-tpe": 24, "optuna-gp": 2}
+"""Maximum number of proposals per launch of Optuna; the Gaussian process takes seconds for each."""
 POOL, ROUNDS, PARENTS = 2000, 3, 50
 """BoTorch's acquisition is maximised over samples, then over children of the best so far in each further round."""
 FIT_STEPS = 100
@@ -78,7 +78,7 @@ class Session:
         return self.device.score(self.shapes(codes))
 
     def fresh(self, codes: Codes) -> Codes:
-        """The different ones that have not been launched."""
+        """The distinct architectures that have not been launched."""
         keys, first = np.unique(identity(self.shapes(codes)), return_index=True)
         return codes[np.sort(first[~np.isin(keys, list(self._keys))])]
 
@@ -141,7 +141,7 @@ def optuna(name: str, session: Session) -> None:
     sampler = kind(seed=session.seed, n_startup_trials=INITIAL, **options)
     study = optuna.create_study(direction="maximize", sampler=sampler)
 
-    def asked() -> tuple[optuna.trial.Trial, Codes]:
+    def propose() -> tuple[optuna.trial.Trial, Codes]:
         trial = study.ask()
         codes = np.zeros((1, operators.n_columns), dtype=np.int16)
         codes[0, places] = [min(most, int(trial.suggest_float(place, 0, most + 1))) for place, most in limits.items()]
@@ -154,11 +154,11 @@ def optuna(name: str, session: Session) -> None:
 
     for stock in session.made:
         study.enqueue_trial({place: stock.codes[column] + 0.5 for place, column in zip(limits, places, strict=True)})
-        tell(asked()[0], stock)
+        tell(propose()[0], stock)
     while True:
         proposals = []
-        for _ in range(ASKED[name]):
-            trial, codes = asked()
+        for _ in range(PROPOSALS[name]):
+            trial, codes = propose()
             proposals.append((float(session.quality(codes[None])[0]), trial, codes))
             if proposals[-1][0] > session.best:
                 break

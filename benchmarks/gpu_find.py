@@ -52,18 +52,18 @@ def main() -> None:
     ):
         until(lambda: agent_is_ready(client, own), 90, "the agent did not start")
         answer = find(options, own)
-        found = found_by(client, answer, options.device)
-        append("gpu_find", found, quick=options.quick)  # if it is cut off now, this remains
+        result = found_by(client, answer, options.device)
+        append("gpu_find", result, quick=options.quick)  # if it is cut off now, this remains
 
         def anchored() -> bool:
             points = client.devices.anchor(DEVICE).points
-            found["anchors"] = [point.latency_ms for point in points if point.provider.startswith(options.device)]
-            return bool(found["anchors"])
+            result["anchors"] = [point.latency_ms for point in points if point.provider.startswith(options.device)]
+            return bool(result["anchors"])
 
         enrolled_long_ago(Path(home))
         until(anchored, 45, None)
-    table("edgefront find", [found])
-    append("gpu_find", found, quick=options.quick)
+    table("edgefront find", [result])
+    append("gpu_find", result, quick=options.quick)
 
 
 def found_by(client: Client, answer: Mapping[str, Any], device: str) -> dict[str, Any]:
@@ -100,8 +100,8 @@ def find(options: argparse.Namespace, service: EmbeddedService) -> dict[str, Any
         check=False,
     )
     if done.returncode not in (0, NOTHING_FITS):
-        said = service.agent and service.agent.log_tail()
-        sys.exit(f"edgefront find ended with {done.returncode}; the agent said: {said}")
+        log = service.agent and service.agent.log_tail()
+        sys.exit(f"edgefront find ended with {done.returncode}; the agent's log: {log}")
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
 
