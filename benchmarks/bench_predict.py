@@ -215,9 +215,9 @@ def evaluate_local(options: argparse.Namespace) -> None:
             continue
         shapes = Shapes.of([Architecture.parse(row["architecture"]) for row in rows])
         latency = np.array([row["latency_ms"] for row in rows])
-        rows = evaluate(shapes, setting.protocol, latency, splits=options.splits)
-        lines.append(line(name, rows))
-        kept.append({"setting": name, "rows": rows})
+        results = evaluate(shapes, setting.protocol, latency, splits=options.splits)
+        lines.append(line(name, results))
+        kept.append({"setting": name, "rows": results})
     table("latency: error / intervals that hold", lines)
     append(
         "predict",
