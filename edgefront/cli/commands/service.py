@@ -20,20 +20,22 @@ Home = Annotated[
     ),
 ]
 
+Port = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=65535,
+        help="Port; 0 for any free one. Default: EDGEFRONT_HTTP__PORT, else 8090 or the next free one.",
+    ),
+]
+
 
 def up(
     session: Session,
     host: Annotated[
         str | None, typer.Option(help="Address to listen on. Default: EDGEFRONT_HTTP__HOST, else 127.0.0.1.")
     ] = None,
-    port: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            max=65535,
-            help="Port; 0 for any free one. Default: EDGEFRONT_HTTP__PORT, else 8090 or the next free one.",
-        ),
-    ] = None,
+    port: Port = None,
     home: Home = None,
     agent: Annotated[
         bool, typer.Option("--agent/--no-agent", help="Also run an agent that measures on this machine.")
@@ -78,14 +80,7 @@ def demo(
     output: Annotated[Path, typer.Option(help="Folder for the plot, the models and the service's data.")] = Path(
         "demo-output"
     ),
-    port: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            max=65535,
-            help="Port of the page; 0 for any free one. Default: EDGEFRONT_HTTP__PORT, else 8090 or the next free one.",
-        ),
-    ] = None,
+    port: Port = None,
 ) -> None:
     """Demonstrate a search on this machine: search, measure, frontier, download, run. Needs the extra `demo`."""
     need("the demo", "server", "agent", "torch", "demo", install="demo")
