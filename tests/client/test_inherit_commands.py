@@ -194,7 +194,7 @@ def test_what_cannot_be_inherited_is_refused_before_anything_is_submitted(
     shutil.copytree(searched, unstudied, ignore=shutil.ignore_patterns(CUTS))
     before = [job.id for job in service.client.jobs.list()]
     for options, words in (
-        ((), "--inherit searches the parts of a model: name it"),
+        ((), "--inherit searches the submodels of a model: name it"),
         (("--model", str(unstudied)), f"{unstudied} has no {CUTS}"),
         (("--model", "trn_none"), "trn_none"),
         (("--published",), "--inherit is of a search for architectures"),
