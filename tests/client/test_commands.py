@@ -221,7 +221,7 @@ def test_an_estimate_submits_nothing(running: Running, tmp_path: Path) -> None:
     assert estimate["targets"][0]["candidates"]["at_most"] == 20
     shown = running.command("job submit --dry-run", *flags)
     assert "launches" in shown.stdout
-    assert "predicted from measurements on the device" in shown.stderr
+    assert "predicted from what was measured there" in shown.stderr
     other = running.command(
         "job submit --dry-run --proxy quality_law --proxy-set data=letters --proxy-set law=lts-gpt2-wikitext103", *flags
     )

@@ -120,10 +120,10 @@ def progress_table(job: JobView) -> Table:
 
 
 _SOURCES = {
-    "predicted": "predicted from measurements on the device",
-    "measured": "the average of measurements on the device",
-    "flops": "from the FLOPs, by other kinds of passes on the device",
-    "unknown": "unknown: nothing was measured on the device",
+    "predicted": "predicted from what was measured there",
+    "measured": "the pace of what was measured there",
+    "flops": "what other kinds of passes took there",
+    "unknown": "unknown: nothing was measured there",
 }
 
 
