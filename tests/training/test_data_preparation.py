@@ -347,22 +347,10 @@ def refusing_training(cls: type[BPETokenizer], texts: Iterator[str], vocab_size:
     ("files", "settings", "said"),
     [
         # One line, however long, has no end at which it could be cut.
-        (
-            {"train.txt": "text\n", "valid.txt": "\ufeff", "test.txt": "text\n"},
-            {},
-            "the split valid of corpus has no text",
-        ),
-        ({"one.txt": "ACGT" * 1000 + "\n"}, {}, "split valid of corpus has no text"),
-        (
-            {"train.jsonl": '{"text": "a"}\n', "valid.jsonl": '{"text": ""}\n'},
-            {},
-            "the split valid of corpus has no text",
-        ),
-        (
-            {"train.jsonl": '{"text": "a"}\n', "valid.jsonl": '{"txt": "a"}\n'},
-            {},
-            "line 1 of .*valid.jsonl is missing",
-        ),
+        ({"train.txt": "text\n", "valid.txt": "\ufeff", "test.txt": "text\n"}, {}, "valid of corpus has no text"),
+        ({"one.txt": "ACGT" * 1000 + "\n"}, {}, "valid of corpus has no text"),
+        ({"train.jsonl": '{"text": "a"}\n', "valid.jsonl": '{"text": ""}\n'}, {}, "valid of corpus has no text"),
+        ({"train.jsonl": '{"text": "a"}\n', "valid.jsonl": '{"txt": "a"}\n'}, {}, "1 of .*valid.jsonl is missing"),
         ({"train.txt": "text\n", "valid.txt": "text\n\udcff"}, {}, "valid.txt is not UTF-8 at byte 5"),
         ({"train.txt": "text\n" * 30, "valid.txt": "text\n"}, {"vocab_size": 260}, "vocab_size must be at least 261"),
     ],
