@@ -70,8 +70,7 @@ FRAMES: dict[str, dict[str, Any]] = {
 """What they have beside their blocks."""
 
 
-@pytest.mark.parametrize("context", [0, 30])
-@pytest.mark.parametrize("family", ["gpt2", *FAMILIES])
+@pytest.mark.parametrize(("family", "context"), [("gpt2", 0), *((family, 30) for family in ("gpt2", *FAMILIES))])
 def test_every_family_generates(measurer: Measurer, family: str, context: int) -> None:
     """Times of every generation, and a peak that holds the weights and the tokens, and little more."""
     model, protocol = model_of(family), generation(memory_length=context, repeats=3)
