@@ -26,8 +26,10 @@ def _exact(value: Any) -> Any:
     raise PydanticKnownError("literal_error", {"expected": "false, true or 'whole'"})
 
 
-Context = Literal["self", "source", "both"]
-"""What a block attends to: its own sequence, the encoder's states (`source`), or these before its own sequence."""
+Attends = Literal["self", "source", "both", "none"]
+"""What a block attends to: its own sequence, the encoder's states (`source`), these before its own sequence, or
+nothing.
+"""
 Biases = Literal["all", "qkv", "none"]
 """The linear layers of an attention that have a bias."""
 QkNorm = Annotated[Literal[False, True, "whole"], BeforeValidator(_exact)]
@@ -55,7 +57,7 @@ class Attention(Part):
     """Width of one head; d_model / n_head if absent."""
     n_kv_head: Width | None = None
     """Heads of keys and of values, each for n_head / n_kv_head consecutive heads of queries; n_head if absent."""
-    attends: Context = "self"
+    attends: Literal["self", "source", "both"] = "self"
     window: Annotated[int, Field(ge=2, le=MAX_LENGTH)] | None = None
     """Maximum number of keys that a token sees, itself included; unlimited if absent."""
     qk_norm: QkNorm = False
@@ -88,8 +90,7 @@ class Attention(Part):
             )
         if self.window is not None and self.attends != "self":
             raise ArchitectureError(
-                f"window {self.window} needs attends self, not {self.attends}: a source's tokens are no nearer or "
-                "farther",
+                f"window {self.window} needs attends self, not {self.attends}: tokens of a source have no distance",
                 field="window",
                 value=self.window,
                 allowed="omit it, or attends self",
@@ -130,7 +131,7 @@ class Srupp(Part):
     kind: Literal["srupp"] = "srupp"
     d_attn: Width
     n_head: Width = 1
-    attends: Literal["self", "source", "both", "none"] = "self"
+    attends: Attends = "self"
 
     @model_validator(mode="after")
     def _heads_fit(self) -> Srupp:

@@ -64,7 +64,7 @@ def faults(model: Parts) -> Iterator[ArchitectureError]:
     if model.context_length is not None and model.max_length is not None:
         yield _fault(
             "context_length",
-            f"{model.context_length} does not go with learned positions: their length is theirs",
+            f"{model.context_length} needs positions that are not learned: these have their own length",
             model.context_length,
             "omit it, or other positions",
         )
@@ -83,22 +83,21 @@ def faults(model: Parts) -> Iterator[ArchitectureError]:
     if model.output.kind in ("pooled", "classes") and model.causal:
         yield _fault(
             "output.kind",
-            f"{model.output.kind} needs causal false: it reads the first position, which would see itself alone",
+            f"{model.output.kind} needs causal false: it reads the first position, which would see only itself",
             model.output.kind,
             "an output over tokens or none, or causal false",
         )
     if float(model.output.logits_scaling) != 1 and (embedding.cutoffs or model.output_bias):
         yield _fault(
             "output.logits_scaling",
-            f"{model.output.logits_scaling} needs scores that are products alone, without "
-            "output.bias and embedding.cutoffs",
+            f"{model.output.logits_scaling} needs scores without output.bias and embedding.cutoffs",
             model.output.logits_scaling,
             "omit it, or an output without bias and cutoffs",
         )
     if model.output.kind == "masked_tokens" and embedding.cutoffs:
         yield _fault(
             "output.kind",
-            "masked_tokens goes with a plain embedding, without cutoffs",
+            "masked_tokens needs a plain embedding, without cutoffs",
             model.output.kind,
             "tokens, or no embedding.cutoffs",
         )
@@ -116,7 +115,7 @@ def _head_faults(model: Parts) -> Iterator[ArchitectureError]:
         if isinstance(block, Attention) and block.window is not None and not model.causal:
             yield _fault(
                 f"blocks.{index}.window",
-                "needs causal true: it counts the keys before a token",
+                "needs causal true: it limits the keys before a token",
                 block.window,
                 "omit it, or causal true",
             )
@@ -131,7 +130,7 @@ def _parallel_faults(model: Parts) -> Iterator[ArchitectureError]:
             if needs:
                 yield _fault(
                     f"blocks.{index}.parallel",
-                    f"{block.parallel} needs {needs}: it reads what an attention read",
+                    f"{block.parallel} needs {needs}: it has the input of an attention",
                     block.parallel,
                     f"omit it, or {needs}",
                 )
@@ -151,7 +150,7 @@ def _relative_faults(model: Parts) -> Iterator[ArchitectureError]:
     if not model.causal:
         yield _fault(
             "positions.kind",
-            "relative needs causal true: distances only point back",
+            "relative needs causal true: it has no distances to later tokens",
             "relative",
             "learned, sinusoidal or none",
         )
@@ -175,8 +174,8 @@ def _relative_faults(model: Parts) -> Iterator[ArchitectureError]:
             if value != default:
                 yield _fault(
                     f"blocks.{index}.{field}",
-                    "does not go with positions.kind relative: Transformer-XL's attention "
-                    "has neither grouped queries, nor norms of them, nor a scale of its own, nor biases",
+                    "cannot be combined with positions.kind relative: Transformer-XL's attention "
+                    "has no grouped queries, query norms, own scale or biases",
                     value,
                     "omit it, or other positions",
                 )
@@ -189,7 +188,7 @@ def _rotary_faults(model: Parts) -> Iterator[ArchitectureError]:
         if block.theta is not None and model.rotary(block) is None:
             yield _fault(
                 f"blocks.{index}.theta",
-                "needs rotary positions that turn this block: positions.kind rotary, and not rope false",
+                "needs rotary positions in this block: positions.kind rotary, and not rope false",
                 block.theta,
                 "omit it, or rotary positions",
             )
@@ -211,9 +210,9 @@ def _rotary_faults(model: Parts) -> Iterator[ArchitectureError]:
             yield _fault(
                 f"blocks.{index}.{field}",
                 f"gives heads of {d_head} features, of which positions.percent "
-                f"{rotary.percent} turns {width}: they turn in pairs",
+                f"{rotary.percent} rotates {width}: they rotate in pairs",
                 block.d_head or block.n_head,
-                "heads with an even number of turned features, 2 at least",
+                "heads with an even number of rotated features, at least 2",
             )
 
 
@@ -252,8 +251,7 @@ def _source_faults(model: Parts) -> Iterator[ArchitectureError]:
             if isinstance(block, Attention):
                 yield _fault(
                     f"blocks.{index}.attends",
-                    "to a source, whose tokens have no distance: positions.kind "
-                    f"{model.positions.kind} does not go with it",
+                    f"needs other positions than {model.positions.kind}: tokens of a source have no distance",
                     block.attends,
                     "self, or other positions",
                 )

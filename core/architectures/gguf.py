@@ -230,7 +230,7 @@ def _faults(architecture: Architecture, kind: GgufKind, rules: KindRules) -> Ite
 def _expected_blocks(kind: GgufKind, rules: KindRules) -> str:
     if rules.parts:
         return f"its {kind} has attention and feed_forward"
-    return f"its {kind} has attention{' or short_conv' * rules.convolutions} and feed_forward in turns"
+    return f"its {kind} has attention{' or short_conv' * rules.convolutions} and feed_forward alternately"
 
 
 def _frame_faults(architecture: Architecture, kind: GgufKind, rules: KindRules) -> Iterator[Fault]:
@@ -240,9 +240,9 @@ def _frame_faults(architecture: Architecture, kind: GgufKind, rules: KindRules) 
         yield Fault("positions.kind", positions.kind, f"its {kind} has {rules.positions} positions, no segment memory")
     elif isinstance(positions, RotaryPositions):
         if positions.percent != 100 and not rules.partial:
-            yield Fault("positions.percent", positions.percent, f"its {kind} turns whole heads")
+            yield Fault("positions.percent", positions.percent, f"its {kind} rotates whole heads")
         if positions.scaling is not None and not rules.scaling:
-            yield Fault("positions.scaling.factor", positions.scaling.factor, f"its {kind} has no stretched positions")
+            yield Fault("positions.scaling.factor", positions.scaling.factor, f"its {kind} has no scaled positions")
     for field, value, expected in (
         ("causal", architecture.causal, True),
         ("source", "an architecture" if architecture.source else None, None),
@@ -301,9 +301,9 @@ def _attention_faults(architecture: Architecture, kind: GgufKind, rules: KindRul
             if not holds:
                 yield Fault(f"blocks.{index}.{field}", value, f"its {kind} has {has}")
     for layer, (index, block) in enumerate(attentions, 1):
-        turns = rules.without_positions is None or layer % rules.without_positions > 0
-        if architecture.positions.kind == "rotary" and block.rope != turns:
-            yield Fault(f"blocks.{index}.rope", block.rope, f"its {kind} has {turns} in layer {layer}")
+        rope = rules.without_positions is None or layer % rules.without_positions > 0
+        if architecture.positions.kind == "rotary" and block.rope != rope:
+            yield Fault(f"blocks.{index}.rope", block.rope, f"its {kind} has {rope} in layer {layer}")
     yield from uneven(attentions, f"its {kind} has", d_head=architecture.d_head)
     if rules.local:
         yield from _local_faults(architecture, kind)
@@ -348,4 +348,4 @@ def _unquantised(architecture: Architecture, numbers: str) -> Iterator[Fault]:
         rows.append((f"blocks.{index}.n_head · d_head", block.n_head * architecture.d_head(block)))
     for field, width in rows:
         if width % GGUF_BLOCK:
-            yield Fault(field, width, f"{numbers} keeps blocks of {GGUF_BLOCK} weights, so that it must be a multiple")
+            yield Fault(field, width, f"{numbers} has blocks of {GGUF_BLOCK} weights, so it must be a multiple")

@@ -236,7 +236,7 @@ class LayeredSpace(LayerStacks):
             space = space._keeping({"n_head": {int(n) for n in space.gene("n_head").values if n}})
             if not space.gene("n_head").values:
                 raise SpaceError(
-                    f"no architecture is left in {self.name}: layers have neither attention nor feed-forward",
+                    f"no architecture is left in {self.name}: layers have no attention and no feed-forward",
                     field="d_inner",
                     value=[0],
                     allowed="a d_inner or an n_head above 0",

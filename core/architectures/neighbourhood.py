@@ -57,7 +57,7 @@ def _around(name: str, text: str, parts: bool) -> LayeredSpace:
     faults = list(_faults(base, model))
     space = None if faults else _space(base, model, parts)
     if space is None:
-        faults = faults or [Fault("blocks", len(model.blocks), "its widths are not those of such layers")]
+        faults = faults or [Fault("blocks", len(model.blocks), "no values of its genes give these layers")]
         nearest = _nearest(model)
         other = "" if nearest is base or list(_faults(nearest, model)) else f"; the space {nearest.name} has it"
         raise SpaceError(
@@ -85,7 +85,7 @@ def _faults(base: LayeredSpace, model: Architecture) -> Iterator[Fault]:
     if model.output.kind != "tokens":
         yield Fault("output.kind", model.output.kind, "its models score tokens")
     if (layers := len(layers_of(block.kind for block in model.blocks))) > MAX_LAYERS:
-        yield Fault("blocks", len(model.blocks), f"they are {layers} layers, and the space has at most {MAX_LAYERS}")
+        yield Fault("blocks", len(model.blocks), f"these are {layers} layers; the space has at most {MAX_LAYERS}")
     if isinstance(model.positions, RelativePositions):
         yield Fault("positions.kind", "relative", "its attention has no projection of distances")
     has_mixers = base.deciding == "mixer"
@@ -103,14 +103,14 @@ def _faults(base: LayeredSpace, model: Architecture) -> Iterator[Fault]:
             yield Fault("blocks", len(model.blocks), "its layers have two blocks each")
     for index, attention in of_kind(model, Attention):
         if attention.attends != "self":
-            yield Fault(f"blocks.{index}.attends", attention.attends, "its attention sees its own sequence")
+            yield Fault(f"blocks.{index}.attends", attention.attends, "its attention attends only to its own sequence")
         width = attention.n_head * model.d_head(attention)
         if has_mixers and width != model.d_model:
-            reason = f"n_head · d_head is d_model there, {model.d_model}, and not {width}"
+            reason = f"n_head · d_head must be d_model {model.d_model}, not {width}"
             yield Fault(f"blocks.{index}.d_head", model.d_head(attention), reason)
     for index, fed in of_kind(model, FeedForward):
         if fed.parallel is not None:
-            yield Fault(f"blocks.{index}.parallel", fed.parallel, "its blocks follow each other")
+            yield Fault(f"blocks.{index}.parallel", fed.parallel, "its blocks are sequential")
     attentions, who = of_kind(model, Attention), "the space has"
     for name in ("rope", "qk_norm", "theta", "scale", *(["n_head"] if has_mixers else ["window"])):
         yield from uneven(attentions, who, **{name: attrgetter(name)})

@@ -155,7 +155,7 @@ def same_architecture(space: PublishedSpace, filter_: Filter) -> list[PublishedM
 def _none_left(score: ScoreName, scored: Sequence[PublishedModel], filter_: Filter) -> SpaceError:
     if not scored:
         return SpaceError(
-            f"no model that a description has has a score in {score}",
+            f"no model with a description has a score in {score}",
             field="score",
             value=str(score),
             allowed="a score of another table",

@@ -174,7 +174,7 @@ class SearchSpace(ABC):
             # A gene without a loadable value may take other options: `layers` becomes "alike".
             left = left or tuple(value for value in gene.options if value in loads)
             if not left:
-                allowed = in_words(loads) if loads else "nothing that goes with the other genes"
+                allowed = in_words(loads) if loads else "nothing that fits the other genes"
                 raise SpaceError(
                     f"{name}: {_TITLES[loader]} loads {allowed} only, not {in_words(gene.values)}",
                     field=name,

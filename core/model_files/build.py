@@ -253,11 +253,11 @@ def _of_cache(spec: ParameterSpec, cache: WeightCache, seed: int, options: Graph
         return [_reference(spec, cache, seed, kind), int8_scale(spec)]
     if kind != "u4":
         return [_reference(spec, cache, seed, kind)]
-    (weight, held), (scales, _) = stored(spec, options.dtype, options.quantisation, block_size)
+    (weight, kind), (scales, _) = stored(spec, options.dtype, options.quantisation, block_size)
     scale = _reference(scales, cache, seed, "f32")
-    if held == "u4":
-        return [_reference(weight, cache, seed, held, int4_shape(spec, block_size)), scale]
-    padded, _ = quantise_int4(cache.array(weight, seed, held), block_size, INT4_SCALE)
+    if kind == "u4":
+        return [_reference(weight, cache, seed, kind, int4_shape(spec, block_size)), scale]
+    padded, _ = quantise_int4(cache.array(weight, seed, kind), block_size, INT4_SCALE)
     return [numpy_helper.from_array(padded, spec.name), scale]
 
 

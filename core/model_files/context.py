@@ -9,12 +9,11 @@ from functools import partial
 from onnx import TensorProto
 
 from edgefront.core.architectures.architecture import Architecture
-from edgefront.core.architectures.block import Parallel
+from edgefront.core.architectures.block import Attends, Parallel
 from edgefront.core.architectures.embeddings_and_head import RelativePositions, RotaryPositions
 from edgefront.core.model_files.positions import rotary_frequencies, write_rotations, write_sinusoids
 from edgefront.core.model_files.state import (
     CAPACITY,
-    Attends,
     CacheType,
     GraphOptions,
     Mode,
@@ -68,7 +67,7 @@ class GraphContext:
             name for name, spec in self._incoming.items() if in_place and writes_in_place(architecture, spec)
         }
         self._next_state: dict[str, str] = {}
-        self.beside: dict[Parallel, str] = {}
+        self.parallel_inputs: dict[Parallel, str] = {}
         """Inputs of a feed_forward that is parallel to the last attention."""
         for spec in self._incoming.values():
             graph.input(spec.name, self._axes(spec), TensorProto.INT64 if spec.integer else None)

@@ -47,7 +47,7 @@ class FolderTensors(Mapping[str, NDArray[np.float32]]):
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._places: dict[str, tuple[Path, Any, int]] = {}
+        self._entries: dict[str, tuple[Path, Any, int]] = {}
         if (folder / _ADAPTER).is_file():
             raise unfit(folder, f"has an {_ADAPTER}: it is an adapter beside a model. Merge the two first")
         files = self._files()
@@ -61,11 +61,11 @@ class FolderTensors(Mapping[str, NDArray[np.float32]]):
                 if name == "__metadata__":
                     continue
                 plain = ".".join(part for part in name.split(".") if part not in _WRAPPERS)
-                if plain in self._places:
+                if plain in self._entries:
                     raise unfit(path, f"has {name} again")
-                self._places[plain] = path, entry, start
+                self._entries[plain] = path, entry, start
         for kind, parts in _UNSUPPORTED.items():
-            for name, (path, _, _) in self._places.items():
+            for name, (path, _, _) in self._entries.items():
                 if any(part in name for part in parts):
                     raise unfit(path, f"has {name}: it is {kind}")
 
@@ -76,7 +76,7 @@ class FolderTensors(Mapping[str, NDArray[np.float32]]):
         try:
             content = (self._folder / _INDEX).read_bytes()
             refuse_pointer(content, self._folder / _INDEX)
-            places = {str(tensor): str(name) for tensor, name in json.loads(content)["weight_map"].items()}
+            file_of = {str(tensor): str(name) for tensor, name in json.loads(content)["weight_map"].items()}
         except FileNotFoundError:
             shard = next((path.name for path in sorted(self._folder.glob("*.safetensors"))), None)
             only = "only safetensors files are read" if shard is None else f"beside {shard} it lacks an {_INDEX}"
@@ -86,29 +86,29 @@ class FolderTensors(Mapping[str, NDArray[np.float32]]):
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise unfit(self._folder, f"has an {_INDEX} without a weight_map") from None
         files: dict[Path, set[str]] = {}
-        for tensor, name in sorted(places.items(), key=lambda place: place[1]):
+        for tensor, name in sorted(file_of.items(), key=lambda item: item[1]):
             if Path(name).name != name or not (self._folder / name).is_file():
                 raise unfit(self._folder, f"lacks {name}, which its {_INDEX} names")
             files.setdefault(self._folder / name, set()).add(tensor)
         return files
 
     def file_of(self, name: str) -> Path:
-        return self._places[name][0]
+        return self._entries[name][0]
 
     def check(self, name: str, shape: tuple[int, ...]) -> None:
         """Raises `InvalidInput` if there is no complete tensor of this name and shape."""
-        if name not in self._places:
+        if name not in self._entries:
             owner = name.rpartition(".")[0] + "."
             alike = next(
                 (
                     other
-                    for other in self._places
+                    for other in self._entries
                     if other.endswith(f".{name}") or name.endswith(f".{other}") or other.startswith(owner)
                 ),
                 None,
             )
             raise unfit(self._all, f"lacks {name}" + (f"; it has {alike}" if alike else ""))
-        path, entry, start = self._places[name]
+        path, entry, start = self._entries[name]
         fields: dict[str, Any] = entry if isinstance(entry, dict) else {}
         kind, stored, offsets = fields.get("dtype"), fields.get("shape"), fields.get("data_offsets")
         if not isinstance(kind, str) or kind not in _ELEMENTS:
@@ -118,7 +118,7 @@ class FolderTensors(Mapping[str, NDArray[np.float32]]):
         is_place = isinstance(offsets, list) and [type(offset) for offset in offsets] == [int, int]
         low, high = offsets if is_place and offsets else (0, -1)
         if not 0 <= low <= high:
-            raise unfit(path, f"has {name} at {offsets}, which is no place in it")
+            raise unfit(path, f"has {name} at invalid offsets {offsets}")
         size = np.dtype(_ELEMENTS[kind]).itemsize * math.prod(shape)
         if high > path.stat().st_size - start:
             raise unfit(path, f"was cut short: {name} is not whole, it would end at byte {start + high}")
@@ -126,7 +126,7 @@ class FolderTensors(Mapping[str, NDArray[np.float32]]):
             raise unfit(path, f"has {name} in {high - low} bytes, not {size}")
 
     def __getitem__(self, name: str) -> NDArray[np.float32]:
-        path, entry, start = self._places[name]
+        path, entry, start = self._entries[name]
         data = np.memmap(path, np.uint8, "r", offset=start)
         low, high = entry["data_offsets"]
         values = data[low:high].view(_ELEMENTS[entry["dtype"]]).reshape(entry["shape"])
@@ -137,10 +137,10 @@ class FolderTensors(Mapping[str, NDArray[np.float32]]):
         return np.asarray(values.astype("<f4", copy=False))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
+        return iter(self._entries)
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._entries)
 
 
 def unfit(path: Path, what: str) -> InvalidInput:

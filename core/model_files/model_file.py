@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast, get_args
 
 from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.passes import Logits
 from edgefront.core.architectures.gguf import gguf_form
 from edgefront.core.architectures.huggingface import CONFIG, to_config
 from edgefront.core.common.errors import Conflict, InvalidInput
 from edgefront.core.common.files import refusing_full_disk, whole_file
 from edgefront.core.common.number_formats import QUANTISED, GgufFormat, NumberFormat, Quantisation
 from edgefront.core.common.validation import one_of
-from edgefront.core.model_files.state import Dtype, GraphOptions, Logits, Mode, check_in_place, check_pass
+from edgefront.core.model_files.state import Dtype, GraphOptions, Mode, check_in_place, check_pass
 
 if TYPE_CHECKING:
     from edgefront.core.model_files.parameter_values import ParameterValues

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.passes import Logits
 from edgefront.core.architectures.parameters import own_projection, table_specs
-from edgefront.core.model_files.state import Logits
 
 if TYPE_CHECKING:
     from edgefront.core.model_files.writer import GraphWriter

@@ -85,9 +85,9 @@ def write_sines(graph: GraphWriter, per_token: Frequencies, positions: str) -> t
     if graph.dtype == np.float64:
         angles = graph.op("Mul", column, graph.constant(per_token))
     else:
-        # Whole turns are subtracted in float64: in float32 the sine of 10,000 has only three correct digits.
-        turns = graph.op("Mul", column, graph.constant(per_token / (2 * math.pi)))
-        rest = _cast(graph, graph.op("Sub", turns, graph.op("Floor", turns)), np.float32)
+        # Whole rotations are subtracted in float64: in float32 the sine of 10,000 has only three correct digits.
+        rotations = graph.op("Mul", column, graph.constant(per_token / (2 * math.pi)))
+        rest = _cast(graph, graph.op("Sub", rotations, graph.op("Floor", rotations)), np.float32)
         angles = graph.op("Mul", rest, graph.constant(np.array(2 * math.pi, np.float32)))
     return graph.op("Sin", angles), graph.op("Cos", angles)
 

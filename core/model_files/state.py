@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from edgefront.core.architectures.architecture import Architecture
-from edgefront.core.architectures.block import Attention, ShortConv, Sru, Srupp
+from edgefront.core.architectures.block import Attends, Attention, ShortConv, Sru, Srupp
+from edgefront.core.architectures.cost.passes import Logits
 from edgefront.core.architectures.embeddings_and_head import (
     LearnedPositions,
     RelativePositions,
@@ -29,10 +30,6 @@ from edgefront.core.common.number_formats import BLOCK_SIZE, Quantisation
 from edgefront.core.common.validation import one_of
 
 CacheType = Literal["memory", "cache"]
-Attends = Literal["self", "source", "both", "none"]
-"""Values of a block's field `attends`."""
-Logits = Literal["all", "last", "none"]
-"""The positions whose scores a pass returns; "none": hidden states instead."""
 Mode = Literal["forward", "segment", "prefill", "decode"]
 """forward: no state; segment: memory in and out; prefill: cache out; decode: cache in and out."""
 

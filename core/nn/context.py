@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from edgefront.core.architectures import embeddings_and_head
 from edgefront.core.architectures.architecture import Architecture
-from edgefront.core.architectures.block import Parallel
+from edgefront.core.architectures.block import Attends, Parallel
 from edgefront.core.common.errors import InvalidInput
-from edgefront.core.model_files.state import Attends, CacheType, StateSpec, state_specs
+from edgefront.core.model_files.state import CacheType, StateSpec, state_specs
 from edgefront.core.nn.dropout import NO_DROPOUT, Dropout
 from edgefront.core.nn.embedding import RelativePositions, RotaryPositions
 from edgefront.core.nn.layers import drop

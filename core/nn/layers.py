@@ -74,21 +74,21 @@ class Residual(nn.Module):
 
     def __init__(self, architecture: Architecture, has_norm: bool = True) -> None:
         super().__init__()
-        self.place = architecture.norm
+        self.norm_position = architecture.norm
         self.multiplier = float(architecture.residual_multiplier)
         self.norm = make_norm(architecture, architecture.d_model) if has_norm else None
-        self.after_norm = make_norm(architecture, architecture.d_model) if self.place == "both" else None
+        self.after_norm = make_norm(architecture, architecture.d_model) if self.norm_position == "both" else None
 
     def normed(self, x: Tensor) -> Tensor:
         """The input of f."""
-        return self.norm(x) if self.place in ("pre", "both") and self.norm is not None else x
+        return self.norm(x) if self.norm_position in ("pre", "both") and self.norm is not None else x
 
     def added(self, x: Tensor, update: Tensor) -> Tensor:
         """The output of the block, given `update`, the output of f."""
-        norm = {"branch": self.norm, "both": self.after_norm}.get(self.place)
+        norm = {"branch": self.norm, "both": self.after_norm}.get(self.norm_position)
         if norm is not None:
             update = norm(update)
         if self.multiplier != 1:
             update = update * self.multiplier
         total = x + update
-        return self.norm(total) if self.place == "post" and self.norm is not None else total
+        return self.norm(total) if self.norm_position == "post" and self.norm is not None else total

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.passes import Logits
 from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.validation import one_of
-from edgefront.core.model_files.state import CacheType, Logits, check_pass
+from edgefront.core.model_files.state import CacheType, check_pass
 from edgefront.core.nn.blocks import make_block
 from edgefront.core.nn.context import Cache, Context
 from edgefront.core.nn.dropout import NO_DROPOUT, Dropout

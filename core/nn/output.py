@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from edgefront.core.architectures.architecture import Architecture
+from edgefront.core.architectures.cost.passes import Logits
 from edgefront.core.architectures.embeddings_and_head import Cluster
 from edgefront.core.architectures.parameters import (
     ParameterSpec,
@@ -20,7 +21,6 @@ from edgefront.core.architectures.parameters import (
     own_projection,
 )
 from edgefront.core.common.errors import InvalidInput
-from edgefront.core.model_files.state import Logits
 from edgefront.core.nn.dropout import NO_DROPOUT, Dropout
 from edgefront.core.nn.embedding import TokenEmbedding
 from edgefront.core.nn.layers import ACTIVATIONS, Linear, drop, make_norm

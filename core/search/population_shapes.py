@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgefront.core.architectures.block import Attention, Block, FeedForward
-from edgefront.core.architectures.cost.shapes import DERIVED, GRIDS, Shapes
+from edgefront.core.architectures.cost.shapes import BLOCK_COLUMNS, DERIVED, Shapes
 from edgefront.core.architectures.operators.base import NO_BLOCK, Codes
 from edgefront.core.architectures.space import Genome, SearchSpace
 
 _FACTORS = np.random.Generator(np.random.PCG64(0)).integers(
-    1 << 63, size=(2 + len(GRIDS), 1024), dtype=np.uint64
+    1 << 63, size=(2 + len(BLOCK_COLUMNS), 1024), dtype=np.uint64
 ) * np.uint64(2) + np.uint64(1)
 
 
@@ -34,7 +34,7 @@ def identity(shapes: Shapes) -> NDArray[np.uint64]:
     columns = (shapes.d_model, shapes.d_embed, shapes.div, shapes.embedding_parameters)
     for factor, column in zip(_FACTORS[0], columns, strict=False):
         keys += column.astype(np.uint64) * factor
-    grids = [getattr(shapes, name) for name in GRIDS if name not in ("kind", *DERIVED)]
+    grids = [getattr(shapes, name) for name in BLOCK_COLUMNS if name not in ("kind", *DERIVED)]
     for factors, grid in zip(_FACTORS[1:], [shapes.kind + 1, *grids], strict=False):
         keys += (grid.astype(np.uint64) * factors[: grid.shape[1]]).sum(axis=1, dtype=np.uint64)
     return keys
@@ -58,7 +58,7 @@ class PopulationShapes:
         none = len(self._operators.blocks)
         at = self._codes("d_model", codes)[:, None] * (none + 1) + np.where(blocks == NO_BLOCK, none, blocks)
         table = self._block_table
-        grids = {name: getattr(table, name).ravel()[at] for name in GRIDS}
+        grids = {name: getattr(table, name).ravel()[at] for name in BLOCK_COLUMNS}
         # Position parameters that attention blocks share exist only in models with one.
         attended = (grids["kind"] == 0).any(axis=1)
         ends, frames = self._ends_with, self._codes("d_model", codes)  # the row of `_ends` that each genome has
@@ -109,7 +109,7 @@ class PopulationShapes:
 
         return Shapes(
             **{name: getattr(block_shapes, name)[:1] for name in _ENDS},
-            **{name: row(getattr(block_shapes, name), -1 if name == "kind" else 0) for name in GRIDS},
+            **{name: row(getattr(block_shapes, name), -1 if name == "kind" else 0) for name in BLOCK_COLUMNS},
         )
 
     # Embedding and output head ------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import Literal
 
 Mode = Literal["forward", "prefill", "decode"]
 Logits = Literal["all", "last", "none"]
+"""The positions whose scores a pass returns; "none": hidden states instead."""
 
 
 @dataclass(frozen=True)

@@ -154,7 +154,7 @@ class Shapes:
         columns |= {name: columns[name].astype(np.bool_) for name in _FLAGS}
         layers = _linear_layers(columns["d_model"], **{name: columns[name] for name in _OF_LAYERS})
         columns["linear_weights"] = np.asarray(sum(out * inputs for out, inputs in layers))
-        blocks = {name: columns[name][row_of] for name in GRIDS}
+        blocks = {name: columns[name][row_of] for name in BLOCK_COLUMNS}
         outer = _columns([_embedding_head_row(architecture) for architecture in architectures], EmbeddingHeadRow, dtype)
         outer |= {name: outer[name].astype(np.bool_) for name in _EMBEDDING_HEAD_FLAGS}
         decoder_parameters = outer.pop("final_norms") + blocks["parameters"].sum(axis=1)
@@ -200,13 +200,13 @@ class Shapes:
             return self
         wide = {
             name: np.pad(getattr(self, name), ((0, 0), (0, missing)), constant_values=-1 if name == "kind" else 0)
-            for name in GRIDS
+            for name in BLOCK_COLUMNS
         }
         return replace(self, **wide)
 
 
 _NAMES = tuple(field.name for field in fields(Shapes))
-GRIDS = _NAMES[_NAMES.index("kind") :]
+BLOCK_COLUMNS = _NAMES[_NAMES.index("kind") :]
 """The fields that have a number for each block."""
 DERIVED = ("parameters", "linear_weights")
 """The fields that follow from the others."""

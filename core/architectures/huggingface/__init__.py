@@ -248,7 +248,7 @@ def from_config(config: Mapping[str, Any]) -> Architecture:
     if "auto_map" in config:
         fields.ignore("auto_map")
     if "auto_map" in config and kind != "mobilellm":
-        fields.fault("auto_map", config["auto_map"], "it brings code of its own, which a description cannot", "omit it")
+        fields.fault("auto_map", config["auto_map"], "its own code cannot be expressed", "omit it")
     if kind not in _READERS:
         fields.ignore(*config)  # the meaning of its fields is unknown
     _check_quantisation(fields)
@@ -305,7 +305,7 @@ def to_config(architecture: Architecture) -> dict[str, Any]:
     if refused:
         fault = "; ".join(refused)
     elif nearest is None:
-        fault = "blocks: its models have an attention (in lfm2 also a short_conv) and a feed_forward in turns"
+        fault = "blocks: its models have an attention (in lfm2 also a short_conv) and a feed_forward alternately"
     else:
         kind, differences = nearest
         fault = "; ".join(

@@ -52,7 +52,7 @@ class Fields:
         """Raises the collected faults, and one for each field that was not read, whose meaning is unknown."""
         for field, value in self.config.items():
             if field not in self._read and value is not None:
-                self.fault(field, value, "what this field does to the model is not known", "leave it out")
+                self.fault(field, value, "its effect on the model is unknown", "leave it out")
         if not self._errors:
             return
         first, count = self._errors[0], len(self._errors)
@@ -225,7 +225,7 @@ class Fields:
                 field = f"{name}.original_max_position_embeddings"
                 self.fault(field, scaling["length"], "must be a whole number", "a whole number")
         for key, value in inner.items():
-            self.fault(f"{name}.{key}", value, f"what it does with rope_type {kind} is not known", "leave it out")
+            self.fault(f"{name}.{key}", value, f"its effect with rope_type {kind} is unknown", "leave it out")
         return {"kind": "rotary", "theta": as_number(base), **percent, **({"scaling": scaling} if scaling else {})}
 
     def _percent(self, field: str, share: Any, may_be_part: bool) -> dict[str, Any]:
@@ -233,7 +233,7 @@ class Fields:
         percent = 100 * share if type(share) in (int, float) else 0
         if not may_be_part:
             if share != 1:
-                self.fault(field, share, "models of this type turn whole heads", "1")
+                self.fault(field, share, "models of this type rotate whole heads", "1")
         elif not 1 <= percent <= 100 or abs(percent - round(percent)) > 1e-9:
             self.fault(field, share, "a whole percentage can be expressed", "0.01 to 1 in steps of 0.01")
         elif percent != 100:

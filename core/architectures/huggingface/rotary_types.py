@@ -154,7 +154,7 @@ class RotaryType:
         )
         if "scaling" in by_type[SLIDING]:
             name = "rope_parameters.sliding_attention.rope_type"
-            fields.fault(name, "llama3", "local layers have unstretched positions", "default")
+            fields.fault(name, "llama3", "local layers have no scaled positions", "default")
         return by_type[FULL], {"theta": by_type[SLIDING]["theta"]}
 
     def write(self, parts: Parts) -> Config:

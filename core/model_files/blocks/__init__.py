@@ -22,7 +22,7 @@ def _write_feed_forward(context: GraphContext, block: FeedForward, prefix: str, 
     Gated: x + W₂·(act(W_g·norm(x) + b_g) ⊙ (W_u·norm(x) + b_u)) + b₂. A parallel block reads the attention's input.
     """
     graph, architecture = context.graph, context.architecture
-    read = hidden if block.parallel is None else context.beside[block.parallel]
+    read = hidden if block.parallel is None else context.parallel_inputs[block.parallel]
     if block.parallel != "shared_norm":
         read = context.normed(prefix, read)
     inner = graph.linear(read, f"{prefix}.up", bias=block.bias)

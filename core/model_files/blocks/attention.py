@@ -61,7 +61,7 @@ def write_attention(context: GraphContext, block: Attention, prefix: str, hidden
         return keys_values(k, v)
 
     read, own = context.normed(prefix, hidden), None
-    context.beside = {"own_norm": hidden, "shared_norm": read}
+    context.parallel_inputs = {"own_norm": hidden, "shared_norm": read}
     if _is_fused(context, block, prefix):
         mixed = _write_fused(context, block, prefix, graph.linear(read, f"{prefix}.qkv", bias=bias != "none"))
         update = graph.linear(mixed, f"{prefix}.out", bias=bias == "all")
