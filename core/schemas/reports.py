@@ -1,4 +1,4 @@
-"""`report.json`: the answer of a job with all that it rests on, as `edgefront report` writes it."""
+"""`report.json` of `edgefront report`: a job's answer with all its data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edgefront.core.schemas.recommendations import ChoicesView, RecommendationVi
 from edgefront.core.schemas.service import DeviceView
 
 MAX_REPORT_BYTES = 64 << 20
-"""Of a file. A launch takes about 2 kB, a candidate as much."""
+"""Maximum size of a file. A launch takes about 2 kB, a candidate as much."""
 
 
 class ReportedTarget(View):
@@ -26,35 +26,35 @@ class ReportedTarget(View):
 
 
 class ReportedCommand(View):
-    """A command with which somebody does it again; or several, a line each."""
+    """A command to reproduce the result; or several, one per line."""
 
     title: str
     command: str
 
 
 class Report(View):
-    """All that a report says: views as the service answered them, and the launches behind their figures."""
+    """The content of a report: views of the service, and the launches behind their figures."""
 
     format: Literal["edgefront-report"] = "edgefront-report"
     version: Literal[1] = 1
     made_at: datetime
     client: Annotated[str, Field(max_length=100)]
-    """Version of edgefront that wrote it, as `service` is that of the service."""
+    """Version of the client that wrote it; `service` is that of the service."""
     service: Annotated[str, Field(max_length=100)]
     job: JobView
     choices: ChoicesView | None = None
-    """The answer of a job among published models, of each device; None of others."""
+    """The answers of a job among published models; None for other jobs."""
     targets: Annotated[tuple[ReportedTarget, ...], Field(max_length=64)] = ()
-    """The answers of any other job, by target."""
+    """The answers of other jobs, by target."""
     devices: Annotated[tuple[DeviceView, ...], Field(max_length=1000)] = ()
-    """Those that measured the models below, as they are now; without those that were deleted."""
+    """The devices of the measurements in their present state, without deleted ones."""
     launches: Annotated[dict[Identifier, tuple[LaunchView, ...]], Field(max_length=10_000)]
-    """Candidate → its launches, oldest first, with their raw samples: of each candidate that is shown."""
+    """Id of each shown candidate → its launches with raw samples, oldest first."""
     commands: Annotated[tuple[ReportedCommand, ...], Field(max_length=200)] = ()
 
     @property
     def recommended(self) -> tuple[tuple[TargetView, CandidateView], ...]:
-        """The recommended model of each target that has one; of a job among published models that of each device."""
+        """The recommended model of each target, or of each device for a job among published models."""
         by_id = {target.id: target for target in self.job.targets}
         chosen = [each.recommendation.recommended for each in self.targets]
         for view in () if self.choices is None else self.choices.every:
@@ -68,7 +68,7 @@ class Report(View):
 
     @property
     def shown(self) -> tuple[CandidateView, ...]:
-        """Each candidate that the report shows, once: the recommended ones first."""
+        """Each shown candidate once, the recommended ones first."""
         each: list[CandidateView | None] = [candidate for _, candidate in self.recommended]
         for target in self.targets:
             view = target.recommendation

@@ -1,4 +1,4 @@
-"""Public requests and responses about devices, keys, the catalogue, quality laws and the service itself."""
+"""Public requests and responses about devices, keys, the catalogue, scaling laws and the service itself."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from edgefront.core.schemas.messages import Request, View
 
 Role = Literal[KeyRole.ADMIN, KeyRole.USER, KeyRole.VIEWER, KeyRole.AGENT]
 PersonRole = Literal[KeyRole.ADMIN, KeyRole.USER, KeyRole.VIEWER]
-"""Of a key: an admin does everything, a user what concerns its owner, a viewer reads everything and changes nothing."""
+"""Roles of keys: admins may do everything, users act for their owner, viewers only read."""
 IdentifiedKind = Literal["job", "candidate", "training", "device", "token", "key"]
 
 
 class Problem(View):
-    """RFC 9457 problem document. `kind` is the stable word; `field`, `value`, `allowed` come with invalid input."""
+    """RFC 9457 problem document. `kind` is a stable identifier; invalid input has `field`, `value` and `allowed`."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -45,19 +45,19 @@ class DeviceView(View):
     enrolled_at: datetime
     facts: DeviceFacts
     leased: int
-    """Launches it holds now."""
+    """Number of its leased launches."""
     measuring_share: float | None
     quarantine: str | None = None
-    """Why it gets no launches until its owner or an admin trusts it again. None: it gets them."""
+    """Why it gets no launches until its owner or an admin trusts it again; None if it gets them."""
 
 
 class AnchorPoint(View):
-    """One measurement of a device's anchor, and the conditions, where the device reports them."""
+    """A measurement of a device's anchor, with its conditions if reported."""
 
     launch_id: Identifier
     measured_at: datetime
     provider: str = "cpu"
-    """What it was measured on, as in the protocol."""
+    """Provider, as in the protocol."""
     latency_ms: float
     clock_mhz: float | None = None
     load_1m: float | None = None
@@ -66,7 +66,7 @@ class AnchorPoint(View):
 
 
 class AnchorView(View):
-    """The history of a device's anchor, the small fixed model that it measures regularly; oldest first."""
+    """Measurements of a device's anchor, the small fixed model that it measures regularly; oldest first."""
 
     device_id: Identifier
     digest: str
@@ -85,44 +85,44 @@ class HeldLaunch(View):
     runtime: str
     mode: str
     job_id: Identifier | None = None
-    """None of an anchor, and of what only jobs of other owners wanted."""
+    """None for an anchor, and for launches of other owners' jobs."""
     job_name: str | None = None
     candidate_id: Identifier | None = None
 
 
 class QueuedLaunches(View):
-    """Launches of one job that wait for a device."""
+    """Waiting launches of one job."""
 
     job_id: Identifier | None
-    """None: anchors, and jobs of other owners, together."""
+    """None: anchors and other owners' jobs together."""
     job_name: str | None
     of_class: bool
-    """Any device of its class may take them."""
+    """Whether any device of the class may take them."""
     launches: int
 
 
 class DeviceWork(View):
-    """What a device does now, and what waits for it."""
+    """Present and waiting launches of a device."""
 
     device_id: Identifier
     held: tuple[HeldLaunch, ...]
-    """Those that have started first."""
+    """Started ones first."""
     waiting: int
-    """Launches that wait for this device alone."""
+    """Number of launches that wait for this device."""
     waiting_class: int
-    """Launches that wait for any device of its class."""
+    """Number of launches that wait for any device of its class."""
     queue: tuple[QueuedLaunches, ...]
-    """The same by job: the largest first, 50 at most."""
+    """The same by job, the largest first, at most 50."""
 
 
 class AddressView(View):
-    """Where a device reaches this service."""
+    """Address of this service for devices."""
 
     url: str
     local_only: bool
-    """Only an agent on the server's own machine reaches it."""
+    """Whether only agents on the server's machine reach it."""
     note: str = ""
-    """What a person should know of it; mostly empty."""
+    """A warning; mostly empty."""
 
 
 class DevicePage(View):
@@ -147,9 +147,9 @@ class EnrolmentTokenView(View):
     uses_left: int
     revoked: bool
     device_id: Identifier | None = None
-    """The one device that it enrols again; null: it enrols new devices."""
+    """The device that it enrols again; null: it enrols new devices."""
     enrolled: tuple[Identifier, ...] = ()
-    """Ids of the devices that enrolled with it; not in lists."""
+    """Ids of the devices enrolled with it; empty in lists."""
     token: str | None = None
     """The secret; only in the answer that made it."""
 
@@ -158,7 +158,7 @@ class KeyRequest(Request):
     name: Name
     role: PersonRole = KeyRole.USER
     owner: Name | None = None
-    """Whose rows it sees; the name if absent. Admins and viewers see all."""
+    """Owner whose rows it sees; default: the name. Admins and viewers see all."""
     days: Annotated[StrictInt, Field(ge=1, le=3650)] | None = None
 
 
@@ -176,7 +176,7 @@ class KeyView(View):
 
 
 class IdentifierView(View):
-    """The whole identifier that a part of it stands for."""
+    """The identifier with a given prefix."""
 
     id: Identifier
 
@@ -190,10 +190,10 @@ class Costs(View):
     embedding_parameters: int
     total_parameters: int
     flops: int
-    """Two for each multiply-accumulate of one pass, which the fields after `state_bytes` describe."""
+    """FLOPs of one pass, two for each multiply-accumulate; the fields after `state_bytes` describe the pass."""
     weight_bytes: int
     state_bytes: int = 0
-    """Keys, values and cells that generation keeps after all tokens of the pass."""
+    """Bytes of the cache after the pass: keys, values and recurrent states."""
     sequence_length: int
     batch: int
     dtype: str
@@ -208,17 +208,17 @@ class SpaceView(View):
     title: str
     source: str
     caveat: str = ""
-    """Why the proxy is known to mislead in this space; empty where that is not known."""
+    """Why the proxy misleads in this space; empty if it does not."""
     genes: dict[str, Any]
     """Gene → its permitted values as {values} or {min, max, step}, and whether it is per layer."""
     loads_in: tuple[str, ...] = ()
-    """What loads its architectures, or a part of them that the narrowing `loads_in` leaves: transformers, llamacpp."""
+    """Libraries that load its architectures, or those left by the narrowing `loads_in`: transformers, llamacpp."""
     size: str
-    """Number of architectures, a decimal integer as text (it passes 2^64)."""
+    """Number of architectures as decimal text (it may exceed 2^64)."""
 
 
 class QualityFeature(View):
-    """One feature of a quality law, and the range in which its table has models."""
+    """A feature of a scaling law, and its range in the law's data."""
 
     name: str
     unit: str
@@ -228,39 +228,39 @@ class QualityFeature(View):
 
 
 class QualityLawView(View):
-    """A quality law without its table: what perplexity it predicts, and where it holds."""
+    """A scaling law without its data: metadata and ranges."""
 
     name: str
     family: str
-    """gpt2, llama or transformer-xl; empty for a law of none of these."""
+    """gpt2, llama, transformer-xl or empty."""
     title: str
     data: str
     split: str
     tokens: str
-    """The tokens that the perplexity is per."""
+    """Tokens that the perplexity is per."""
     trained: str
     label: str = ""
-    """What its predictions are of, in about six words: whose data, how many tokens, how trained."""
+    """Data, tokens and training of its predictions in about six words."""
     source: str
     licence: str
     table_models: int
-    """Trained models that it was fitted to."""
+    """Number of trained models that it was fitted to."""
     blocks: tuple[str, ...]
-    """Kinds of blocks of those models."""
+    """Block kinds of those models."""
     features: tuple[QualityFeature, ...]
     widening: float
-    """Factor of all standard deviations, from predictions of each model by the others."""
+    """Factor of all standard deviations, calibrated by leave-one-out."""
     prior: str | None
-    """The law whose prediction is its mean; None without one."""
+    """The law whose prediction is its prior mean; None without one."""
     relative_to: str | None = None
-    """The named model to whose perplexity predictions are ratios; None: they are perplexities."""
+    """The named model to which predictions are ratios; None: they are perplexities."""
     train_tokens: float | None = None
-    """Training tokens that it speaks of unless others are asked for; None: it knows one budget alone."""
+    """Default training tokens; None for a law of one budget."""
     min_train_tokens: float | None = None
     max_train_tokens: float | None = None
-    """Beyond these its intervals widen."""
+    """Intervals are wider beyond this range."""
     updated_at: datetime | None = None
-    """When trainings taught it last; None of a shipped law."""
+    """Time of its last fit; None for a shipped law."""
 
 
 class AlgorithmView(View):
@@ -279,7 +279,7 @@ class NamedModelView(View):
 
 
 class ImportedModel(View):
-    """What a Hugging Face configuration describes."""
+    """The architecture of a Hugging Face configuration."""
 
     digest: str
     architecture: dict[str, Any]
@@ -292,13 +292,13 @@ class HealthView(View):
 
 
 class SessionRequest(Request):
-    """What a browser logs in with."""
+    """Login of a browser."""
 
     key: Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class MeView(View):
-    """Whose key it is that asks."""
+    """The key of the request."""
 
     key_id: Identifier
     name: str
@@ -312,7 +312,7 @@ class LawChoice(View):
 
     law: str
     models: int
-    """Trained models that it was fitted to, without its prior's."""
+    """Number of trained models that it was fitted to, without its prior's."""
     data: str
     split: str
     trained: str
@@ -325,7 +325,7 @@ class LawChoice(View):
 
 
 class AgreementRow(View):
-    """A candidate's predicted and trained perplexity."""
+    """A candidate's predicted perplexity and its perplexity after training."""
 
     candidate_id: Identifier
     target: str
@@ -341,36 +341,36 @@ class AgreementRow(View):
     held: bool
     """Whether the interval contains the trained perplexity."""
     learnt_from: bool
-    """The law was fitted to this training too: it is predicted without it (leave-one-out)."""
+    """Whether the law was fitted to this training; the prediction is then leave-one-out."""
 
 
 class LawAgreement(View):
-    """How far predictions agree with trainings of the job's candidates that were alike (data, recipe, budget)."""
+    """Agreement of predictions with the job's candidates that were trained alike (data, recipe, budget)."""
 
     dataset: str
     split: str
     recipe: str
     alike: bool
-    """Whether the models of the law were trained so too. Otherwise only the order and the ratio tell anything."""
+    """Whether the law's models were trained likewise. If not, only order and ratio are meaningful."""
     models: int
     held: int
     ratio: float
     """Median of trained by predicted perplexity."""
     held_after_shift: int
-    """Intervals that hold after that ratio is taken out."""
+    """Number of intervals that hold after division by that ratio."""
     spearman: float | None
-    """Of predicted and trained perplexity; None for too few models."""
+    """ρ of predicted and trained perplexity; None for too few models."""
     rows: tuple[AgreementRow, ...]
     """By rising trained perplexity."""
 
 
 class JobLawView(View):
-    """The scaling laws of a job's search and of its answers, and how far the latter agrees with trainings."""
+    """The scaling laws of a job's search and of its answers, and the agreement of the latter with trainings."""
 
     job_id: Identifier
     law: LawChoice | None
-    """By which it searches, from its beginning to its end. None where no law is about the models of its space."""
+    """Law of the search, fixed at its beginning; None if no law covers the space."""
     answers: LawChoice | None
-    """By which it answers: what its owner's trainings have taught by now, where they did."""
+    """Law of the answers: the newest one refined by the owner's trainings, if any."""
     agreement: LawAgreement | None
-    """None while none of the job's candidates has both a predicted and a trained perplexity."""
+    """None while no candidate has both a predicted and a trained perplexity."""

@@ -1,4 +1,4 @@
-"""Public requests and responses about trainings, recipes and data sets. Shared by the API and the client."""
+"""Public requests and responses about trainings, recipes and data sets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Wanted = Literal[TrainingCommand.RUN, TrainingCommand.PAUSE, TrainingCommand.CAN
 Device = Literal["cpu", "cuda"]
 
 MAX_PICKS = 64
-"""Trainings of one request."""
+"""Maximum number of trainings of one request."""
 
 Text = Annotated[str, Field(min_length=1, max_length=64)]
 Licence = Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9.+_-]*$")]
@@ -24,7 +24,7 @@ Score = Annotated[StrictFloat, Field(ge=-1e18, le=1e18, allow_inf_nan=False)]
 
 
 class FrontierPick(Request):
-    """Points of a target's frontier between bounds: all of them, or `count` spread evenly over their order."""
+    """Points of a target's frontier within bounds: all, or `count` evenly spaced ones."""
 
     job: Identifier
     target: Name | None = None
@@ -37,11 +37,11 @@ class FrontierPick(Request):
     min_proxy: Score | None = None
     max_proxy: Score | None = None
     count: Annotated[StrictInt, Field(ge=1, le=MAX_PICKS)] | None = None
-    """By rising decoder parameters, the smallest and the largest among them; one alone is the largest."""
+    """By decoder parameters, including the smallest and the largest; a single one is the largest."""
 
 
 class TrainingBudget(Request):
-    """A training ends at the first of these that it meets; else with the recipe's steps."""
+    """A training ends at the first of these bounds, else with the recipe's steps."""
 
     steps: Annotated[StrictInt, Field(ge=1, le=1 << 40)] | None = None
     tokens: Annotated[StrictInt, Field(ge=1, le=1 << 60)] | None = None
@@ -52,18 +52,18 @@ class Requirements(Request):
     """What a worker must have to take a training."""
 
     device: Device | None = None
-    """The service's own choice (`training.device`) if absent."""
+    """Default: the service's setting `training.device`."""
     gpus: Annotated[StrictInt, Field(ge=1, le=64)] = 1
-    """How many on one machine; for `cuda`."""
+    """Number of GPUs of one machine, for `cuda`."""
     memory_gb: Positive | None = None
-    """GiB that each GPU has at least, or without GPU the machine."""
+    """Minimum memory of each GPU, or of the machine without GPU, in GiB."""
 
 
 class TrainingRequest(Request):
-    """What to train is named by exactly one of `architecture`, `model`, `candidate` and `frontier`."""
+    """Exactly one of `architecture`, `model`, `candidate` and `frontier` names what to train."""
 
     name: Name | None = None
-    """Shown to people; made from what is trained if absent."""
+    """Default: made from what is trained."""
     architecture: dict[str, Any] | None = None
     """A description as in `docs/architecture.md`."""
     model: Text | None = None
@@ -77,15 +77,15 @@ class TrainingRequest(Request):
     overrides: Annotated[dict[str, Any], Field(max_length=64)] = Field(default_factory=dict)
     """Changes to fields of the recipe, as {"steps": 500, "optimizer": {"lr": 0.001}}."""
     start: Identifier | None = None
-    """A training of the same owner that is done, or an imported model: this one is initialised with its weights. It has
-    the same architecture, or with `inherit` one of which this is a part. For a recipe with `distil` it is the teacher,
-    too."""
+    """A done training of the same owner, or an imported model, whose weights initialise this one. Its architecture is
+    equal, or with `inherit` that of the parent. For a recipe with `distil` it is also the teacher."""
     inherit: StrictBool = False
-    """The trained model is a part of `start`'s model, and begins with that part of its weights. `start` is the model
-    whose parts a candidate's job searches, if absent, and the recipe is `distil`."""
+    """The model is a submodel of `start`'s model and begins with its weights. Defaults: `start` is the parent of the
+    candidate's job, the recipe is `distil`."""
     licence: Licence | None = None
-    """Of the weights, for the model card: an identifier of SPDX or the Hugging Face Hub. If absent that of `start`, or
-    not stated."""
+    """Licence of the weights for the model card: an identifier of SPDX or the Hugging Face Hub. Default: that of
+    `start`, else not stated.
+    """
     budget: TrainingBudget = TrainingBudget()
     requires: Requirements = Requirements()
     seed: Annotated[StrictInt, Field(ge=0, lt=1 << 63)] = 0
@@ -100,14 +100,14 @@ class TrainingRequest(Request):
 
 
 class TrainingEstimate(View):
-    """What a request for trainings would make. Nothing is stored."""
+    """Estimate of a request for trainings. Nothing is stored."""
 
     trainings: int
     recipe: str
-    """Its name, also of the one that is taken where none is named."""
+    """Name of the recipe, or of the default one."""
     dataset: str
     tokens: int
-    """Tokens that each training reads at most; a budget of hours may end it before."""
+    """Maximum tokens of each training; a budget of hours may end it earlier."""
 
 
 class MetricView(View):
@@ -119,7 +119,7 @@ class MetricView(View):
     tokens: int
     seconds: float
     loss: float | None = None
-    """Mean over the steps since the report before; with a teacher still the cross-entropy, whatever is minimised."""
+    """Mean cross-entropy over the steps since the previous report, also with a teacher."""
     lr: float | None = None
     gradient_norm: float | None = None
     tokens_per_s: float | None = None
@@ -127,7 +127,7 @@ class MetricView(View):
     valid_perplexity: float | None = None
     valid_bpc: float | None = None
     extra: dict[str, Any] = Field(default_factory=dict)
-    """With a teacher `divergence`: KL(teacher || student) at the recipe's temperature, a mean as `loss` is."""
+    """With a teacher `divergence`: mean KL(teacher || student) at the recipe's temperature."""
 
 
 class MetricPage(View):
@@ -152,7 +152,7 @@ class EvaluationView(View):
 
 
 class MeasuredCandidateView(View):
-    """What the candidate that is trained was measured at, on its target."""
+    """Measurement of the trained candidate on its target."""
 
     target: str
     latency_ms: float | None
@@ -168,16 +168,16 @@ class TrainingView(View):
     """An import was trained elsewhere: it has no data set, recipe, budget, requirements, queue and seed."""
     state: TrainingState
     wanted: Wanted
-    """The owner's latest request; the run obeys it after its current step."""
+    """The owner's latest command; the run follows it after its current step."""
     reason: str | None
     """Why it failed."""
     note: str
-    """What a person should know: the batch was halved, it resumed from step 3000, it waits for a worker."""
+    """Status: the batch was halved, it resumed from step 3000, it waits for a worker."""
     digest: str | None
-    """Of the architecture as it was asked for: results belong to it. None for a supernet."""
+    """Digest of the requested architecture, to which results belong. None for a supernet."""
     architecture: dict[str, Any]
     trained: dict[str, Any] | None
-    """The description with the vocabulary of the data, once that is known."""
+    """The description with the vocabulary of the data, once known."""
     decoder_parameters: int | None
     job_id: Identifier | None
     target_id: Identifier | None
@@ -185,22 +185,22 @@ class TrainingView(View):
     measured: MeasuredCandidateView | None
     dataset: str | None
     dataset_digest: str | None
-    """Which of those with the name, once that is known."""
+    """Digest of the data set, once known."""
     recipe: dict[str, Any] | None
-    """The whole of it, overrides included."""
+    """The recipe with overrides."""
     start: Identifier | None = None
-    """The training that it is initialised with."""
+    """The training whose weights initialise it."""
     inherit: bool = False
-    """Whether it is a part of that one's model."""
+    """Whether it is a submodel of that one's model."""
     licence: str | None = None
-    """Of the weights; None if it was not stated."""
+    """Licence of the weights; None if not stated."""
     budget: TrainingBudget | None
     requires: Requirements | None
     queue: str | None
     """The queue whose workers may take it, without the installation's prefix."""
     seed: int | None
     attempts: int
-    """Failures in a row without a new checkpoint; the third ends it."""
+    """Consecutive failures without a new checkpoint; the third ends it."""
     worker: str | None
     step: int
     steps: int
@@ -210,10 +210,10 @@ class TrainingView(View):
     seconds: float
     seconds_left: float | None
     last_metric: MetricView | None
-    """The last report of each figure: those of the last validation appear beside a later training loss."""
+    """The latest value of each figure, so that a validation may be older than the training loss."""
     result: dict[str, Any] | None
     formats: tuple[str, ...] = ()
-    """In which the trained model can be downloaded (`/v1/trainings/{id}/model`); none before it is done."""
+    """Download formats of the trained model (`/v1/trainings/{id}/model`); empty before it is done."""
     evaluations: tuple[EvaluationView, ...]
     created_at: datetime
     started_at: datetime | None
@@ -236,7 +236,7 @@ class TrainingFile(View):
 
 
 class ProbabilityRecord(View):
-    """After a step: one row a layer, one number for each of `choices`."""
+    """Probabilities after a step: a row for each layer, a number for each of `choices`."""
 
     step: int
     temperature: float
@@ -250,17 +250,17 @@ class SearchProgress(View):
     phase: Literal["weights", "tuning"]
     """Weights only, or weights and probabilities alternately."""
     pattern: str
-    """The likeliest block of each layer so far: s attention, f feed-forward, i identity."""
+    """The most probable block of each layer: s attention, f feed-forward, i identity."""
     expected_ms: float | None = None
-    """Latency of the blocks that the probabilities stand for; None without a latency term."""
+    """Expected latency of the blocks; None without a latency term."""
     records: tuple[ProbabilityRecord, ...]
-    """By rising step, the last one where the search stands."""
+    """By rising step; the last one is current."""
 
 
 class ProbabilitiesView(View):
     training_id: Identifier
     choices: tuple[str, ...]
-    """What the numbers of a row belong to."""
+    """Block types of a row of probabilities."""
     searches: tuple[SearchProgress, ...]
     """One a seed; empty before the first report."""
 
@@ -269,23 +269,23 @@ class RecipeView(View):
     name: str
     title: str
     source: str
-    """Paper, table or script that it was taken from."""
+    """Source: paper, table or script."""
     task: str
-    """streams, sentences, masked or pairs: what its batches are, and so which models it trains."""
+    """Type of its batches, and so of its models: streams, sentences, masked or pairs."""
     dataset: str | None
-    """The one that is taken where none is named."""
+    """Default data set."""
     steps: int
     tokens: int
-    """Of the whole training, by its rows and segments."""
+    """Tokens of the whole training, by its rows and segments."""
     recipe: dict[str, Any]
-    """All of it."""
+    """The complete recipe."""
 
 
 class DatasetView(View):
     name: str
     title: str
     digest: str | None
-    """Names it where several have the name; None before a built-in one is prepared, on its first use."""
+    """Distinguishes data sets with equal names; None before a built-in one is prepared on its first use."""
     level: str
     vocab_size: int | None
     parallel: bool
@@ -293,9 +293,9 @@ class DatasetView(View):
 
 
 class TrainerView(View):
-    """A worker that has trained a model to its end: how fast it trains is known."""
+    """A worker with a known pace: it has completed a training."""
 
     name: str
     gpus: int
-    """That its latest training used; 0: its CPU."""
+    """Number of GPUs of its latest training; 0: its CPU."""
     pace: TrainerPace

@@ -1,4 +1,4 @@
-"""Child processes: how they are started, end with their parent, and go before it where memory runs out."""
+"""Child processes: how they start, end with their parent, and are killed first when memory runs out."""
 
 from __future__ import annotations
 
@@ -15,17 +15,15 @@ _PR_SET_PDEATHSIG = 1
 
 
 def python(module: str, *arguments: str) -> list[str]:
-    """The command that runs this module in a child. No file in the working folder is a module to it (from Python 3.11
-    on): a user's `random.py` is not the standard library's.
-    """
+    """The command that runs a module in a child. From Python 3.11 on files in the working folder shadow no modules."""
     safe = ("-P",) if sys.version_info >= (3, 11) else ()
     return [sys.executable, *safe, "-m", module, *arguments]
 
 
 def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when the thread that forked it ends; at once if `parent` is gone already.
+    """Makes the kernel kill this process when the thread that forked it ends; exits at once if `parent` has ended.
 
-    Linux alone has it; nothing happens elsewhere.
+    On Linux only; elsewhere it does nothing.
     """
     if not sys.platform.startswith("linux"):
         return
@@ -35,9 +33,9 @@ def die_with_parent(parent: int) -> None:
 
 
 def end_with_input(grace_s: float | None = None) -> None:
-    """End this process when its standard input closes, as it does when the parent that holds the other end is gone.
+    """Ends this process when its standard input closes, i.e. when its parent has ended. Works on every system.
 
-    On every system. With `grace_s` it gets SIGTERM first, and so long to put things away.
+    With `grace_s` it gets SIGTERM first, and so many seconds to clean up.
     """
 
     def wait() -> None:
@@ -53,7 +51,7 @@ def end_with_input(grace_s: float | None = None) -> None:
 
 
 def first_for_the_oom_killer() -> None:
-    """This process, rather than its parent or anyone else, goes when the system runs out of memory."""
+    """Makes this process the first victim when the system runs out of memory."""
     try:
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     except OSError:  # not Linux, or a container that forbids it

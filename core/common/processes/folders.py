@@ -1,4 +1,4 @@
-"""Temporary folders that a process owns for its children, who may be killed before they remove what they made."""
+"""Temporary folders of a process for its children, which may be killed before they clean up."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from edgefront.core.common.errors import Unavailable
 from edgefront.core.common.files import only_holder
 
 CHILD = "ef-"
-"""How the names of folders begin that children make in it."""
+"""Prefix of the folders that children create in it."""
 _PREFIX = "edgefront-work-"
 _LOCK = "lock"
 _NEW_S = 60.0
-"""A folder may be so new that its owner has yet to lock it."""
+"""Age in seconds below which a folder may not be locked yet."""
 
 
 @contextmanager
 def work_folder() -> Iterator[Path]:
-    """A folder in the system's temporary directory, removed at the end with all that is in it. Those that killed
-    processes of this user left are removed first.
+    """A folder in the system's temporary directory, removed at the end. First removes folders that killed processes of
+    this user left.
     """
     _remove_abandoned(Path(tempfile.gettempdir()))
     with (
@@ -37,7 +37,7 @@ def work_folder() -> Iterator[Path]:
 
 @contextmanager
 def working_in(folder: Path | str) -> Iterator[None]:
-    """This is the process's working directory meanwhile: for libraries that take only relative or only short paths."""
+    """Changes the working directory temporarily, for libraries that need relative or short paths."""
     before = os.getcwd()
     os.chdir(folder)
     try:
@@ -50,7 +50,7 @@ def _remove_abandoned(place: Path) -> None:
     for folder in place.glob(f"{_PREFIX}*"):
         with suppress(OSError, Unavailable):
             status = folder.lstat()
-            # Without its lock it may be one that lives, from which the system has removed what is old.
+            # A folder without a lock file may be in use: the system removes old files.
             is_own = not hasattr(os, "getuid") or status.st_uid == os.getuid()
             is_ours = stat.S_ISDIR(status.st_mode) and is_own and (folder / _LOCK).is_file()
             if is_ours and time.time() - status.st_mtime > _NEW_S:

@@ -1,4 +1,4 @@
-"""Memory and cores that this process may use: those of the machine, as far as control groups (v1 and v2) permit."""
+"""Memory and cores that this process may use, within the limits of control groups (v1 and v2)."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ _PROC = Path("/proc/self")
 
 
 def total_memory_bytes() -> int:
-    """Memory of the machine, or of the container if that is less."""
+    """Memory of the machine, or of the container if less."""
     limits = [limit for limit, _ in _groups()]
     return min([int(psutil.virtual_memory().total), *limits])
 
 
 def available_memory_bytes() -> int:
-    """Memory that a new process could use without evicting anything."""
+    """Memory that a new process can use without evicting anything."""
     free = [limit - used for limit, used in _groups()]
     return max(0, min([int(psutil.virtual_memory().available), *free]))
 
 
 def allowed_cores() -> frozenset[int]:
-    """Numbers of the cores in the affinity mask of this process; all, if the system has none."""
+    """Cores in the affinity mask of this process; all if the system has no masks."""
     if hasattr(os, "sched_getaffinity"):
         return frozenset(os.sched_getaffinity(0))
     return frozenset(range(os.cpu_count() or 1))
 
 
 def whole_cores(count: int, quota: Quota | None) -> int:
-    """How many of so many cores a quota lets work all the time; at least one."""
+    """Number of cores, at most `count`, that a quota permits to work all the time; at least one."""
     return count if quota is None else min(count, max(1, math.floor(quota.cores)))
 
 
@@ -70,8 +70,8 @@ def _statistic(path: Path, name: str) -> int:
 
 
 def groups(controller: str, proc: Path = _PROC) -> list[Path]:
-    """Folders of the groups with this controller that hold this process: its own first, then those above it, up to the
-    mount's root. Any of them may limit it. Empty on other systems than Linux.
+    """Folders of this process's groups with this controller, its own first, then its ancestors up to the mount's root.
+    Any of them may limit it. Empty on other systems than Linux.
     """
     mounts = [line.split(" - ", 1) for line in _text(proc / "mountinfo").splitlines()]
     folders: list[Path] = []
@@ -88,8 +88,8 @@ def groups(controller: str, proc: Path = _PROC) -> list[Path]:
 
 
 def _upwards(mount: Path, root: PurePosixPath, path: PurePosixPath) -> list[Path]:
-    """From the group `path` to the mount, whose top is the group `root`. Inside a container either may be the host's;
-    then the mount's top is the container's group.
+    """Folders from the group `path` up to the mount, whose top is the group `root`. In a container these may be paths
+    of the host; then the mount's top is the container's group.
     """
     inside = path.relative_to(root) if path.is_relative_to(root) and ".." not in path.parts else PurePosixPath()
     own = mount / inside
@@ -98,7 +98,7 @@ def _upwards(mount: Path, root: PurePosixPath, path: PurePosixPath) -> list[Path
 
 @dataclass(frozen=True)
 class Quota:
-    """Processor time that a group may use: seconds of a core in each second."""
+    """CPU quota of a group: core seconds per second."""
 
     cores: float
     group: Path
@@ -114,7 +114,7 @@ def cpu_quota(proc: Path = _PROC) -> Quota | None:
 
 
 def throttled_s(proc: Path = _PROC) -> float:
-    """Seconds for which quotas have stopped this process's groups so far, added up over their cores."""
+    """Seconds for which quotas have throttled this process's groups, summed over cores."""
     total = 0.0
     for folder in groups("cpu", proc):
         statistics = _text(folder / "cpu.stat")

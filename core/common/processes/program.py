@@ -21,8 +21,8 @@ FAILED, WRONG, INTERRUPTED = 1, 2, 130
 
 
 def open_closed_streams() -> None:
-    """Opens those of the standard streams that this process was started without (`>&-`, some daemons) on the null
-    device: Python has None for them, and the next file that is opened would get their number.
+    """Opens missing standard streams (`>&-`, some daemons) on the null device. Otherwise the next opened file would get
+    their number.
     """
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:
@@ -35,12 +35,11 @@ def open_closed_streams() -> None:
 
 
 def run_program(load: Callable[[], Callable[[], int | None]]) -> None:
-    """Runs the function that `load` imports, and exits with the code that it returns; after Ctrl-C with `INTERRUPTED`.
-    An error that the user can mend is one line on standard error.
+    """Runs the function that `load` imports and exits with its return value, or with `INTERRUPTED` after Ctrl-C. Errors
+    of the user are printed as one line on standard error.
 
-    While `load` imports, and when the function has ended, Ctrl-C ends the process at once: Python's `KeyboardInterrupt`
-    would print a traceback there, or be lost in a callback of the import system. In between it is raised as usual. A
-    process that ignores Ctrl-C, as in the background of a shell, goes on ignoring it.
+    During imports, and after the function, Ctrl-C ends the process at once: `KeyboardInterrupt` would print a
+    traceback, or be lost in a callback of the import system. A process that ignores Ctrl-C continues to do so.
     """
     open_closed_streams()
     handled = signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -71,35 +70,34 @@ def _exit(_number: int, _frame: FrameType | None) -> None:
 BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
 SWITCH_S = 0.0005
-"""Seconds after which a thread that computes lets another one run. Each step of a short request, or of a task, may
-wait for so long, and it has a dozen: with Python's 0.005 it takes a tenth of a second beside two that compute."""
+"""Switch interval of threads. A short request waits for it about a dozen times: with Python's 0.005 s it takes a tenth
+of a second beside two computing threads.
+"""
 
 
 def use_one_blas_thread() -> None:
-    """One thread for NumPy's and SciPy's products, unless the variable `BLAS_THREADS` says otherwise. Call it before
-    either is imported, which reads that variable.
+    """Limits BLAS to one thread, unless the variable `BLAS_THREADS` is set. Call it before NumPy or SciPy is imported.
 
-    The matrices of laws and predictions are small: threads that wait for each other at every product, spinning, take
-    three times the processor time where requests and workers share the cores.
+    The matrices are small: with several threads, which spin while they wait, they take three times the processor time
+    when requests and workers share the cores.
     """
     os.environ.setdefault(BLAS_THREADS, "1")
 
 
 def switch_often() -> None:
-    """Has the threads of this process take turns every `SWITCH_S`."""
+    """Sets the switch interval of threads to `SWITCH_S`."""
     sys.setswitchinterval(SWITCH_S)
 
 
 YOUNG = 20_000
-"""Objects that are made and not freed before the collector looks at them. Those of a request are freed when it is
-answered, without the collector; with Python's 700 it looks at each several times before that.
+"""Threshold of the youngest generation of the garbage collector. The objects of a request are freed at its end without
+the collector, which with Python's 700 would visit each several times before.
 """
 
 
 def collect_seldom() -> None:
-    """Call it once all modules are loaded and before the work begins: what is there stays, so the collector never looks
-    at it again. To look at the quarter of a million objects of a service takes a tenth of a second, during which no
-    request is answered.
+    """Excludes all present objects from garbage collection; call it after all imports. A collection over the quarter of
+    a million objects of a service blocks requests for a tenth of a second.
     """
     gc.collect()
     gc.freeze()
