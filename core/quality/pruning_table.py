@@ -2,7 +2,7 @@
 
 A submodel has some of its parent's blocks in order, each with some of its heads or inner units, on some of the channels
 of the residual stream. Its description does not name the parent's blocks: `PruningTable.align` finds those of the least
-expected loss by dynamic programming. The same alignment selects the weights (`core.training.pruning.cuts`).
+expected loss by dynamic programming. The same alignment selects the weights (`core.training.pruning.prune`).
 """
 
 from __future__ import annotations

@@ -97,8 +97,7 @@ class RunReader:
             unsaved = "it was stopped before it had written a checkpoint of its last steps"
             return FinishedRun(RunOutcome.STOPPED, "" if outcome is not None else unsaved)
         if outcome is not None:
-            note = "" if status is None or outcome != RunOutcome.SMALLER else (status.error or "")
-            return FinishedRun(outcome, note or reason)
+            return FinishedRun(outcome, reason)
         return FinishedRun(RunOutcome.FAILED, reason)
 
     def _reason(self, code: int, status: RunStatus | None) -> str:

@@ -80,7 +80,13 @@ class DataSet:
             lines = common_line_count(sources[split][0].path, target)
             self._check_file("lines", target, lines, self.published.lines.get(split, lines))
         if self.cuts is not None:
-            splits = self._split_at_bytes(splits["train"][0].path, level)
+            path, is_bytes = splits["train"][0].path, level == "bytes"
+            cuts = (cut if is_bytes else character_start(path, cut) for cut in self.cuts)
+            edges = pairwise((0, *cuts, path.stat().st_size))
+            splits = {
+                split: (Part(path, start, stop, splits_characters=is_bytes),)
+                for split, (start, stop) in zip(SPLITS, edges, strict=True)
+            }
         return Corpus(self.name, folder, splits, sources, self.form)
 
     def expected_files(self) -> str:
@@ -120,15 +126,6 @@ class DataSet:
     def _check_file(self, what: str, path: Path, actual: int, published: int) -> None:
         if actual != published:
             raise self.wrong(path, f"{path} has {actual:,} {what}, and {self.name} has {published:,}")
-
-    def _split_at_bytes(self, path: Path, level: Level) -> dict[str, Parts]:
-        is_bytes = level == "bytes"
-        cuts = (cut if is_bytes else character_start(path, cut) for cut in self.cuts or ())
-        edges = pairwise((0, *cuts, path.stat().st_size))
-        return {
-            split: (Part(path, start, stop, splits_characters=is_bytes),)
-            for split, (start, stop) in zip(SPLITS, edges, strict=True)
-        }
 
     def check(self, what: str, actual: int, published: int | None) -> None:
         """`InvalidInput` where the published count differs."""

@@ -177,15 +177,19 @@ def model_card(
     word_perplexity, bleu; measurements: of this model or of the same blocks, each with device, protocol, latency_ms,
     latency_half_width_ms, peak_bytes and vocab_size.
     """
-    parameters = count(architecture)
+    parameters, kinds = count(architecture), Counter(block.kind for block in architecture.blocks)
+    blocks = ", ".join(f"{number} {kind.replace('_', '-')}" for kind, number in kinds.items())
+    purpose = "" if architecture.causal else " with bidirectional attention"
+    purpose = " that translates" if architecture.source else purpose
     length = architecture.max_length or architecture.context_length
     within = f", for up to {length:,} of them at once" if length else ""
     name = _plain(facts.get("name") or f"Language model {architecture.digest[:12]}")
     parts = [
         front_matter(architecture, facts, str(facts.get("name") or architecture.digest[:12]), library),
         f"# {name}\n",
-        f"{_blocks(architecture)}; {parameters.decoder:,} parameters in its blocks, {sum(parameters):,} in "
-        f"all, over {architecture.embedding.vocab_size:,} tokens{within}. "
+        f"A model{purpose} of width {architecture.d_model} with {blocks} "
+        f"block{'s' * (len(architecture.blocks) > 1)}; {parameters.decoder:,} parameters in its blocks, "
+        f"{sum(parameters):,} in all, over {architecture.embedding.vocab_size:,} tokens{within}. "
         f"Architecture `{architecture.digest}`.\n",
         "## Training\n",
         _table(("", ""), _training(facts)),
@@ -201,15 +205,6 @@ def model_card(
         _IN_TRANSFORMERS if library == "transformers" else _use(architecture),
     ]
     return "\n".join(parts)
-
-
-def _blocks(architecture: Architecture) -> str:
-    counts = Counter(block.kind for block in architecture.blocks)
-    kinds = ", ".join(f"{count} {kind.replace('_', '-')}" for kind, count in counts.items())
-    encoder = (
-        " that translates" if architecture.source else "" if architecture.causal else " with bidirectional attention"
-    )
-    return f"A model{encoder} of width {architecture.d_model} with {kinds} block{'s' * (len(architecture.blocks) > 1)}"
 
 
 def _training(facts: Mapping[str, Any]) -> Iterable[tuple[str, str]]:

@@ -73,7 +73,13 @@ def read_table(path: Path, *, text: str | None = None, pair: str | None = None, 
         raise _wrong(path, f"is not UTF-8 at byte {error.start}") from None
     head = lines[0].removeprefix("\ufeff").rstrip("\r").split("\t")
     if text is None:
-        text, pair = _guessed(path, head, pair)
+        text, pair = next(
+            (names for names in _TEXTS if set(names) <= set(head)),
+            (next((name for name in _SINGLE if name in head), None), pair),
+        )
+        if text is None:
+            names = ", ".join(head)
+            raise _wrong(path, f"has no column with a known name for the text; it has {names}: name one of them")
     label = label or next((name for name in _LABELS if name in head), "label")
     columns = [name for name in (text, pair, label) if name is not None]
     missing = [name for name in columns if name not in head]
@@ -161,16 +167,6 @@ def _rows(
         segments = [0] * (len(first) + 2) + [1 if kinds > 1 else 0] * (len(second) + 1)
         rows.append(Row(tokens, segments, target))
     return rows
-
-
-def _guessed(path: Path, head: list[str], pair: str | None) -> tuple[str, str | None]:
-    for first, other in _TEXTS:
-        if first in head and other in head:
-            return first, other
-    single = next((name for name in _SINGLE if name in head), None)
-    if single is None:
-        raise _wrong(path, f"has no column with a known name for the text; it has {', '.join(head)}: name one of them")
-    return single, pair
 
 
 def _numbers(labels: Sequence[str]) -> list[float] | None:

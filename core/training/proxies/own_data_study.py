@@ -66,14 +66,15 @@ def own_data_study(rows: Sequence[Row], quality: Quality) -> OwnDataStudy | None
     if log_perplexity(quality.column, 1.0) is None:
         return None
     usable = [row for row in rows if number_in(row, quality.column) is not None]
-    families = [_family(number, row) for number, row in enumerate(usable, 1)]
+    described = (described_model(number, row) for number, row in enumerate(usable, 1))
+    families = ["" if architecture is None else family(architecture) or "" for architecture in described]
     named = Counter(name for name in families if own_data_law(name) is not None)
     if not named:
         return None
-    chosen = named.most_common(1)[0][0]
-    law = own_data_law(chosen)
+    most_common = named.most_common(1)[0][0]
+    law = own_data_law(most_common)
     assert law is not None
-    models = trained_models([row for row, name in zip(usable, families, strict=True) if name == chosen], quality)
+    models = trained_models([row for row, name in zip(usable, families, strict=True) if name == most_common], quality)
     models = models.take(models.first)
     if models.log_tokens is None or not law.study.budgets:
         models = replace(models, log_tokens=np.full(len(models.first), law.log_train_tokens))
@@ -86,11 +87,6 @@ def own_data_study(rows: Sequence[Row], quality: Quality) -> OwnDataStudy | None
     held, held_ratios, _, half_width_ratios = _coverage(law, models, shifted=True)
     after = tuple(_after(law, models, model, trainings) for trainings in TRAININGS if trainings + MIN_PAIRS <= count)
     return OwnDataStudy(law.origin.name, count, left_out, held, held_ratios, half_width_ratios, after)
-
-
-def _family(number: int, row: Row) -> str:
-    architecture = described_model(number, row)
-    return "" if architecture is None else family(architecture) or ""
 
 
 def _model_of(models: TrainedModels) -> NDArray[np.int64]:

@@ -75,7 +75,13 @@ def study_pruning(
     another tokenizer, and a text that is too short or that the model has not learnt.
     """
     architecture, torch_device = package.architecture, torch.device(device)
-    check_prunable(architecture)
+    if (what := cannot_be_cut(architecture)) is not None:
+        raise InvalidInput(
+            f"the model has {what}, of which no part can be inherited",
+            field="model",
+            value=architecture.digest,
+            allowed="a decoder of attention, feed_forward and short_conv blocks, one after the other",
+        )
     if not same_tokens(package.folder, data.folder):
         raise InvalidInput(
             f"data: {data.name} has other tokens than the model: its text would mean something else",
@@ -128,18 +134,6 @@ def study_pruning(
         log_perplexity=losses,
     )
     return PruningStudy(evaluator.importance, law, weights)
-
-
-def check_prunable(architecture: Architecture) -> None:
-    """`InvalidInput` for a model that cannot be pruned."""
-    what = cannot_be_cut(architecture)
-    if what is not None:
-        raise InvalidInput(
-            f"the model has {what}, of which no part can be inherited",
-            field="model",
-            value=architecture.digest,
-            allowed="a decoder of attention, feed_forward and short_conv blocks, one after the other",
-        )
 
 
 def rows_of(data: Prepared, split: str, tokens: int, segment: int) -> Tensor:
