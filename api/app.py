@@ -44,7 +44,7 @@ from edgefront.core.services.dispatch import sender
 from edgefront.core.services.measuring.queries.leases import wanted_keys
 from edgefront.core.services.prediction.fits import Fits
 from edgefront.core.services.settings import Settings
-from edgefront.core.services.trainings.files.drafts import remove_abandoned
+from edgefront.core.services.trainings.drafts import remove_abandoned
 from edgefront.core.store.database import Database
 
 SPARE_THREADS = 8

@@ -27,7 +27,7 @@ from edgefront.core.services.settings import (
 from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.services.trainings import lifecycle as trainings
 from edgefront.core.services.trainings.claims import Machine, TrainingClaim
-from edgefront.core.services.trainings.files.folder import training_folder
+from edgefront.core.services.trainings.folder import training_folder
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Training, TrainingEvent
 from edgefront.workers.app import start_waiting

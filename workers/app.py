@@ -34,7 +34,7 @@ from edgefront.core.services.sweep import PARTS
 from edgefront.core.services.tasks import TRAIN_QUEUES
 from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.services.trainings.claims import FinishedRun, RunReport, TrainingClaim
-from edgefront.core.services.trainings.files.folder import deleted_trainings, remove_folder, training_folder
+from edgefront.core.services.trainings.folder import deleted_trainings, remove_folder, training_folder
 from edgefront.core.services.trainings.machine import cannot_train, machine_of, served_queues
 from edgefront.core.store.database import Database
 from edgefront.workers.training.launch import is_held, launch, stop_all

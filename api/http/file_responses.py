@@ -15,7 +15,7 @@ from starlette.responses import FileResponse
 from starlette.types import Receive, Scope, Send
 
 from edgefront.core.common.errors import Unavailable
-from edgefront.core.services.trainings.files.downloads import Download
+from edgefront.core.services.trainings.downloads import Download
 
 _RANGE = re.compile(r"^bytes=(?:(\d{1,18})-(\d{0,18})|-(\d{1,18}))$")
 

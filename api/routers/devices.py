@@ -204,26 +204,26 @@ def get_address(_viewer: CurrentViewer, request: Request, context: AppContext) -
     return reachable(context.settings.http, str(request.base_url).rstrip("/"))
 
 
-def reachable(http: HttpSettings, asked: str) -> AddressView:
-    """Where devices reach the service, which was asked at the address `asked`."""
+def reachable(http: HttpSettings, base_url: str) -> AddressView:
+    """The address at which devices reach the service. `base_url`: of the present request."""
     if http.url is not None:
         return AddressView(url=http.url.rstrip("/"), local_only=False)
-    parts = urlsplit(asked)
+    parts = urlsplit(base_url)
     host = parts.hostname or ""
     if not is_loopback(host):
-        return AddressView(url=asked, local_only=False)
+        return AddressView(url=base_url, local_only=False)
     if is_local(http.host):
-        return AddressView(url=asked, local_only=True, note=LOCAL_ONLY)
+        return AddressView(url=base_url, local_only=True, note=LOCAL_ONLY)
     own = _own_address() if _is_any(http.host) else http.host
     if own is None or is_loopback(own):
-        return AddressView(url=asked, local_only=True, note=BY_ITSELF)
+        return AddressView(url=base_url, local_only=True, note=BY_ITSELF)
     shown = f"[{own}]" if ":" in own else own
     port = "" if parts.port is None else f":{parts.port}"
     return AddressView(url=f"{parts.scheme}://{shown}{port}{parts.path}", local_only=False, note=BY_ITSELF)
 
 
 def _is_any(host: str) -> bool:
-    """Whether a server that listens on `host` listens on every address of its machine."""
+    """Whether the host stands for every address of the machine, as 0.0.0.0."""
     try:
         return ip_address(host).is_unspecified
     except ValueError:
@@ -231,11 +231,11 @@ def _is_any(host: str) -> bool:
 
 
 def _own_address() -> str | None:
-    """The address from which this machine reaches others; no packet is sent."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+    """The address of this machine for connections to others. Sends no packet."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as connection:
         try:
-            probe.connect(("192.0.2.1", 9))  # RFC 5737: an address of documentation
+            connection.connect(("192.0.2.1", 9))  # RFC 5737: reserved for documentation
         except OSError:
             return None
-        address: str = probe.getsockname()[0]
+        address: str = connection.getsockname()[0]
         return address

@@ -23,8 +23,8 @@ from edgefront.core.schemas.trainings import (
     TrainingView,
 )
 from edgefront.core.services.trainings import lifecycle as trainings
-from edgefront.core.services.trainings.files.downloads import files_of
-from edgefront.core.services.trainings.files.folder import mark_deleted, remove_folder
+from edgefront.core.services.trainings.downloads import files_of
+from edgefront.core.services.trainings.folder import mark_deleted, remove_folder
 from edgefront.core.services.trainings.lifecycle import MAX_METRICS, MAX_RECORDS
 
 router = APIRouter(prefix="/v1/trainings", tags=["trainings"], route_class=JsonRoute)

@@ -16,8 +16,8 @@ from edgefront.core.services.quality.laws import PRUNING_PREDICTOR
 from edgefront.core.services.quality.learning import store_pruning_predictor
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings import queries as training_queries
-from edgefront.core.services.trainings.files.drafts import Draft, remove_abandoned
-from edgefront.core.services.trainings.files.folder import check_stored
+from edgefront.core.services.trainings.drafts import Draft, remove_abandoned
+from edgefront.core.services.trainings.folder import check_stored
 from edgefront.core.services.trainings.transitions import log_state
 from edgefront.core.services.trainings.views import training_view
 from edgefront.core.store.database import Database

@@ -64,8 +64,8 @@ class BrokerSettings(_Group):
             database = given.get("virtual_host", "") if scheme == "redis+socket" else parts.path
         except (KeyError, ValueError):
             is_usable, database = False, ""
-        place = parts.path if scheme == "redis+socket" and is_usable else rest
-        if not is_usable or not place or not re.fullmatch(r"/?\d*", database):
+        location = parts.path if scheme == "redis+socket" and is_usable else rest
+        if not is_usable or not location or not re.fullmatch(r"/?\d*", database):
             raise InvalidInput(  # without the URL, which holds a password
                 "this is not the URL of a broker, such as redis://HOST:6379/0, rediss://… for TLS, or "
                 "redis+socket:///PATH; in a user name or password /, ?, # and @ are written as %2F, %3F, %23 and %40",

@@ -26,7 +26,7 @@ from edgefront.client.client import Client
 from edgefront.client.resources.trainings import Archive
 from edgefront.core.data.tokenizers.tokenizers import ByteTokenizer
 from edgefront.core.schemas.trainings import TrainingView
-from edgefront.core.services.trainings.files import drafts
+from edgefront.core.services.trainings import drafts
 from edgefront.core.store.database import Database
 from edgefront.core.training.evaluation.given_model import model_files
 from edgefront.core.training.evaluation.package import read_package, write_package

@@ -24,7 +24,7 @@ from edgefront.core.schemas.trainings import TrainingRequest
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings import lifecycle as trainings
 from edgefront.core.services.trainings import queries as training_queries
-from edgefront.core.services.trainings.files.folder import training_folder
+from edgefront.core.services.trainings.folder import training_folder
 from edgefront.core.services.trainings.lifecycle import SupernetRequest
 from edgefront.core.store.database import Database
 from edgefront.core.training.evaluation.package import write_package

@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 
 import pytest
 
-from edgefront.core.services.trainings.files.downloads import Member, zipped
+from edgefront.core.services.trainings.downloads import Member, zipped
 
 THEN = datetime(2026, 3, 4, 5, 6, 8, tzinfo=timezone.utc)
 

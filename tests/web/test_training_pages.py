@@ -19,7 +19,7 @@ from edgefront.client.client import Client
 from edgefront.core.data.tokenizers.tokenizers import ByteTokenizer, CharacterTokenizer
 from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.services.trainings.claims import FinishedRun, RunReport
-from edgefront.core.services.trainings.files.folder import training_folder
+from edgefront.core.services.trainings.folder import training_folder
 from edgefront.core.store.tables import Training
 from edgefront.core.training.evaluation.package import write_package
 from edgefront.embedded.service import EmbeddedService

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 from edgefront.core.common.errors import Unavailable
 from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.services.trainings.claims import TrainingClaim
-from edgefront.core.services.trainings.files.folder import tail
+from edgefront.core.services.trainings.folder import tail
 from edgefront.core.store.database import Database
 from edgefront.core.training.run_folder import SPEC, RunSpec
 from edgefront.workers.app import sweep_once

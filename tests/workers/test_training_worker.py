@@ -13,7 +13,7 @@ from celery_worker import celery_worker
 from simulated_pool import Pool, alive, asked, settings_for
 
 from edgefront.core.services.dispatch import sender
-from edgefront.core.services.trainings.files.folder import mark_deleted
+from edgefront.core.services.trainings.folder import mark_deleted
 from edgefront.core.services.trainings.machine import served_queues
 from edgefront.core.store.database import Database
 from edgefront.workers.app import EmbeddedWorker, remove_deleted

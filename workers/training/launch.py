@@ -26,7 +26,7 @@ from edgefront.core.common.processes.child import die_with_parent, first_for_the
 from edgefront.core.common.processes.program import BLAS_THREADS
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings.claims import TrainingClaim
-from edgefront.core.services.trainings.files.folder import training_folder
+from edgefront.core.services.trainings.folder import training_folder
 from edgefront.core.training.run_folder import LOG as RUN_LOG
 
 FOLDER = "supervisors"

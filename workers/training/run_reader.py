@@ -11,7 +11,7 @@ from typing import Any
 
 from edgefront.core.common.states import LIVE_TRAININGS, RunOutcome, TrainingState
 from edgefront.core.services.trainings.claims import FinishedRun, RunReport, Score
-from edgefront.core.services.trainings.files.folder import checkpoints_in, tail
+from edgefront.core.services.trainings.folder import checkpoints_in, tail
 from edgefront.core.training.run_folder import (
     EXIT_DONE,
     EXIT_INVALID,

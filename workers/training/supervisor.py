@@ -32,7 +32,7 @@ from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.services.trainings import queries as training_queries
 from edgefront.core.services.trainings.claims import FinishedRun, RunReport
 from edgefront.core.services.trainings.datasets import find_dataset
-from edgefront.core.services.trainings.files.folder import WEIGHTS, checkpoints_in, remove_folder, tail, training_folder
+from edgefront.core.services.trainings.folder import WEIGHTS, checkpoints_in, remove_folder, tail, training_folder
 from edgefront.core.services.trainings.machine import default_threads
 from edgefront.core.services.trainings.views import (
     card_facts,

@@ -26,7 +26,7 @@ from edgefront.core.model_files.formats import OF_DTYPE
 from edgefront.core.model_files.model_file import ModelFormat, check_format, file_name, write_model
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import candidate_of
-from edgefront.core.services.trainings.files.downloads import BINARY, Download
+from edgefront.core.services.trainings.downloads import BINARY, Download
 from edgefront.core.store import sql
 from edgefront.core.store.database import Database
 from edgefront.core.store.sql import any_of

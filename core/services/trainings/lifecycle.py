@@ -39,7 +39,7 @@ from edgefront.core.services.idempotency import add_once, check_key, check_same,
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.stored import RowReader
 from edgefront.core.services.trainings import queries as training_queries
-from edgefront.core.services.trainings.files.folder import check_stored
+from edgefront.core.services.trainings.folder import check_stored
 from edgefront.core.services.trainings.plan import (
     Resources,
     check_selection,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from edgefront.core.architectures.architecture import Architecture
@@ -22,10 +23,10 @@ from edgefront.core.services.settings import Settings
 from edgefront.core.services.stored import JOB_REQUEST
 from edgefront.core.services.trainings import queries as training_queries
 from edgefront.core.services.trainings.datasets import check_dataset, find_dataset
-from edgefront.core.services.trainings.files.folder import training_folder
+from edgefront.core.services.trainings.folder import training_folder
 from edgefront.core.services.trainings.machine import cannot_train, machine_of, served_queues
 from edgefront.core.services.trainings.views import licence_of
-from edgefront.core.store.sql import Document
+from edgefront.core.store.sql import Document, any_of
 from edgefront.core.store.tables import Candidate, Training
 from edgefront.core.training.evaluation.model_card import forbids_derivatives
 from edgefront.core.training.recipes.catalogue import recipe as named_recipe
@@ -158,7 +159,7 @@ def check_selection(session: Session, selection: Selection) -> None:
     if selection.start is not None and training_queries.find(session, selection.start.id) is None:
         raise NotFound(f"no training {selection.start.id!r}")
     ids = [candidate.id for _, candidate in selection.candidates]
-    deleted = set(ids) - training_queries.existing_candidates(session, ids)
+    deleted = set(ids) - set(session.scalars(select(Candidate.id).where(any_of(Candidate.id, ids))))
     if deleted:
         raise NotFound(f"no candidate {min(deleted)!r}")
 

@@ -156,10 +156,6 @@ def measured_as(session: Session, owner: str, digest: str) -> list[tuple[Candida
     return list(by_candidate.values())
 
 
-def existing_candidates(session: Session, candidate_ids: Collection[str]) -> set[str]:
-    return set(session.scalars(select(Candidate.id).where(any_of(Candidate.id, candidate_ids))))
-
-
 def frontier(session: Session, target_id: str) -> list[Candidate]:
     """The frontier of a target, by rising decoder parameters."""
     members = session.scalars(

@@ -23,7 +23,7 @@ from edgefront.core.schemas.trainings import (
 )
 from edgefront.core.services.stored import PROTOCOL, RowReader, described
 from edgefront.core.services.trainings import queries as training_queries
-from edgefront.core.services.trainings.files.downloads import formats_of_trained
+from edgefront.core.services.trainings.downloads import formats_of_trained
 from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Candidate, Evaluation, Target, Training
 

@@ -22,7 +22,7 @@ from edgefront.core.schemas.trainings import TrainingFile
 from edgefront.core.services.access.keys import Principal
 from edgefront.core.services.access.ownership import training_of
 from edgefront.core.services.settings import Settings
-from edgefront.core.services.trainings.files.folder import (
+from edgefront.core.services.trainings.folder import (
     WEIGHTS,
     checkpoints_in,
     files_in,

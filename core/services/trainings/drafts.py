@@ -21,7 +21,7 @@ from edgefront.core.common.errors import EdgefrontError, InvalidInput, TooLarge
 from edgefront.core.common.files import refusing_full_disk
 from edgefront.core.services.settings import Settings
 from edgefront.core.services.trainings import queries as training_queries
-from edgefront.core.services.trainings.files.folder import remove_folder, training_folder
+from edgefront.core.services.trainings.folder import remove_folder, training_folder
 from edgefront.core.store.database import Database
 from edgefront.core.store.tables.base import new_id
 from edgefront.core.training.evaluation.given_model import FILES, max_file_bytes, model_files
