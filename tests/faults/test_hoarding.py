@@ -119,7 +119,6 @@ def test_what_is_lost_again_and_again_is_quarantined_and_others_get_the_work(wor
     assert {world.launch(id_).attempts for id_ in made} == {0}
 
 
-@ON_BOTH
 def test_leases_of_launches_that_were_withdrawn_or_reported_are_not_lost(world: World) -> None:
     device = world.device()
     for _ in range(MAX_FAILING):

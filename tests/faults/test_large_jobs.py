@@ -149,7 +149,6 @@ def test_proposals_are_stored_in_parts(database: Database) -> None:
     assert (view.state, view.targets[0].candidates) == ("finished", 3 + 18)
 
 
-@ON_BOTH
 @pytest.mark.parametrize("measured", [False, True])
 def test_a_worker_that_dies_between_two_parts_loses_nothing(database: Database, in_parts: int, measured: bool) -> None:
     """The rest is proposed as it would have been, by whoever takes it up."""
@@ -208,7 +207,6 @@ def launches(service: Service) -> dict[str, int]:
         return {row[0]: row[1] for row in rows}
 
 
-@ON_BOTH
 def test_pauses_leave_no_rows_of_launches(database: Database) -> None:
     service = Service(database)
     job_id, _ = waiting(service)
@@ -224,7 +222,6 @@ def test_pauses_leave_no_rows_of_launches(database: Database) -> None:
     assert service.get(job_id).state == "finished"
 
 
-@ON_BOTH
 def test_a_launch_that_a_device_has_had_is_kept_as_cancelled(database: Database) -> None:
     """Its report may still come."""
     service = Service(database)
@@ -238,7 +235,6 @@ def test_a_launch_that_a_device_has_had_is_kept_as_cancelled(database: Database)
     assert launches(service)["wanted"] == 10
 
 
-@ON_BOTH
 def test_launches_are_made_again_in_parts(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(advancing, "CATCH_UP_BATCH", 4)
     service = Service(database)
@@ -263,7 +259,6 @@ def test_launches_are_made_again_in_parts(database: Database, monkeypatch: pytes
     assert again == order
 
 
-@ON_BOTH
 def test_results_that_came_meanwhile_are_taken_in_in_parts(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of measurements that came to an end while a crash kept them from their candidates."""
     monkeypatch.setattr(advancing, "CATCH_UP_BATCH", 4)
@@ -279,7 +274,6 @@ def test_results_that_came_meanwhile_are_taken_in_in_parts(database: Database, m
     assert settled == [7, 11, 13]
 
 
-@ON_BOTH
 def test_jobs_that_are_submitted_and_deleted_leave_no_rows(database: Database) -> None:
     service = Service(database)
     SimulatedAgent(database, by_size())

@@ -39,7 +39,6 @@ def service(sqlite_url: str, open_database: Callable[..., Database], start_servi
 # Work ----------------------------------------------------------------------------------------------------------------
 
 
-@ON_BOTH
 def test_scores_of_owners_are_computed_in_turn(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     ann = Searches(database)
     SimulatedAgent(database, by_size())
@@ -63,7 +62,6 @@ def test_scores_of_owners_are_computed_in_turn(database: Database, monkeypatch: 
     assert order == ["ann", "bob"] * 3 + ["ann"] * 3
 
 
-@ON_BOTH
 def test_trainings_of_owners_start_in_turn(database: Database, tmp_path: Path) -> None:
     pool = pool_of(database, tmp_path)
     owners = {pool.submit(f"ann {number}"): "ann" for number in range(4)}

@@ -80,7 +80,6 @@ class Recorder(Worker):
             work.request(session, kind, {subject: owner}, self.database.now(session))
 
 
-@ON_BOTH
 def test_a_target_waits_once_however_often_it_is_sent(eve: Service) -> None:
     worker = Recorder(eve)
     ids = [target.id for target in many(eve).targets]
@@ -108,7 +107,6 @@ def test_what_is_requested_while_it_is_done_is_done_once_more(eve: Service) -> N
     assert worker.order == ["tgt_1"] * 2
 
 
-@ON_BOTH
 def test_owners_take_turns_between_the_parts_of_their_targets(eve: Service) -> None:
     worker = Recorder(eve)
     ids = [target.id for target in many(eve).targets]
@@ -165,7 +163,6 @@ def test_several_workers_share_one_owners_searches(eve: Service) -> None:
     assert sorted(done) == sorted(f"tgt_{number}" for number in range(10))
 
 
-@ON_BOTH
 def test_a_worker_that_dies_is_followed_by_another(eve: Service) -> None:
     with eve.database.write() as session:
         now = eve.database.now(session)
@@ -187,7 +184,6 @@ def test_a_worker_that_dies_is_followed_by_another(eve: Service) -> None:
         assert work.claim(session, SEARCH, "wrk_2", 1, later) is None
 
 
-@ON_BOTH
 def test_a_sweep_wakes_workers_for_what_nobody_does(eve: Service) -> None:
     with eve.database.write() as session:
         work.request(session, WorkKind.LEARN, {"key eve": "eve"}, eve.database.now(session))
@@ -254,7 +250,6 @@ def test_a_target_that_waits_for_scores_is_not_sent_for(eve: Service) -> None:
     assert stalled(eve) == [target.id]
 
 
-@ON_BOTH
 def test_a_target_whose_step_is_requested_is_not_sent_for(eve: Service) -> None:
     agent = SimulatedAgent(eve.database, by_size())
     (target,) = eve.submit().targets
@@ -267,7 +262,6 @@ def test_a_target_whose_step_is_requested_is_not_sent_for(eve: Service) -> None:
     assert stalled(eve) == []
 
 
-@ON_BOTH
 def test_a_sweep_sends_for_some_of_each_owner(eve: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep, "MAX_TARGETS", 5)
     for number in range(3):

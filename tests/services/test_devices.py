@@ -137,7 +137,6 @@ def test_a_token_of_several_uses_takes_over_no_device(world: World) -> None:
         assert devices.get_device(session, ROOT, "pi").state == "revoked"
 
 
-@ON_BOTH
 def test_a_nonce_is_not_stored_and_no_nonce_is_no_answer(world: World) -> None:
     secret = token(world, uses=2)[1]
     enrol(world, secret, "old agent")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from databases import ON_BOTH
 from job_rows import candidates, count
 from simulated_agent import SimulatedAgent, by_size
 from simulated_service import Service, request
@@ -52,7 +51,6 @@ def test_a_paused_job_requests_nothing_and_resumes(service: Service, agent: Simu
             service.act(action, job.id)
 
 
-@ON_BOTH
 def test_pausing_spends_no_refinements(service: Service) -> None:
     agent = SimulatedAgent(service.database, by_size(noise=0.3))
     job = service.submit()
@@ -86,7 +84,6 @@ def test_a_launch_that_another_job_waits_for_stays(service: Service, agent: Simu
     assert service.get(one.id).state == "finished"
 
 
-@ON_BOTH
 def test_time_does_not_run_while_paused(service: Service, agent: SimulatedAgent) -> None:
     job = service.submit(request(budget={"minutes": 60.0}))
     agent.step(2)
@@ -107,7 +104,6 @@ def test_time_does_not_run_while_paused(service: Service, agent: SimulatedAgent)
     assert job.targets[0].candidates == 21
 
 
-@ON_BOTH
 def test_a_cancelled_job_keeps_its_results(service: Service, agent: SimulatedAgent) -> None:
     job = service.submit()
     for _ in range(3):
@@ -137,7 +133,6 @@ def test_a_cancelled_job_keeps_its_results(service: Service, agent: SimulatedAge
         service.act("resume", job.id)
 
 
-@ON_BOTH
 def test_deleting_leaves_knowledge_alone(service: Service, agent: SimulatedAgent) -> None:
     done = service.finish(agent, request())
     sweep_once(service.database)
@@ -156,7 +151,6 @@ def test_deleting_leaves_knowledge_alone(service: Service, agent: SimulatedAgent
     assert service.submit(request(seed=8)).state == "running", "another seed has other weights"
 
 
-@ON_BOTH
 def test_deleting_in_the_middle(service: Service, agent: SimulatedAgent) -> None:
     job, other = service.submit(), service.submit(request(name="other", seed=99))
     agent.step(2)

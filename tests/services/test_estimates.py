@@ -26,7 +26,6 @@ def agent(service: Service) -> SimulatedAgent:
     return SimulatedAgent(service.database, by_work)
 
 
-@ON_BOTH
 def test_what_is_expected_is_what_it_takes(service: Service, agent: SimulatedAgent) -> None:
     asked = request(budget={"refinement": 0.0})
     found = ask(service, asked)

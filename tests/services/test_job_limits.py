@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from databases import ON_BOTH
 from job_rows import candidates, launches
 from simulated_agent import CLASS, SimulatedAgent, done, facts
 from simulated_service import Service, request
@@ -70,7 +69,6 @@ def test_what_is_proposed_keeps_to_all_limits_and_to_the_budget(service: Service
     assert job.targets[0].candidates == 16
 
 
-@ON_BOTH
 def test_the_minutes_of_targets_on_one_device_begin_with_the_first_launch_there(service: Service) -> None:
     agent = SimulatedAgent(service.database)
     targets = [{"device_class": CLASS, "protocol": {"threads": threads}} for threads in (1, 2)]

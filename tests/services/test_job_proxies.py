@@ -73,7 +73,6 @@ def test_the_wire_names_every_proxy() -> None:
     assert list(get_args(ProxyName)) == list(proxies())
 
 
-@ON_BOTH
 def test_scores_come_before_any_measurement(service: Service) -> None:
     agent = SimulatedAgent(service.database, by_size())
     job = service.submit(asking("snip", proxy_settings=TINY, proxy_seed=3))

@@ -37,7 +37,6 @@ def test_a_key_authenticates_its_principal(world: World) -> None:
     assert whoami(world, secret) == Principal(key_id, "laptop", "ada", "user")
 
 
-@ON_BOTH
 def test_secrets_are_nowhere_in_the_database(world: World) -> None:
     _, secret = make(world)
     with world.write() as session:
@@ -179,7 +178,6 @@ def test_device_credentials_go_with_their_device(world: World) -> None:
         whoami(world, secret)
 
 
-@ON_BOTH
 def test_roles(world: World) -> None:
     ada = Principal("k", "n", "ada", "user")
     ada.require("user")

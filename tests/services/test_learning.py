@@ -81,7 +81,6 @@ def test_a_law_predicts_what_its_trainings_come_to(service: Service, trainings: 
     assert all(each["low"] <= each["trained"] <= each["high"] for each in row.left_out)
 
 
-@ON_BOTH
 def test_the_same_trainings_give_the_same_bytes(service: Service, trainings: Trainings) -> None:
     trainings.end_all(MODELS[:6])
     trainings.learn()

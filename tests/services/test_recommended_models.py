@@ -60,7 +60,6 @@ def asked(latency_ms: float = 1.34, memory_mb: float = 36.0, **changes: Any) -> 
     )
 
 
-@ON_BOTH
 def test_the_best_measured_model_within_the_limits(service: Service, agent: SimulatedAgent) -> None:
     job = service.finish(agent, asked(budget={"candidates": 15, "refinement": 0.0}))
     view = service.recommended(job)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from databases import ON_BOTH
 from pydantic import ValidationError
 from simulated_agent import SimulatedAgent
 from simulated_service import Service, request
@@ -74,7 +73,6 @@ def test_a_request_that_cannot_be_read_ends_its_job_and_no_other(service: Servic
         assert frontier_view(session, service.user, bad.id).proxy_trust.sentence == ""
 
 
-@ON_BOTH
 @pytest.mark.parametrize(
     ("values", "field"),
     [
@@ -103,7 +101,6 @@ def test_reports_for_limits_that_cannot_be_read_do_not_stop_the_others(service: 
     assert "limits.latency: " in str(service.get(bad.id).reason)
 
 
-@ON_BOTH
 @pytest.mark.usefixtures("agent")
 def test_a_paused_job_that_cannot_be_read_is_shown_cancelled_and_deleted(service: Service) -> None:
     job = service.submit()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from databases import ON_BOTH
 from simulated_agent import CLASS, SimulatedAgent, by_work, done
 from simulated_service import SMALL, Service
 from sqlalchemy import select
@@ -51,7 +50,6 @@ def test_defaults_are_fixed_when_a_job_is_submitted(service: Service, agent: Sim
     assert by_gradients.request.algorithm.name == "lts"
 
 
-@ON_BOTH
 def test_it_learns_then_predicts_and_audits(service: Service, agent: SimulatedAgent) -> None:
     service.finish(agent, asked())
     with service.database.read() as session:

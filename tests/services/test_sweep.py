@@ -73,7 +73,6 @@ def test_ended_leases_are_forgotten_in_time(world: World) -> None:
     assert world.rows(Lease) == []
 
 
-@ON_BOTH
 def test_expired_browser_sessions_are_deleted(world: World) -> None:
     with world.write() as session:
         _, secret = keys.create_key(session, name="ada", owner="ada", role="user", now=world.now)
