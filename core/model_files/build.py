@@ -60,21 +60,14 @@ from edgefront.core.model_files.state import Dtype, GraphOptions, check_pass
 from edgefront.core.model_files.writer import CONTRIBUTED, IR_VERSION, OPSET, GraphWriter
 
 
-def write_embedding(
-    graph: GraphWriter,
-    architecture: Architecture,
-    *,
-    positions: str | None = None,
-    segments: str | None = None,
-    prefix: str = "",
-) -> str:
-    """The residual stream before the first block, [batch·sequence, d_model], from the int64 `graph.tokens`.
-
-    `positions` is a value [sequence, d_model], or with a batch before; `segments` an int64 one [batch, sequence], all
-    of segment 0 if absent. `prefix` stands before the parameters' names ("source.").
+def _write_embedding(context: GraphContext, segments: str | None) -> str:
+    """The input of the first block, [batch·sequence, d_model]. Without `segments`, int64 [batch, sequence], all tokens
+    are in segment 0.
     """
-    with graph.within(f"{prefix}embedding"):
-        d_model, name = architecture.d_model, f"{prefix}embedding"
+    graph, architecture = context.graph, context.architecture
+    positions = write_positions(graph, architecture, context.positions, context.prefix)
+    d_model, name = architecture.d_model, f"{context.prefix}embedding"
+    with graph.within(name):
         if len(table_specs(architecture)) > 1:
             hidden = _clustered(graph, architecture, name)
         else:
@@ -216,17 +209,17 @@ def _names_read(graph: GraphProto) -> Iterator[str]:
 
 def _graph(graph: GraphWriter, architecture: Architecture, options: GraphOptions) -> GraphProto:
     graph.input("tokens", ["batch", "sequence"], TensorProto.INT64)
-    segments = source = None
+    segments = states = None
     if architecture.embedding.segments and options.mode == "forward":
         segments = graph.input("segments", ["batch", "sequence"], TensorProto.INT64)
     if architecture.source is not None and options.mode != "decode":
-        whole = architecture.source
+        encoder = architecture.source
         tokens = graph.input("source_tokens", ["batch", "source"], TensorProto.INT64)
-        encoder = graph.child(tokens, float(whole.norm_eps), whole.norm_kind)
-        source = _write_blocks(GraphContext(encoder, whole, prefix="source."), None)
-        if whole.has_final_norm:
-            source = encoder.norm(source, "source.final_norm")
-    context = GraphContext(graph, architecture, options, source=source)
+        child = graph.child(tokens, float(encoder.norm_eps), encoder.norm_kind)
+        states = _write_blocks(GraphContext(child, encoder, prefix="source."), None)
+        if encoder.has_final_norm:
+            states = child.norm(states, "source.final_norm")
+    context = GraphContext(graph, architecture, options, source=states)
     hidden = _write_blocks(context, segments)
     output, name, shape = write_head(graph, architecture, hidden, options.logits)
     graph.output(output, name, shape)
@@ -235,13 +228,11 @@ def _graph(graph: GraphWriter, architecture: Architecture, options: GraphOptions
 
 
 def _write_blocks(context: GraphContext, segments: str | None) -> str:
-    """Embedding and blocks: the residual stream after the last, [batch·sequence, d_model]."""
-    graph, architecture, prefix = context.graph, context.architecture, context.prefix
-    positions = write_positions(graph, architecture, context.positions, prefix)
-    hidden = write_embedding(graph, architecture, positions=positions, segments=segments, prefix=prefix)
-    for index, block in enumerate(architecture.blocks):
-        name = f"{prefix}blocks.{index}"
-        with graph.within(name):
+    """Embedding and blocks: the output of the last block, [batch·sequence, d_model]."""
+    hidden = _write_embedding(context, segments)
+    for index, block in enumerate(context.architecture.blocks):
+        name = f"{context.prefix}blocks.{index}"
+        with context.graph.within(name):
             hidden = write_block(context, block, name, hidden)
     return hidden
 

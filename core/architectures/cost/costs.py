@@ -150,14 +150,18 @@ def _pass(architecture: Architecture, options: CostOptions) -> Pass:
     whole = "" if architecture.causal else "a model with causal false sees all tokens at once"
     if mode != "forward" and whole:
         raise InvalidInput(f"mode must be forward ({whole}), not {mode}", field="mode", value=mode, allowed="forward")
-    none = whole or _without_memory(architecture, mode)
+    none = whole or ("prefill starts without memory" if mode == "prefill" else "")
+    if mode == "forward" and architecture.source is not None:
+        none = none or "a model with a source is run whole"
     _between("memory_length", memory, least, 0 if none else reach - tokens, none or (rows and f"{rows} for all tokens"))
-    source = 0
+    encoder_tokens = 0
     if architecture.source is not None:
-        source = memory if decode else tokens
+        encoder_tokens = memory if decode else tokens
         reach, rows = _reach(architecture.source)
-        _between("memory_length" if decode else "sequence_length", source, 1, reach, f"the source is as long; {rows}")
-    return Pass(batch, tokens, memory, source, mode, one_of("logits", options.logits, get_args(Logits)))
+        _between(
+            "memory_length" if decode else "sequence_length", encoder_tokens, 1, reach, f"the source is as long; {rows}"
+        )
+    return Pass(batch, tokens, memory, encoder_tokens, mode, one_of("logits", options.logits, get_args(Logits)))
 
 
 def _reach(architecture: Architecture) -> tuple[int, str]:
@@ -165,15 +169,6 @@ def _reach(architecture: Architecture) -> tuple[int, str]:
     if architecture.max_length is None:
         return MAX_LENGTH, ""
     return architecture.max_length, f"it has {architecture.max_length} learned positions"
-
-
-def _without_memory(architecture: Architecture, mode: str) -> str:
-    """The reason why a pass of this mode has no past tokens; empty where it may have some."""
-    if mode == "prefill":
-        return "prefill starts without memory"
-    if mode == "forward" and architecture.source is not None:
-        return "a model with a source is run whole"
-    return ""
 
 
 def _between(name: str, value: int, least: int, most: int, reason: str = "") -> None:
