@@ -7,6 +7,8 @@ its own. It only finds its modules loaded, which takes longer than most runs do.
 
 from __future__ import annotations
 
+import gc
+import importlib
 import json
 import os
 import signal
@@ -21,6 +23,8 @@ from edgefront.core.architectures import catalogue, models
 from edgefront.core.architectures.cost import costs
 
 LOADED = (costs, catalogue, models, client, requests, frontier_table, base)
+WITH_TORCH = ("evaluate", "generate", "inherit")
+"""Commands that load torch, which is kept from the first of them on."""
 
 
 def serve(control: socket.socket) -> bool:
@@ -30,6 +34,10 @@ def serve(control: socket.socket) -> bool:
         if not message:
             return False
         request = json.loads(message)
+        if request["arguments"][0] in WITH_TORCH and "torch" not in sys.modules:
+            importlib.import_module("edgefront.core.training.evaluation.package")
+            importlib.import_module("torch")
+            gc.freeze()
         child = os.fork()
         if child == 0:
             control.close()
@@ -54,6 +62,7 @@ def _become(request: dict[str, object], out: int, err: int) -> None:
 
 if __name__ == "__main__":
     cli.command()  # built, as the modules are loaded
+    gc.freeze()  # what is loaded is looked through for garbage by no run
     with socket.socket(fileno=int(sys.argv[1])) as opened:
         is_command = serve(opened)
     if is_command:
