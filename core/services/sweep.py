@@ -14,11 +14,11 @@ from edgefront.core.common.states import LaunchState
 from edgefront.core.services import tasks, work
 from edgefront.core.services.access import keys
 from edgefront.core.services.jobs.queries import demand
-from edgefront.core.services.jobs.queries import jobs as job_rows
+from edgefront.core.services.jobs.queries import jobs as job_queries
 from edgefront.core.services.measuring import anchors, quarantine
 from edgefront.core.services.measuring.decision import MAX_ATTEMPTS, charged
 from edgefront.core.services.measuring.queries import launches, leases
-from edgefront.core.services.measuring.queries import measurements as measurement_rows
+from edgefront.core.services.measuring.queries import measurements as measurement_queries
 from edgefront.core.services.measuring.queries.launches import LaunchRow
 from edgefront.core.services.measuring.result_processing import apply_results, fail_measurements
 from edgefront.core.services.quality import scoring
@@ -55,7 +55,7 @@ def return_stranded(session: Session, now: datetime) -> None:
     if not stranded:
         return
     last_attempts = [row.measurement_id for row in _running(stranded) if not row.is_anchor and _fails(row)]
-    targets = [target for target, _ in measurement_rows.lock_live_targets(session, last_attempts)]
+    targets = [target for target, _ in measurement_queries.lock_live_targets(session, last_attempts)]
     measurements = demand.lock(session, last_attempts) if last_attempts else {}
     locked = launches.lock_leased(session, [launch.id for launch in stranded], skip_locked=True)
     running = {row.id: row for row in _running(locked)}
@@ -69,7 +69,7 @@ def return_stranded(session: Session, now: datetime) -> None:
     if spent:
         reason = f"{MAX_ATTEMPTS} attempts; the last: {LOST}"
         ended = fail_measurements(session, [(measurements[row.measurement_id], reason) for row in spent], now)
-        apply_results(session, targets, measurement_rows.candidates_of(session, ended), ended, now)
+        apply_results(session, targets, measurement_queries.candidates_of(session, ended), ended, now)
     by_lease: dict[tuple[str, str | None], list[LaunchRow]] = {}
     for launch in (*running.values(), *locked):  # running ones first
         by_lease.setdefault((launch.holder, launch.lease_id), []).append(launch)
@@ -106,7 +106,7 @@ def _targets(session: Session, now: datetime) -> None:
     stalled = advance.stalled(session, now)
     if len(stalled) > MAX_TARGETS:
         # An equal share for each owner, at random: an owner's first target may wait for a long computation.
-        owners, ranks = job_rows.owners_of(session, stalled), Counter[str]()
+        owners, ranks = job_queries.owners_of(session, stalled), Counter[str]()
         ranked = []
         for target_id in random.sample(stalled, len(stalled)):
             owner = owners.get(target_id, "")

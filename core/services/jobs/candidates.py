@@ -147,7 +147,7 @@ def _place(
 ) -> PagePlace:
     offset, limit = page.offset or 0, page.size
     if page.around is not None:
-        before = lists.place(session, conditions, order, page.around)
+        before = lists.position_of(session, conditions, order, page.around)
         offset = offset if before is None else before - before % limit
     everyone = conditions if filters.group is None else conditions_of(session, job, replace(filters, group=None))
     groups = lists.groups(session, everyone)

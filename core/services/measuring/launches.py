@@ -21,7 +21,7 @@ from edgefront.core.measurement.plausible import longest_s
 from edgefront.core.schemas.agent import MAX_BATCH, LaunchReport, ReportReceipt, ReportRequest, ReportResponse
 from edgefront.core.services import tasks
 from edgefront.core.services.fleet import instances
-from edgefront.core.services.fleet import queries as devices
+from edgefront.core.services.fleet import queries as device_queries
 from edgefront.core.services.fleet.capability import device_keys, mark_unsupported, runnable
 from edgefront.core.services.fleet.devices import own_device
 from edgefront.core.services.measuring.decision import ReportDecision, charged, evaluate_report
@@ -110,14 +110,14 @@ def claim(
     return GrantedLease(keys, lease_id, tuple(taken), expires_at, ttl_s, interval_s(ttl_s))
 
 
-def _blocked_reason(device: devices.OwnDevice) -> str | None:
+def _blocked_reason(device: device_queries.OwnDevice) -> str | None:
     if device.quarantine is None:
         return None
     reason, trust = device.quarantine.rstrip("."), f"edgefront device trust {device.id}"
     return f"it is in quarantine: {reason}; its owner or an admin lets it back ({trust})"
 
 
-def _take(session: Session, device: devices.OwnDevice, max_items: int) -> list[LaunchRow]:
+def _take(session: Session, device: device_queries.OwnDevice, max_items: int) -> list[LaunchRow]:
     """Launches that the device can run, under the fence that it gets."""
     own, shared = device_keys(device)
     unfit: set[str] = set()
@@ -180,9 +180,9 @@ def report(session: Session, device_id: str, request: ReportRequest, now: dateti
         if decision == "reassign":
             protocol = PROTOCOL.read(orjson.loads(launch.protocol_json))
             # The facts stay locked: another report of the device at the same time adds its note to this one's.
-            facts = mark_unsupported(devices.lock_facts(session, device.id), protocol, report.result.message)
+            facts = mark_unsupported(device_queries.lock_facts(session, device.id), protocol, report.result.message)
             if facts is not None:
-                devices.write_facts(session, device.id, facts)
+                device_queries.write_facts(session, device.id, facts)
             else:
                 # No room for the note: an attempt is spent instead, so that it does not come back for ever.
                 decision = charged(launch)
@@ -202,7 +202,7 @@ def report(session: Session, device_id: str, request: ReportRequest, now: dateti
         written.append(_row(launch, report, decision, device.id, longest[launch.id], now) | {"busy_s": busy_s * share})
     rows.write(session, written)
     measuring_s = sum(min(report.result.measuring_s, longest[launch.id]) for launch, report, _ in counted)
-    devices.worked(session, device_id, now, busy_s, measuring_s, has_result=bool(counted))
+    device_queries.worked(session, device_id, now, busy_s, measuring_s, has_result=bool(counted))
     for target_id in {launch.target_id for launch, _, _ in counted}:
         enqueue(session, tasks.PROCESS_RESULTS, target_id=target_id)
     return ReportResponse(receipts=tuple(receipts))

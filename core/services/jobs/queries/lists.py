@@ -1,7 +1,7 @@
-"""Candidates in the order of a figure, page by page, and how many each group has.
+"""Pages of candidates, sorted by a figure, and the sizes of groups.
 
-Candidates without the figure come last. The two parts are read one after the other, so that each is in the order of an
-index: rising (figure, id), or the same backwards.
+Candidates without the figure come last. Both parts are read one after the other, so that each follows an index by
+(figure, id), forwards or backwards.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from edgefront.core.search.pareto.baseline import Baseline
 from edgefront.core.store.tables import Candidate
 
 Conditions = Sequence[ColumnElement[bool]]
-Figure = ColumnElement[Any]  # a number, a text or a moment: which of them, only the name of the order says
-"""What candidates are sorted by."""
+Figure = ColumnElement[Any]  # of a number, a text or a time
+"""The sort key of candidates."""
 Value = int | float | str | datetime | None
 """A candidate's figure."""
 After = tuple[Value, str]
 """Figure (None: candidates without it) and id of the last candidate of a page."""
 
 NOTHING: ColumnElement[float] = cast(null(), Double)
-"""A figure that no candidate has. Postgres does not sort by a bare NULL."""
+"""A figure that is NULL for all candidates. Postgres does not sort by a bare NULL."""
 
 _SEARCHED: Mapping[Group, tuple[tuple[CandidateState, ...], bool | None]] = {
     "waiting": ((CandidateState.WAITING,), None),
@@ -50,7 +50,7 @@ def in_group(name: Group) -> ColumnElement[bool]:
 
 
 def group_rank() -> ColumnElement[int]:
-    """The place of a candidate's group among `GROUPS`."""
+    """Index of a candidate's group in `GROUPS`."""
     return case(*((in_group(name), rank) for rank, name in enumerate(GROUPS)))
 
 
@@ -88,7 +88,7 @@ class Order:
         return (self.figure.desc(), Candidate.id.desc()) if self.descending else (self.figure, Candidate.id)
 
     def beyond(self, value: Value, id_: str) -> ColumnElement[bool]:
-        """Whether a candidate that has the figure comes after one with this value."""
+        """Whether a candidate with the figure comes after one with this value."""
         mine, last = tuple_(self.figure, Candidate.id), tuple_(literal(value), literal(id_))
         return mine < last if self.descending else mine > last
 
@@ -103,7 +103,7 @@ class Order:
 def page(
     session: Session, conditions: Conditions, order: Order, *, limit: int, after: After | None = None, offset: int = 0
 ) -> list[tuple[Candidate, Value]]:
-    """Candidates, each with the figure; those after (figure, id) or the first `offset` are left out, not both."""
+    """Candidates with their figures: those after the position `after`, or after the first `offset` ones."""
     rows: list[tuple[Candidate, Value]] = []
     if after is None or after[0] is not None:
         query = select(Candidate, order.figure).where(*conditions, order.figure.is_not(None))
@@ -123,7 +123,7 @@ def page(
 
 
 def stream(session: Session, conditions: Conditions, order: Order, *, batch: int = 2000) -> Iterator[Candidate]:
-    """All candidates, read page by page, so that memory contains one page at a time."""
+    """All candidates, with one page in memory at a time."""
     after: After | None = None
     while True:
         rows = page(session, conditions, order, after=after, limit=batch)
@@ -138,8 +138,8 @@ def count(session: Session, conditions: Conditions) -> int:
     return session.scalar(select(func.count()).select_from(Candidate).where(*conditions)) or 0
 
 
-def place(session: Session, conditions: Conditions, order: Order, candidate_id: str) -> int | None:
-    """How many candidates come before this one; None if the conditions leave it out."""
+def position_of(session: Session, conditions: Conditions, order: Order, candidate_id: str) -> int | None:
+    """Number of candidates before this one; None if it does not meet the conditions."""
     own = session.execute(select(order.figure).where(*conditions, Candidate.id == candidate_id)).first()
     return None if own is None else count(session, [*conditions, order.before(own[0], candidate_id)])
 
