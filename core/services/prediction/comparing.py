@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -13,10 +14,10 @@ from sqlalchemy.orm import Session
 from edgefront.core.architectures.architecture import Architecture
 from edgefront.core.architectures.cost.shapes import Shapes
 from edgefront.core.common.errors import InvalidInput
-from edgefront.core.common.states import MEASURED_CANDIDATES, CandidateRole, MeasurementState, TargetState
+from edgefront.core.common.states import MEASURED_CANDIDATES, CandidateRole, TargetState
 from edgefront.core.measurement.passes import protocol_costs
 from edgefront.core.measurement.protocol import MeasurementProtocol
-from edgefront.core.measurement.statistics import LogLaunches, half_width_ms
+from edgefront.core.measurement.statistics import half_width_ms
 from edgefront.core.schemas.predictions import (
     MAX_TARGETS,
     ComparedArchitecture,
@@ -31,7 +32,7 @@ from edgefront.core.services.fleet import queries as device_queries
 from edgefront.core.services.jobs.queries import jobs as job_queries
 from edgefront.core.services.jobs.queries.candidates import measured_baselines
 from edgefront.core.services.measuring.queries.measurements import launch_variance
-from edgefront.core.services.prediction.fits import DeviceFit, Fits
+from edgefront.core.services.prediction.fits import DeviceFit, Fits, measured_at
 from edgefront.core.services.quality import laws
 from edgefront.core.services.quality.expected import label_of
 from edgefront.core.services.stored import JOB_REQUEST, PROTOCOL
@@ -132,64 +133,28 @@ def _measured(session: Session, each: _JobTarget, digests: Sequence[str]) -> dic
     """Digest → measurement on the target's device by its protocol, of this job or another."""
     target = each.target
     variance = launch_variance(session, target.device_key, target.protocol_digest)
-    of_any_job = (
-        select(
-            Measurement.digest,
-            Measurement.latency_ms,
-            Measurement.launches,
-            Measurement.log_mean,
-            Measurement.log_m2,
-            Measurement.memory_bytes,
-        )
-        .where(
-            Measurement.device_key == target.device_key,
-            Measurement.protocol_digest == target.protocol_digest,
-            any_of(Measurement.digest, digests),
-            Measurement.state == MeasurementState.MEASURED,
-            Measurement.latency_ms.is_not(None),
-            Measurement.memory_bytes.is_not(None),
-        )
-        .order_by(Measurement.id)
-    )
+    has_figures = [
+        table.latency_ms.is_not(None) & table.memory_bytes.is_not(None) & any_of(table.digest, digests)
+        for table in (Measurement, Candidate)
+    ]
+    of_any_job = select(Measurement).where(*measured_at(target.device_key, target.protocol_digest), has_figures[0])
     entries = {
-        row.digest: ComparedEntry(
-            candidate_id=None,
-            on_frontier=False,
-            latency_ms=row.latency_ms,
-            latency_half_width_ms=half_width_ms(
-                row.latency_ms, LogLaunches(row.launches, row.log_mean or 0.0, row.log_m2 or 0.0), variance
-            ),
-            memory_bytes=row.memory_bytes,
-        )
-        for row in session.execute(of_any_job)
+        row.digest: _entry(row, half_width_ms(row.latency_ms or 0.0, row.log_launches, variance))
+        for row in session.scalars(of_any_job.order_by(Measurement.id))
     }
-    of_target = (
-        select(
-            Candidate.digest,
-            Candidate.id,
-            Candidate.on_frontier,
-            Candidate.latency_ms,
-            Candidate.latency_half_width_ms,
-            Candidate.memory_bytes,
-        )
-        .where(
-            Candidate.target_id == target.id,
-            any_of(Candidate.digest, digests),
-            any_of(Candidate.state, MEASURED_CANDIDATES),
-            Candidate.latency_ms.is_not(None),
-            Candidate.memory_bytes.is_not(None),
-        )
-        .order_by(Candidate.number)  # a baseline before what the search proposed
+    of_target = select(Candidate).where(
+        Candidate.target_id == target.id, any_of(Candidate.state, MEASURED_CANDIDATES), has_figures[1]
     )
-    for row in session.execute(of_target):
-        entries[row.digest] = ComparedEntry(
-            candidate_id=row.id,
-            on_frontier=row.on_frontier,
-            latency_ms=row.latency_ms,
-            latency_half_width_ms=row.latency_half_width_ms,
-            memory_bytes=row.memory_bytes,
-        )
+    for row in session.scalars(of_target.order_by(Candidate.number)):  # a search candidate replaces a baseline
+        entries[row.digest] = _entry(row, row.latency_half_width_ms, candidate_id=row.id, on_frontier=row.on_frontier)
     return entries
+
+
+def _entry(row: Measurement | Candidate, half_width: float | None, **more: Any) -> ComparedEntry:
+    given = {"candidate_id": None, "on_frontier": False, **more}
+    return ComparedEntry(
+        latency_ms=row.latency_ms, latency_half_width_ms=half_width, memory_bytes=row.memory_bytes, **given
+    )
 
 
 def _predicted(fit: DeviceFit, protocol: MeasurementProtocol, missing: Sequence[Candidate]) -> dict[str, ComparedEntry]:

@@ -162,7 +162,7 @@ class Extent(NamedTuple):
 def extent(session: Session, device_key: str, protocol_digest: str) -> Extent:
     """Extent of the measurements of a device (class) by a protocol."""
     query = select(func.count(), func.sum(Measurement.launches), func.max(Measurement.measured_at))
-    row = session.execute(query.where(*_measured_at(device_key, protocol_digest))).one()
+    row = session.execute(query.where(*measured_at(device_key, protocol_digest))).one()
     return Extent(int(row[0]), int(row[1] or 0), row[2])
 
 
@@ -170,7 +170,7 @@ def measured_by_digest(
     session: Session, device_key: str, protocol_digest: str, digests: Collection[str]
 ) -> dict[str, Measurement]:
     """Digest → its measurement; of several seeds the one with most launches."""
-    query = select(Measurement).where(*_measured_at(device_key, protocol_digest), any_of(Measurement.digest, digests))
+    query = select(Measurement).where(*measured_at(device_key, protocol_digest), any_of(Measurement.digest, digests))
     rows = session.scalars(query.order_by(Measurement.launches, Measurement.id.desc()))
     return {row.digest: row for row in rows}
 
@@ -209,7 +209,8 @@ def protocols(session: Session, device_key: str, most: int) -> list[tuple[Measur
     return by_use
 
 
-def _measured_at(device_key: str, protocol_digest: str) -> tuple[ColumnElement[bool], ...]:
+def measured_at(device_key: str, protocol_digest: str) -> tuple[ColumnElement[bool], ...]:
+    """Conditions: measured on this device (class) by this protocol."""
     return (
         Measurement.device_key == device_key,
         Measurement.protocol_digest == protocol_digest,
