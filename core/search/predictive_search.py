@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -133,6 +134,16 @@ class Candidates(ABC):
         """The proposals so far, in order."""
 
 
+@dataclass(frozen=True)
+class _Round:
+    """The inputs of one generation."""
+
+    candidates: Candidates
+    snapshot: Snapshot
+    observations: Observations
+    rng: np.random.Generator
+
+
 class PredictiveSearch(Algorithm):
     """Search by prediction for one problem."""
 
@@ -181,7 +192,7 @@ class PredictiveSearch(Algorithm):
             forecaster = Forecaster(self._problem, observations, snapshot)
         except InvalidInput as error:
             return Answer((), note=f"Nothing can be predicted from what was measured: {error.detail}.")
-        return self._predicted(candidates, forecaster, observations, snapshot, rng)
+        return self._predicted(_Round(candidates, snapshot, observations, rng), forecaster)
 
     # Learning ----------------------------------------------------------------------------------------------------
 
@@ -233,20 +244,13 @@ class PredictiveSearch(Algorithm):
 
     # Predicting --------------------------------------------------------------------------------------------------
 
-    def _predicted(
-        self,
-        candidates: Candidates,
-        forecaster: Forecaster,
-        observations: Observations,
-        snapshot: Snapshot,
-        rng: np.random.Generator,
-    ) -> Answer:
-        settings = self._settings
-        pool = self._fresh(candidates.pool(forecaster), forecaster, candidates, snapshot)
+    def _predicted(self, this: _Round, forecaster: Forecaster) -> Answer:
+        settings, candidates, snapshot = self._settings, this.candidates, this.snapshot
+        pool = self._fresh(candidates.pool(forecaster), forecaster, this)
         if not len(pool):
             return Answer((), 0.0, forecaster.widening, self.exhausted)
         audits = self._missing_audits(snapshot)
-        batch = self._best_batch(pool, forecaster, observations, candidates, snapshot, rng)
+        batch = self._best_batch(pool, forecaster, this)
         worth = batch.gain >= settings.least_gain and bool(batch.rows)
         checked = sum(result.operator in (PREDICTED, AUDIT) for result in measured(snapshot))
         if not worth and checked >= self.min_validated_batches * settings.batch:
@@ -258,37 +262,24 @@ class PredictiveSearch(Algorithm):
         # A batch that is not worth measuring is replaced by audits: a search ends on checked predictions.
         size = len(candidates.made) + audits if worth else settings.batch
         if size > len(candidates.made):
-            random = self._fresh(candidates.random_pool(forecaster), forecaster, candidates, snapshot)
-            self._audit(candidates, random, forecaster, rng, size)
+            random = self._fresh(candidates.random_pool(forecaster), forecaster, this)
+            self._audit(candidates, random, forecaster, this.rng, size)
         note = "" if candidates.made else self.exhausted
         return Answer(candidates.made, batch.gain, forecaster.widening, note)
 
-    def _fresh(
-        self,
-        pool: Pool,
-        forecaster: Forecaster,
-        candidates: Candidates,
-        snapshot: Snapshot,
-    ) -> Pool:
+    def _fresh(self, pool: Pool, forecaster: Forecaster, this: _Round) -> Pool:
         """The pool without proposed architectures and those at least as heavy as one that the device refused."""
-        new = ~np.isin(pool.keys, identity(candidates.shapes(snapshot.results)))
-        refused = [result for result in snapshot.results if result.state == CandidateState.INFEASIBLE]
+        new = ~np.isin(pool.keys, identity(this.candidates.shapes(this.snapshot.results)))
+        refused = [result for result in this.snapshot.results if result.state == CandidateState.INFEASIBLE]
         if refused:
-            heavy = forecaster.costs(candidates.shapes(refused))
+            heavy = forecaster.costs(this.candidates.shapes(refused))
             for latency, memory in zip(heavy.latency_ms, heavy.memory_bytes, strict=True):
                 new &= (pool.forecast.latency_ms < latency) | (pool.forecast.memory_bytes < memory)
         return pool.take(np.flatnonzero(new))
 
-    def _best_batch(
-        self,
-        pool: Pool,
-        forecaster: Forecaster,
-        observations: Observations,
-        candidates: Candidates,
-        snapshot: Snapshot,
-        rng: np.random.Generator,
-    ) -> Batch:
+    def _best_batch(self, pool: Pool, forecaster: Forecaster, this: _Round) -> Batch:
         """The batch of the highest expected gain."""
+        snapshot, observations = this.snapshot, this.observations
         problem, count = self._problem, self._settings.batch
         violation = problem.violation(observations.latency_ms, observations.memory_bytes, observations.times_ms)
         in_bounds, baselines = snapshot.in_bounds(), self._baselines_to_beat(snapshot)
@@ -297,7 +288,7 @@ class PredictiveSearch(Algorithm):
         within: Floats = points[problem.violation(points[:, 1], points[:, 2], times) == 0]
         corner = self._reference(snapshot, observations, pool)
         if problem.goal == Goal.BEST_WITHIN_LIMITS:
-            shapes = [candidates.shapes(in_bounds), Shapes.of([baseline.architecture for baseline in baselines])]
+            shapes = [this.candidates.shapes(in_bounds), Shapes.of([baseline.architecture for baseline in baselines])]
             launches = [*(result.launches for result in in_bounds), *(baseline.launches for baseline in baselines)]
             batch = expected_gain.expected_improvement(
                 pool,
@@ -306,7 +297,7 @@ class PredictiveSearch(Algorithm):
                 corner["proxy"],
                 forecaster.error_quantiles(expected_gain.SAMPLES),
                 count,
-                rng,
+                this.rng,
             )
         else:
             batch = expected_gain.expected_hypervolume_improvement(
@@ -316,7 +307,7 @@ class PredictiveSearch(Algorithm):
                 corner,
                 forecaster.error_quantiles(expected_gain.HYPERVOLUME_SAMPLES),
                 count,
-                rng,
+                this.rng,
             )
         if len(within) or batch.rows:
             return batch
