@@ -51,7 +51,24 @@ def frontier_table(view: FrontierView) -> Table:
     scores = {trained.candidate_id: f"{trained.perplexity:.4g}" for trained in view.trained}
 
     def cells(point: CandidateView) -> list[str]:
-        return _cells(point, predicts, generates) + ([scores.get(point.id, "")] if scores else [])
+        rate = NONE if point.tokens_per_s is None else f"{point.tokens_per_s:.1f}"
+        versus = point.versus_baseline if point.role == CandidateRole.SEARCH else None
+        mark = "*" if versus is not None and versus.extrapolated else ""
+        blocks = point.architecture.get("blocks", ())
+        return [
+            millions(point.decoder_parameters),
+            stack_in_words(blocks),
+            str(point.architecture.get("d_model", NONE)),
+            spread([int(block["d_inner"]) for block in blocks if "d_inner" in block]),
+            *((median_quality(point.predicted),) if predicts else ()),
+            measured_latency(point),
+            *((milliseconds(point.first_token_ms), milliseconds(point.token_ms), rate) if generates else ()),
+            megabytes(point.memory_bytes),
+            speedup(versus) + mark if versus else "",
+            times(versus.memory_ratio) + mark if versus else "",
+            str(point.launches),
+            *((scores.get(point.id, ""),) if scores else ()),
+        ]
 
     for point in view.points:
         table.add_row(point.id, *cells(point))
@@ -75,26 +92,6 @@ def _title(view: FrontierView) -> str:
         data = f" on {view.trained[0].dataset} by {view.trained[0].recipe}" if view.trained else ""
         return f"{view.target}: {len(view.points)} of {len(view.trained)} models trained{data} on the frontier{alike}"
     return f"{view.target}: {len(view.points)} models on the frontier{alike}, hypervolume {view.hypervolume:.4f}"
-
-
-def _cells(point: CandidateView, predicts: bool, generates: bool) -> list[str]:
-    rate = NONE if point.tokens_per_s is None else f"{point.tokens_per_s:.1f}"
-    versus = point.versus_baseline if point.role == CandidateRole.SEARCH else None
-    mark = "*" if versus is not None and versus.extrapolated else ""
-    blocks = point.architecture.get("blocks", ())
-    return [
-        millions(point.decoder_parameters),
-        stack_in_words(blocks),
-        str(point.architecture.get("d_model", NONE)),
-        spread([int(block["d_inner"]) for block in blocks if "d_inner" in block]),
-        *((median_quality(point.predicted),) if predicts else ()),
-        measured_latency(point),
-        *((milliseconds(point.first_token_ms), milliseconds(point.token_ms), rate) if generates else ()),
-        megabytes(point.memory_bytes),
-        speedup(versus) + mark if versus else "",
-        times(versus.memory_ratio) + mark if versus else "",
-        str(point.launches),
-    ]
 
 
 HEADER = "predicted perplexity"

@@ -67,33 +67,29 @@ def show(view: ChoicesView, console: Console, *, explain: bool = False) -> None:
     """Prints the answer of each device: a sentence, a few choices, and the command that downloads the recommended one.
     With `explain` also all choices, notes, and the user's own model.
     """
-    for each in view.every:
-        _show(each, console, explain)
 
-
-def _show(view: ChoicesView, console: Console, explain: bool) -> None:
     def line(text: str, style: str | None = None) -> None:
         console.print(text, style=style, markup=False, soft_wrap=explain)
 
-    line(view.sentence, "bold")
-    rows = choice_rows(view)
-    if rows:
-        console.print(
-            choices_table(rows if explain else rows[:MAX_CHOICES], view.score.partition(":")[2], every=explain)
-        )
-    if not explain:
-        for command in view.commands[:1]:
-            console.print(f"next: {command}", markup=False, soft_wrap=True)
-        return
-    for text in notes(view):
-        line(text, "dim")
-    if view.note:
-        line(view.note, "yellow")
-    for command in view.commands:
-        line(command)
-    if view.own is not None:
-        line(view.own.sentence, "dim")
-        line(view.own.command)
+    for each in view.every:
+        line(each.sentence, "bold")
+        rows = choice_rows(each)
+        if rows:
+            benchmark = each.score.partition(":")[2]
+            console.print(choices_table(rows if explain else rows[:MAX_CHOICES], benchmark, every=explain))
+        if not explain:
+            for command in each.commands[:1]:
+                console.print(f"next: {command}", markup=False, soft_wrap=True)
+            continue
+        for text in notes(each):
+            line(text, "dim")
+        if each.note:
+            line(each.note, "yellow")
+        for command in each.commands:
+            line(command)
+        if each.own is not None:
+            line(each.own.sentence, "dim")
+            line(each.own.command)
 
 
 def notes(view: ChoicesView) -> list[str]:

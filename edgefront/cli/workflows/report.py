@@ -271,25 +271,23 @@ def _device_facts(devices: Sequence[DeviceView]) -> Iterator[str]:
     if not devices:
         yield _soft("Nothing was measured, or the devices are deleted.")
         return
-    facts = [_facts(device) for device in devices]
-    names = dict.fromkeys(name for each in facts for name in each)
-    rows = [(name, *(each.get(name, NONE) for each in facts)) for name in names]
+    columns = [
+        {
+            "class": device.device_class,
+            "processor": f"{device.facts.cpu}, {device.facts.architecture}",
+            "cores that measure": device.facts.cores,
+            "memory": gigabytes(device.facts.memory_bytes),
+            "GPU": ", ".join(str(gpu.get("name", NONE)) for gpu in device.facts.gpus) or None,
+            "system": device.facts.system,
+            **{each.runtime: each.version for each in device.facts.runtimes},
+            **device.facts.extra,
+        }
+        for device in devices
+    ]
+    names = dict.fromkeys(name for column in columns for name in column)
+    values = {name: [column.get(name) for column in columns] for name in names}
+    rows = [(name, *(NONE if value is None else str(value) for value in row)) for name, row in values.items()]
     yield _scrolling(table_html(None, ["", *(device.name for device in devices)], rows))
-
-
-def _facts(device: DeviceView) -> dict[str, str]:
-    facts = device.facts
-    values: dict[str, Any] = {
-        "class": device.device_class,
-        "processor": f"{facts.cpu}, {facts.architecture}",
-        "cores that measure": facts.cores,
-        "memory": gigabytes(facts.memory_bytes),
-        "GPU": ", ".join(str(gpu.get("name", NONE)) for gpu in facts.gpus) or None,
-        "system": facts.system,
-        **{each.runtime: each.version for each in facts.runtimes},
-        **facts.extra,
-    }
-    return {name: NONE if value is None else str(value) for name, value in values.items()}
 
 
 def _commands_section(report: Report) -> Iterator[str]:
