@@ -1,4 +1,4 @@
-"""Fits the shipped quality laws to the tables in tests/golden.
+"""Fits the shipped scaling laws to the tables in tests/golden.
 
     python scripts/make_quality_laws.py
 

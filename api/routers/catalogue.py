@@ -173,7 +173,7 @@ def _published(name: str) -> PublishedView:
 
 
 @router.get(
-    "/quality/laws", tags=["catalogue"], summary="List quality laws", responses=answer([example("quality_law")])
+    "/quality/laws", tags=["catalogue"], summary="List scaling laws", responses=answer([example("quality_law")])
 )
 def list_quality_laws(viewer: CurrentViewer, context: AppContext) -> list[QualityLawView]:
     """The shipped ones, and what your own trainings and imported models taught."""
@@ -183,7 +183,7 @@ def list_quality_laws(viewer: CurrentViewer, context: AppContext) -> list[Qualit
 @router.get(
     "/quality/laws/{name}",
     tags=["catalogue"],
-    summary="What a quality law predicts, and where it holds",
+    summary="What a scaling law predicts, and where it holds",
     responses=answer(example("quality_law"), 404),
 )
 def get_quality_law(name: LawName, viewer: CurrentViewer, context: AppContext) -> QualityLawView:

@@ -131,7 +131,7 @@ def get_choices(job_id: JobId, viewer: CurrentViewer, context: AppContext, limit
 
 @router.get(
     "/{job_id}/law",
-    summary="The job's quality law, and how far it agrees with trainings",
+    summary="The job's scaling law, and how far it agrees with trainings",
     responses=answer(example("job_law"), 404),
 )
 async def get_job_law(job_id: JobId, viewer: CurrentViewer, context: AppContext) -> JobLawView:

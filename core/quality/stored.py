@@ -247,9 +247,9 @@ def from_json(value: Mapping[str, Any] | str | bytes) -> PerplexityPredictor:
         try:
             value = json.loads(value)
         except (ValueError, RecursionError) as error:
-            raise InvalidInput(f"no quality law: not JSON ({error})", field="law", allowed="a stored law") from None
+            raise InvalidInput(f"no scaling law: not JSON ({error})", field="law", allowed="a stored law") from None
     if not isinstance(value, Mapping):
-        raise InvalidInput("a quality law is a JSON object", field="law", value=value, allowed="a stored law")
+        raise InvalidInput("a scaling law is a JSON object", field="law", value=value, allowed="a stored law")
     try:
         if value.get("version") == 2:
             return _law_of_study(_StoredStudy.model_validate(dict(value)))

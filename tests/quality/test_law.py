@@ -1,4 +1,4 @@
-"""Quality laws on tables of trained models that are not the law's: ranks, intervals, other families, few models."""
+"""Scaling laws on tables of trained models that are not the law's: ranks, intervals, other families, few models."""
 
 from __future__ import annotations
 

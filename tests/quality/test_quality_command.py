@@ -1,4 +1,4 @@
-"""`edgefront quality …`, a study by the quality law, and predicted quality in `describe`, as a user asks for them."""
+"""`edgefront quality …`, a study by the scaling law, and predicted quality in `describe`, as a user asks for them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_model_is_predicted_with_what_it_is_of() -> None:
     assert other["data"] == "OpenWebText"
     assert not {"log_d_model", "log_depth", "log_embedding"} & set(other["beyond"])
     assert "on OpenWebText" in run("quality", "predict", "gpt2-small", "--law", OF_TABLES[2])
-    with pytest.raises(InvalidInput, match="no quality law is about encoders"):
+    with pytest.raises(InvalidInput, match="no scaling law is about encoders"):
         run("quality", "predict", "bert-base")
 
 

@@ -101,7 +101,7 @@ def law_view(database: Database, principal: Principal, name: str) -> QualityLawV
     with database.read() as session:
         own = session.get(OwnerLaw, (principal.owner, name))
         if own is None:
-            raise NotFound(f"no quality law {name!r}; there are {_existing(session, principal.owner)}")
+            raise NotFound(f"no scaling law {name!r}; there are {_existing(session, principal.owner)}")
         return _view(own.name, own.summary)
 
 
@@ -265,7 +265,7 @@ def check_no_budget(budget: TrainingBudget, models: str) -> None:
     for field, value in (("train_tokens", budget.train_tokens), ("train_time", budget.train_time)):
         if value is not None:
             raise InvalidInput(
-                f"{field}: no quality law is about {models}, so no training budget changes what is predicted of them",
+                f"{field}: no scaling law is about {models}, so no training budget changes what is predicted of them",
                 field=field,
                 value=str(value),
                 allowed="none",

@@ -170,7 +170,7 @@ def _log_perplexity(number: int, row: Row, quality: Quality) -> float:
     log = None if value is None else log_perplexity(column, value)
     if value is not None and log is None:
         raise InvalidInput(
-            f"a quality law is about perplexity, which {column} is not",
+            f"a scaling law is about perplexity, which {column} is not",
             field="quality",
             value=column,
             allowed="a column of perplexities (…ppl, …perplexity), losses (…loss) or bpc",

@@ -301,7 +301,7 @@ LawName = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="Quality law that predicts perplexity, from `quality list`. Default: the law of the models' family.",
+        help="Scaling law that predicts perplexity, from `quality list`. Default: the law of the models' family.",
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace files that exist.")]

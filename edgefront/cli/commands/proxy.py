@@ -165,7 +165,7 @@ def study_table(
     """Study how well proxies rank trained models.
 
     Prints Spearman's rho with its 95 % interval, Kendall's tau and the common ratio, over all models and the best 50,
-    30 and 10 %. Scores come from a proxy's column or are computed from the models. A quality law predicts the models of
+    30 and 10 %. Scores come from a proxy's column or are computed from the models. A scaling law predicts the models of
     its own table by leave-one-out. The law for new data is evaluated as if the table were yours: the share of its 95 %
     intervals that hold, without and after 1 to 10 trainings.
     """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from edgefront.core.architectures.architecture import Architecture
     from edgefront.core.quality.predictor import PerplexityPredictor
 
-app = group("Quality laws: predict a model's perplexity, and fit a law to trained models.")
+app = group("Scaling laws: predict a model's perplexity, and fit a law to trained models.")
 
 TrainedOn = Annotated[
     str | None,
@@ -41,7 +41,7 @@ def list_laws(
         bool, typer.Option("--refined", help="Also list the laws that your trainings on the server have refined.")
     ] = False,
 ) -> None:
-    """List the quality laws that come with edgefront, and with --refined those of the server."""
+    """List the scaling laws that come with edgefront, and with --refined those of the server."""
     from edgefront.core.quality.shipped import shipped_laws
     from edgefront.core.quality.stored import summary
 
@@ -79,7 +79,7 @@ def show_law(
         str,
         typer.Argument(
             metavar="NAME_OR_FILE",
-            help="Name or file of a quality law, or name of one that your trainings on the server have refined.",
+            help="Name or file of a scaling law, or name of one that your trainings on the server have refined.",
         ),
     ],
 ) -> None:

@@ -75,7 +75,7 @@ def notes(view: RecommendationView) -> list[str]:
     trained = {candidate.candidate_id for candidate in view.trained}
     candidates = [candidate for _, candidate in _rows(view, view.runners_up)]
     if any(predicted_quality(each.predicted).endswith("*") for each in candidates if each.id not in trained):
-        sentences.append("* extrapolated: the model lies beyond those that the quality law was learnt from.")
+        sentences.append("* extrapolated: the model lies beyond those that the scaling law was learnt from.")
     if any(candidate.marked for candidate in candidates):
         sentences.append(f"{MARKED}.")
     for runner_up in view.runners_up:

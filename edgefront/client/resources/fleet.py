@@ -136,7 +136,7 @@ class Catalogue(Resource):
         return self._transport.ask(PublishedView, "GET", f"/v1/catalogue/published/{path}")
 
     def quality_laws(self) -> list[QualityLawView]:
-        """The quality laws: data and training budget of their predictions, and their ranges of validity."""
+        """The scaling laws: data and training budget of their predictions, and their ranges of validity."""
         return self._transport.ask(list[QualityLawView], "GET", "/v1/quality/laws")
 
     def quality_law(self, name: str) -> QualityLawView:

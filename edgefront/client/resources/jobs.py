@@ -98,7 +98,7 @@ class Jobs(Resource):
         """The best model within limits that the job has measured, beside the stock model under the same limits.
 
         Limits default to the target's own. With `train_tokens`, or `train_hours` on the worker `trainer`, the best to
-        train with that budget; raises `InvalidInput` if the job's quality law knows a single training budget only, or
+        train with that budget; raises `InvalidInput` if the job's scaling law knows a single training budget only, or
         the worker's pace is unknown.
         """
         params = {
