@@ -34,9 +34,9 @@ def fitted(device: str, rows: NDArray[np.int64], **options: object) -> LatencyPr
 
 
 def judged(predictor: LatencyPredictor, device: str, rows: NDArray[np.int64]) -> tuple[float, float]:
-    """Mean relative error, and share of intervals that hold, of the rows that it did not learn from."""
+    """Mean relative error, and share of intervals that hold, of a quarter of the rows that it did not learn from."""
     table = golden()
-    unseen = np.setdiff1d(np.arange(len(table.shapes)), rows)
+    unseen = np.setdiff1d(np.arange(len(table.shapes)), rows)[::4]
     predicted, truth = predictor.predict(table.shapes.take(unseen)), table.columns[device][unseen]
     held = (predicted.low <= truth) & (truth <= predicted.high)
     return float(np.mean(np.abs(predicted.ms / truth - 1))), float(held.mean())
