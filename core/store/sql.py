@@ -250,7 +250,8 @@ def _as_document(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def write_back(session: Session, objects: Sequence[Base], columns: Sequence[str]) -> None:
     """Writes these columns of loaded objects of one table, and marks them as unchanged in the session. Other changes
-    stay for the next flush.
+    stay for the next flush. With flushes in its place a launch takes a fifth more processor time from lease to result
+    (`benchmarks/bench_leases.py`).
     """
     if not objects:
         return

@@ -1,14 +1,18 @@
 """The one place where reports become measurements, candidates, frontiers and events.
 
 `process` takes a target's reports that have come since it last ran, in one transaction under the row locks of the
-targets concerned: load, decide what becomes of each launch, aggregate the done ones into their measurements, apply
-those. `apply_results` brings known measurements to the candidates that have them: whoever finds something to be known
-(reports, expired leases, a search that proposes what was measured before) calls one of the two. What follows is a
-function of the rows: run twice, late, or after a crash it comes to the same.
+targets concerned:
 
-A launch is made again, up to a bound, where its result cannot be true, where it was infeasible, where the launches of a
-model differ by more than the scatter of their device, and where one alone decides whether a depth of the stock model is
-within the limits.
+1. Load the launches with their results, their measurements and targets, and the evidence.
+2. Decide what becomes of each launch, and what follows for its measurement and its device (`decision.decide`).
+3. Aggregate the results of done launches into their measurements.
+4. Apply the decisions to launches and to measurements that end without a result.
+5. Bring measurements to their candidates, and move the frontiers (`apply_results`).
+6. Log the events.
+
+Whoever finds something to be known (reports, expired leases, a search that proposes what was measured before) calls
+`process` or `apply_results`. What follows is a function of the rows: run twice, late, or after a crash it comes to the
+same.
 
 Locks are taken in one order by all services: targets, measurements, launches, jobs, each by id.
 """

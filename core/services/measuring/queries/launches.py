@@ -62,7 +62,7 @@ RESULT = type_coerce(Launch.result, Parsed(LaunchResult)).label("result")
 """The result of a launch as a query reads it."""
 
 
-Known = TypeVar("Known")
+Value = TypeVar("Value")
 
 
 class LaunchRow(NamedTuple):
@@ -131,7 +131,7 @@ class LaunchRow(NamedTuple):
         return self.is_anchor or (self.target_state in ACTIVE_TARGETS and self.job_state in LIVE_JOBS)
 
 
-def _known(value: Known | None, name: str) -> Known:
+def _known(value: Value | None, name: str) -> Value:
     if value is None:
         raise ValueError(f"the launch has no {name}")
     return value
