@@ -40,7 +40,7 @@ EXPORT_COLUMNS: tuple[tuple[str, str], ...] = (
     ("predicted_perplexity_high", "upper end of its 95 % interval"),
     ("predicted_relative_to", "the model by whose perplexity it is divided; empty: it is a perplexity"),
     ("predicted_train_tokens", "training tokens that it is predicted for; empty where the law knows one budget"),
-    ("predicted_law", "the scaling law that predicted it"),
+    ("predicted_law", "the quality law that predicted it"),
     ("predicted_label", "what it is of, in about six words: whose data, how many training tokens, how trained"),
     ("predicted_latency_ms", "latency predicted when it was proposed, ms"),
     ("predicted_latency_low_ms", "lower end of its 95 % interval, ms"),
