@@ -371,16 +371,7 @@ class Trainer:
         if before.scaler:
             self._scaler.load_state_dict(dict(before.scaler))
         if before.ranks == self.ranks.ranks:
-            memory = read_memory(latest, self.ranks.rank)
-            if (pending := memory.pop(_PENDING, None)) is not None:
-                self._meter.resume(pending)
-            if memory:
-                # Counts stay on the CPU, as in `core.nn.context`.
-                device = self.ranks.device
-                self._state = Cache(self.architecture, "memory")
-                self._state.update(
-                    {name: value.to(device) if value.is_floating_point() else value for name, value in memory.items()}
-                )
+            self._restore_memory(read_memory(latest, self.ranks.rank))
         else:
             self.journal.note(
                 f"It resumed with {self.ranks.ranks} ranks instead of {before.ranks}: memory was cleared."
@@ -390,3 +381,14 @@ class Trainer:
         self._saved = before.step
         self.journal.rewind(before.step)
         self.journal.note(f"It resumed from step {before.step}.")
+
+    def _restore_memory(self, memory: dict[str, Tensor]) -> None:
+        if (pending := memory.pop(_PENDING, None)) is not None:
+            self._meter.resume(pending)
+        if memory:
+            # Counts stay on the CPU: reading one would wait for the GPU, in each step from then on.
+            device = self.ranks.device
+            self._state = Cache(self.architecture, "memory")
+            self._state.update(
+                {name: value.to(device) if value.is_floating_point() else value for name, value in memory.items()}
+            )
