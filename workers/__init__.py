@@ -1,4 +1,4 @@
-"""Workers: what follows from requests and reports, searches, and trainings."""
+"""Workers: Celery tasks that process reports, run searches and scores, and supervise trainings."""
 
 from edgefront.core.common.processes.program import use_one_blas_thread
 

@@ -1,11 +1,11 @@
 """The Celery application: `celery --app edgefront.workers.app worker`; `EmbeddedWorker` runs it in-process.
 
 Tasks are idempotent and may run twice or never: the database rows are authoritative, and the sweep, which each worker
-requests when it starts and every few seconds, finds work that was not done. So Celery's late acknowledgement, retries,
+requests when it starts and every few seconds, finds unfinished work. Therefore Celery's late acknowledgement, retries,
 results and beat are not used.
 
-A worker serves all queues of work unless `--queues` names others. One that trains also names the queues of trainings
-that it serves, such as `--queues edgefront,edgefront-train-gpu` (see `core.services.tasks.TRAIN_QUEUES`).
+A worker serves all queues of work unless `--queues` names other queues. A worker that trains must also name its queues
+of trainings, for example `--queues edgefront,edgefront-train-gpu` (see `core.services.tasks.TRAIN_QUEUES`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from edgefront.workers.work import Worker
 
 
 def register(app: Any, database: Database, settings: Settings) -> None:
-    """Adds the sweep and the start of trainings to a Celery application."""
+    """Registers the task of the sweep and the task that starts trainings in a Celery application."""
 
     @app.task(name=tasks.SWEEP, shared=False)  # type: ignore[untyped-decorator]
     def sweep_all() -> None:
@@ -54,7 +54,7 @@ def register(app: Any, database: Database, settings: Settings) -> None:
 
 
 def sweep_once(database: Database) -> None:
-    """One sweep, with one transaction per part; if the database is unavailable, the rest is left to the next sweep."""
+    """Runs one sweep, one transaction per part. If the database is unavailable, the next sweep does the rest."""
     for part in PARTS:
         try:
             with database.write() as session:
@@ -69,8 +69,9 @@ def sweep_once(database: Database) -> None:
 def start_waiting(
     database: Database, settings: Settings, queue: str, start: Callable[[Settings, TrainingClaim], None] = launch
 ) -> int:
-    """Claims waiting trainings of the queue, as many as this worker has free slots for, and starts a supervisor for
-    each. Returns how many. Concurrent calls start nothing twice, because a row is claimed once.
+    """Claims waiting trainings for this worker's free slots and starts their supervisors. Returns how many started.
+
+    Concurrent calls start no training twice, because a row is claimed once.
     """
     if queue not in TRAIN_QUEUES or cannot_train(settings) is not None:
         return 0
@@ -95,7 +96,7 @@ def start_waiting(
 
 
 def _count(database: Database, claimed: TrainingClaim, reason: str) -> None:
-    """Counts an attempt. Otherwise the released training would be claimed again at once, and forever."""
+    """Counts a failed attempt to start a training, because a released training would otherwise be claimed forever."""
     outcome = FinishedRun(RunOutcome.FAILED, reason)
     try:
         with database.write() as session:
@@ -106,20 +107,18 @@ def _count(database: Database, claimed: TrainingClaim, reason: str) -> None:
 
 
 def remove_deleted(settings: Settings) -> None:
-    """Removes the files of trainings that were deleted elsewhere, or whose supervisors were lost before they removed
-    them.
-    """
+    """Removes the files of deleted trainings: deleted on another machine, or left behind by a lost supervisor."""
     for training_id in deleted_trainings(settings):
         if not is_held(training_folder(settings, training_id)):
             remove_folder(settings, training_id)
 
 
 class Requests(bootsteps.StartStopStep):  # type: ignore[misc]
-    """Requests a sweep, and checks of the queues of trainings that this worker serves: with every connection to the
-    broker, so that work delayed by an outage continues at once, and periodically after that.
+    """Requests sweeps, and starts of trainings from the queues that this worker serves.
 
-    A message expires when the next one is due, so a worker that was busy sweeps once, not once per message. It is only
-    a hint to check: a lost one, or one in a queue without workers, does no harm, nor do several workers that ask.
+    Sends messages with every connection to the broker, so that work continues at once after an outage, and then
+    periodically. A message expires when the next one is due, so that a busy worker sweeps once, not once per message.
+    Messages are hints: lost, unread and duplicate messages do no harm.
     """
 
     requires = ("celery.worker.consumer.tasks:Tasks",)
@@ -160,7 +159,7 @@ class Requests(bootsteps.StartStopStep):  # type: ignore[misc]
 
 
 def create_celery(settings: Settings, database: Database | None = None) -> Celery:
-    """A Celery application with its tasks; opens a database of its own unless one is given."""
+    """Creates a Celery application with its tasks. Opens the settings' database unless `database` is given."""
     app = broker_app(settings)
     database = database or open_database(settings)
     worker = Worker(database, settings)
@@ -170,7 +169,7 @@ def create_celery(settings: Settings, database: Database | None = None) -> Celer
         task_create_missing_queues=True,
         worker_concurrency=usable_cores(),
         worker_prefetch_multiplier=1,
-        worker_disable_prefetch=not settings.embedded,  # what a busy worker has fetched waits for it
+        worker_disable_prefetch=not settings.embedded,  # a prefetched message would wait for a busy worker
         worker_hijack_root_logger=False,
         worker_enable_remote_control=False,
         worker_send_task_events=False,
@@ -188,8 +187,9 @@ def create_celery(settings: Settings, database: Database | None = None) -> Celer
 
 
 class Slots(bootsteps.StartStopStep):  # type: ignore[misc]
-    """Tells the application's `Worker` how many tasks Celery executes at once, and from which queues; and that it
-    stops, before Celery waits for those tasks. With `training.end_with_worker` the trainings stop then, too.
+    """Gives the application's `Worker` its number of concurrent tasks and its queues, and announces a stop.
+
+    The announcement comes before Celery waits for running tasks. `training.end_with_worker` then stops trainings too.
     """
 
     requires = ("celery.worker.components:Pool",)
@@ -214,12 +214,12 @@ class Slots(bootsteps.StartStopStep):  # type: ignore[misc]
 
 
 def _queue(name: str) -> Queue:
-    """A queue as Celery makes one for a message that names it."""
+    """Returns a queue with the exchange and routing key that Celery gives a queue of this name."""
     return Queue(name, Exchange(name), routing_key=name)
 
 
 def open_database(settings: Settings) -> Database:
-    """The settings' database, sending its tasks to the settings' broker."""
+    """Opens the settings' database, which sends its tasks to the settings' broker."""
     return Database(settings.database_url, send=sender(settings), pool_size=settings.database.pool_size)
 
 
@@ -242,10 +242,10 @@ def __getattr__(name: str) -> Any:
 
 
 WAKE = "edgefront.wake"
-"""A task that does nothing: it wakes the worker, so that it stops at once."""
+"""Name of a task that does nothing, but wakes a stopping worker, so that the worker stops at once."""
 
 SLOTS = 4
-"""Tasks at once. They share one core, and one slot is left to what takes milliseconds."""
+"""Number of concurrent tasks. The tasks share one core; one slot is reserved for work that takes milliseconds."""
 
 _log = logging.getLogger(__name__)
 
@@ -253,9 +253,9 @@ _log = logging.getLogger(__name__)
 class EmbeddedWorker:
     """A worker on threads, on the memory transport of this process (or any other broker).
 
-    Like every worker it starts with a sweep: messages of the memory transport are lost with their process, and the
-    sweep derives them from the rows. It serves the queues of trainings that this machine can run. Use as a context
-    manager, or call `start` and `stop`.
+    Like every worker it starts with a sweep, which derives lost messages from the rows, because a process loses its
+    memory transport when it ends. The worker serves the queues of trainings that this machine can run. Use as a
+    context manager, or call `start` and `stop`.
     """
 
     def __init__(self, settings: Settings, database: Database | None = None) -> None:
@@ -266,7 +266,7 @@ class EmbeddedWorker:
         self._thread: threading.Thread | None = None
 
     def start(self, timeout_s: float = 30.0) -> None:
-        """Returns once the worker takes messages. RuntimeError if it does not start in time."""
+        """Starts the worker and waits until it takes messages. Raises RuntimeError if it does not start in time."""
         self._app.task(_nothing, name=WAKE, shared=False)
         trains = [training_queue(self._settings, queue) for queue in served_queues(self._settings)]
         self._worker = _Controller(
@@ -284,7 +284,7 @@ class EmbeddedWorker:
             raise RuntimeError(f"the embedded worker did not start within {timeout_s:g} s; see the log")
 
     def stop(self, timeout_s: float = 30.0) -> None:
-        """Stops after the current task. Queued tasks are found by the sweep of the next start."""
+        """Stops the worker after its current tasks. The sweep of the next start finds queued tasks."""
         worker, thread = self._worker, self._thread
         self._worker = self._thread = None
         if worker is None or thread is None:
@@ -316,7 +316,7 @@ class EmbeddedWorker:
 
 
 class _Threads(TaskPool):  # type: ignore[misc]
-    """Celery's pool of threads, for one of several applications in a process: its threads look tasks up in theirs."""
+    """Celery's pool of threads, whose threads use their own application where a process has several."""
 
     def __init__(self, *args: Any, app: Celery, **options: Any) -> None:
         super().__init__(*args, app=app, **options)
@@ -334,12 +334,12 @@ class _Controller(WorkController):  # type: ignore[misc]
         self.ready.set()
 
     def end_soon(self) -> None:
-        # Celery stops by a flag of the whole process; this stops only this worker.
+        # Celery's own stop is a flag of the whole process; a call in this consumer's loop stops only this worker.
         self.consumer.call_soon(_shut_down)
 
 
 def _nothing() -> None:
-    """See `WAKE`."""
+    """The task `WAKE`, which does nothing."""
 
 
 def _shut_down() -> None:

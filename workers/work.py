@@ -1,12 +1,12 @@
-"""Does the work that waits: what Celery's tasks run.
+"""Claims and executes waiting work items, as the body of Celery's tasks.
 
-A task claims one item after the other, for a few seconds; a thread beside it extends the claim of what takes long. Of a
-worker that dies, others get the items when its claims have expired. One rule holds for every kind of work: an exception
-uses up an attempt, and so does the death of a worker; a stop or a database that is away does not; after
-`MAX_ATTEMPTS` the work is given up.
+A task claims items one after the other, for a few seconds. A thread extends the claim of an item that takes long. If a
+worker dies, its claims expire and other workers claim the items. One rule holds for every kind of work: an exception
+or the death of a worker uses up an attempt; a stop or an unavailable database does not. After `MAX_ATTEMPTS` attempts
+the work is given up.
 
-A target advances by short transactions. Calling its algorithm may take many seconds: `take_short_steps` leaves that to
-`compute_step`, for which there is a queue of its own, and which holds no transaction or connection meanwhile.
+A target advances by short transactions. A call of its algorithm may take many seconds, so `take_short_steps` leaves
+such calls to `compute_step`, which has a separate queue, and holds no transaction or connection while it computes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from edgefront.core.store.tables import new_id
 from edgefront.workers.scoring.scoring import Scoring
 
 ATTEMPTS = 3
-"""Attempts for one step: two transactions of Postgres may deadlock, and one is rolled back."""
+"""Number of attempts for one step, because Postgres rolls back one of two transactions that deadlock."""
 
 Result = TypeVar("Result")
 
@@ -46,13 +46,14 @@ _log = logging.getLogger(__name__)
 
 
 def take_short_steps(database: Database, target_id: str, settings: Settings) -> bool:
-    """Takes one short step of a target and returns whether another can be taken at once. A step that has to be computed
-    is requested from the workers that do so.
+    """Takes one short step of a target. Returns whether another short step can follow at once.
+
+    A step that has to be computed is requested from the queue of `compute_step`.
     """
     step = take_step(database, target_id)
     if not isinstance(step, ComputeStep):
         return step
-    if step.number == BEFORE_SEARCH:  # takes milliseconds
+    if step.number == BEFORE_SEARCH:  # this step takes milliseconds
         return compute_and_store(database, step, settings)
     with database.write() as session:
         work.request(session, WorkKind.SEARCH, {target_id: step.owner}, database.now(session))
@@ -61,7 +62,7 @@ def take_short_steps(database: Database, target_id: str, settings: Settings) -> 
 
 
 def compute_step(database: Database, target_id: str, settings: Settings) -> None:
-    """Computes a target's next step and stores it; what follows is requested from `take_short_steps`."""
+    """Computes and stores a target's next step, then requests `take_short_steps` for the following steps."""
     step = next_compute_step(database, target_id)
     if step is not None and compute_and_store(database, step, settings):
         with database.write() as session:
@@ -72,7 +73,7 @@ def compute_step(database: Database, target_id: str, settings: Settings) -> None
 def next_compute_step(database: Database, target_id: str) -> ComputeStep | None:
     """Advances a target as far as possible without computing, one committed step at a time.
 
-    Returns the next step to compute; None if the target waits for something else or has ended.
+    Returns the next step to compute; None if the target waits for measurements or scores, or has ended.
     """
     while True:
         step = take_step(database, target_id)
@@ -83,13 +84,14 @@ def next_compute_step(database: Database, target_id: str) -> ComputeStep | None:
 
 
 def take_step(database: Database, target_id: str) -> bool | ComputeStep:
-    """Takes and commits one step of a target; returns whether another can be taken at once, or the step to compute."""
+    """Takes and commits one step of a target. Returns whether another can follow at once, or the step to compute."""
     return committed(database, lambda session: advancing.advance(session, target_id, database.now(session)))
 
 
 def compute_and_store(database: Database, step: ComputeStep, settings: Settings | None = None) -> bool:
-    """Computes a step, and stores the result in parts, one transaction each; returns whether another step can be taken
-    at once. `settings` as in `ComputeStep.compute`.
+    """Computes a step and stores the result in parts, one transaction each. Returns whether another step can follow.
+
+    `settings` are those of `ComputeStep.compute`.
     """
     more: bool | ComputeStep = step
     computed = step.compute(settings)
@@ -101,7 +103,7 @@ def compute_and_store(database: Database, step: ComputeStep, settings: Settings 
 
 
 def committed(database: Database, step: Callable[[Session], Result]) -> Result:
-    """Runs the step in a separate transaction; again, up to `ATTEMPTS` times, where another has locked its rows."""
+    """Runs `step` in a separate transaction, at most `ATTEMPTS` times if other transactions have locked its rows."""
     for attempt in range(1, ATTEMPTS + 1):
         try:
             with database.write() as session:
@@ -113,24 +115,22 @@ def committed(database: Database, step: Callable[[Session], Result]) -> Result:
 
 
 def fail(database: Database, target_id: str, reason: str) -> None:
-    """Ends a target that cannot continue, and says why."""
+    """Ends a target that cannot continue, and stores the reason in its note."""
     note = f"The search cannot continue: {reason}"
     committed(database, lambda session: advancing.fail(session, target_id, note, database.now(session)))
 
 
 def in_words(error: Exception) -> str:
-    """A note for the user: the message of an error that they can fix, otherwise only its type (the log has the
-    rest).
-    """
+    """Returns a note for the user: the message of an error that users can fix, otherwise only the error's type."""
     if isinstance(error, EdgefrontError):
         return error.detail
     return f"internal error ({type(error).__name__}); see the worker's log."
 
 
 def process_some(database: Database, target_id: str | None) -> bool:
-    """Processes some reports of a target (None: of deleted ones); whether there may be more.
+    """Processes some reports of a target (None: of deleted targets). Returns whether more reports may be waiting.
 
-    Raises what prevents the processing of a report, after all others were processed.
+    If a report cannot be processed, all other reports are processed before that report's error is raised.
     """
     try:
         return committed(database, lambda session: reports.process(session, target_id, database.now(session)))
@@ -140,11 +140,11 @@ def process_some(database: Database, target_id: str | None) -> bool:
         _log.exception("reports of target %s cannot be processed together; each is processed alone", target_id)
     for fault in _faults(database, target_id).values():
         raise fault
-    return False  # the sweep requests the rest
+    return False  # the sweep requests the remaining reports
 
 
 def fail_unprocessable(database: Database, target_id: str | None) -> None:
-    """Processes some reports of a target, each alone; the launches of those that cannot be processed fail."""
+    """Processes some reports of a target one by one. A launch whose report cannot be processed fails."""
     for (launch_id, measurement_id), fault in _faults(database, target_id).items():
         reason = f"its report cannot be processed: {in_words(fault)}"
         given_up = partial(reports.give_up, launch_id=launch_id, measurement_id=measurement_id, reason=reason)
@@ -152,17 +152,15 @@ def fail_unprocessable(database: Database, target_id: str | None) -> None:
 
 
 def _faults(database: Database, target_id: str | None) -> dict[tuple[str, str], Exception]:
-    """Launch and measurement → what prevents the processing of the report alone; the others are processed."""
+    """Processes reports one by one. Returns the error of each failed report by launch id and measurement id."""
     with database.read() as session:
         reported = reports.waiting(session, target_id)
     return {row: fault for row in reported.items() if (fault := _fault(database, *row)) is not None}
 
 
 def _fault(database: Database, launch_id: str, measurement_id: str) -> Exception | None:
-    """The error that prevents processing this report, alone and without the targets that wait for it; None if it was
-    processed.
-    """
-    for with_targets in (True, False):  # perhaps the fault is in a target, whose own `advance` reports it
+    """Processes one report, without its waiting targets if necessary. Returns the error; None if it was processed."""
+    for with_targets in (True, False):  # the fault may be in a target, which reports it when it advances
         try:
             with database.write() as session:
                 now = database.now(session)
@@ -178,21 +176,22 @@ def _fault(database: Database, launch_id: str, measurement_id: str) -> Exception
 
 
 class _Kind(NamedTuple):
-    """How work of a kind is done (whether more waits for the subject), and how a subject is given up for a reason."""
+    """Functions for one kind of work: one does a subject's work and returns whether more waits, one gives it up."""
 
     do: Callable[[Claim], bool | None]
     give_up: Callable[[str, str], None]
 
 
 TASK_S = 5.0
-"""Seconds after which a task claims no further item and sends for another task: others wait in the broker's queue."""
+"""Seconds after which a task stops claiming items and requests another task, so that other tasks get their turn."""
 
 
 class Worker:
-    """What the tasks of one worker share.
+    """State that the tasks of one worker share.
 
     Args:
-        slots: tasks that the worker executes at once, whether in threads or in processes. queues: those that it serves.
+        slots: number of tasks that the worker executes concurrently, in threads or processes.
+        queues: queues that the worker serves.
     """
 
     def __init__(
@@ -225,7 +224,7 @@ class Worker:
         }
 
     def stop(self) -> None:
-        """Claims nothing more, and releases what is being done: a stop costs no attempt."""
+        """Stops claiming and releases the claimed items, so that a stop costs no attempt."""
         self._stopping.set()
         try:
             with self.database.write() as session:
@@ -235,7 +234,7 @@ class Worker:
         self.scoring.stop()
 
     def register(self, app: Any) -> None:
-        """Adds the tasks that request and do work to a Celery application."""
+        """Registers the tasks that request and execute work in a Celery application."""
         queues = {queue.name: queue for queue in work.QUEUES}
 
         @app.task(name=tasks.ADVANCE, shared=False)  # type: ignore[untyped-decorator]
@@ -251,18 +250,18 @@ class Worker:
             self.work(queues[queue])
 
     def requested(self, kind: WorkKind, subject: str) -> None:
-        """Requests work, and does what waits in its queue."""
+        """Requests work on a subject, and executes what waits in the queue of that kind of work."""
         self._run(
             work.queue_of(kind),
             lambda session, now: work.request(session, kind, _owners(session, subject), now),
         )
 
     def work(self, queue: Queue) -> None:
-        """Does what waits in the queue, owners in turn, for `TASK_S` or until nothing is left for this worker."""
+        """Executes waiting items of the queue, owners in turn, for `TASK_S` seconds or until the queue is empty."""
         self._run(queue, lambda _session, _now: None)
 
     def _run(self, queue: Queue, first: Callable[[Session, datetime], None]) -> None:
-        """One transaction between two items: it ends the one, after `first`, and claims the next."""
+        """Executes items one by one. One transaction ends an item and claims the next; `first` opens the first one."""
         end, before = time.monotonic() + TASK_S, first
         try:
             while True:
@@ -278,16 +277,16 @@ class Worker:
                 if held is None:
                     return
                 before = self._process(held)
-        except Unavailable as error:  # claims expire, and the sweep sends the task again
+        except Unavailable as error:  # claims expire, and the sweep sends the task again later
             _log.warning("work is postponed: %s", error)
 
     def _slots_of(self, queue: Queue) -> int:
-        """How much of a queue this worker does at once. What takes long leaves one slot to what does not."""
+        """Number of items of a queue that this worker executes concurrently. Slow work leaves one slot to fast work."""
         leaves_one = queue != work.SHORT and work.SHORT in self.queues
         return max(1, self.slots - 1) if leaves_one else self.slots
 
     def _process(self, held: Claim) -> Callable[[Session, datetime], None]:
-        """Does what was claimed; returns what ends the claim."""
+        """Executes the claimed item. Returns a function that ends the claim."""
         kind, outcome, fault = self._kinds[held.kind], Outcome.DONE, ""
         if held.is_lost:
             fault = f"{held.attempts - 1} workers died of it"
@@ -311,13 +310,13 @@ class Worker:
         return lambda session, now: work.finish(session, held, now, outcome)
 
     def _is_held(self, held: Claim) -> bool:
-        """Whether the claim is still this worker's: a stop has released it."""
+        """Whether this worker still has the claim; a stop releases claims."""
         with self.database.write() as session:
             return work.extend(session, held, self.database.now(session))
 
     @contextmanager
     def _extended(self, held: Claim) -> Iterator[None]:
-        """Keeps an item claimed."""
+        """Extends a claim periodically while the block runs."""
         done = threading.Event()
         thread = threading.Thread(target=self._extend, args=(held, done), name="edgefront-heartbeat", daemon=True)
         thread.start()
@@ -334,10 +333,10 @@ class Worker:
                     work.extend(session, held, self.database.now(session))
             except EdgefrontError as error:
                 _log.warning("the claim on %s %s was not extended: %s", held.kind, held.subject, error)
-            except Exception:  # it is tried again: without this thread the claim would expire
+            except Exception:  # the loop tries again, because the claim would expire without this thread
                 _log.exception("the claim on %s %s was not extended", held.kind, held.subject)
 
 
 def _owners(session: Session, subject: str) -> dict[str, str]:
-    """Subject → owner of what a message asks for."""
+    """Returns the owner of the subject that a message requests work for: subject → owner."""
     return {subject: job_queries.owners_of(session, [subject]).get(subject, "")}

@@ -1,1 +1,1 @@
-"""Data sets: what there are, how they are prepared, and how they become batches. Needs no torch."""
+"""Data sets: sources, tokenizers, preparation as token ids, and batches for training. Does not import torch."""

@@ -1,1 +1,1 @@
-"""Trains an architecture on a data set by a recipe: data, recipes, optimisers, the loop, evaluation."""
+"""Training of an architecture on a data set by a recipe: recipes, optimisers, the training loop, evaluation."""

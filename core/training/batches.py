@@ -1,4 +1,4 @@
-"""The batches that a recipe trains on."""
+"""Makes the batches of a recipe's task from a prepared data set."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from edgefront.core.training.recipes.recipe import Recipe
 def make_batches(
     prepared: Prepared, recipe: Recipe, *, split: str = "train", seed: int, rank: int = 0, ranks: int = 1
 ) -> Batches:
-    """The batches of a split for one rank: a pure function of the step.
+    """Returns the batches of a split for one rank, as a pure function of the step.
 
-    Each rank gets `recipe.rows / ranks` of a step's rows, in their order; together they do not depend on the number of
-    ranks.
+    Each rank gets `recipe.rows / ranks` consecutive rows of a step; a step's rows do not depend on the number of ranks.
 
     Raises:
-        InvalidInput: unknown split; rows that the ranks cannot share equally; fewer tokens to train on than one batch
-            needs (of another split, the rows stay shorter or empty); data that was not prepared for the recipe's task.
+        InvalidInput: the split is unknown; the ranks cannot share the rows equally; the training split has too few
+            tokens for one batch (in other splits rows stay shorter or empty); the data does not suit the recipe's task.
     """
     if not 0 <= rank < ranks:
         raise InvalidInput(f"rank must be from 0 to {ranks - 1}, not {rank}", field="rank", value=rank)

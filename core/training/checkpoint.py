@@ -1,11 +1,11 @@
-"""Checkpoints: folders that are written atomically. The last few and the best are kept.
+"""Checkpoints: folders that are written atomically. The latest few and the best checkpoint are kept.
 
-    step-000001000/model.safetensors    float32 parameters under the model's names, all ranks' shards together
+    step-000001000/model.safetensors    float32 parameters under the model's names, merged from all ranks' shards
                    optimizer.pt         the optimiser's state dict
                    rank-0.pt            the rank's memory (core.nn.context) and unreported losses
                    trainer.json         step, tokens, seconds, micro rows, loss scale, the best evaluation so far
 
-Randomness is a function of seed and step, so no generator's state is stored.
+Randomness is a function of seed and step, so that checkpoints need no state of a random generator.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PREFIX, _PART = "step-", ".part-"
 
 
 class Progress(BaseModel):
-    """Progress of a training."""
+    """Progress of a training, stored as trainer.json."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -44,34 +44,34 @@ class Progress(BaseModel):
     micro_rows: int | None = None
     ranks: int = 1
     evaluated_step: int | None = None
-    """The last evaluated step."""
+    """Latest evaluated step."""
     best_loss: float | None = None
-    """Validation loss, nats a token."""
+    """Validation loss in nats per token."""
     best_step: int | None = None
     spec: str = ""
     """Digest of architecture, data, recipe and seed; a checkpoint of another training is refused."""
     start: str | None = None
-    """SHA-256 of the initial weights, if another training's."""
+    """SHA-256 of the initial weights, if another training produced them."""
     cut: dict[str, Any] | None = None
-    """What was cut out of that one (`core.training.pruning.submodel`), where it is a part of it."""
+    """Description of the submodel (`core.training.pruning.submodel`), if the initial weights are a pruned model's."""
     scaler: dict[str, int | float] = {}
     """State of the loss scaler in float16, the same on all ranks."""
 
 
 class Checkpoints:
-    """The checkpoints in `folder`, which all ranks share."""
+    """Checkpoints in `folder`, which all ranks share."""
 
     def __init__(self, folder: Path, keep: int) -> None:
         self.folder = folder
         self._keep = keep
 
     def latest(self) -> Path | None:
-        """The last checkpoint, if any."""
+        """Path of the latest checkpoint; None if there is none."""
         complete = self._complete()
         return complete[-1] if complete else None
 
     def at(self, step: int) -> Path:
-        """The folder of this step's checkpoint."""
+        """Path of the checkpoint of this step."""
         return self.folder / f"{_PREFIX}{step:09d}"
 
     def save(
@@ -82,10 +82,10 @@ class Checkpoints:
         memory: Mapping[str, Tensor],
         ranks: Ranks,
     ) -> None:
-        """Writes a checkpoint atomically; removes older ones but the best and the last few. All ranks call it.
+        """Writes a checkpoint atomically, and removes older checkpoints except the best and the latest few.
 
-        `model` and `optimizer` are the first rank's, `memory` each rank's. Raises `Unavailable` for a full disk;
-        earlier checkpoints stay.
+        Every rank must call this method. The first rank provides `model` and `optimizer`, each rank its `memory`.
+        Raises `Unavailable` if the disk is full; earlier checkpoints stay.
         """
         final = self.at(progress.step)
         part = self.folder / f"{_PART}{final.name}"
@@ -105,7 +105,7 @@ class Checkpoints:
                 self._remove(final)
                 part.rename(final)
                 sync(self.folder)
-                for partial in self.folder.glob(f"{_PART}*"):  # of a run that was killed
+                for partial in self.folder.glob(f"{_PART}*"):  # left over from a run that was killed
                     shutil.rmtree(partial, ignore_errors=True)
                 for path in self._complete()[: -self._keep]:
                     if int(path.name.removeprefix(_PREFIX)) != progress.best_step:
@@ -123,36 +123,36 @@ class Checkpoints:
         return sorted(path for path in self.folder.iterdir() if path.name.startswith(_PREFIX) and path.is_dir())
 
     def _remove(self, checkpoint: Path) -> None:
-        """Removes a checkpoint atomically: no reader sees part of it."""
+        """Removes a checkpoint atomically, so that no reader sees an incomplete checkpoint."""
         gone = self.folder / f"{_PART}{checkpoint.name}.gone"
-        shutil.rmtree(gone, ignore_errors=True)  # of a run that was killed
+        shutil.rmtree(gone, ignore_errors=True)  # left over from a run that was killed
         with suppress(OSError):
             checkpoint.rename(gone)
         shutil.rmtree(gone, ignore_errors=True)
 
 
 def read_progress(checkpoint: Path) -> Progress:
-    """Raises `InvalidInput` for an unreadable checkpoint, as the functions below."""
+    """Reads the progress in a checkpoint. Raises `InvalidInput` for an unreadable checkpoint."""
     with _reading(checkpoint):
         return Progress.model_validate_json((checkpoint / TRAINER).read_bytes())
 
 
 def read_model(checkpoint: Path) -> dict[str, Tensor]:
-    """The parameters by name, on the CPU."""
+    """Reads the parameters of a checkpoint by name, on the CPU. Raises `InvalidInput`."""
     with _reading(checkpoint):
         parameters: dict[str, Tensor] = load_file(checkpoint / MODEL)
         return parameters
 
 
 def read_optimizer(checkpoint: Path) -> dict[str, Any]:
-    """The `optimizer` of `save`."""
+    """Reads the `optimizer` that `save` wrote. Raises `InvalidInput`."""
     with _reading(checkpoint):
         state: dict[str, Any] = torch.load(checkpoint / OPTIMIZER, map_location="cpu", weights_only=True)
         return state
 
 
 def read_memory(checkpoint: Path, rank: int) -> dict[str, Tensor]:
-    """The `memory` of `save` on this rank."""
+    """Reads the `memory` that `save` wrote for this rank. Raises `InvalidInput`."""
     with _reading(checkpoint):
         memory: dict[str, Tensor] = torch.load(checkpoint / f"rank-{rank}.pt", map_location="cpu", weights_only=True)
         return memory

@@ -14,20 +14,20 @@ from edgefront.core.nn.output import IGNORED
 from edgefront.core.training.recipes.recipe import Distil
 
 MAX_SCORES = 1 << 25
-"""Largest number of logits of each model in memory: 128 MiB of float32."""
+"""Maximum number of logits of each model in memory: 128 MiB of float32."""
 
 
 @dataclass(frozen=True)
 class Teacher:
-    """The teacher in evaluation mode. No module, so that neither DDP nor checkpoints contain it."""
+    """Teacher model in evaluation mode. The class is not a module, so that DDP and checkpoints exclude the teacher."""
 
     model: LanguageModel
     settings: Distil
     sha256: str = ""
-    """SHA-256 of the file of its weights."""
+    """SHA-256 of the teacher's weights file."""
 
     def states(self, tokens: Tensor) -> Tensor:
-        """Hidden states without memory or gradients: [batch, sequence] → [batch, sequence, its d_model]."""
+        """Hidden states without memory or gradients: [batch, sequence] → [batch, sequence, d_model of the teacher]."""
         with torch.no_grad():
             hidden: Tensor = self.model(tokens, "none")
         return hidden
@@ -41,17 +41,17 @@ def distillation_loss(
     teacher_hidden: Tensor,
     label_smoothing: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
-    """The loss, and its components without gradients: cross-entropy and divergence, [2].
+    """Returns the distillation loss, and its components without gradients: cross-entropy and divergence, [2].
 
-    All are sums over the targets that are not `IGNORED`, in nats, at least float32. The loss is
-    share·T²·KL(teacher || student) + (1 - share)·cross-entropy, with the divergence of the softmax of logits/T. Tokens
-    that only the teacher has, by a padded embedding, are left out.
+    Each value is a sum over the targets that are not `IGNORED`, in nats, at least float32. The loss is
+    share·T²·KL(teacher || student) + (1 - share)·cross-entropy, where the divergence compares the softmax of logits/T.
+    Tokens that only the teacher has, because its embedding is padded, are left out.
 
     Args:
         hidden: the student's hidden states [batch, sequence, d_model]; `teacher_hidden` is the teacher's.
         targets: int64 [batch, sequence].
 
-    Logits are computed for some positions at a time, and again for the gradients, so all are never in memory.
+    To save memory, logits are computed for some positions at a time, and recomputed for the gradients.
     """
     flat = hidden.flatten(0, -2), teacher_hidden.flatten(0, -2), targets.flatten()
     size = max(1, MAX_SCORES // student.architecture.embedding.vocab_size)
@@ -84,7 +84,7 @@ def _loss_of_positions(
     teacher_hidden: Tensor,
     targets: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """The loss of some positions: states [n, d_model] of both models and targets [n]."""
+    """Distillation loss of n positions, from hidden states [n, d_model] of both models and targets [n]."""
     logits, settings = _at_least_float32(student.token_scores(hidden)), teacher.settings
     with torch.no_grad():
         teacher_logits = _at_least_float32(teacher.model.token_scores(teacher_hidden)[:, : logits.shape[-1]])

@@ -1,4 +1,4 @@
-"""The ranks of a training: one process, or those that `torchrun` started, over torch.distributed."""
+"""Ranks of a training over torch.distributed: a single process, or the processes that `torchrun` started."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from torch import Tensor
 
 from edgefront.core.common.errors import InvalidInput
 
-_TIMEOUT = timedelta(hours=2)  # the others wait for an evaluation by one rank
+_TIMEOUT = timedelta(hours=2)  # while one rank evaluates, the other ranks wait
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among the ranks, and its device."""
+    """Rank of this process, number of ranks, and device of this process."""
 
     rank: int
     ranks: int
@@ -29,11 +29,11 @@ class Ranks:
 
     @property
     def is_first(self) -> bool:
-        """Whether it writes files."""
+        """Whether this is rank 0, the rank that writes files."""
         return self.rank == 0
 
     def sums(self, *values: float) -> list[float]:
-        """The sum of each value over the ranks, in one message; all ranks call it."""
+        """Sums each value over the ranks with one all-reduce. Every rank must call this method."""
         if self.ranks == 1:
             return list(values)
         tensor = torch.tensor(values, dtype=torch.float64, device=self.device)
@@ -41,16 +41,16 @@ class Ranks:
         return [float(total) for total in tensor]
 
     def wait(self) -> None:
-        """Waits for every rank."""
+        """Waits until every rank has called this method."""
         if self.ranks > 1:
             dist.barrier()
 
 
 @contextmanager
 def joined(kind: Literal["cpu", "cuda"], threads: int | None = None) -> Iterator[Ranks]:
-    """Joins the ranks of `torchrun`, or is the only rank.
+    """Joins the ranks of `torchrun`; without torchrun this process is the only rank.
 
-    Raises `InvalidInput` where CUDA is missing, or this machine has fewer GPUs than ranks.
+    Raises `InvalidInput` if CUDA is missing, or this machine has fewer GPUs than ranks.
     """
     rank, ranks, local = (
         int(os.environ.get(name, value)) for name, value in (("RANK", 0), ("WORLD_SIZE", 1), ("LOCAL_RANK", 0))
@@ -67,7 +67,7 @@ def joined(kind: Literal["cpu", "cuda"], threads: int | None = None) -> Iterator
                 allowed="cpu, or as many ranks as there are GPUs",
             )
         torch.cuda.set_device(local)
-        # Matrix products of float32 in TensorFloat-32, as the published recipes ran them.
+        # The published recipes were trained with TensorFloat-32 for float32 matrix products.
         torch.set_float32_matmul_precision("high")
     device = torch.device(kind, local) if kind == "cuda" else torch.device("cpu")
     if ranks > 1:
@@ -81,9 +81,9 @@ def joined(kind: Literal["cpu", "cuda"], threads: int | None = None) -> Iterator
 
 
 class Reading(NamedTuple):
-    """Means of the steps since the last reading: `losses` over all ranks, `norm` of the last gradient.
+    """Measured values since the previous reading: mean `losses` over all ranks, and `norm` of the latest gradient.
 
-    The first loss is the cross-entropy; with a teacher the second is the divergence from it.
+    The first loss is the cross-entropy; with a teacher, the second loss is the divergence from the teacher.
     """
 
     losses: list[float]
@@ -93,7 +93,7 @@ class Reading(NamedTuple):
 
 
 class Meter:
-    """Measures losses and time of the training steps, without evaluations."""
+    """Measures losses and time of training steps; the time of evaluations is left out."""
 
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks
@@ -102,22 +102,22 @@ class Meter:
         self.restart(0)
 
     def restart(self, step: int) -> None:
-        """Restarts the clock: the time since the last reading does not count."""
+        """Restarts the clock, so that the time since the previous reading does not count."""
         self._since, self._step = time.monotonic(), step
 
     def add(self, loss: Tensor, norm: Tensor) -> None:
-        """Mean losses [kinds] and gradient norm of one step, on the device."""
+        """Adds the mean losses [kinds] and the gradient norm of one step, both on the device."""
         self._losses.append(loss)
         self._norm = norm
 
     @property
     def pending(self) -> Tensor | None:
-        """This rank's unreported losses, [n, kinds], if any."""
+        """Losses of this rank since the previous reading, [n, kinds]; None if there are none."""
         return torch.stack(self._losses) if self._losses else None
 
     @property
     def seconds(self) -> float:
-        """Seconds since the last reading."""
+        """Seconds since the previous reading."""
         return time.monotonic() - self._since
 
     def resume(self, losses: Tensor) -> None:
@@ -125,13 +125,13 @@ class Meter:
         self._losses = list(losses.to(self._ranks.device).unbind())
 
     def is_finite(self, *, norm: bool) -> bool:
-        """Whether every loss since the last reading, and with `norm` the gradient's, is finite on every rank."""
+        """Whether every loss since the previous reading, and with `norm` the gradient norm, is finite on every rank."""
         values = [*self._losses, *([self._norm.view(1)] if norm and self._norm is not None else [])]
         is_wrong = bool(values) and not bool(torch.cat([value.float() for value in values]).isfinite().all())
         return self._ranks.sums(is_wrong) == [0.0]
 
     def read(self, step: int) -> Reading:
-        """The reading after `step` steps; resets the meter. All ranks call it."""
+        """Returns the reading after `step` steps and resets the meter. Every rank must call this method."""
         assert self._norm is not None
         means = [float(losses.mean()) for losses in torch.stack(self._losses).unbind(1)]
         losses, norm = self._ranks.sums(*means), float(self._norm)

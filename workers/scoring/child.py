@@ -1,11 +1,11 @@
-"""A process that scores models: requests on standard input, responses on standard output, one JSON object per line.
+"""Child process that scores models; reads requests on standard input and writes responses as lines of JSON.
 
     {"architecture": {…}, "proxy": "snip", "seed": 0, "settings": {…}, "device": "cpu", "data": null}
     {"value": 1.25}  or  {"reason": "why this model has no score"}
 
-It computes on one thread with low priority, and the system kills it first when memory runs out, so that its parent
-survives. It exits when its standard input closes, also in the middle of a score, and not by a signal to the whole group
-of its worker, which would look like a failure.
+The process computes on one thread with low priority. The system kills it first when memory runs out, so that its parent
+survives. It exits when its standard input closes, also in the middle of a score. It ignores signals to the process
+group of its worker, because an exit by a signal would look like a failure.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from edgefront.core.training.proxies.score import score
 
 
 def main() -> None:
-    """Processes requests until the input ends."""
+    """Answers requests from standard input until the input ends."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # from here on prints go to the log
+    os.dup2(2, 1)  # prints of libraries now go to the log
     with suppress(OSError):
         os.nice(5)
     first_for_the_oom_killer()
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """The requested score, or the reason why there is none; never raises."""
+    """Computes the requested score, or returns the reason why the model has no score. Never raises."""
     proxy = str(request["proxy"])
     try:
         _one_thread(request["device"])
@@ -68,7 +68,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    """torch has an exception class for GPU memory; for the CPU only the allocator's message shows it."""
+    """Whether memory ran out. torch has an exception class for the GPU; for the CPU, the message must be read."""
     text = str(error)
     return type(error).__name__ == "OutOfMemoryError" or "not enough memory" in text or "can't allocate memory" in text
 

@@ -1,4 +1,4 @@
-"""Computes scores of proxies in child processes. One that runs out of memory, hangs or crashes costs an attempt."""
+"""Computes scores of proxies in child processes. A child that runs out of memory, hangs or crashes costs an attempt."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from edgefront.core.services.trainings.datasets import find_dataset
 from edgefront.core.store.database import Database
 
 IDLE_S = 60.0
-"""Seconds without a score after which a child process ends; the next generation often comes earlier."""
+"""Seconds without a request after which a child process ends. The next generation usually comes earlier."""
 
 POLL_S = 1.0
-"""Seconds between looks at a silent child."""
+"""Seconds between checks of a child that has not answered."""
 _STOP_S = 10.0
 
 
 class Scoring:
-    """Computes waiting scores, each concurrent call in its own child process. One instance per worker process."""
+    """Computes waiting scores, with a child process per concurrent call. A worker process needs one instance."""
 
     def __init__(self, database: Database, settings: Settings) -> None:
         self._database = database
         self._settings = settings
         self._lock = threading.Lock()
         self._idle: dict[Child, threading.Timer] = {}
-        """Idle children, each with the timer that ends it."""
+        """Idle child processes, each with the timer that ends the process."""
         self._busy: set[Child] = set()
         self._stopping = False
 
     def compute(self, score_id: str) -> None:
-        """Computes a score that is missing and awaited. Raises EdgefrontError if the child process ends without one."""
+        """Computes a waiting score. Raises EdgefrontError if the child process ends without an answer."""
         with self._database.read() as session:
             task = scoring.task_of(session, score_id)
         if task is not None:
@@ -46,7 +46,7 @@ class Scoring:
             self._store(task.id, answer.get("value"), answer.get("reason"))
 
     def give_up(self, score_id: str, why: str) -> None:
-        """Records that the model has no such score."""
+        """Records that the model has no score of this proxy, and why."""
         self._store(score_id, None, why)
 
     def _store(self, score_id: str, value: float | None, reason: str | None) -> None:
@@ -54,7 +54,7 @@ class Scoring:
             scoring.store_score(session, score_id, value, reason, self._database.now(session))
 
     def stop(self) -> None:
-        """Ends the children; another worker computes their scores."""
+        """Ends the child processes; another worker computes the scores that they had begun."""
         with self._lock:
             self._stopping = True
             children = [*self._busy, *self._idle]
@@ -65,7 +65,7 @@ class Scoring:
             child.end()
 
     def _compute(self, task: scoring.ScoreTask) -> dict[str, Any]:
-        """The child's response."""
+        """Sends a score task to a child process and returns the response."""
         request = {
             "architecture": task.architecture,
             "proxy": task.proxy,
@@ -103,7 +103,7 @@ class Scoring:
         raise EdgefrontError(f"{proxy} took longer than {self._settings.scoring.timeout_s:g} s")
 
     def _take(self) -> Child | None:
-        """An idle or new child; None while stopping."""
+        """Returns an idle or new child process; None while this worker stops."""
         with self._lock:
             if self._stopping:
                 return None
@@ -134,7 +134,7 @@ class Scoring:
 
 
 class Child:
-    """A process of `workers.scoring.child`, with one request at a time."""
+    """A child process that runs `workers.scoring.child` and answers one request at a time."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -155,7 +155,7 @@ class Child:
             self._process.stdin.flush()
 
     def line(self, timeout_s: float) -> str | None:
-        """The response; empty without one, None if the process has ended."""
+        """Returns the response; an empty string after `timeout_s`, None if the process has ended."""
         try:
             return self._lines.get(timeout=timeout_s)
         except queue.Empty:

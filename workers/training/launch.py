@@ -1,10 +1,10 @@
-"""Supervisors of trainings as detached processes, and the processes of their runs.
+"""Starts supervisors of trainings as detached processes, and the processes of their runs.
 
-A supervisor locks a file in `<home>/supervisors/<host>` while it lives. The system releases the lock however its holder
-ends, so the files show which supervisors run on this machine. (Containers may share a data folder, with other processes
-under the same ids, but each has its own host name.)
+A supervisor locks a file in `<home>/supervisors/<host>` while it runs. The system releases the lock even if the
+supervisor is killed, so that the files show which supervisors run on this machine. (Containers that share a data folder
+may use the same process ids, but each container has its own host name.)
 
-A run has its own process group, and never outlives its supervisor.
+A run has its own process group, and ends with its supervisor.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _POLL_S = 0.05
 def launch(settings: Settings, claim: TrainingClaim) -> None:
     """Starts the supervisor of a claimed training and returns; the supervisor outlives this process.
 
-    Raises OSError or `subprocess.CalledProcessError` if it cannot be started.
+    Raises OSError or `subprocess.CalledProcessError` if the supervisor cannot be started.
     """
     folder = training_folder(settings, claim.training_id)
     folder.mkdir(parents=True, exist_ok=True)
@@ -76,7 +76,7 @@ def present(home: Path, claim: TrainingClaim) -> Iterator[None]:
 
 
 def running(home: Path) -> dict[str, int]:
-    """File name → process id, for the running supervisors of this data folder."""
+    """Returns the running supervisors of this data folder: file name → process id."""
     pids: dict[str, int] = {}
     try:
         paths = sorted(_folder(home).iterdir())
@@ -85,7 +85,7 @@ def running(home: Path) -> dict[str, int]:
     for path in paths:
         with suppress(OSError, ValueError), path.open("r+b") as file:
             if lock_descriptor(file.fileno(), blocking=False):
-                path.unlink()  # its holder was killed
+                path.unlink()  # the supervisor of this file was killed
             else:
                 pids[path.name] = int(file.read() or b"0")
     return pids
@@ -94,7 +94,7 @@ def running(home: Path) -> dict[str, int]:
 def stop_all(home: Path, timeout_s: float) -> bool:
     """Stops the supervisors and waits for them; their trainings return to the queue.
 
-    Returns whether all have ended in time; the others end later.
+    Returns whether all supervisors have ended in time; the remaining ones end later.
     """
     signalled: set[str] = set()
     end = time.monotonic() + timeout_s
@@ -119,14 +119,14 @@ _PRIVATE = ("EDGEFRONT_DATABASE", "EDGEFRONT_BROKER", "EDGEFRONT_ARTIFACTS", "ED
 
 
 class FolderLocked(Exception):
-    """Another run still writes into the folder, and cannot be killed from here."""
+    """Another run still writes into the folder, and this process cannot kill that run."""
 
 
 class FolderLock:
     """Exclusive write access to a training's folder.
 
-    The run inherits the open file and its lock, which is free once both supervisor and run have ended. So two runs of a
-    machine never write into one folder, even if a supervisor was killed before its run.
+    The run inherits the open file and its lock, which becomes free when both supervisor and run have ended. Two runs of
+    a machine therefore never write into the same folder, even if a supervisor was killed before its run.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -141,7 +141,7 @@ class FolderLock:
     def take(self, meanwhile: Callable[[], object], timeout_s: float) -> None:
         """Takes the lock; an orphaned run on this machine is killed first.
 
-        `meanwhile` is called while it waits. Raises `FolderLocked` after `timeout_s`.
+        Calls `meanwhile` repeatedly while it waits. Raises `FolderLocked` after `timeout_s`.
         """
         file = self._path.open("a+b")
         end = time.monotonic() + timeout_s
@@ -155,11 +155,11 @@ class FolderLock:
         except BaseException:
             file.close()
             raise
-        file.truncate(0)  # its run has ended, and its process id may be reused
+        file.truncate(0)  # the run in this file has ended, and the system may reuse its process id
         self._file = file
 
     def belongs_to(self, group: int) -> None:
-        """Records the run's process group, for the next supervisor after a crash."""
+        """Writes the run's process group into the lock file, so that the next supervisor can kill an orphaned run."""
         assert self._file is not None
         self._file.truncate(0)
         self._file.write(json.dumps({"host": socket.gethostname(), "group": group}).encode())
@@ -181,7 +181,10 @@ def is_held(folder: Path) -> bool:
 
 
 class RunProcess:
-    """The process of a training command on a folder; leaving its block kills it. It ends with this process."""
+    """Process of a training command on a folder. The `with` block kills the process when the block ends.
+
+    The process also ends with this process.
+    """
 
     def __init__(
         self, command: Sequence[str], folder: Path, *, environment: Mapping[str, str], lock: FolderLock, ranks: int = 1
@@ -202,7 +205,7 @@ class RunProcess:
                 stdout=log,
                 stderr=log,
                 cwd=folder,
-                # A training uses the threads of its machine: one for linear algebra is meant for this process.
+                # This process limits linear algebra to one thread; a training uses all threads of the machine.
                 env={
                     name: value
                     for name, value in environment.items()
@@ -219,7 +222,7 @@ class RunProcess:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Kills the process, and the remaining processes of its group."""
+        """Kills the process and the remaining processes of its group."""
         if self.poll() is None:
             self.kill()
         self._signal(signal.SIGKILL)
@@ -229,7 +232,7 @@ class RunProcess:
         return self._process.pid
 
     def poll(self) -> int | None:
-        """The exit code once it has ended; negative for a signal."""
+        """Returns the exit code of the run, negative for a signal; None while the run continues."""
         return self._process.poll()
 
     def stop(self) -> None:
@@ -237,7 +240,7 @@ class RunProcess:
         if self.stopping_since is not None:
             return
         self.stopping_since = time.monotonic()
-        # torchrun would kill its ranks after half a minute, so they get the signal directly, and it exits after them.
+        # torchrun would kill its ranks after half a minute. Signalled directly, the ranks stop, and torchrun exits.
         ranks = _children(self._process.pid) if self._ranks > 1 else []
         for pid in ranks:
             with suppress(ProcessLookupError):
@@ -246,7 +249,7 @@ class RunProcess:
             self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kills it at once, with its whole process group."""
+        """Kills the run and its whole process group at once."""
         self._signal(signal.SIGKILL)
         self._process.wait()
 
@@ -256,7 +259,7 @@ class RunProcess:
 
 
 def command_for(custom: Sequence[str] | None, folder: Path, ranks: int) -> list[str]:
-    """The command that trains the folder: `custom`, else our training process, under torchrun with several ranks."""
+    """Returns the command that trains the folder: `custom`, else the built-in training, under torchrun if ranks > 1."""
     if custom is not None:
         return [*custom, str(folder)]
     module = "edgefront.core.training.run"
@@ -267,7 +270,7 @@ def command_for(custom: Sequence[str] | None, folder: Path, ranks: int) -> list[
 
 
 def _kill_orphan(lock: Path) -> None:
-    """Kills the process group in the lock file, if it is of this machine."""
+    """Kills the process group in the lock file if the group belongs to this machine."""
     try:
         holder = json.loads(lock.read_bytes())
         if holder["host"] == socket.gethostname() and int(holder["group"]) > 1:

@@ -1,7 +1,7 @@
-"""`python -m edgefront.workers.training.rank MODULE ARGUMENTS…`: runs one rank under torchrun, and ends with it.
+"""Runs one rank of a training under torchrun: `python -m edgefront.workers.training.rank MODULE ARGUMENTS…`.
 
-torchrun starts its ranks in their own sessions, and cannot end them if it is killed: they would continue without a
-supervisor. So each rank asks the kernel to be killed with its parent before it runs the module.
+torchrun starts ranks in their own sessions, so that ranks would continue without a supervisor if torchrun was killed.
+Each rank therefore asks the kernel to be killed with its parent before it runs the module.
 """
 
 from __future__ import annotations

@@ -49,11 +49,11 @@ class RunReader:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._before = _identity(folder / STATUS)
-        self._read: list[bytes] | None = None  # the lines that the database has
-        self._now: list[bytes] = []  # those of the last report
+        self._read: list[bytes] | None = None  # metric lines that the database has stored
+        self._now: list[bytes] = []  # metric lines of the latest report
 
     def report(self) -> RunReport:
-        """The news since the last `accepted` report; all metrics if lines were removed."""
+        """Reads the news since the latest `accepted` report; all metrics if lines were removed from the file."""
         status = self.status()
         metrics, whole = self._metrics()
         checkpoint = max(checkpoints_in(self._folder), default=None)
@@ -71,17 +71,17 @@ class RunReader:
         )
 
     def accepted(self) -> None:
-        """Marks the last report as stored in the database."""
+        """Marks the latest report as stored in the database."""
         self._read = self._now
 
     def status(self) -> RunStatus | None:
-        """The status that this run has written, if any."""
+        """Returns the status that this run has written; None before its first status."""
         return None if _identity(self._folder / STATUS) == self._before else read_status(self._folder)
 
     def finished(self, code: int, *, asked: bool) -> FinishedRun:
-        """The end of a run with this exit code; `asked` if it was asked to stop.
+        """Returns the outcome of a run that ended with exit code `code`; `asked`: the run was asked to stop.
 
-        Under torchrun every failure has code 1, and the status distinguishes them.
+        Under torchrun every failure has code 1, so that only the status distinguishes failures.
         """
         status = self.status()
         outcome = _OUTCOME_OF_CODE.get(code)
@@ -123,7 +123,7 @@ class RunReader:
         return value if isinstance(value, dict) else None
 
     def _metrics(self) -> tuple[tuple[dict[str, Any], ...], bool]:
-        """New complete lines; or all lines, and True, if the file was replaced or truncated."""
+        """Returns the new complete lines and False; all lines and True if the file was replaced or truncated."""
         try:
             text = (self._folder / METRICS).read_bytes()
         except FileNotFoundError:
@@ -139,7 +139,7 @@ class RunReader:
 
 
 def scores_of(result: Mapping[str, Any] | None) -> list[Score]:
-    """The scores in a result: `{"valid": {"loss": 3.1, "perplexity": 22.2, "bpc": 1.1, "tokens": 640}}`."""
+    """Returns the scores in a result: `{"valid": {"loss": 3.1, "perplexity": 22.2, "bpc": 1.1, "tokens": 640}}`."""
     collected = []
     for split in _SPLITS:
         scores = (result or {}).get(split)

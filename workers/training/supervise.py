@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument("fence", type=int)
     given = parser.parse_args()
     if os.fork():
-        os._exit(0)  # before slow imports: the parent waits for this
+        os._exit(0)  # before slow imports, because the parent waits for this exit
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("alembic").setLevel(logging.WARNING)
     try:

@@ -1,8 +1,8 @@
-"""Runs one claimed training to its end.
+"""Supervises one claimed training until the run has ended.
 
-The supervisor holds the lease by heartbeats, starts the run as a separate process, copies its reports into the database
-in short transactions, forwards the owner's commands, and stores the outcome. After the loss of its lease it kills the
-run and writes nothing more.
+The supervisor extends its lease by heartbeats, starts the run as a separate process, copies reports of the run into the
+database in short transactions, forwards the owner's commands, and stores the outcome. If the lease is lost, the
+supervisor kills the run and stops writing.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Result = TypeVar("Result")
 
 _POLL_S = 0.2
 _COPIED = ("kind", "recipe", "budget", "seed", "device", "supernet")
-"""Fields of a training that its run spec copies."""
+"""Fields that are copied from a training into its run spec."""
 _MAX_PAUSE_S = 5.0
 
 _log = logging.getLogger("edgefront.supervise")
@@ -80,10 +80,10 @@ class Supervisor:
         self._command = TrainingCommand.RUN
         self._stored_note = ""
         self.end_requested = False
-        """Set on SIGTERM: the run stops, and the training returns to the queue."""
+        """Event that SIGTERM sets: the run stops, and the training returns to the queue."""
 
     def run(self) -> None:
-        """Runs until the run has ended and its outcome is stored, or the lease is lost."""
+        """Supervises until the run has ended and its outcome is stored, or the lease is lost."""
         lock = FolderLock(self._folder)
         try:
             self._train(lock)
@@ -123,9 +123,7 @@ class Supervisor:
     # The run ---------------------------------------------------------------------------------------------------------
 
     def _start(self, lock: FolderLock) -> RunProcess:
-        """Writes the spec and starts the run. Raises `InvalidInput` or `NotFound` for errors that another attempt would
-        not fix.
-        """
+        """Writes the spec and starts the run. Raises `InvalidInput` or `NotFound` for errors that a retry cannot fix."""
 
         def read(session: Session, _now: datetime) -> tuple[Training, int | None]:
             training = training_claims.lock_claimed(session, self._id, self._fence)
@@ -146,7 +144,7 @@ class Supervisor:
         facts = self._write(
             lambda session, _: card_facts(session, training_claims.lock_claimed(session, self._id, self._fence), digest)
         )
-        # A teacher is read at every start, initial weights before the first checkpoint.
+        # A run reads its teacher at every start, but initial weights only before its first checkpoint.
         has_teacher, start = recipe.get("distil") is not None, start_of(training)
         if start is not None:
             start = str(self._weights(start, always=has_teacher))
@@ -169,8 +167,8 @@ class Supervisor:
             environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(str(number) for number in training.gpu_numbers)
         command = command_for(self._config.command, self._folder, ranks)
-        # Before the process starts: if the supervisor is lost in between, one attempt too many is counted rather than
-        # one too few.
+        # The attempt is counted before the process starts. If the supervisor is lost in between, one attempt too many
+        # is counted rather than one too few.
         self._extend(
             lambda session, now: training_claims.start(
                 session, self._id, self._fence, architecture or None, manifest.digest, now, self._config.ttl_s
@@ -180,9 +178,9 @@ class Supervisor:
         return RunProcess(command, self._folder, environment=environment, lock=lock, ranks=ranks)
 
     def _weights(self, training_id: str, *, always: bool) -> Path:
-        """The weights of another, finished training, read before the first checkpoint or `always`.
+        """Path of the weights of another, finished training, which are read before the first checkpoint or `always`.
 
-        `NotFound` where they are read and that training was deleted.
+        Raises `NotFound` if the run has to read weights of a deleted training.
         """
         if always or not checkpoints_in(self._folder):
             with self._database.read() as session:
@@ -191,7 +189,7 @@ class Supervisor:
         return training_folder(self._settings, training_id) / WEIGHTS
 
     def _data(self, name: str, digest: str | None, level: str | None, lock: FolderLock) -> tuple[Path, Manifest]:
-        """The folder of the data set; a missing built-in one is prepared."""
+        """Returns folder and manifest of the data set. Prepares a built-in data set that is missing."""
         home = self._settings.data_folder
         try:
             folder = find_dataset(name, home, digest, level)
@@ -218,7 +216,7 @@ class Supervisor:
             raise EdgefrontError(f"the data set {name} could not be prepared: {last_line or f'exit code {code}'}")
 
     def _watch(self, process: RunProcess, state: RunReader) -> FinishedRun:
-        """Polls until the process has ended."""
+        """Polls the run until its process has ended, and returns the outcome."""
         polled_at = time.monotonic()
         while (code := process.poll()) is None:
             time.sleep(self._poll_s)
@@ -232,7 +230,10 @@ class Supervisor:
 
     @contextmanager
     def _killed_without_lease(self, process: RunProcess) -> Iterator[None]:
-        """Kills the run when the lease expires, since another worker may claim it then; even if the database hangs."""
+        """Kills the run when the lease expires, because another worker may then claim the training.
+
+        A thread checks the time of the latest heartbeat, so that a hanging database does not delay the kill.
+        """
         ended = threading.Event()
 
         def guard() -> None:
@@ -252,7 +253,7 @@ class Supervisor:
             thread.join()
 
     def _copy(self, state: RunReader) -> None:
-        """Stores a new report and reads the owner's command; retried at the next poll."""
+        """Stores a new report and reads the owner's command. After an error the next poll retries."""
         try:
             report = state.report()
             if report == self._last_report and not self._is_heartbeat_due():
@@ -267,14 +268,14 @@ class Supervisor:
             raise
         except Unavailable as error:
             _log.warning("not stored: %s", error)
-        except Exception:  # the run continues as long as its lease
+        except Exception:  # the run continues while its lease is valid
             _log.exception("not stored")
         else:
             state.accepted()
-            self._last_report = replace(report, metrics=(), whole=False)  # equal to the next one without news
+            self._last_report = replace(report, metrics=(), whole=False)  # a report without news is equal to this one
 
     def _stop_if_requested(self, process: RunProcess, now: float) -> None:
-        """Stops the run if requested, and kills it if it does not stop in time."""
+        """Stops the run if requested, and kills a run that does not stop in time."""
         silent_s = now - self._heartbeat_at
         if self.end_requested or self._command != TrainingCommand.RUN or silent_s > self._config.ttl_s / 2:
             process.stop()
@@ -286,7 +287,7 @@ class Supervisor:
     # The database ----------------------------------------------------------------------------------------------------
 
     def _finish(self, report: RunReport, finished: FinishedRun) -> None:
-        """Stores the outcome; retries while the database is unavailable."""
+        """Stores the outcome of the run; retries while the database is unavailable."""
         pause_s = self._poll_s
         while True:
             try:
@@ -307,7 +308,7 @@ class Supervisor:
         self._write(lambda session, now: training_claims.release(session, self._id, self._fence, note, now))
 
     def _while_waiting(self, note: str = "waits for an earlier run to end") -> None:
-        """Extends the lease while the start of the run waits, and stores a note. Raises `LeaseLost` for a stop."""
+        """Extends the lease and stores a note while the run waits to start. Raises `LeaseLost` if asked to stop."""
         if self._is_heartbeat_due() or note != self._stored_note:
             self._command = self._extend(
                 lambda session, now: training_claims.heartbeat(
@@ -329,14 +330,14 @@ class Supervisor:
         return time.monotonic() - self._heartbeat_at > interval_s(self._config.ttl_s)
 
     def _extend(self, do: Callable[[Session, datetime], Result]) -> Result:
-        """One transaction that extends the lease: a heartbeat. Raises `LeaseLost`."""
+        """Runs `do` in one transaction that also extends the lease (a heartbeat). Raises `LeaseLost`."""
         began = time.monotonic()
         outcome = self._write(do)
         self._heartbeat_at = began
         return outcome
 
     def _write(self, do: Callable[[Session, datetime], Result]) -> Result:
-        """One transaction. Raises `LeaseLost`."""
+        """Runs `do` in one transaction. Raises `LeaseLost`."""
         with _lease_errors(), self._database.write() as session:
             return do(session, self._database.now(session))
 

@@ -11,14 +11,14 @@ Tokens = np.ndarray[Any, np.dtype[np.int64]]
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 IGNORED = -100
-"""Target that no loss counts, as `ignore_index` of PyTorch's cross-entropy."""
+"""Target id of a position that the loss ignores, like `ignore_index` of PyTorch's cross-entropy."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """The rows of one optimiser step; all arrays have the same first axis.
+    """Rows of one optimiser step, as arrays with the same first axis.
 
-    `inputs` and `targets` are [rows, length]; `targets` are `IGNORED` where nothing is to be predicted. `mask` is False
+    `inputs` and `targets` are [rows, length]; `targets` are `IGNORED` where no token is predicted. `mask` is False
     where a row is padded, None without padding. `starts`: no row continues an earlier one, so memory is cleared.
     `source` [rows, source] and `source_mask` are the text to translate, `segments` BERT's segment ids.
     """
@@ -32,7 +32,7 @@ class Batch:
     segments: Tokens | None = None
 
     def rows(self, start: int, stop: int) -> Batch:
-        """The rows `start` to `stop` (exclusive)."""
+        """Returns the rows `start` to `stop` (exclusive) as a batch."""
         arrays: list[Any] = [self.mask, self.source, self.source_mask, self.segments]
         extras = (None if array is None else array[start:stop] for array in arrays)
         return Batch(self.inputs[start:stop], self.targets[start:stop], self.starts, *extras)
@@ -43,9 +43,9 @@ class Batches(Protocol):
 
     @property
     def steps_per_epoch(self) -> int:
-        """Number of steps in which every token is seen once."""
+        """Number of steps of one epoch, in which every token is used once."""
         ...
 
     def __call__(self, step: int) -> Batch:
-        """The batch of step `step`, counted from 0."""
+        """Returns the batch of step `step`, counted from 0."""
         ...

@@ -14,11 +14,11 @@ from edgefront.core.data.prepared.prepared import Split
 from edgefront.core.data.tokenizers.tokenizers import BOS, CLS, MASK, SEP, Tokenizer
 
 _ORDER_BLOCK = 4096
-"""Entries of the shuffled order that are computed at once: one step at a time would take longer than its batch."""
+"""Number of entries of the shuffled order that are computed together, because one step at a time would be slow."""
 
 
 class Segments:
-    """Segments of equal length in an order that is reshuffled each epoch.
+    """Batches of text segments of equal length, in an order that is reshuffled each epoch.
 
     The input of a token is the one before it; the text wraps around, so that every token is a target exactly once an
     epoch. The positions that the last segment does not fill have no target. An epoch's last batch is filled up with the
@@ -67,7 +67,7 @@ _MAX_BITS = np.uint64((1 << 64) - 1)
 
 
 class Masked:
-    """Rows of `<cls>`, up to `segment` - 2 tokens of contiguous text, `<sep>`; in another order each epoch.
+    """Batches of masked text: rows of `<cls>`, at most `segment` - 2 contiguous tokens, `<sep>`; shuffled each epoch.
 
     The text continues across the ends of documents, as RoBERTa's FULL-SENTENCES does, and there is one kind of segment.
     A `fraction` of a row's ordinary tokens are targets, redrawn each epoch: 80 % of these become `<mask>`, 10 % another
@@ -137,7 +137,7 @@ class Masked:
     def _corrupt(
         self, epoch: int, positions: np.ndarray, text: np.ndarray, is_text: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The targets, else `IGNORED`, and the corrupted text: [rows, segment - 2] each."""
+        """Returns the targets (`IGNORED` where none is) and the corrupted text, each [rows, segment - 2]."""
         eligible = is_text & self._is_ordinary[text]
         counts = eligible.sum(1)
         quotas = np.where(counts > 0, np.maximum(1, np.rint(counts * self._fraction)), 0)
@@ -151,11 +151,11 @@ class Masked:
 
 
 _WINDOW = 64
-"""Number of batches within which sentences are sorted by length."""
+"""Number of batches in a window; `Pairs` sorts sentences by length within each window."""
 
 
 class Pairs:
-    """`rows` pairs a step, in another order each epoch.
+    """Batches of `rows` sentence pairs for translation, shuffled each epoch.
 
     The epoch's shuffled pairs are sorted by length within windows of 64 batches, and the batches are shuffled again.
     `inputs` are `<bos>` (else `<eos>`) and the translation, `targets` the translation and `<eos>`, `source` the
@@ -214,7 +214,7 @@ class Pairs:
         return Batch(inputs, targets, starts=True, mask=mask, source=source, source_mask=source_mask)
 
     def _ordered(self, epoch: int) -> NDArray[np.int64]:
-        """The epoch's pairs, batch after batch."""
+        """Returns the indices of the epoch's pairs, batch after batch."""
         if epoch != self._epoch:
             indices = np.arange(self.count)
             pairs = self._short[shuffled(random_key("pairs", self._seed, epoch), self.count, indices)]
@@ -230,7 +230,7 @@ def _lengths(split: Split, units: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _padded(split: Split, pairs: NDArray[np.int64], rows: int, fill: int, rank_rows: slice) -> tuple[Tokens, Mask]:
-    """This rank's rows, padded to the batch's longest sentence; a row without a pair is one token of padding."""
+    """Returns this rank's rows, padded to the batch's longest sentence. A row without a pair is one padding token."""
     lengths = np.zeros(rows, np.int64)
     lengths[: len(pairs)] = _lengths(split, pairs)
     positions = np.arange(int(lengths.max()))
@@ -239,12 +239,12 @@ def _padded(split: Split, pairs: NDArray[np.int64], rows: int, fill: int, rank_r
     is_text = positions < lengths[rank_rows, None]
     index = np.where(is_text, starts[rank_rows, None] + positions, 0)
     tokens = np.where(is_text, split.tokens[index].astype(np.int64), fill)
-    # A row keeps one key: attention over none is undefined.
+    # The mask keeps at least one key per row, because attention over no key is undefined.
     return tokens, positions < np.maximum(lengths[rank_rows, None], 1)
 
 
 _SENTENCE_BLOCK = 64
-"""Sentences between two stored offsets; the offsets between are computed when they are read."""
+"""Number of sentences between two stored offsets. The other offsets are computed when their sentences are read."""
 _CHUNK = 1 << 16
 _MAX_CACHED_BLOCKS = 1 << 12
 
@@ -254,9 +254,9 @@ Block = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 class Shuffled:
     """A `Text` of whole sentences in shuffled order.
 
-    With `Streams` that is Transformer-XL's loader for LM1B: rows are filled to the end, without padding, and a sentence
-    that does not fit continues in the same row at the next step, where the memory contains its beginning. The order of
-    an epoch is a function of (seed, epoch); only every 64th offset is stored (4 MB for LM1B).
+    With `Streams` this class is Transformer-XL's loader for LM1B: rows are filled to the end, without padding, and a
+    sentence that does not fit continues in the same row at the next step, where the memory contains its beginning. The
+    order of an epoch is a function of (seed, epoch); only every 64th offset is stored (4 MB for LM1B).
     """
 
     def __init__(self, split: Split, seed: int) -> None:
@@ -283,7 +283,7 @@ class Shuffled:
         return np.concatenate(pieces) if pieces else np.empty(0, np.int64)
 
     def _block(self, epoch: int, block: int) -> Block:
-        """Begin and end of each sentence of a block in the split, and its begin in the shuffled text."""
+        """Start and end of each sentence of a block in the split, and each sentence's start in the shuffled text."""
         if block in self._cache:  # a row reads its block for many steps
             return self._cache[block]
         if len(self._cache) >= _MAX_CACHED_BLOCKS:
@@ -296,7 +296,7 @@ class Shuffled:
         return first, last, offset
 
     def _begin_epoch(self, epoch: int) -> None:
-        """Computes the offset of every 64th sentence in the shuffled text, and of its end: int64 [blocks + 1]."""
+        """Computes the offsets of every 64th sentence and of the end of the shuffled text: int64 [blocks + 1]."""
         if epoch != self._epoch:
             key = random_key("sentences", self._seed, epoch)
             sums = []
@@ -310,17 +310,17 @@ class Shuffled:
 
 
 class Text(Protocol):
-    """The tokens of an epoch in reading order."""
+    """Tokens of an epoch in reading order."""
 
     size: int
 
     def read(self, epoch: int, start: int, stop: int) -> Tokens:
-        """int64 [stop - start], for 0 ≤ start ≤ stop ≤ size."""
+        """Returns the tokens from `start` to `stop` (exclusive): int64 [stop - start], 0 ≤ start ≤ stop ≤ size."""
         ...
 
 
 class InOrder:
-    """The text in its own order, the same in each epoch."""
+    """A `Text` in the order of the data, the same in each epoch."""
 
     def __init__(self, split: Split) -> None:
         self._tokens = split.tokens
@@ -331,7 +331,7 @@ class InOrder:
 
 
 class Streams:
-    """`rows` contiguous parts of the text, for models with memory; their lengths differ by one at most.
+    """Batches for models with memory: `rows` contiguous parts of the text, whose lengths differ by at most one.
 
     A step reads the next `segment` tokens of each part; the last step of an epoch is shorter, so that every token is a
     target exactly once an epoch. The input of a token is the one before it; the text wraps around. After an epoch each
@@ -339,7 +339,7 @@ class Streams:
 
     Args:
         rank_rows: rows of this rank. The content of a row does not depend on the number of ranks.
-        resets: clear the memory with each epoch, and not only at step 0.
+        resets: whether every epoch clears the memory; otherwise only step 0 does.
     """
 
     def __init__(self, text: Text, rows: int, segment: int, *, rank_rows: range, resets: bool) -> None:
@@ -367,7 +367,7 @@ class Streams:
         return Batch(inputs, targets, starts=within == 0 and (epoch == 0 or self._resets))
 
     def _read_around(self, epoch: int, start: int, count: int) -> Tokens:
-        """`count` tokens from `start`; indices wrap around at both ends of the text."""
+        """Returns `count` tokens from `start`; indices wrap around at both ends of the text."""
         size, read = self._text.size, self._text.read
         if start >= 0 and start + count <= size:
             return read(epoch, start, start + count)

@@ -1,6 +1,6 @@
 """Counter-based randomness: random bits and shuffled orders as functions of a key and an index, without stored state.
 
-The arithmetic is on 64-bit integers, so it is the same on every platform and with every library version.
+The arithmetic uses 64-bit integers, so that results are equal on every platform and with every library version.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ _GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133
 
 
 def random_key(*parts: int | str) -> int:
-    """A 64-bit key derived from these parts: a purpose, a seed, an epoch."""
+    """Derives a 64-bit key from `parts`, for example a purpose, a seed and an epoch."""
     hashed = hashlib.sha256(":".join(map(str, parts)).encode()).digest()
     return int.from_bytes(hashed[:8], "little")
 
 
 def random_bits(key: int, indices: NDArray[Any]) -> UInts:
-    """64 random bits for each index, in its shape: SplitMix64 with random access."""
+    """Returns 64 random bits for each index, in the shape of `indices`: SplitMix64 with random access."""
     return _mixed(np.asarray(indices).astype(np.uint64) * np.uint64(_GOLDEN) + np.uint64(key))
 
 
 def shuffled(key: int, count: int, indices: NDArray[Any]) -> NDArray[np.int64]:
-    """The elements at these indices of a random permutation of 0 … count - 1.
+    """Returns the elements at `indices` of a random permutation of 0 … count - 1.
 
     A Feistel network over the next even power of two, repeated until the value is below `count` (cycle walking; Black
-    and Rogaway 2002). It takes no memory, whatever `count` is.
+    and Rogaway 2002). Memory use does not depend on `count`.
     """
     half = max(1, ((count - 1).bit_length() + 1) // 2)
     round_keys = random_bits(key, np.arange(_ROUNDS))

@@ -25,27 +25,27 @@ _Percent = Annotated[StrictInt, Field(ge=1, le=89)]
 
 
 class Preparation(BaseModel):
-    """Settings of a preparation; None is the data set's default."""
+    """Settings of a preparation. None selects the data set's default."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     level: Level | None = None
-    """Kind of tokens; bpe for a text that is given by its path."""
+    """Kind of tokens. The default for a text given by path is bpe."""
     vocab_size: Annotated[StrictInt, Field(ge=3, le=1 << 31)] | None = None
-    """Size of the vocabulary: the most frequent words, or the learnt bpe tokens."""
+    """Size of the vocabulary: the number of most frequent words, or of learnt bpe tokens."""
     vocabulary: str | None = None
-    """A file: one word a line, or for bpe a Hugging Face tokenizer.json."""
+    """Path of a vocabulary file: one word per line, or for bpe a Hugging Face tokenizer.json."""
     unit: Unit | None = None
     """Unit that the task sentences shuffles: lines, or documents (files, JSON objects)."""
     field: Annotated[str, Field(min_length=1, max_length=200)] = "text"
-    """Field of JSON lines with the text."""
+    """Name of the field that contains the text in JSON lines."""
     valid_percent: _Percent = 5
     test_percent: _Percent = 5
-    """Shares for validation and test of a text without splits."""
+    """Percentages for validation and test of a text without splits."""
 
     @classmethod
     def parse(cls, value: Mapping[str, Any]) -> Preparation:
-        """Reads its JSON form; `InvalidInput` names the first wrong field."""
+        """Reads the settings from JSON. Raises `InvalidInput`, which names the first wrong field."""
         return checked(cls, value)
 
 
@@ -63,7 +63,7 @@ class PreparationPlan:
     alphabet: str
     catalogued: DataSet | None
     own_vocabulary: bool
-    """The user gives the vocabulary's size or file: it differs from the published one."""
+    """Whether the user gives the vocabulary's size or file, so that the vocabulary differs from the published one."""
 
     @classmethod
     def make(
@@ -131,7 +131,7 @@ class PreparationPlan:
         )
 
     def digest(self, originals: Mapping[Path, OriginalFile]) -> str:
-        """Digest of the text, the settings and the format."""
+        """Returns a digest of the text, the settings and the format."""
         vocabulary: Any = None
         if self.vocabulary is not None:
             vocabulary = originals[self.vocabulary].sha256
@@ -148,7 +148,7 @@ class PreparationPlan:
                 "name": self.corpus.name,
                 "settings": self.public(),
                 "vocabulary": vocabulary,
-                # The numbers that it was compared with.
+                # The published counts with which the text was compared.
                 "published": asdict(self.catalogued.published) if self.catalogued else None,
                 "splits": {split: hashes(parts) for split, parts in self.corpus.splits.items()},
                 "sources": {split: hashes(parts) for split, parts in self.corpus.sources.items()},
@@ -156,7 +156,7 @@ class PreparationPlan:
         )
 
     def public(self) -> dict[str, Any]:
-        """The settings in the manifest."""
+        """Returns the settings that the manifest stores."""
         settings: dict[str, Any] = {"level": self.level, "unit": self.text_format.unit}
         if self.vocab_size is not None:
             settings["vocab_size"] = self.vocab_size

@@ -36,9 +36,9 @@ from edgefront.core.data.tokenizers.tokenizers import ByteTokenizer, CharacterTo
 
 _CHUNK = 1 << 20
 _BUFFER = 1 << 18
-"""Numbers that are buffered before they are written."""
+"""Number of token ids or offsets that are buffered before a write."""
 _BATCH = 1 << 20
-"""Characters that are encoded at once."""
+"""Number of characters that are encoded together."""
 
 
 def prepare(
@@ -50,7 +50,7 @@ def prepare(
     settings: Preparation | None = None,
     progress: Progress = no_progress,
 ) -> Prepared:
-    """The prepared data set; created in a folder of `home` unless it exists.
+    """Returns the prepared data set; creates its folder in `home` unless the folder exists.
 
     The folder's name is a digest of the text, the settings and the format. An existing folder is used only if every
     byte is intact. A folder appears only when it is complete, and a second preparation of the same data waits for the
@@ -60,12 +60,12 @@ def prepare(
         data: a name in `data_sets()`, or the path of a file or folder.
         origin: the folder with the published files of a named data set.
         target: the file with the translation of `data`, line by line.
-        progress: called with the phase, and the bytes done and in all.
+        progress: called with the phase, the bytes processed and the total bytes.
 
     Raises:
-        NotFound: no such data set or file.
-        InvalidInput: a file is empty, not UTF-8, or not as published; a setting is wrong.
-        Unavailable: the disk is full; what was written is removed.
+        NotFound: the data set or a file does not exist.
+        InvalidInput: a file is empty, not UTF-8, or different from the published one; a setting is wrong.
+        Unavailable: the disk is full; the incomplete folder is removed.
     """
     plan = PreparationPlan.make(data, origin, target, settings or Preparation())
     originals = _read_originals(plan, progress)
@@ -81,11 +81,11 @@ def prepare(
         existing = _intact(folder, progress)
         if existing is not None:
             return existing
-        shutil.rmtree(draft, ignore_errors=True)  # of a preparation that was killed
+        shutil.rmtree(draft, ignore_errors=True)  # left over from a preparation that was killed
         draft.mkdir()
         try:
             _write(plan, draft, digest, originals, progress)
-            shutil.rmtree(folder, ignore_errors=True)  # a damaged one
+            shutil.rmtree(folder, ignore_errors=True)  # a damaged data set
             draft.rename(folder)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
@@ -94,7 +94,7 @@ def prepare(
 
 
 def _read_originals(plan: PreparationPlan, progress: Progress) -> dict[Path, OriginalFile]:
-    """Reads every file once; compares with the published MD5 where there is one."""
+    """Reads every file once and compares its MD5 with the published one, if known."""
     files = plan.corpus.files() + ([plan.vocabulary] if plan.vocabulary else [])
     done, total = 0, sum(path.stat().st_size for path in files)
     published = plan.catalogued.published.md5 if plan.catalogued else None
@@ -120,7 +120,7 @@ def _read_originals(plan: PreparationPlan, progress: Progress) -> dict[Path, Ori
 
 
 def _intact(folder: Path, progress: Progress) -> Prepared | None:
-    """The prepared data set with every byte verified; None if it is missing or damaged."""
+    """Opens the prepared data set and verifies every byte; None if the data set is missing or damaged."""
     try:
         return open_prepared(folder, verify=True, progress=progress)
     except (NotFound, InvalidInput):
@@ -128,7 +128,7 @@ def _intact(folder: Path, progress: Progress) -> Prepared | None:
 
 
 def _counting(progress: Progress, phase: str, parts: Iterable[Parts]) -> Tick:
-    """Reports the bytes that are read of these parts."""
+    """Returns a callback that reports how many bytes of `parts` have been read."""
     done, total = 0, sum(part.size for group in parts for part in group)
 
     def tick(count: int) -> None:
@@ -185,9 +185,9 @@ def _write(
 
 
 def _check_text(plan: PreparationPlan, progress: Progress) -> None:
-    """Refuses a split without text or with another number of words than published, before a tokenizer is trained.
+    """Refuses a split without text, or whose number of words is not the published one, before tokenizer training.
 
-    Reads the training split only if its number of words is published: the next phase reads it anyway.
+    Reads the training split only if its number of words is published, because the next phase reads that split anyway.
     """
     corpus, published = plan.corpus, plan.catalogued.published.words if plan.catalogued else {}
     sides = [(corpus.splits, published), (corpus.sources, {})]
@@ -211,7 +211,7 @@ def _check_text(plan: PreparationPlan, progress: Progress) -> None:
 
 
 def _save_tokenizer(plan: PreparationPlan, splits: Mapping[str, Parts], folder: Path, progress: Progress) -> Tokenizer:
-    """Makes the tokenizer of one language and saves it. A closed vocabulary is made from all splits."""
+    """Creates and saves the tokenizer of one language. A closed vocabulary is built from all splits."""
     is_closed = plan.level in ("bytes", "characters")
     parts = [part for split, in_split in splits.items() if is_closed or split == "train" for part in in_split]
     tick = _counting(progress, "vocabulary", [tuple(parts)])
@@ -278,7 +278,7 @@ def _batched(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
 
 
 class _ArrayWriter:
-    """Appends numbers to a file, buffered; its block closes the file."""
+    """Appends numbers to a file with a buffer. The `with` block closes the file."""
 
     def __init__(self, folder: Path, name: str, dtype: str) -> None:
         self._file = (folder / name).open("xb")
@@ -308,7 +308,7 @@ class _ArrayWriter:
         self._buffer, self._buffered = [], 0
 
     def finish(self) -> StoredFile:
-        """Writes the rest and syncs it to the disk."""
+        """Writes the buffered numbers and syncs the file to disk."""
         self._write()
         self._file.flush()
         os.fsync(self._file.fileno())

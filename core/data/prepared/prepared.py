@@ -1,11 +1,11 @@
-"""A prepared data set: a folder of token ids that training memory-maps, with a manifest.
+"""Prepared data sets: folders of token ids that training memory-maps, each with a manifest.
 
     manifest.json        `Manifest`: sizes, SHA-256 and counts; written last
     tokenizer.json …     `core.data.tokenizers.tokenizers`
     train.tokens         the tokens of a split, little-endian, uint8, uint16 or int32: the smallest that fits
     train.starts         int64 [n + 1]: offset of each line or document, and the end
 
-Parallel text has `train.source.tokens` and `train.source.starts` too, and its source's tokenizer in `source/`.
+Parallel text also has `train.source.tokens`, `train.source.starts`, and the tokenizer of the source in `source/`.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ SPLITS = ("train", "valid", "test")
 
 Numbers = NDArray[Any]
 Progress = Callable[[str, int, int], None]
-"""Called with the phase, and the bytes done and in all."""
+"""Callback that receives the phase, the bytes processed and the total bytes."""
 
 _CHUNK = 1 << 20
 
 
 def no_progress(phase: str, done: int, total: int) -> None:
-    """Reports no progress."""
+    """A progress callback that does nothing."""
 
 
 class _Part(BaseModel):
@@ -52,7 +52,7 @@ Count = Annotated[int, Field(ge=0, lt=1 << 62)]
 
 
 class OriginalFile(_Part):
-    """A file that the data was made from, with its name in its folder."""
+    """An original file of the data, named relative to the folder of originals."""
 
     name: str
     bytes: Count
@@ -60,13 +60,13 @@ class OriginalFile(_Part):
 
 
 class StoredFile(OriginalFile):
-    """One file of the folder."""
+    """One file of a prepared data set's folder."""
 
     name: FileName
 
 
 class StoredSplit(_Part):
-    """One split, in two files."""
+    """One split, stored as a file of tokens and a file of offsets."""
 
     tokens: StoredFile
     starts: StoredFile
@@ -78,12 +78,12 @@ class StoredSplit(_Part):
 
 
 class Manifest(_Part):
-    """`manifest.json`."""
+    """Content of `manifest.json`."""
 
     format: int
     name: str
     digest: str
-    """SHA-256 over the original files' SHA-256, the settings and the format."""
+    """SHA-256 of the original files' SHA-256, the settings and the format."""
     level: Level
     vocab_size: int
     source_vocab_size: int | None = None
@@ -93,7 +93,7 @@ class Manifest(_Part):
     splits: dict[str, StoredSplit]
 
     def files(self) -> list[StoredFile]:
-        """Every file of the folder but the manifest."""
+        """Returns every file of the folder except the manifest."""
         files = list(self.tokenizer)
         for split in self.splits.values():
             for side in (split, split.source):
@@ -104,11 +104,11 @@ class Manifest(_Part):
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """A part of the data, mapped into memory.
+    """A split of the data, mapped into memory.
 
-    `tokens` [count] of an integer type; `starts` int64 [n + 1], the offsets of its lines or documents and the end.
-    `characters`, `words` and `bytes` are those of its text, for losses per character or word: `words` are those between
-    white space, and the ends of lines, as word-level perplexity counts them (WikiText-103's test split has 245,569).
+    `tokens` [count] of an integer type; `starts` int64 [n + 1], the offsets of the lines or documents and of the end.
+    `characters`, `words` and `bytes` count the text, for losses per character or word. `words` counts the words between
+    white space and the ends of lines, as word-level perplexity does (WikiText-103's test split has 245,569).
     `source` is the text to translate, aligned unit by unit.
     """
 
@@ -134,7 +134,7 @@ class Prepared:
     source_vocab_size: int | None = None
 
     def split(self, name: str) -> Split:
-        """The split of that name; `InvalidInput` lists the existing ones."""
+        """Returns the split of that name. Raises `InvalidInput`, which lists the existing splits."""
         if name in self.splits:
             return self.splits[name]
         allowed = ", ".join(self.splits)
@@ -146,18 +146,18 @@ class Prepared:
         )
 
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer of the text; of parallel text, that of the translation."""
+        """Returns the tokenizer of the text; for parallel text, the tokenizer of the translation."""
         return load_tokenizer(self.folder)
 
     def source_tokenizer(self) -> Tokenizer:
-        """The tokenizer of the text to translate. `InvalidInput` for data without a source."""
+        """Returns the tokenizer of the text to translate. Raises `InvalidInput` for data without a source."""
         if self.source_vocab_size is None:
             raise InvalidInput(f"the data set {self.name} is not parallel text: it has no source", field="data")
         return load_tokenizer(self.folder / SOURCE_FOLDER)
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The folder's manifest; `NotFound` without one, `InvalidInput` for a damaged one."""
+    """Reads the folder's manifest. Raises `NotFound` if the manifest is missing, `InvalidInput` if it is damaged."""
     path = folder / MANIFEST
     try:
         text = path.read_bytes()
@@ -178,11 +178,11 @@ def open_prepared(folder: Path, *, verify: bool = False, progress: Progress = no
     """Memory-maps a prepared data set; takes milliseconds.
 
     Args:
-        verify: also compares the SHA-256 of every file.
+        verify: whether to compare the SHA-256 of every file.
 
     Raises:
-        NotFound: there is none.
-        InvalidInput: it is damaged; names every file that is missing, of another size or (with `verify`) changed.
+        NotFound: the folder has no prepared data set.
+        InvalidInput: the data set is damaged. Names each file that is missing, of wrong size or (`verify`) changed.
     """
     manifest = read_manifest(folder)
     faults = list(_wrong_sizes(folder, manifest))
@@ -254,7 +254,7 @@ _PREFIX = re.compile(r"[0-9a-f]{6,64}")
 
 
 def prepared_in(home: Path) -> Iterator[tuple[Path, Manifest | InvalidInput]]:
-    """Every prepared data set of this folder, the newest first; a damaged one with its error."""
+    """Yields the folder and manifest of every prepared data set in `home`, newest first; the error of a damaged one."""
     folders = [path for path in home.glob("*") if _FOLDER.fullmatch(path.name) and path.is_dir()]
     for folder in sorted(folders, key=lambda path: path.stat().st_mtime_ns, reverse=True):
         try:
@@ -266,11 +266,11 @@ def prepared_in(home: Path) -> Iterator[tuple[Path, Manifest | InvalidInput]]:
 
 
 def find_prepared(home: Path, name: str) -> Prepared:
-    """A prepared data set by name, by the first digits of its digest, or by folder.
+    """Opens a prepared data set, given by name, by the first digits of its digest, or by folder.
 
     Raises:
         NotFound: no data set has the name.
-        InvalidInput: several data sets have the name, or it is damaged.
+        InvalidInput: several data sets have the name, or the data set is damaged.
     """
     matching = {
         folder: "damaged" if isinstance(manifest, InvalidInput) else f"{manifest.level}, {manifest.vocab_size} tokens"

@@ -1,4 +1,4 @@
-"""The text of each split: a user's files, or those of a folder."""
+"""Finds the text of each split: files of the user, files in a folder, or Python's standard library."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _SPLIT_NAMES = {
 }
 _JSON_LINES = (".jsonl", ".ndjson")
 _LOOKED_AT = 1 << 20
-"""Bytes that are read at once, and searched for the end of a line."""
+"""Number of bytes that are read together and searched for the end of a line."""
 
 
 @dataclass(frozen=True)
 class Shares:
-    """Percent of a text without splits for validation and test; the rest is for training."""
+    """Percentages for validation and test of a text without splits; the rest is for training."""
 
     valid: int = 5
     test: int = 5
@@ -49,7 +49,7 @@ class Shares:
 
 @dataclass(frozen=True)
 class Corpus:
-    """The text of each split; `sources` are the texts to translate."""
+    """Text of each split. `sources` are the texts to translate."""
 
     name: str
     root: Path
@@ -58,20 +58,20 @@ class Corpus:
     form: Form = "text"
 
     def files(self) -> list[Path]:
-        """Every file once, by name."""
+        """Returns every file once, sorted by name."""
         sides = (*self.splits.values(), *self.sources.values())
         return sorted({part.path for parts in sides for part in parts})
 
 
 _EXCLUDED = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"}
-"""Folders of other packages, and of the library's tests, which are more than half of it."""
+"""Folders that are left out: other packages, and tests, which are more than half of the standard library."""
 
 
 def standard_library(shares: Shares, root: Path | None = None) -> Corpus:
-    """Python's standard library. The hash of each source file decides its split and its place in it.
+    """Returns the source of Python's standard library. A file's hash decides its split and its order in the split.
 
-    In the order of names, a row of a short training could read a single package. `NotFound` on an installation without
-    source.
+    Sorted by name, files would give a row of a short training a single package. Raises `NotFound` on an installation
+    without source.
     """
     root = Path(root or sysconfig.get_path("stdlib"))
     files = []
@@ -87,15 +87,15 @@ def standard_library(shares: Shares, root: Path | None = None) -> Corpus:
 
 
 def at_path(path: Path, shares: Shares) -> Corpus:
-    """The text of a file or of all files in a folder.
+    """Returns the text of a file or of all files in a folder.
 
     A folder with files or folders named `train`, `valid` (or `validation`, `val`, `dev`) and `test` has these splits.
     Otherwise the first 90 % of a text (by default) are for training, the next 5 % for validation and the last 5 % for
     the test. In a folder of many files, the hash of each file's content decides its split.
 
     Raises:
-        NotFound: no such file or folder.
-        InvalidInput: it is empty; a link leads out of the folder; text and JSON lines are mixed.
+        NotFound: the file or folder does not exist.
+        InvalidInput: the file or folder is empty; a link leads out of the folder; text and JSON lines are mixed.
     """
     if not path.exists():
         raise NotFound(f"there is no file or folder {path}")
@@ -121,7 +121,7 @@ def at_path(path: Path, shares: Shares) -> Corpus:
 
 
 def parallel(source: Path, target: Path, shares: Shares) -> Corpus:
-    """Two files whose lines correspond. `InvalidInput` where one has more lines than the other."""
+    """Returns the text of two files whose lines correspond. Raises `InvalidInput` if their numbers of lines differ."""
     for path in (source, target):
         if not path.is_file():
             raise NotFound(f"there is no file {path}")
@@ -134,7 +134,7 @@ def parallel(source: Path, target: Path, shares: Shares) -> Corpus:
 
 
 def common_line_count(source: Path, target: Path) -> int:
-    """Number of lines of both files; `InvalidInput` where they differ."""
+    """Returns the number of lines, which both files share. Raises `InvalidInput` if the numbers differ."""
     lines, other = count_lines(source), count_lines(target)
     if lines != other:
         raise _invalid(target, f"{source} has {lines:,} lines and {target} {other:,}: they cannot correspond")
@@ -142,7 +142,7 @@ def common_line_count(source: Path, target: Path) -> int:
 
 
 def count_lines(path: Path) -> int:
-    """Number of lines; the last may lack its line feed."""
+    """Counts the lines of a file. The final line may lack a line feed."""
     count, last = 0, b"\n"
     with path.open("rb") as file:
         while block := file.read(_LOOKED_AT):
@@ -151,7 +151,7 @@ def count_lines(path: Path) -> int:
 
 
 def split_at_lines(path: Path, shares: Shares) -> dict[str, Parts]:
-    """The splits of one file, cut at the ends of lines."""
+    """Cuts one file into splits at the ends of lines."""
     size = path.stat().st_size
     if size == 0:
         raise _invalid(path, f"{path} is empty")
@@ -160,7 +160,7 @@ def split_at_lines(path: Path, shares: Shares) -> dict[str, Parts]:
 
 
 def split_by_hash(files: Sequence[Path], shares: Shares) -> dict[str, Parts] | None:
-    """Splits of whole files by the hash of their content; None where a split would be empty."""
+    """Assigns each file to a split by the hash of its content. Returns None if a split would be empty."""
     splits: dict[str, list[Part]] = {split: [] for split in SPLITS}
     for path in files:
         percentile = int(sha256(path)[:8], 16) % 100
@@ -170,7 +170,7 @@ def split_by_hash(files: Sequence[Path], shares: Shares) -> dict[str, Parts] | N
 
 
 def _within(folder: Path) -> list[Path]:
-    """The files of a folder and its subfolders, by name, without hidden and empty ones."""
+    """Returns the files of a folder and its subfolders, sorted by name, except hidden and empty files."""
     inside = folder.resolve()
     paths = []
     for path in sorted(folder.rglob("*")):
@@ -186,7 +186,7 @@ def _within(folder: Path) -> list[Path]:
 
 
 def _named_splits(folder: Path, files: Sequence[Path]) -> dict[str, list[Path]] | None:
-    """The files of each split by their names; None without a `train`."""
+    """Assigns files to splits by their names. Returns None if no file or folder is named `train`."""
     by_split: dict[str, list[Path]] = {}
     for path in files:
         first = path.relative_to(folder).parts[0].partition(".")[0].lower()
@@ -211,7 +211,7 @@ def _stops(size: int, shares: Shares) -> tuple[int, int]:
 
 
 def _line_end(path: Path, at: int, size: int) -> int:
-    """The end of the line at this byte; in a very long line, the first byte of the next character."""
+    """Offset of the end of the line at byte `at`; in a very long line, of the first byte of the next character."""
     with path.open("rb") as file:
         file.seek(max(at - 1, 0))
         block = file.read(_LOOKED_AT)
@@ -222,7 +222,7 @@ def _line_end(path: Path, at: int, size: int) -> int:
 
 
 def character_start(path: Path, at: int) -> int:
-    """The first byte of a character at or after this byte."""
+    """Offset of the first byte of a character, at or after byte `at`."""
     with path.open("rb") as file:
         file.seek(at)
         block = file.read(4)

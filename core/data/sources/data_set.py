@@ -1,4 +1,4 @@
-"""The named data sets: their files, and the published facts by which these are checked."""
+"""Named data sets: their files, and the published counts and hashes with which the files are compared."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from edgefront.core.data.tokenizers.tokenizers import Level
 
 @dataclass(frozen=True)
 class Published:
-    """Facts on the published files; a file that differs is damaged, or of another data set."""
+    """Published counts of a data set. A file with other counts is damaged or belongs to another data set."""
 
     bytes: int | None = None
     md5: str | None = None
     files: Mapping[str, int] = field(default_factory=dict)
     lines: Mapping[str, int] = field(default_factory=dict)
     words: Mapping[str, int] = field(default_factory=dict)
-    """Words and ends of lines of a split."""
+    """Number of words and ends of lines of each split."""
     vocabulary: int | None = None
-    """Words in the vocabulary."""
+    """Number of words in the vocabulary."""
 
 
 @dataclass(frozen=True)
@@ -39,31 +39,31 @@ class DataSet:
     name: str
     title: str
     origin: str
-    """Where its files come from, in words."""
+    """Origin of the files, in words, for messages."""
     level: Level
     files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     cuts: tuple[int, int] | None = None
-    """Bytes at which the one file of `train` is cut into splits."""
+    """Byte offsets at which the single file of `train` is cut into splits."""
     unit: Unit = "document"
     form: Form = "text"
     vocab_size: int | None = None
     vocabulary: str | None = None
-    """Name of its vocabulary file."""
+    """Name of the vocabulary file."""
     alphabet: Literal["all", "seen"] = "all"
     archives: tuple[str, ...] = ()
-    """URLs of its files."""
+    """URLs from which the files can be downloaded."""
     published: Published = Published()
     built_in: bool = False
     languages: tuple[str, ...] = ()
-    """ISO 639-1 codes, or `code`; of parallel text the source's first."""
+    """ISO 639-1 codes of the languages, or `code`. For parallel text the source language is first."""
     licence: str | None = None
-    """Licence of the text by its publishers; None without one, or with several."""
+    """Licence that the publishers give the text; None if there is no licence or there are several."""
     hub: str | None = None
-    """Its name on the Hugging Face Hub."""
+    """Name of the data set on the Hugging Face Hub."""
 
     def find(self, folder: Path, level: Level) -> Corpus:
-        """Its text in a folder or its subfolders. The level bytes may cut within a character.
+        """Finds the data set's text in a folder or its subfolders. With level `bytes` a cut may split a character.
 
         Raises:
             NotFound: a file is missing; the error names the expected ones.
@@ -90,7 +90,7 @@ class DataSet:
         return Corpus(self.name, folder, splits, sources, self.form)
 
     def expected_files(self) -> str:
-        """The files that the user has to provide, in words."""
+        """Describes the files that the user has to provide."""
         if self.built_in:
             return f"{self.name} is built in"
         patterns = ", ".join(" or ".join(names) for names in (*self.files.values(), *self.sources.values()))
@@ -98,7 +98,7 @@ class DataSet:
         return f"{self.name} is made from {patterns}{also} ({self.origin})"
 
     def vocabulary_in(self, folder: Path) -> Path | None:
-        """Its vocabulary file, if it has one; `NotFound` where that is missing."""
+        """Path of the vocabulary file; None if the data set has none. Raises `NotFound` if the file is missing."""
         if self.vocabulary is None:
             return None
         path = next(_matching(folder.parent if folder.is_file() else folder, self.vocabulary), None)
@@ -128,12 +128,12 @@ class DataSet:
             raise self.wrong(path, f"{path} has {actual:,} {what}, and {self.name} has {published:,}")
 
     def check(self, what: str, actual: int, published: int | None) -> None:
-        """`InvalidInput` where the published count differs."""
+        """Raises `InvalidInput` if a count differs from the published count."""
         if published is not None and actual != published:
             raise self.wrong(Path(self.name), f"there are {actual:,} {what}, and {self.name} has {published:,}")
 
     def wrong(self, path: Path, detail: str) -> InvalidInput:
-        """The error for a file that differs from the published one."""
+        """Returns the error for a file that differs from the published file."""
         return InvalidInput(
             f"{detail}: it is damaged or a different one; download it again ({self.origin}), or prepare it by its path",
             field="data",
@@ -143,7 +143,7 @@ class DataSet:
 
 
 def _matching(folder: Path, pattern: str) -> Iterator[Path]:
-    """Files in the folder, else in its subfolders."""
+    """Yields the files in the folder that match the pattern; if there are none, those in subfolders."""
     for depth in ("", "*/", "*/*/"):
         paths = [path for path in folder.glob(depth + pattern) if path.is_file()]
         if paths:
@@ -158,12 +158,12 @@ _HELD_OUT = "heldout-monolingual.tokenized.shuffled/news.en.heldout-0000{}-of-00
 
 @cache
 def data_sets() -> Mapping[str, DataSet]:
-    """Every data set by name."""
+    """Returns every named data set by name."""
     return MappingProxyType({each.name: each for each in _all()})
 
 
 def data_set(name: str) -> DataSet:
-    """The data set of that name; `NotFound` lists the existing ones."""
+    """Returns the data set of that name. Raises `NotFound`, which lists the existing data sets."""
     if name not in data_sets():
         hint = existing(name, data_sets(), "edgefront data list")
         raise NotFound(f"there is no data set {name!r}; {hint}, or give the path of a text")
@@ -206,7 +206,7 @@ def _all() -> Iterator[DataSet]:
         unit="line",
         files={
             "train": ("training-monolingual.tokenized.shuffled/news.en-*-of-00100",),
-            # The first is the test by custom (Jozefowicz et al. 2016, §4).
+            # By custom the first held-out file is the test split (Jozefowicz et al. 2016, §4).
             "valid": (_HELD_OUT.format(1),),
             "test": (_HELD_OUT.format(0),),
         },
@@ -263,7 +263,7 @@ def _wikitext(name: str, title: str, words: int, vocabulary: int) -> DataSet:
 
 
 def _first_100_mb(name: str, title: str, md5: str, **settings: Any) -> DataSet:
-    """Mahoney's files, in splits of 90, 5 and 5 million bytes as in papers."""
+    """Describes one of Mahoney's files of 100 MB, in splits of 90, 5 and 5 million bytes as in papers."""
     address = f"http://mattmahoney.net/dc/{name}.zip"
     return DataSet(
         name=name,

@@ -30,12 +30,12 @@ _TIMEOUT_S = 30.0
 _ATTEMPTS = 4
 _ALTERNATIVE = "try again later, or get the files yourself and name their folder with --from"
 _MAX_NAME_BYTES = 200
-"""Longest file name; file systems allow 255 bytes, including our prefix and suffix."""
+"""Maximum length of a file name; file systems allow 255 bytes, which include the prefix and suffix added here."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Limits of an archive: unpacked bytes, and number of members."""
+    """Limits of an archive: the unpacked size in bytes and the number of members."""
 
     bytes: int = 64 << 30
     files: int = 100_000
@@ -49,10 +49,10 @@ def download(
     progress: Progress = no_progress,
     bounds: Bounds = Bounds(),
 ) -> Path:
-    """The folder with the data set's files, downloaded into `folder` and unpacked unless they exist.
+    """Returns the folder with the data set's files; downloads and unpacks them into `folder` unless they exist.
 
     Args:
-        url: another URL of the (first) archive.
+        url: replaces the URL of the (first) archive.
         bounds: limits of an archive.
 
     Raises:
@@ -68,7 +68,7 @@ def download(
         data.find(folder, data.level)
         data.vocabulary_in(folder)
         return folder
-    except (NotFound, InvalidInput):  # missing, or of another size than published
+    except (NotFound, InvalidInput):  # a file is missing, or its size is not the published one
         folder.mkdir(parents=True, exist_ok=True)
     for each in urls:
         with refusing_full_disk(folder):
@@ -79,7 +79,7 @@ def download(
 def _fetch(url: str, folder: Path, progress: Progress) -> Path:
     """Downloads into a `.part` file; resumes an earlier call and broken connections.
 
-    It gives up after `_ATTEMPTS` in a row without a new byte.
+    Raises `Unavailable` after `_ATTEMPTS` attempts in a row without a new byte.
     """
     part = folder / f".{_file_name(url)}.part"
 
@@ -118,7 +118,7 @@ def _is_transient(error: BaseException) -> bool:
 
 
 def _resume(url: str, part: Path, note: Path, progress: Progress) -> None:
-    """Appends the missing bytes to the `.part` file; `note` has its URL and version."""
+    """Appends the missing bytes to the file `part`. The file `note` contains the URL and version of the download."""
     headers = {"Accept-Encoding": "identity"}
     try:
         noted = json.loads(note.read_text(encoding="utf-8"))
@@ -128,7 +128,7 @@ def _resume(url: str, part: Path, note: Path, progress: Progress) -> None:
         headers |= {"Range": f"bytes={part.stat().st_size}-", "If-Range": noted["version"]}
     with stream(url, headers=headers, timeout_s=_TIMEOUT_S) as response:
         if response.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE:
-            part.unlink()  # it was complete, or the file at the URL has changed
+            part.unlink()  # the part file was complete, or the file at the URL has changed
             return _resume(url, part, note, progress)
         response.raise_for_status()
         resumes = response.status_code == httpx.codes.PARTIAL_CONTENT
@@ -163,7 +163,7 @@ def _unpack(path: Path, folder: Path, name: str, progress: Progress, bounds: Bou
     size = path.stat().st_size
     progress(f"unpacking {name}", 0, size)
     draft = folder / ".unpacking"
-    shutil.rmtree(draft, ignore_errors=True)  # of a call that was killed
+    shutil.rmtree(draft, ignore_errors=True)  # left over from a call that was killed
     draft.mkdir()
     try:
         unpack(path, draft, name, bounds)
@@ -184,15 +184,15 @@ _TAR = re.compile(r"\.(tar(\.\w+)?|tgz|tbz2?|txz)$")
 
 
 class _Refused(Exception):
-    """The archive has content that is not unpacked."""
+    """The archive has content that must not be unpacked."""
 
 
 def unpack(path: Path, folder: Path, name: str, bounds: Bounds) -> None:
     """Unpacks a zip or tar archive, compressed or not, into an empty folder, and verifies its checksums. Any other file
     is moved there under `name`.
 
-    `InvalidInput`, and the archive is removed, where it is broken, exceeds the bounds, or contains a link, a special
-    file or a path outside the folder.
+    Raises `InvalidInput` and removes the archive if the archive is broken, exceeds the bounds, or contains a link, a
+    special file or a path outside the folder.
     """
     try:
         if zipfile.is_zipfile(path):

@@ -19,11 +19,11 @@ Form = Literal["text", "jsonl"]
 Unit = Literal["line", "document"]
 Piece = tuple[str, bool]
 Tick = Callable[[int], None]
-"""Called with the number of bytes read."""
+"""Callback that receives the number of bytes read."""
 
 _BLOCK_CHARACTERS = 1 << 16
 _MAX_WORD = 1 << 20
-"""Longest run of characters without white space; a longer one is cut."""
+"""Maximum length of a run of characters without white space; longer runs are cut."""
 _COMPRESSED = {
     b"\x1f\x8b": "gzip",
     b"PK\x03\x04": "zip",
@@ -49,7 +49,7 @@ class Part:
 
     @classmethod
     def whole(cls, path: Path) -> Part:
-        """All of a file."""
+        """Returns the part that is a whole file."""
         return cls(path, 0, path.stat().st_size)
 
     @property
@@ -58,7 +58,7 @@ class Part:
 
 
 class Counts(NamedTuple):
-    """Counts by which a loss is divided; `words` are those between white space, and each line's end."""
+    """Counts by which a loss is divided. `words` counts the words between white space and the ends of lines."""
 
     characters: int
     words: int
@@ -72,20 +72,20 @@ class Counts(NamedTuple):
 
 @dataclass(frozen=True)
 class TextFormat:
-    """Form of the files, and the unit that a training shuffles."""
+    """Format of the files, and the unit that a training shuffles."""
 
     form: Form
     unit: Unit
     field: str
 
     def pieces(self, parts: Iterable[Part], tick: Tick) -> Iterator[Piece]:
-        """Streams the text."""
+        """Streams the text of these parts in pieces."""
         if self.form == "jsonl":
             return json_lines(parts, self.field, tick)
         return (lines if self.unit == "line" else documents)(parts, tick)
 
     def encoded(self, piece: Piece, *, eos: bool) -> str:
-        """The text to encode: `<eos>` replaces a line's end; without `<eos>`, JSON lines get a line feed."""
+        """Returns the text to encode: `<eos>` replaces a line's end. JSON lines get a line feed without `<eos>`."""
         text, end = piece
         if not end:
             return text
@@ -95,13 +95,13 @@ class TextFormat:
 
 
 def documents(parts: Iterable[Part], tick: Tick) -> Iterator[Piece]:
-    """Each part as one document."""
+    """Streams each part as one document."""
     for part in parts:
         yield from _ended(_between_words(decoded(part, tick)))
 
 
 def lines(parts: Iterable[Part], tick: Tick) -> Iterator[Piece]:
-    """Each line of the parts, with its line feed."""
+    """Streams each line of the parts, including the line feed."""
     for part in parts:
         is_open = False
         for text in _between_words(decoded(part, tick)):
@@ -116,9 +116,9 @@ def lines(parts: Iterable[Part], tick: Tick) -> Iterator[Piece]:
 
 
 def json_lines(parts: Iterable[Part], field: str, tick: Tick) -> Iterator[Piece]:
-    """The text `field` of each line's JSON object; empty ones are left out.
+    """Streams the text in `field` of each line's JSON object, except empty texts.
 
-    `InvalidInput` names an invalid line. Half of a surrogate pair becomes U+FFFD.
+    Raises `InvalidInput`, which names an invalid line. Half of a surrogate pair becomes U+FFFD.
     """
     for part in parts:
         number, offset = 0, part.start
@@ -157,7 +157,7 @@ def _field(part: Part, raw: bytes, field: str, number: int, offset: int) -> str:
 
 
 def _ended(texts: Iterable[str]) -> Iterator[Piece]:
-    """The pieces of one document; the last has the flag."""
+    """Yields the pieces of one document; the final piece has the flag for the end."""
     before: str | None = None
     for text in texts:
         if before is not None:
@@ -168,7 +168,7 @@ def _ended(texts: Iterable[str]) -> Iterator[Piece]:
 
 
 def _between_words(blocks: Iterable[str]) -> Iterator[str]:
-    """The same text, cut only before white space, or within a word longer than `_MAX_WORD`."""
+    """Yields the same text, cut only before white space or within a word longer than `_MAX_WORD`."""
     rest = ""
     for block in blocks:
         rest += block
@@ -181,7 +181,7 @@ def _between_words(blocks: Iterable[str]) -> Iterator[str]:
 
 
 def _last_space(text: str) -> int:
-    """Start of the last white space after other text; 0 without any."""
+    """Index of the final run of white space that follows other text; 0 if there is none."""
     body = text.rstrip()
     if len(body) == len(text):
         last_word = text.rsplit(None, 1)[-1] if text else ""
@@ -190,7 +190,7 @@ def _last_space(text: str) -> int:
 
 
 def decoded(part: Part, tick: Tick) -> Iterator[str]:
-    """The part's text in blocks. `InvalidInput` names the first byte that is not UTF-8.
+    """Yields the part's text in blocks. Raises `InvalidInput`, which names the first byte that is not UTF-8.
 
     Bytes of characters that the part splits become surrogates (`surrogateescape`).
     """
@@ -215,7 +215,7 @@ def decoded(part: Part, tick: Tick) -> Iterator[str]:
 
 
 def not_utf8(path: Path, offset: int) -> InvalidInput:
-    """The error for a file that is not text, with a guess at its format."""
+    """Returns the error for a file that is not text, with a guess at the file's format."""
     with path.open("rb") as file:
         head = file.read(8)
     packed = next((name for magic, name in _COMPRESSED.items() if head.startswith(magic)), None)

@@ -30,14 +30,14 @@ from edgefront.core.data.tokenizers.tokenizers import (
 )
 
 Template = str | list[dict[str, str]]
-"""A Jinja template, or several with their names."""
+"""A chat template in Jinja, or several chat templates by name."""
 
 
 def render_chat(template: Template, messages: Sequence[Mapping[str, str]], tokens: Mapping[str, str]) -> str:
-    """The prompt of these messages, with special tokens written out, up to the start of the answer.
+    """Renders messages as a prompt, with special tokens written out, up to the start of the answer.
 
-    `tokens` are those that templates name: bos_token, eos_token … Raises `InvalidInput` for a template that is invalid,
-    has no default, or refuses the messages.
+    `tokens` maps names in templates to tokens: bos_token, eos_token … Raises `InvalidInput` for a template that is
+    invalid, has no default, or refuses the messages.
     """
     from jinja2 import TemplateError, nodes
     from jinja2.ext import Extension, loopcontrols
@@ -63,7 +63,7 @@ def render_chat(template: Template, messages: Sequence[Mapping[str, str]], token
         separators: tuple[str, str] | None = None,
         sort_keys: bool = False,
     ) -> str:
-        """JSON without HTML escapes, unlike Jinja's own filter."""
+        """Returns JSON without HTML escapes, unlike Jinja's filter `tojson`."""
         return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
     if not isinstance(template, str):
@@ -100,7 +100,7 @@ def render_chat(template: Template, messages: Sequence[Mapping[str, str]], token
 
 
 SPECIAL = (EOS, BOS, MASK, CLS, SEP)
-# Their names in other vocabularies.
+# Names of the special tokens in other vocabularies.
 _NAMES = {
     EOS: EOS_NAMES,
     BOS: (BOS, "<s>"),
@@ -111,10 +111,10 @@ _NAMES = {
 SMALLEST = 256 + len(SPECIAL)
 """Size of a byte-level vocabulary without merges."""
 MAX_TRAINED_BYTES = 1024
-"""A longer run of bytes without a cut (DNA, a line of dashes) is split for training.
+"""Maximum length of a run of bytes without a cut, for training; longer runs (DNA, a line of dashes) are split.
 
-The trainer takes time by the square of a run. On Python's standard library, whose longest run has 96 bytes, the
-bound changes no token.
+The trainer's time grows with the square of a run's length. On Python's standard library, whose longest run has 96
+bytes, the bound changes no token.
 """
 
 
@@ -147,7 +147,7 @@ class BPETokenizer(Tokenizer):
         self.ignored_ids = tuple(
             (role, token_id, config.ids_file) for role, token_id in configured if token_id not in self._vocabulary
         )
-        """Role, id and file of each configured token that the vocabulary lacks."""
+        """Role, id and file of each configured token that is missing from the vocabulary."""
         ids = {"bos_token_id": bos, "pad_token_id": pad}
         self._ids = {name: token_id for name, token_id in ids.items() if token_id is not None}
         fields: dict[str, Any] = {
@@ -186,9 +186,9 @@ class BPETokenizer(Tokenizer):
 
     @classmethod
     def from_file(cls, path: Path) -> BPETokenizer:
-        """A Hugging Face `tokenizer.json`, such as GPT-2's or BERT's, with the configuration beside it.
+        """Reads a Hugging Face `tokenizer.json`, such as GPT-2's or BERT's, and the configuration in its folder.
 
-        `InvalidInput` for another file.
+        Raises `InvalidInput` for a file of another format.
         """
         try:
             text = path.read_text(encoding="utf-8-sig")
@@ -223,7 +223,7 @@ class BPETokenizer(Tokenizer):
 
     @classmethod
     def load(cls, path: Path, content: Mapping[str, Any]) -> BPETokenizer:
-        """The files that `save` wrote: the vocabulary as a Hugging Face file, the rest in `content`."""
+        """Reads the files that `save` wrote: the vocabulary as a Hugging Face file, the rest in `content`."""
         text, special, bos = path.read_text(encoding="utf-8"), content["special"], content["bos"]
         try:
             model, config = HuggingFace.from_str(text), read_tokenizer_config(path.parent)
@@ -288,7 +288,7 @@ class BPETokenizer(Tokenizer):
 
 
 def check_size(vocab_size: int) -> None:
-    """`InvalidInput` for a vocabulary that is too small for `BPETokenizer.train`."""
+    """Raises `InvalidInput` if the vocabulary is too small for `BPETokenizer.train`."""
     if vocab_size < SMALLEST:
         raise InvalidInput(
             f"vocab_size must be at least {SMALLEST}: 256 bytes, {len(SPECIAL)} special tokens; not {vocab_size}",
@@ -304,7 +304,7 @@ def _gpt2_pre_tokenizer() -> pre_tokenizers.PreTokenizer:
 
 
 def _token(model: HuggingFace, config: TokenizerConfig, role: str, names: Sequence[str] = ()) -> int | None:
-    """Id of the token in this role by the configuration, else of the first existing token of `names`."""
+    """Id of the token that the configuration gives this role, else of the first existing token of `names`."""
     if role in config.tokens:
         token_id: int | None = model.token_to_id(config.tokens[role])
         if token_id is not None:
@@ -322,7 +322,7 @@ def _is_token(model: HuggingFace, token_id: int) -> bool:
 def _set_added_tokens(
     model: HuggingFace, config: TokenizerConfig, bos: int | None, eos: int | None
 ) -> tuple[int | None, bool] | None:
-    """The token before a text, and whether `eos` follows it; None without either, or with other tokens, as BERT's.
+    """Token before a text, and whether `eos` ends the text; None without both, or with other tokens (BERT).
 
     The configuration overrides `tokenizer.json` flag by flag; the model's post-processor is set accordingly.
     """
@@ -351,6 +351,6 @@ def _set_added_tokens(
 
 
 def _first(model: HuggingFace, names: Sequence[str]) -> int | None:
-    """Id of the first existing token of these names."""
+    """Id of the first of `names` that the vocabulary contains."""
     ids: list[int | None] = [model.token_to_id(name) for name in names]
     return next((token_id for token_id in ids if token_id is not None), None)

@@ -1,4 +1,4 @@
-"""Loads a saved tokenizer of any level, and compares two."""
+"""Loads a saved tokenizer of any level, and compares two tokenizers."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from edgefront.core.data.tokenizers.tokenizers import (
 )
 
 _TOKENS_OF_TEXT = 8
-"""Random tokens in each text of a comparison."""
+"""Number of random tokens in each text with which tokenizers are compared."""
 _CHARACTERS = (*range(9, 0x3000), *range(0x3000, 0xD800, 64), *range(0xE000, 0x20000, 256))
-"""Code points that are compared alone: all of the scripts with an alphabet, a sample of the others."""
+"""Code points that are compared one by one: every code point of alphabetic scripts, a sample of other scripts."""
 
 
 def same_tokens(folder: Path, other: Path) -> bool:
-    """Whether the tokenizers of both folders, and those of the source in `source/`, give the same ids for a text.
+    """Whether the tokenizers of both folders, and the source tokenizers in `source/`, give the same ids for a text.
 
     True where `folder` has no tokenizer. The token before a document does not count. Neither the size of a vocabulary
     nor its stored form proves equality, so single characters and every token of both, among random others, are encoded.
@@ -62,7 +62,7 @@ def _sample_texts(tokenizer: Tokenizer) -> Iterator[str]:
 
 
 def load_tokenizer(folder: Path) -> Tokenizer:
-    """The tokenizer that was saved there. `NotFound` where there is none, `InvalidInput` where it is damaged."""
+    """Reads the tokenizer saved in `folder`. Raises `NotFound` without a tokenizer, `InvalidInput` if it is damaged."""
     path = folder / FILE
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

@@ -19,7 +19,7 @@ _ROLES = ("bos_token", "eos_token", "pad_token", "unk_token")
 
 @dataclass(frozen=True)
 class TokenizerConfig:
-    """Settings of transformers beside `tokenizer.json`. Negative ids mean no token and are left out."""
+    """Tokenizer settings in the files beside `tokenizer.json`. Negative ids mean no token and are left out."""
 
     tokens: Mapping[str, str] = field(default_factory=dict)
     """Token by role: bos_token, eos_token, pad_token, unk_token."""
@@ -28,24 +28,24 @@ class TokenizerConfig:
     eos_ids: tuple[int, ...] = ()
     """All tokens that end a generation."""
     ids_file: str = GENERATION_CONFIG
-    """Name of the file with `ids` and `eos_ids`."""
+    """Name of the file that contains `ids` and `eos_ids`."""
     adds: Mapping[str, bool] = field(default_factory=dict)
-    """add_bos_token and add_eos_token; `tokenizer.json` decides on one that is missing."""
+    """Flags add_bos_token and add_eos_token. `tokenizer.json` decides if a flag is missing."""
     chat_template: str | list[dict[str, str]] | None = None
-    """A Jinja template, or several with their names."""
+    """A chat template in Jinja, or several chat templates by name."""
 
 
 def read_tokenizer_config(folder: Path) -> TokenizerConfig:
-    """The settings in this folder's files; empty without files.
+    """Reads the tokenizer settings from the files of a folder; empty settings without files.
 
-    `InvalidInput` for a file that is not a JSON object or not text, and for an invalid token id.
+    Raises `InvalidInput` for a file that is not a JSON object or not text, and for an invalid token id.
     """
     config = _object(folder / TOKENIZER_CONFIG)
     # As transformers does: the model's config.json, where generation_config.json is missing.
     ids_path = folder / (GENERATION_CONFIG if (folder / GENERATION_CONFIG).exists() else CONFIG)
     generation = _object(ids_path)
     tokens, sources = {}, [config, _object(folder / _SPECIAL_TOKENS)]
-    # The last source decides. As in transformers, a config of the newer form takes precedence over the map.
+    # The final source takes precedence. As in transformers, a config of the newer form overrides the map.
     for source in sources[::-1] if "added_tokens_decoder" in config else sources:
         for name in _ROLES:
             token = source.get(name)

@@ -1,7 +1,7 @@
 """Tokenizers by bytes, characters and words; `core.data.tokenizers.bpe` has byte-pair encoding.
 
-A tokenizer is saved as JSON beside its data, and loaded without that data. Hugging Face's `tokenizer.json` is written
-too, for transformers.
+A tokenizer is saved as JSON beside its data, and can be loaded without the data. Hugging Face's `tokenizer.json` is
+written too, for transformers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FILE, VOCABULARY_FILE = "edgefront_tokenizer.json", "vocabulary.txt"
 FORMAT = 1
 EOS, UNKNOWN = "<eos>", "<unk>"
 BOS, MASK, CLS, SEP = "<bos>", "<mask>", "<cls>", "<sep>"
-# Their names in other vocabularies; the first existing one counts.
+# Names of <eos> and <unk> in other vocabularies; the first name that a vocabulary contains is used.
 EOS_NAMES = (EOS, "<S>", "</S>", "</s>", "<|endoftext|>")
 UNKNOWN_NAMES = (UNKNOWN, "<UNK>", "[UNK]")
 
@@ -39,8 +39,8 @@ class Tokenizer(ABC):
     """A vocabulary of `vocab_size` tokens with the ids 0 … vocab_size - 1.
 
     `eos` ends a line (words) or a document (bpe), `unknown` stands for words outside the vocabulary, `bos` is put
-    before every document; each may be None. `stops` end a generation. `special` has the tokens that no text is encoded
-    as, by name: <mask>, <cls>, <sep>, <bos>, <eos>.
+    before every document; each may be None. `stops` end a generation. `special` are the tokens that encoding a text
+    never produces, by name: <mask>, <cls>, <sep>, <bos>, <eos>.
     """
 
     level: Level
@@ -58,31 +58,31 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def encode_many(self, texts: Sequence[str]) -> list[Ids]:
-        """The tokens of each text, int32. `InvalidInput` for a character or byte outside a closed vocabulary."""
+        """Encodes each text as int32 ids. Raises `InvalidInput` for a character or byte outside a closed vocabulary."""
 
     @abstractmethod
     def _decode(self, ids: Ids) -> str: ...
 
     @abstractmethod
     def _content(self) -> dict[str, Any]:
-        """Fields of `FILE` besides format and level."""
+        """Returns the fields of `FILE` other than format and level."""
 
     @abstractmethod
     def hugging_face(self) -> dict[str, bytes]:
-        """The files with which Hugging Face's transformers makes the same tokens; empty where it cannot."""
+        """Returns files with which Hugging Face's transformers gives the same tokens; empty if it cannot."""
 
     def encode(self, text: str) -> list[int]:
-        """The tokens of one text, without bos and eos."""
+        """Encodes one text without bos and eos."""
         tokens: list[int] = self.encode_many([text])[0].tolist()
         return tokens
 
     def prompt(self, text: str) -> list[int]:
-        """The tokens of the beginning of a document, with bos."""
+        """Encodes a text as the beginning of a document, with bos."""
         tokens: list[int] = self.begin(self.encode_many([text])[0]).tolist()
         return tokens
 
     def prompt_with_special(self, text: str) -> list[int]:
-        """As `prompt`; names of special tokens in the text become these tokens."""
+        """Encodes like `prompt`, and turns names of special tokens in the text into these tokens."""
         raise InvalidInput(
             f"a tokenizer of {self.level} has no special tokens that a text can name",
             field="special",
@@ -92,21 +92,21 @@ class Tokenizer(ABC):
 
     @property
     def chat_template(self) -> Any:
-        """A Jinja template, or several by name; None without chat."""
+        """Chat template in Jinja, or several by name; None if the model has none."""
         return None
 
     def chat(self, text: str) -> list[int]:
-        """The tokens of a chat with this user message, up to the answer. `InvalidInput` without a template."""
+        """Encodes a chat with this user message, up to the answer. Raises `InvalidInput` without a chat template."""
         raise InvalidInput(
             "the model has no chat template", field="chat", value=True, allowed="--no-chat, which continues the text"
         )
 
     def unused(self, size: int) -> list[int]:
-        """The ids below `size`, the model's vocabulary, without a token."""
+        """Returns the ids below `size` (the model's vocabulary size) that have no token."""
         return list(range(self.vocab_size, size))
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of these tokens. `InvalidInput` for an unknown id."""
+        """Decodes token ids as text. Raises `InvalidInput` for an unknown id."""
         array = np.fromiter(ids, np.int64)
         wrong = array[(array < 0) | (array >= self.vocab_size)]
         if wrong.size:
@@ -172,7 +172,7 @@ class ByteTokenizer(_ClosedVocabulary):
 
     @classmethod
     def of_texts(cls, texts: Iterable[str]) -> ByteTokenizer:
-        """The bytes that occur in the texts, in ascending order."""
+        """Returns a tokenizer of the bytes that occur in the texts, in ascending order."""
         seen = np.zeros(256, np.bool_)
         for text in texts:
             seen[np.frombuffer(text.encode("utf-8", "surrogateescape"), np.uint8)] = True
@@ -188,7 +188,7 @@ class ByteTokenizer(_ClosedVocabulary):
         return {"bytes": self._values.tolist()}
 
     def hugging_face(self) -> dict[str, bytes]:
-        # The character for each byte in byte-level vocabularies: itself if printable, else another.
+        # In byte-level vocabularies a printable byte is its own character; each other byte has a substitute.
         printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
         others = [byte for byte in range(256) if byte not in printable]
         names = [chr(byte if byte in printable else 256 + others.index(byte)) for byte in range(256)]
@@ -207,7 +207,7 @@ class CharacterTokenizer(_ClosedVocabulary):
 
     @classmethod
     def of_texts(cls, texts: Iterable[str]) -> CharacterTokenizer:
-        """The characters that occur in the texts, in the order of their code points."""
+        """Returns a tokenizer of the characters that occur in the texts, in the order of code points."""
         seen = np.zeros(_CODE_POINTS, np.bool_)
         for text in texts:
             seen[np.frombuffer(text.encode("utf-32-le"), "<u4")] = True
@@ -230,7 +230,7 @@ class CharacterTokenizer(_ClosedVocabulary):
 class WordTokenizer(Tokenizer):
     """Words between white space; `<eos>` ends each line, and a word outside the vocabulary is `<unk>`.
 
-    The words are in the order of their ids, the most frequent first, which adaptive softmax needs. `InvalidInput` where
+    `words` are in the order of ids, the most frequent first, as adaptive softmax needs. Raises `InvalidInput` if
     `<eos>` or `<unk>` (or LM1B's `<S>` or `<UNK>`) is missing, or a word occurs twice.
     """
 
@@ -249,7 +249,7 @@ class WordTokenizer(Tokenizer):
 
     @classmethod
     def of_texts(cls, texts: Iterable[str], vocab_size: int | None) -> WordTokenizer:
-        """`<eos>`, `<unk>` and the words by falling frequency; equally frequent ones by first occurrence."""
+        """Vocabulary of `<eos>`, `<unk>` and the words by falling frequency; ties are in order of first occurrence."""
         counter: Counter[str] = Counter()
         for text in texts:
             counter.update(text.split())
@@ -260,7 +260,7 @@ class WordTokenizer(Tokenizer):
 
     @classmethod
     def from_file(cls, path: Path, vocab_size: int | None) -> WordTokenizer:
-        """The first word of each line, for at most `vocab_size` lines; `InvalidInput` as the class."""
+        """Reads the first word of at most `vocab_size` lines. Raises `InvalidInput` for the reasons of the class."""
         lines = (line.split(None, 1) for line in read_text(path).removeprefix("\ufeff").split("\n"))
         try:
             return cls([line[0] for line in lines if line][:vocab_size])
@@ -288,7 +288,7 @@ class WordTokenizer(Tokenizer):
         return np.array(tokens, np.int32)
 
     def end(self, ids: Ids) -> Ids:
-        """A text's last line may have been ended already."""
+        """Appends `<eos>` unless the text's final line already ends with `<eos>`."""
         return ids if ids.size and ids[-1] == self.eos else super().end(ids)
 
     def _decode(self, ids: Ids) -> str:
@@ -319,7 +319,7 @@ class WordTokenizer(Tokenizer):
 
 
 def read_text(path: Path) -> str:
-    """Content of a UTF-8 file; `NotFound` if there is none."""
+    """Reads a UTF-8 file. Raises `NotFound` if the file does not exist."""
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -334,7 +334,7 @@ def hugging_face_files(
     unknown: str | None = None,
     config_fields: Mapping[str, Any] | None = None,
 ) -> dict[str, bytes]:
-    """The two files of a tokenizer; `tokenizer`: parts of the first, `config_fields`: further fields of the second."""
+    """Returns tokenizer.json with the parts in `tokenizer`, and tokenizer_config.json with `config_fields` added."""
     parts = ("truncation", "padding", "normalizer", "pre_tokenizer", "post_processor", "decoder")
     whole = {"version": "1.0", "added_tokens": [], **dict.fromkeys(parts), **tokenizer}
     names: dict[str, Any] = {
@@ -353,7 +353,7 @@ def hugging_face_files(
 
 
 def _unmerged(vocabulary: Mapping[str, int], *, pre_tokenizer: Any, decoder: Any) -> dict[str, Any]:
-    """Byte-pair encoding without merges: every character is a token."""
+    """Returns byte-pair encoding without merges, in which every character is a token."""
     return {
         "pre_tokenizer": pre_tokenizer,
         "decoder": decoder,

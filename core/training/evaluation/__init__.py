@@ -1,1 +1,1 @@
-"""What a trained model is worth: perplexity, translations and their BLEU, fine-tuning, and other people's tasks."""
+"""Evaluation of trained models: perplexity, translation and BLEU, generation, tasks of lm-evaluation-harness."""

@@ -1,4 +1,4 @@
-"""Text generation by a trained model, token after token."""
+"""Text generation by a trained model, token by token."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from edgefront.core.training.evaluation.translation import beam_search
 from edgefront.core.training.recipes.recipe import predicts_next_token
 
 _PROMPT_SEGMENT = 512
-"""Tokens of a prompt in one pass."""
+"""Maximum number of tokens of a prompt in one forward pass."""
 _INCOMPLETE = "\ufffd"
-"""A tokenizer's text for part of a character."""
+"""Text that a tokenizer decodes from an incomplete character."""
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a token is sampled.
+    """Settings by which tokens are sampled.
 
-    Logits are divided by `temperature` (0: greedy). Then the `top_k` most likely tokens stay, and of these the fewest
-    with `top_p` of the probability (Holtzman et al. 2020). The seed makes it reproducible.
+    Logits are divided by `temperature` (0: greedy). The `top_k` most likely tokens stay, and of these the smallest set
+    with `top_p` of the probability (Holtzman et al. 2020). Equal seeds give equal texts.
     """
 
     temperature: float = 1.0
@@ -51,7 +51,7 @@ class Sampling:
                 raise InvalidInput(f"{field} must be {allowed}, not {value}", field=field, value=value, allowed=allowed)
 
     def draw(self, scores: Tensor, generator: torch.Generator) -> int:
-        """One token from logits [vocabulary]. Raises `Diverged` where they are not finite."""
+        """Samples one token from logits [vocabulary]. Raises `Diverged` if the logits are not finite."""
         scores = scores.detach().double().cpu()
         check_scores(not bool(scores.isnan().any()) and bool(scores.max().isfinite()))
         if self.temperature == 0:
@@ -59,7 +59,7 @@ class Sampling:
         order = scores.argsort(descending=True, stable=True)[: self.top_k]
         chances = torch.softmax((scores[order] - scores[order[0]]) / self.temperature, 0)
         if self.top_p is not None:
-            # The sum before each token, so that the token that reaches top_p stays.
+            # Compares the sum of the probabilities before each token, so that the token that reaches top_p stays.
             chances = chances[chances.cumsum(0) - chances < self.top_p]
         return int(order[int(torch.multinomial(chances, 1, generator=generator))])
 
@@ -75,17 +75,17 @@ def generate(
     memory: int | None = None,
     on_token: Callable[[int], None] | None = None,
 ) -> list[int]:
-    """At most `tokens` tokens after the prompt, without the final token of `stop`.
+    """Generates at most `tokens` tokens after the prompt; a final token of `stop` is left out.
 
-    Each costs one pass over one token, with a cache of keys, values and the recurrence's cell.
+    Each token costs one forward pass over one position, with a cache of keys, values and the recurrence's cell.
 
     Args:
-        never: excluded tokens.
-        memory: past tokens that are attended to; None: all.
+        never: tokens that are never generated.
+        memory: number of past tokens that are attended to; None: all.
         on_token: called with each new token; an error that it raises ends the generation.
 
-    The model is in evaluation mode. Raises `InvalidInput` for a model that cannot continue a text, an empty prompt, a
-    token outside the vocabulary, and more tokens than the model's positions.
+    The model must be in evaluation mode. Raises `InvalidInput` for a model that cannot continue a text, an empty
+    prompt, a token outside the vocabulary, and more tokens than the model's positions.
     """
     _check(model, prompt, tokens, memory)
     device = next(model.parameters()).device
@@ -141,7 +141,7 @@ def _check(model: LanguageModel, prompt: Sequence[int], tokens: int, memory: int
             raise InvalidInput(
                 f"{field} must be {least} or more, not {value}", field=field, value=value, allowed=f"{least} or more"
             )
-    # The last token is never read, so it needs no position.
+    # The model never reads the final token, which therefore needs no position.
     if max_length is not None and len(prompt) + tokens - 1 > max_length:
         room = max_length - len(prompt) + 1
         raise InvalidInput(
@@ -154,10 +154,10 @@ def _check(model: LanguageModel, prompt: Sequence[int], tokens: int, memory: int
 
 
 class TextStream:
-    """Streams the text of tokens.
+    """Decodes tokens as a stream of text.
 
-    An incomplete character is held back. Text after a line's end does not depend on earlier tokens, so only one line is
-    decoded at a time.
+    An incomplete character is delayed until its tokens are complete. Text after a line's end does not depend on
+    earlier tokens, so that only one line is decoded at a time.
     """
 
     def __init__(self, tokenizer: Tokenizer, before: Sequence[int] = ()) -> None:
@@ -166,25 +166,25 @@ class TextStream:
         self._returned = len(tokenizer.decode(self._ids).rstrip(_INCOMPLETE)) if self._ids else 0
 
     def add(self, token: int) -> str:
-        """The newly complete text, possibly empty."""
+        """Adds a token and returns the text that is now complete, possibly empty."""
         self._ids.append(token)
         text = self._tokenizer.decode(self._ids)
-        whole = text.rstrip(_INCOMPLETE)  # one for each byte, in some tokenizers
+        whole = text.rstrip(_INCOMPLETE)  # some tokenizers decode each byte as one such character
         new, self._returned = whole[self._returned :], max(self._returned, len(whole))
         if text.endswith("\n"):
-            # The line's end stays: some tokenizers leave out the space before the first word.
+            # The line's end stays, because some tokenizers leave out the space before the first word of a text.
             self._ids = [token]
             self._returned = len(self._tokenizer.decode(self._ids))
         return new
 
     def rest(self) -> str:
-        """The text that was held back."""
+        """Returns the delayed text of an incomplete character."""
         return self._tokenizer.decode(self._ids)[self._returned :] if self._ids else ""
 
 
 @dataclass(frozen=True)
 class Generated:
-    """`text` is without the prompt. `ended`: by the end token, or by the number of tokens."""
+    """Generated `text`, without the prompt. `ended`: whether the end token or the number of tokens ended the text."""
 
     text: str
     prompt_tokens: int
@@ -205,17 +205,17 @@ def generate_text(
     device: torch.device | str = "cpu",
     on_text: Callable[[str], None] | None = None,
 ) -> Generated:
-    """The text that a trained model writes after the prompt; a translation model's translation of the prompt.
+    """Generates text after the prompt with a trained model; a translation model translates the prompt.
 
     Args:
-        memory: past tokens that are attended to. None: as many, with distances clamped, as in the model's evaluation;
-            all for models with a bounded number of positions.
-        stop_at_end: end at a token that ends a line (words) or a document (bpe).
+        memory: number of past tokens that are attended to. None: memory and clamp of the model's evaluation; all
+            tokens for models with a bounded number of positions.
+        stop_at_end: whether to end at a token that ends a line (words) or a document (bpe).
         chat: the prompt is a user's message in the model's chat template, and the text is the answer.
         special: names of special tokens in the prompt mean these tokens, not their characters.
         on_text: called with each new piece of text.
 
-    An empty prompt begins a new document. A translation comes from beam search, without `sampling`. Raises as
+    An empty prompt begins a new document. Translation uses beam search and ignores `sampling`. Raises the errors of
     `generate`, and `InvalidInput` for a prompt with characters outside the vocabulary.
     """
     model = package.model(device)

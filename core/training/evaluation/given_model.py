@@ -1,4 +1,4 @@
-"""The model argument of a command, in any of these forms, and the check of uploaded model folders.
+"""Reads the model argument of a command, in any of these forms, and checks uploaded model folders.
 
     a name            of the catalogue (`edgefront model list`); takes precedence over a file
     a Hub id          of a published model (`edgefront model list --published`); a file takes precedence
@@ -7,9 +7,9 @@
     a model folder    of a training or `edgefront model import`
     a GGUF file       of llama.cpp
 
-The first three have no weights. Heavy libraries are loaded only for the weights, and gguf for a GGUF file.
+The first three forms have no weights. Torch is loaded only for weights, and gguf only for a GGUF file.
 
-An uploaded folder is not trusted: file sizes are bounded before reading, and every weight is checked.
+An uploaded folder is not trusted, so that file sizes are bounded before reading, and every weight is checked.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ WAYS = (
     "a name from `edgefront model list`, a Hub id from `edgefront model list --published`, a description as JSON, the "
     "folder of a trained or a Hugging Face model, its config.json, or a GGUF file"
 )
-"""The allowed forms, for errors."""
+"""Allowed forms of a model argument, for error messages."""
 
 _TOKENIZERS = ("vocab.json", "merges.txt", "tokenizer.model", "spiece.model", "vocab.txt", "tekken.json")
-"""Tokenizer files other than `tokenizer.json`."""
+"""Names of tokenizer files other than `tokenizer.json`."""
 
 Form = Literal["name", "description", "config", "folder", "gguf"]
 
@@ -80,10 +80,10 @@ class _Location(NamedTuple):
 
 
 def architecture_of(model: str | Path) -> Architecture:
-    """The architecture of a model in any form.
+    """Returns the architecture of a model in any form.
 
-    Raises `NotFound` for a missing model, `ArchitectureError` for an invalid description, `InvalidInput` for what a
-    description cannot express.
+    Raises `NotFound` for a missing model, `ArchitectureError` for an invalid description, `InvalidInput` for a model
+    that a description cannot express.
     """
     location = _locate(model)
     if location.form == "name":
@@ -104,17 +104,17 @@ def architecture_of(model: str | Path) -> Architecture:
 
 
 def named_as(model: str | Path) -> NamedModel | None:
-    """The named or published model; None for other forms. Raises as `architecture_of`."""
+    """Returns the named or published model; None for other forms. Raises the errors of `architecture_of`."""
     return named_model(str(model)) if _locate(model).form == "name" else None
 
 
 def published_as(model: str | Path) -> PublishedModel | None:
-    """The published model of this Hub id; None for other forms. Raises as `architecture_of`."""
+    """Returns the published model of this Hub id; None for other forms. Raises the errors of `architecture_of`."""
     return published_models().get(str(model)) if _locate(model).form == "name" else None
 
 
 def is_gguf(model: str | Path) -> bool:
-    """Whether this is a GGUF file; False for a missing model."""
+    """Whether the model is a GGUF file; False for a missing model."""
     try:
         return _locate(model).form == "gguf"
     except NotFound:
@@ -122,7 +122,7 @@ def is_gguf(model: str | Path) -> bool:
 
 
 def quantised_in(model: str | Path) -> str | None:
-    """The quantised formats of a GGUF file in words (Q4_1 and Q8_0), else None. Raises as `architecture_of`."""
+    """Quantised formats of a GGUF file in words (Q4_1 and Q8_0); None otherwise. Raises as `architecture_of`."""
     location = _locate(model)
     if location.form != "gguf":
         return None
@@ -133,16 +133,16 @@ def quantised_in(model: str | Path) -> str | None:
 
 
 def has_weights(model: str | Path) -> bool:
-    """Whether this form has weights: a model folder, a Hugging Face folder or a GGUF file."""
+    """Whether the model has weights: a model folder, a Hugging Face folder or a GGUF file."""
     location = _locate(model)
     return location.form in ("folder", "gguf") or _hugging_face_folder(location) is not None
 
 
 @contextmanager
 def package_of(model: str | Path) -> Iterator[Package]:
-    """A model with weights and tokenizer; other forms than a model folder are converted in a temporary folder.
+    """Opens a model with weights as a package. Hugging Face and GGUF models are converted in a temporary folder.
 
-    Raises as `architecture_of`, and `InvalidInput` for a model without weights.
+    Raises the errors of `architecture_of`, and `InvalidInput` for a model without weights.
     """
     location = _locate(model)
     if location.form == "folder":
@@ -154,7 +154,7 @@ def package_of(model: str | Path) -> Iterator[Package]:
 
 
 def unread_tokenizer(model: str | Path) -> str | None:
-    """Tokenizer files of a Hugging Face folder that lacks `tokenizer.json`, the only supported one; else None."""
+    """Names the tokenizer files of a Hugging Face folder without the supported `tokenizer.json`; None otherwise."""
     folder = _hugging_face_folder(_locate(model))
     if folder is None or (folder / TOKENIZER).is_file():
         return None
@@ -162,7 +162,7 @@ def unread_tokenizer(model: str | Path) -> str | None:
 
 
 def write_imported(model: str | Path, output: Path) -> BPETokenizer | None:
-    """Writes a Hugging Face folder or a GGUF file as a model folder; returns its tokenizer, if any."""
+    """Writes a Hugging Face folder or a GGUF file as a model folder. Returns the tokenizer, if there is one."""
     location = _locate(model)
     if location.form == "gguf":
         return import_gguf(location.path, output)
@@ -205,7 +205,7 @@ def _locate(model: str | Path) -> _Location:
 
 
 def _hugging_face_folder(location: _Location) -> Path | None:
-    """The folder with the weights of a `config.json`; None without weights, and for other forms."""
+    """Folder with the weights of a `config.json`; None if there are no weights, and for other forms."""
     if location.form != "config" or (location.path.name != CONFIG and not location.path.is_dir()):
         return None
     folder = location.path if location.path.is_dir() else location.path.parent
@@ -213,7 +213,7 @@ def _hugging_face_folder(location: _Location) -> Path | None:
 
 
 def _is_config(path: Path) -> bool:
-    """Whether it is a Hugging Face `config.json`, of any name."""
+    """Whether the file has the content of a Hugging Face `config.json`, under any name."""
     if path.name == CONFIG:
         return True
     try:
@@ -251,9 +251,9 @@ def _text(path: Path) -> str:
 _TOKENIZER_FILES = (FILE, VOCABULARY_FILE, TOKENIZER, TOKENIZER_CONFIG, GENERATION_CONFIG)
 _CONTENT = (WEIGHTS, CUTS, *_TOKENIZER_FILES, *(f"{SOURCE}/{name}" for name in _TOKENIZER_FILES))
 FILES = (ARCHITECTURE, RESULT, *_CONTENT)
-"""The accepted files by their path in the folder; the first and the weights are required."""
+"""Accepted files, by path in the model folder. The description and the weights are required."""
 MAX_TEXT_BYTES = 64 << 20
-"""Largest file without tensors. The largest of published models, Gemma's tokenizer, has 33 MB."""
+"""Maximum size of a file without tensors. The largest such file of published models is Gemma's tokenizer, 33 MB."""
 _TENSOR_FILES = (WEIGHTS, CUTS)
 
 _Text = Annotated[str, Field(max_length=200)]
@@ -276,7 +276,7 @@ class _Scores(_Fact):
 
 
 class _Origin(_Fact):
-    """The parent of a pruned model, or a teacher."""
+    """Facts of the parent of a pruned model, or of a teacher."""
 
     name: _Text | None = None
     training: _Text | None = None
@@ -292,7 +292,7 @@ class _Pruning(_Fact):
 
 
 class _Facts(_Fact):
-    """The accepted facts of `result.json`, for the model card."""
+    """Accepted facts of `result.json`, for the model card."""
 
     name: Annotated[str, Field(min_length=1, max_length=100)] | None = None
     licence: _Licence | None = None
@@ -313,7 +313,7 @@ class _Facts(_Fact):
 
 @dataclass(frozen=True)
 class ImportedModel:
-    """A checked model. `digest`: of its weights, its tokenizer and the other files that affect its output."""
+    """A checked model. `digest` is computed from the weights, the tokenizer and all files that affect the output."""
 
     architecture: Architecture
     facts: Mapping[str, Any]
@@ -326,16 +326,16 @@ def max_file_bytes(name: str) -> int | None:
 
 
 def model_files(folder: Path) -> dict[str, Path]:
-    """The accepted files of a model folder, by their path in it."""
+    """Returns the accepted files of a model folder, by path in the folder."""
     return {name: folder / name for name in FILES if (folder / name).is_file()}
 
 
 def check_imported(folder: Path, *, name: str | None = None, licence: str | None = None) -> ImportedModel:
     """Checks a folder and rewrites its `result.json` and model card; `name` and `licence` replace recorded ones.
 
-    Raises `InvalidInput`, without the folder's path, for a missing file or one that is not JSON or safetensors, a
-    missing or unknown tensor, another shape or type, a number that is not finite, an architecture that differs from the
-    weights', and a tokenizer with more tokens than the model.
+    Raises `InvalidInput`, without the folder's path, for a missing file, a file that is not JSON or safetensors, a
+    missing or unknown tensor, a wrong shape or type, a number that is not finite, an architecture that differs from the
+    weights, and a tokenizer with more tokens than the model.
     """
     with _without_path(folder):
         for required in (WEIGHTS, ARCHITECTURE):

@@ -1,4 +1,4 @@
-"""Zero- and few-shot tasks by EleutherAI's lm-evaluation-harness, which this module needs (the extra `eval`)."""
+"""Evaluation on zero- and few-shot tasks of EleutherAI's lm-evaluation-harness (requires the extra `eval`)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from edgefront.core.training.evaluation.package import Package
 from edgefront.core.training.evaluation.scoring import TextScorer
 
 _MAX_TOKENS = 256
-"""Default maximum of generated tokens, as in the harness' own models."""
+"""Default maximum number of generated tokens, as in the models of lm-evaluation-harness."""
 
 
 class TrainedModel(LM):
-    """Adapter of a trained model's package to the harness' interface `LM`."""
+    """Adapts a trained model's package to the interface `LM` of lm-evaluation-harness."""
 
     def __init__(self, package: Package, *, device: torch.device | str = "cpu", rows: int = 16) -> None:
         super().__init__()
@@ -31,15 +31,15 @@ class TrainedModel(LM):
 
     @property
     def tokenizer_name(self) -> str:
-        """The key of the harness's cached requests."""
+        """Key under which the harness caches requests."""
         return self.name
 
     def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
-        """(context, continuation) → log-probability in nats, and whether greedy decoding would write it."""
+        """(context, continuation) → log-probability in nats, and whether greedy decoding gives the continuation."""
         return self.scorer.score([self.scorer.encoded(*request.args) for request in requests])
 
     def loglikelihood_rolling(self, requests: list[Instance]) -> list[float]:
-        """(text,) → log-probability of all of it in nats."""
+        """(text,) → log-probability of the whole text in nats."""
         return [self.scorer.whole(request.args[0]) for request in requests]
 
     def generate_until(self, requests: list[Instance]) -> list[str]:
@@ -69,13 +69,13 @@ def evaluate_tasks(
     device: torch.device | str = "cpu",
     rows: int = 16,
 ) -> dict[str, dict[str, Any]]:
-    """The harness' results by task: each metric, and its standard error, by name.
+    """Evaluates tasks. Returns each task's metrics and standard errors by name.
 
     Args:
-        tasks: names that the harness knows (most download their data from the Hugging Face Hub), or those of YAML files
-            in `include`, whose data may be local.
-        shots: number of solved examples before each question (few-shot); the task's own number if absent.
-        limit: evaluates only this many questions of each task, from the first.
+        tasks: names of the harness's tasks (most download their data from the Hugging Face Hub), or of tasks in YAML
+            files in `include`, whose data may be local.
+        shots: number of solved examples before each question (few-shot); None: the task's default.
+        limit: maximum number of questions of each task, from the first.
 
     Raises `InvalidInput` for an unknown task.
     """

@@ -1,6 +1,6 @@
-"""A trained model's README: architecture, training, scores, measurements and licence.
+"""Writes a trained model's README: architecture, training, scores, measurements and licence.
 
-Its YAML head is in the format of the Hugging Face Hub's `modelcard.md`: licence, language, data, task, metrics.
+The YAML head has the format of the Hugging Face Hub's `modelcard.md`: licence, language, data, task, metrics.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from edgefront.core.training.recipes.recipe import WITHOUT_EFFECT
 Library = Literal["edgefront", "transformers"]
 LICENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,63}")
 MAX_HEAD = 64 << 10
-"""Characters of a README that are searched for its head."""
+"""Number of characters of a README that are searched for the YAML head."""
 SPLITS = ("valid", "test")
 _METRICS = {
     "perplexity": ("perplexity", "perplexity"),
@@ -32,7 +32,7 @@ _METRICS = {
     "bpc": ("bits_per_character", "bits per character"),
     "bleu": ("bleu", "BLEU"),
 }
-"""Our score → its type on the Hub, and its name in words."""
+"""Name of a score here → type of the metric on the Hub, and name of the metric in words."""
 _TASKS = {"text-generation": "Text Generation", "fill-mask": "Fill-Mask", "translation": "Translation"}
 _NO_LICENCE, _OTHER = "unknown", "other"
 # https://huggingface.co/docs/hub/repositories-licenses
@@ -50,7 +50,7 @@ _LICENCES = frozenset(
 
 
 def front_matter(architecture: Architecture, facts: Mapping[str, Any], name: str, library: Library) -> str:
-    """The YAML head, with its lines `---`. `facts`: see `model_card`."""
+    """Returns the YAML head of a README, including its lines `---`. `facts` are those of `model_card`."""
     import yaml
 
     task, data = task_of(architecture), data_of(facts)
@@ -74,17 +74,17 @@ def front_matter(architecture: Architecture, facts: Mapping[str, Any], name: str
 
 
 def task_of(architecture: Architecture) -> str:
-    """The Hub's name of the model's task."""
+    """Returns the Hub's name for the model's task."""
     return "translation" if architecture.source else "text-generation" if architecture.causal else "fill-mask"
 
 
 def data_of(facts: Mapping[str, Any]) -> DataSet | None:
-    """The recorded published data set; None for a user's own data."""
+    """Returns the published data set in `facts`; None for a user's own data."""
     return data_sets().get(str(facts.get("dataset")))
 
 
 def check_licence(given: str) -> str:
-    """A licence's identifier; `InvalidInput` for other text."""
+    """Returns the identifier of a licence. Raises `InvalidInput` for text that is not a known identifier."""
     if LICENCE.fullmatch(given) is None:
         allowed = "an identifier of SPDX or the Hugging Face Hub, such as apache-2.0"
         raise InvalidInput(f"licence {given!r} is no identifier: give {allowed}", field="licence", allowed=allowed)
@@ -92,7 +92,7 @@ def check_licence(given: str) -> str:
 
 
 def licence_in(card: Path) -> str | None:
-    """The licence in the head of a Hugging Face folder's README; None without one."""
+    """Reads the licence in the head of a Hugging Face folder's README; None if there is none."""
     import yaml
 
     try:
@@ -108,7 +108,7 @@ def licence_in(card: Path) -> str | None:
 
 
 def as_licence(licence: Any, name: Any = None) -> str | None:
-    """The identifier of a licence from a card or GGUF file; `name` is that of one that is `other`.
+    """Returns the identifier of a licence in a card or GGUF file; `name` is the name of a licence given as `other`.
 
     Several licences become one identifier. None without a licence.
     """
@@ -122,7 +122,7 @@ def as_licence(licence: Any, name: Any = None) -> str | None:
 
 
 def forbids_derivatives(licence: str) -> bool:
-    """Whether its name contains nd, as those of Creative Commons: cc-by-nd-4.0, cc-by-nc-nd-4.0."""
+    """Whether the licence forbids derivatives: its name contains nd, such as cc-by-nd-4.0 or cc-by-nc-nd-4.0."""
     return "nd" in licence.lower().split("-")
 
 
@@ -170,9 +170,10 @@ def model_card(
     library: Library = "edgefront",
     tokenizer: Tokenizer | None = None,
 ) -> str:
-    """Markdown for the folder that this library loads. `tokenizer`: that of the folder. Facts, all optional:
+    """Returns the README of a model folder that `library` loads, in Markdown.
 
-    name, training (its id), dataset, data_digest, level, recipe (a whole one), seed, steps, best_step, tokens, seconds,
+    `tokenizer` is the folder's tokenizer. All facts are optional:
+    name, training (its id), dataset, data_digest, level, recipe (complete), seed, steps, best_step, tokens, seconds,
     licence (of the weights: an identifier of SPDX or the Hub); valid and test: loss, tokens, perplexity, bpc,
     word_perplexity, bleu; measurements: of this model or of the same blocks, each with device, protocol, latency_ms,
     latency_half_width_ms, peak_bytes and vocab_size.
@@ -234,7 +235,7 @@ def _training(facts: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 
 
 def _named(origin: Mapping[str, Any] | None) -> str:
-    """Another model in words: its name, its training and the digest of its weights."""
+    """Describes a parent or teacher model in words: name, training and digest of the weights."""
     if not origin:
         return ""
     phrases = [str(origin[name]) for name in ("name", "training") if origin.get(name)]
@@ -251,7 +252,7 @@ def _taught(teacher: Mapping[str, Any]) -> str:
 
 
 def _changed(recipe: Mapping[str, Any]) -> str:
-    """The overridden fields of a named recipe, by which the model differs from the paper's."""
+    """Names the overridden fields of a named recipe, in which the training differs from the paper."""
     published_recipe = recipes().get(recipe.get("name", ""))
     if published_recipe is None:
         return ""
@@ -374,5 +375,5 @@ def _number(value: Any, form: str = ",") -> str:
 
 
 def _plain(value: Any) -> str:
-    """Escapes a user's text for one cell."""
+    """Escapes a user's text for one cell of a Markdown table."""
     return " ".join(str(value).split()).replace("|", "\\|").replace("<", "&lt;")

@@ -1,13 +1,13 @@
-"""The folder of a trained model, self-contained: weights, description, tokenizer and metadata.
+"""Reads and writes the folder of a trained model: weights, description, tokenizer and metadata.
 
-    model.safetensors    the parameters, as `core.nn.weights` reads them; the metadata has the training data
+    model.safetensors    the parameters in the format of `core.nn.weights`; the metadata names the training data
     architecture.json    the canonical description
-    tokenizer.json …     the tokenizer's files, Hugging Face's too; of a translation model the source's in `source/`
+    tokenizer.json …     files of the tokenizer, also for Hugging Face; a translation model has `source/` for the source
     result.json          facts: recipe, data, steps, tokens, perplexity; written last
-    README.md            the same for people (`core.training.evaluation.model_card`)
+    README.md            the facts for people (`core.training.evaluation.model_card`)
     cuts.safetensors     the pruning study, if any (`core.training.pruning.study_file`)
 
-Only `Package.model` loads torch, so a service can write ONNX files without it.
+Only `Package.model` loads torch, so that a service can write ONNX files without torch.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 WEIGHTS, RESULT, CARD, SOURCE = "model.safetensors", "result.json", "README.md", "source"
 CUTS = "cuts.safetensors"
 _RECORDED = ("training", "dataset", "data_digest", "steps", "tokens", "seed")
-"""Facts that the metadata of the weights file has too; exported files also have name and licence."""
+"""Facts that the metadata of the weights file repeats; exported files also have name and licence."""
 _SNAPSHOT = re.compile("[0-9a-f]{40}")
-"""Folder name of a revision in the Hub's cache."""
+"""Pattern of the folder name of a revision in the Hub's cache."""
 
 
 def write_package(
@@ -58,7 +58,7 @@ def write_package(
         facts: JSON; the facts for `model_card` are optional. `recipe` is a complete `Recipe`.
         source_tokenizer: tokenizer of the text to translate.
 
-    Every file is written atomically, and `result.json` last. Raises `Unavailable` where the disk is full.
+    Every file is written atomically, and `result.json` last. Raises `Unavailable` if the disk is full.
     """
     weights = _LazyArrays(dict(model.named_parameters()))
     _write(folder, model.architecture, weights, tokenizer, source_tokenizer, facts)
@@ -67,9 +67,9 @@ def write_package(
 def import_transformers(folder: Path, output: Path) -> BPETokenizer | None:
     """Writes the model of a Hugging Face folder as a package: float32 weights, tokenizer and licence.
 
-    Returns the tokenizer, if any. `output` must not exist, or be an empty folder; it appears only when complete. Raises
-    `InvalidInput` for what the description cannot express, weights that do not fit, and a tokenizer with more tokens
-    than the model; `NotFound` for a folder without config.json or safetensors files; `Conflict` for an existing output.
+    Returns the tokenizer, if any. `output` must be missing or an empty folder, and appears only when complete. Raises
+    `InvalidInput` for a model that a description cannot express, weights that do not fit, and a tokenizer with more
+    tokens than the model; `NotFound` without config.json or safetensors files; `Conflict` for an existing output.
     """
     from edgefront.core.data.tokenizers.bpe import BPETokenizer
     from edgefront.core.model_files.huggingface import TransformersWeights, read_architecture
@@ -84,7 +84,7 @@ def import_transformers(folder: Path, output: Path) -> BPETokenizer | None:
 def import_gguf(path: Path, output: Path) -> BPETokenizer | None:
     """Writes the model of a GGUF file as a package: float32 weights and tokenizer. Returns the tokenizer, if any.
 
-    Raises as `import_transformers`, and `InvalidInput` for unknown tensors and tokenizers.
+    Raises the errors of `import_transformers`, and `InvalidInput` for unknown tensors and tokenizers.
     """
     from edgefront.core.data.tokenizers.bpe import BPETokenizer
     from edgefront.core.model_files.gguf_reading import GgufFile
@@ -124,7 +124,7 @@ def _import(
 
 
 def _name_of(source: Path) -> str:
-    """Name of a folder, or of a file without its suffix; in the Hub's cache, of the repository."""
+    """Name of a model: of its folder, of its file without suffix, or of its repository in the Hub's cache."""
     path = source.resolve()
     if _SNAPSHOT.fullmatch(path.name) and path.parent.name == "snapshots":
         return path.parent.parent.name.rpartition("--")[2]
@@ -158,7 +158,7 @@ def _write(
     from edgefront.core.model_files.export import write_safetensors
 
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / RESULT).unlink(missing_ok=True)  # the files that it describes are replaced below
+    (folder / RESULT).unlink(missing_ok=True)  # the files that RESULT describes are replaced below
     write_safetensors(architecture, GivenValues(weights, {"weights": "trained", **_recorded(facts)}), folder / WEIGHTS)
     _write_json(folder / ARCHITECTURE, architecture.canonical)
     if tokenizer is not None:
@@ -172,7 +172,7 @@ def _write(
 
 
 def describe_as(package: Package, facts: Mapping[str, Any]) -> Package:
-    """Rewrites the facts and the card of a package; weights and tokenizer stay."""
+    """Replaces the facts of a package and rewrites its card; weights and tokenizer stay."""
     digest = package.architecture.digest
     with whole_file(package.folder / CARD) as file:
         file.write(model_card(package.architecture, facts, tokenizer=package.tokenizer_if_any).encode())
@@ -181,7 +181,7 @@ def describe_as(package: Package, facts: Mapping[str, Any]) -> Package:
 
 
 def describe(folder: Path, **changes: Any) -> Package:
-    """Replaces some facts of a package (None removes one) and rewrites its card. Raises as `read_package`."""
+    """Changes facts of a package (None removes a fact) and rewrites its card. Raises the errors of `read_package`."""
     package = read_package(folder)
     return describe_as(
         package, {name: value for name, value in {**package.facts, **changes}.items() if value is not None}
@@ -189,7 +189,7 @@ def describe(folder: Path, **changes: Any) -> Package:
 
 
 def add_measurements(folder: Path | str, measured: Sequence[Mapping[str, Any]]) -> Package:
-    """Adds measurements to a package and its card; one of the same device and pass is replaced."""
+    """Adds measurements to a package and its card; replaces a measurement of the same device and pass."""
     new = {(item["device"], item["protocol"], item["digest"]): item for item in measured}
     kept = [
         item
@@ -200,7 +200,7 @@ def add_measurements(folder: Path | str, measured: Sequence[Mapping[str, Any]]) 
 
 
 def read_package(folder: Path | str) -> Package:
-    """Raises `NotFound` for a missing package, `InvalidInput` for a damaged or inconsistent one."""
+    """Opens a package. Raises `NotFound` if the package is missing, `InvalidInput` if it is damaged or inconsistent."""
     folder = Path(folder)
     try:
         facts = json.loads((folder / RESULT).read_text(encoding="utf-8"))
@@ -226,7 +226,7 @@ def read_package(folder: Path | str) -> Package:
 
 
 class Package:
-    """A trained model. `weights` is an argument of `core.model_files.model_file.write_model`."""
+    """A trained model's package. `weights` can be passed to `core.model_files.model_file.write_model`."""
 
     def __init__(self, folder: Path, facts: Mapping[str, Any], weights: StoredValues) -> None:
         self.folder, self.facts, self.weights = folder, facts, weights
@@ -237,7 +237,7 @@ class Package:
 
     @cached_property
     def recipe(self) -> Recipe | None:
-        """The recipe of its training, if recorded. `InvalidInput` for an invalid one."""
+        """Recipe of the training; None if not recorded. Raises `InvalidInput` for an invalid recipe."""
         recipe = self.facts.get("recipe")
         return Recipe.parse(recipe) if isinstance(recipe, Mapping) else None
 
@@ -247,11 +247,11 @@ class Package:
 
     @property
     def tokenizer_if_any(self) -> Tokenizer | None:
-        """None for a package without a tokenizer, as some imported ones."""
+        """Returns the tokenizer; None if the package has none, like some imported models."""
         return self.tokenizer if (self.folder / FILE).is_file() else None
 
     def hugging_face_files(self) -> dict[str, bytes]:
-        """Tokenizer files and card for transformers, as `core.model_files.model_file.write_model` takes them."""
+        """Returns tokenizer files and card for transformers, as `core.model_files.model_file.write_model` takes them."""
         tokenizer = self.tokenizer_if_any
         files = {CARD: model_card(self.architecture, self.facts, "transformers", tokenizer).encode()}
         if tokenizer is not None:
@@ -270,15 +270,16 @@ class Package:
 
     @cached_property
     def source_tokenizer(self) -> Tokenizer:
-        """The tokenizer of the text to translate."""
+        """Returns the tokenizer of the text to translate. Raises `InvalidInput` for a model without a source."""
         source = self.architecture.source
         if source is None:
             raise InvalidInput(f"the model in {self.folder} has no source", field="model", value=str(self.folder))
         return self._tokenizer(self.folder / SOURCE, source.embedding.vocab_size)
 
     def check(self) -> None:
-        """Reads everything without torch. Raises `InvalidInput` for a weight that is not finite, and a tokenizer that
-        is damaged or has more tokens than the model.
+        """Checks weights and tokenizers without torch.
+
+        Raises `InvalidInput` for a weight that is not finite, and a tokenizer that is damaged or too large.
         """
         for spec in parameters(self.architecture):
             for _ in self.weights.chunks(spec):
@@ -288,7 +289,7 @@ class Package:
             _ = self.source_tokenizer
 
     def model(self, device: Any = "cpu") -> LanguageModel:
-        """The model with its trained weights, in evaluation mode.
+        """Loads the model with its trained weights, in evaluation mode.
 
         Raises `InvalidInput` for a weight that is not finite, `Unavailable` for a missing GPU.
         """

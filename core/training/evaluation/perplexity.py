@@ -1,9 +1,9 @@
-"""Perplexity and bits per character as in the papers.
+"""Computes perplexity and bits per character as in the papers.
 
-A text is read `segment` tokens at a time after `memory` past tokens (Dai et al. 2019, §4.1; Lei 2021, §4), by models
-that can carry the past in one pass over the text. Models with absolute positions, such as GPT-2, read each segment
-together with the `memory` tokens before it, which do not count: a sliding window with stride `segment`. Sentences
-(LM1B) and translations are read from their own beginning.
+Models with memory read a text in one pass, `segment` tokens at a time after `memory` past tokens (Dai et al. 2019,
+§4.1; Lei 2021, §4). Models with absolute positions, such as GPT-2, read a sliding window with stride `segment`: each
+segment together with the `memory` tokens before it, whose predictions do not count. Sentences (LM1B) and translations
+are read separately, each from its beginning.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Passage:
-    """Rows of a text: row r predicts `sizes[r]` tokens from `first[r]` on, each from those before it.
+    """Rows of a text. Row r predicts `sizes[r]` tokens from index `first[r]`, each from the preceding tokens.
 
     The first `skips[r]` predictions are context and do not count. The token before a row's first prediction is `begin`,
-    else the text's own. `documents[r]` is the row's sentence.
+    or if None the preceding token of the text. `documents[r]` is the index of the row's sentence.
     """
 
     tokens: NDArray[Any]
@@ -52,7 +52,7 @@ class Passage:
 
     @property
     def length(self) -> int:
-        """Length of the longest row."""
+        """Number of predictions of the longest row."""
         return int(self.sizes.max())
 
     @property
@@ -61,9 +61,9 @@ class Passage:
         return int((self.sizes - self.skips).sum())
 
     def columns(self, start: int, stop: int) -> tuple[Tokens, Tokens]:
-        """Inputs and targets of columns `start` to `stop` (exclusive), int64 [rows, stop - start] each.
+        """Returns inputs and targets of columns `start` to `stop` (exclusive), int64 [rows, stop - start] each.
 
-        Targets are `IGNORED` where they do not count and after the end of a row; inputs there are arbitrary.
+        Targets that do not count and targets after the end of a row are `IGNORED`; inputs after the end are arbitrary.
         """
         columns = np.arange(start, stop)
         indices = np.minimum(self.first[:, None] + columns, len(self.tokens) - 1)
@@ -75,13 +75,13 @@ class Passage:
         return inputs, targets
 
     def take(self, rows: Integers) -> Passage:
-        """The passage of these rows."""
+        """Returns a passage of only these rows."""
         documents = None if self.documents is None else self.documents[rows]
         return Passage(self.tokens, self.first[rows], self.sizes[rows], self.skips[rows], self.begin, documents)
 
 
 def streams(tokens: NDArray[Any], rows: int, max_tokens: int | None = None) -> Passage:
-    """The text as `rows` of equal length, the last one shorter; at most one row a prediction.
+    """Splits a text into `rows` rows of equal length; the final row may be shorter. Each row has a prediction.
 
     A row's first input is the last target of the row before.
     """
@@ -97,9 +97,9 @@ def streams(tokens: NDArray[Any], rows: int, max_tokens: int | None = None) -> P
 def documents(
     tokens: NDArray[Any], starts: NDArray[Any], begin: int | None = None, max_tokens: int | None = None
 ) -> Passage:
-    """A row for each document (or sentence) with a prediction.
+    """Returns a row for each document (or sentence) that has a prediction.
 
-    `max_tokens` limits the predictions to the first whole documents, at least one.
+    `max_tokens` limits the number of predictions; the first whole documents are taken, at least one.
     """
     edges = np.asarray(starts, np.int64)
     skipped = 0 if begin is not None else 1
@@ -111,16 +111,16 @@ def documents(
 
 
 def batched(passage: Passage, rows: int) -> Iterator[Passage]:
-    """Batches of `rows` rows of similar length."""
+    """Yields batches of `rows` rows of similar length."""
     order = np.argsort(-passage.sizes, kind="stable")
     for start in range(0, len(order), rows):
         yield passage.take(order[start : start + rows])
 
 
 def windows(passage: Passage, segment: int, memory: int) -> Iterable[Passage]:
-    """Sliding windows of each row: `segment` predictions after `memory` others that do not count.
+    """Splits rows into sliding windows: `segment` predictions after `memory` predictions that do not count.
 
-    At most two passages: the windows at a row's beginning, with less context, and the others.
+    Returns at most two passages: windows at the beginning of a row, which have less context, and all other windows.
     """
     counts = -(-passage.sizes // segment)
     row = np.repeat(np.arange(passage.rows), counts)
@@ -140,19 +140,20 @@ def windows(passage: Passage, segment: int, memory: int) -> Iterable[Passage]:
 
 
 Progress = Callable[[int, int], None]
-"""Called with the tokens done and in all; an error that it raises ends the evaluation."""
+"""Callback that receives the number of processed tokens and the total. An error of the callback ends the evaluation."""
 
 MAX_DEFAULT_SEGMENT = 1024
-"""Longest default segment of a model without a recipe."""
+"""Maximum default segment of a model without a recipe, in tokens."""
 
 
 @dataclass(frozen=True)
 class Perplexity:
-    """`loss` is the mean over `tokens` predictions, in nats, and `perplexity` exp(loss).
+    """Perplexity of a model on a text. `loss` is the mean over `tokens` predictions, in nats; `perplexity` is
+    exp(loss).
 
-    `bpc` and `word_perplexity` are per character and word: loss·n/characters/ln 2 and exp(loss·n/words) for a text of n
-    tokens; None for unknown characters or words. A perplexity above the range of floats is None too: in a language
-    without spaces a line is one word.
+    `bpc` (bits per character) and `word_perplexity` are loss·n/characters/ln 2 and exp(loss·n/words) for a text of n
+    tokens, None if the number of characters or words is unknown. A perplexity above the range of floats is None too,
+    which occurs in a language without spaces, where a line is one word.
     """
 
     loss: float
@@ -174,20 +175,20 @@ def perplexity(
     begin: int | None = None,
     progress: Progress | None = None,
 ) -> Perplexity:
-    """The model's perplexity on a split. The model is on `device`; its mode stays.
+    """Computes the model's perplexity on a split. The model must be on `device`; its mode is restored.
 
     A text of n tokens has n - 1 predictions, in `evaluation.rows` parallel streams of equal length. A stream begins
-    without memory: one row is exact, and further rows have less context at their beginning. Sliding windows and
-    sentences do not depend on the number of rows.
+    without memory, so that one row is exact, and each additional row has less context at its beginning. Results of
+    sliding windows and sentences do not depend on the number of rows.
 
-    With `evaluation.same_length` every token attends to `memory` + 1 keys, itself included; `clamp` replaces the
-    architecture's largest relative distance. Both need such attention.
+    With `evaluation.same_length` every token attends to `memory` + 1 keys, including its own; `clamp` replaces the
+    architecture's maximum relative distance. Both settings require relative attention.
 
     Args:
-        precision: of the passes (autocast); losses are added up in float64.
-        max_tokens: largest number of predictions, from the beginning of the split; for sentences, of whole ones.
-        sentences: read each document of `split.starts` by itself, instead of running text.
-        begin: token before a sentence, from which its first token is predicted.
+        precision: precision of the forward passes (autocast); losses are summed in float64.
+        max_tokens: maximum number of predictions, from the beginning of the split; only whole sentences are read.
+        sentences: whether to read each document of `split.starts` separately, instead of running text.
+        begin: token before a sentence, from which the sentence's first token is predicted.
 
     Parallel text (a split with `source`) is read as sentences, each after its source. Raises `InvalidInput` for a model
     that does not predict the next token, a text without a prediction, and windows longer than the model's positions;
@@ -224,8 +225,9 @@ def perplexity(
 
 
 def evaluation_without_recipe(architecture: Architecture, memory: int | None = None) -> Evaluation:
-    """Evaluation of a model without a recipe, such as an imported one: segments of its context length, at most 1,024
-    tokens, after `memory` others, in batches of 1,024 tokens.
+    """Returns the evaluation settings of a model without a recipe, such as an imported model.
+
+    Segments have the model's context length, at most 1,024 tokens, after `memory` tokens, in batches of 1,024 tokens.
     """
     past = memory or 0
     segment = max(1, min(MAX_DEFAULT_SEGMENT, architecture.stated_length - past))
@@ -233,9 +235,9 @@ def evaluation_without_recipe(architecture: Architecture, memory: int | None = N
 
 
 def first_token(tokenizer: Tokenizer, task: Task) -> int | None:
-    """The token before a sentence in training: the end of the sentence before, or a translation's `<bos>`.
+    """Token before a sentence in training: the end token of the previous sentence, or a translation's `<bos>`.
 
-    None in running text, and for a tokenizer without such a token.
+    None in running text, and for a tokenizer that lacks this token.
     """
     if task == "pairs":
         return tokenizer.special.get(BOS, tokenizer.eos)
@@ -254,7 +256,7 @@ class _Reader:
         self.total = torch.zeros((), dtype=torch.float64, device=device)
 
     def read_segments(self, passage: Passage) -> None:
-        """Segment after segment, with the past as memory."""
+        """Reads a passage segment by segment, with past tokens as memory."""
         cache = self.model.init_cache(passage.rows, "memory")
         for start in range(0, passage.length, self.evaluation.segment):
             inputs, targets = passage.columns(start, min(start + self.evaluation.segment, passage.length))
@@ -267,7 +269,7 @@ class _Reader:
         self._add(self.model(self._tensor(inputs), "none", window=self.window), targets)
 
     def translate(self, passage: Passage, source: Split) -> None:
-        """Each row with the source's document of the same index."""
+        """Reads each row as the translation of the source's document with the same index."""
         inputs, targets = passage.columns(0, passage.length)
         assert passage.documents is not None
         tokens, mask = padded([source.tokens[source.starts[i] : source.starts[i + 1]] for i in passage.documents])
@@ -290,13 +292,13 @@ class _Reader:
 
 
 def check_scores(is_finite: bool) -> None:
-    """Raises `Diverged` for a model's scores that are not finite."""
+    """Raises `Diverged` if a model's scores are not finite."""
     if not is_finite:
         raise Diverged("the model's scores are not numbers: its weights are not finite, or they overflow")
 
 
 def padded(rows: list[NDArray[Any]]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Rows of unequal length as int64 [rows, longest], zeros at their ends, and the mask: False where padded."""
+    """Pads rows with zeros to int64 [rows, longest]. Returns the array and the mask, which is False where padded."""
     length = max(1, *(len(row) for row in rows))
     tokens, mask = np.zeros((len(rows), length), np.int64), np.zeros((len(rows), length), np.bool_)
     for index, row in enumerate(rows):
@@ -308,7 +310,7 @@ def padded(rows: list[NDArray[Any]]) -> tuple[NDArray[np.int64], NDArray[np.bool
 def evaluating(
     model: LanguageModel, device: torch.device, precision: Precision, clamp: int | None = None
 ) -> Iterator[None]:
-    """Within it: evaluation mode, no gradients, passes in `precision`, clamped distances."""
+    """Context manager for evaluation: evaluation mode, no gradients, autocast to `precision`, clamped distances."""
     was_training = model.training
     relative = model.positions if isinstance(model.positions, RelativePositions) and clamp is not None else None
     before = None if relative is None else relative.max_relative_distance
@@ -354,7 +356,7 @@ def _check(model: LanguageModel, evaluation: Evaluation, source: Split | None) -
 
 
 def perplexity_of(total: float, count: int, split: Split | None) -> Perplexity:
-    """Perplexity of `count` predictions with a total loss in nats; `split` has the characters and words.
+    """Perplexity of `count` predictions with a total loss in nats; `split` gives the numbers of characters and words.
 
     Raises `Diverged` for a loss that is not finite.
     """
@@ -382,6 +384,6 @@ def _exp(nats: float) -> float | None:
 
 
 def autocast(device: torch.device, precision: Precision) -> torch.autocast:
-    """Passes in this precision; weights and token losses stay float32."""
+    """Returns autocast of forward passes to this precision; weights and token losses stay float32."""
     half = torch.float16 if precision == "float16" else torch.bfloat16
     return torch.autocast(device.type, half, enabled=precision != "float32")

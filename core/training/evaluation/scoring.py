@@ -1,6 +1,6 @@
-"""Log-likelihoods of texts, and text up to a stop sequence, by a trained model, for evaluation tasks.
+"""Computes log-likelihoods of texts, and generates text up to a stop sequence, for evaluation tasks.
 
-`core.training.evaluation.harness` adapts it to lm-evaluation-harness.
+`core.training.evaluation.harness` adapts this module to lm-evaluation-harness.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from edgefront.core.training.evaluation.perplexity import evaluating, padded
 from edgefront.core.training.recipes.recipe import Evaluation, can_carry_past, predicts_next_token
 
 _POSITIONS = 64
-"""Positions whose logits over the whole vocabulary are computed at once."""
+"""Number of positions whose logits over the whole vocabulary are computed together."""
 
 Likelihood = tuple[float, bool]
-"""Log-likelihood of a continuation in nats, and whether each of its tokens is the likeliest one."""
+"""Log-likelihood of a continuation in nats, and whether every token of the continuation is the most likely token."""
 
 
 class TextScorer:
-    """Scores and generates text.
+    """Scores and generates text with a trained model.
 
-    A model that carries memory across segments is evaluated as in its recipe (segment, memory, clamp); one with a
-    bounded number of positions sees the last tokens that fit. `begin` is the token before a text without a context: the
-    tokenizer's BOS, else its EOS, else a line feed, a space or token 0.
+    A model with memory across segments uses segment, memory and clamp of its recipe. A model with a bounded number of
+    positions sees the latest tokens that fit. `begin` is the token before a text without a context: the tokenizer's
+    BOS, else its EOS, else a line feed, a space or token 0.
 
     Raises `InvalidInput` for a model that cannot continue a text.
     """
@@ -56,7 +56,7 @@ class TextScorer:
         self.begin = _begin(self.tokenizer)
 
     def encoded(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
-        """Tokens of both, tokenized as one text; spaces at the end of the context are moved to the continuation."""
+        """Tokenizes context and continuation as one text; spaces at the context's end move to the continuation."""
         spaces = len(context) - len(context.rstrip())
         if spaces and context.strip():
             context, continuation = context[:-spaces], context[-spaces:] + continuation
@@ -68,7 +68,7 @@ class TextScorer:
     def score(
         self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], progress: Callable[[int, int], None] | None = None
     ) -> list[Likelihood]:
-        """Likelihood of each continuation given its context, both as tokens; a context has at least one token."""
+        """Likelihood of each continuation given its context, both as tokens. A context needs at least one token."""
         likelihoods: list[Likelihood] = [(0.0, True)] * len(pairs)
         order = sorted(range(len(pairs)), key=lambda i: -len(pairs[i][0]) - len(pairs[i][1]))
         with evaluating(self.model, self.device, "float32", self.evaluation.clamp):
@@ -81,10 +81,10 @@ class TextScorer:
         return likelihoods
 
     def whole(self, text: str) -> float:
-        """Log-probability of all of a text in nats, every token of it predicted once.
+        """Log-probability of a whole text in nats; every token is predicted once.
 
-        With a bounded number of positions, the text is read in windows of that length; the last one begins earlier, so
-        that it is full.
+        A model with a bounded number of positions reads windows of that length; the final window starts early enough
+        to be full.
         """
         tokens = self.tokenizer.encode(text)
         step = self.max_length or max(1, len(tokens))
@@ -92,7 +92,7 @@ class TextScorer:
         return sum(nats for nats, _ in self.score(pairs))
 
     def write(self, context: str, tokens: int, until: Sequence[str], sampling: Sampling) -> str:
-        """A continuation up to the first of `until`, the end token or the maximum number of tokens."""
+        """Generates a continuation up to the first string of `until`, the end token or `tokens` tokens."""
         ids = self.tokenizer.prompt(context) or [self.begin]
         if self.max_length is not None:
             tokens = min(tokens, self.max_length)
@@ -146,7 +146,7 @@ class TextScorer:
         return list(zip(nats, greedy.tolist(), strict=True))
 
     def _hidden(self, tokens: Tensor) -> Tensor:
-        """[batch, length] → [batch, length, d_model]."""
+        """Hidden states of tokens: [batch, length] → [batch, length, d_model]."""
         if not can_carry_past(self.model.architecture):
             hidden: Tensor = self.model(tokens, "none")
             return hidden

@@ -1,13 +1,13 @@
-"""Translation by beam search, and its BLEU (Papineni et al. 2002) by sacrebleu (Post 2018).
+"""Translates by beam search and computes BLEU (Papineni et al. 2002) with sacrebleu (Post 2018).
 
 Beam search works as in fairseq (Ott et al. 2019); greedy decoding is a beam of 1. At each step:
 
 1. Every token extends the `beam` best unfinished translations of a sentence.
-2. Of the 2·beam best results, those that end and are among the first `beam` are finished.
-3. The best that do not end are continued, until `beam` are finished.
+2. Of the 2·beam best results, a result that ends and is among the first `beam` is finished.
+3. The best unfinished results are continued, until `beam` translations are finished.
 
-The score of a finished translation is the sum of its tokens' log-probabilities, the end token included, over its length
-to the power of `length_penalty`.
+The score of a finished translation is the sum of its tokens' log-probabilities, including the end token, divided by
+its length to the power of `length_penalty`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from edgefront.core.training.recipes.recipe import Precision
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A translation: its tokens without begin and end token, and its length-normalised score in nats."""
+    """A translation: tokens without begin and end token, and length-normalised score in nats."""
 
     tokens: tuple[int, ...]
     score: float
@@ -50,16 +50,16 @@ def beam_search(
     length_penalty: float = 1.0,
     max_length: int = 200,
 ) -> list[list[Hypothesis]]:
-    """The finished translations of each source, the best first: 1 to `beam`.
+    """Returns the finished translations of each source, 1 to `beam`, best first.
 
     Args:
         source: tokens, int64 [batch, source], on the model's device.
         source_mask: bool [batch, source], False where padded.
         begin: the token before a translation (fairseq: the end token).
         length_penalty: above 1 favours longer translations, below 1 shorter ones; 0 is the plain sum.
-        max_length: largest number of tokens before the end token; the model's positions bound it too.
+        max_length: maximum number of tokens before the end token; the model's positions are also a limit.
 
-    The model is in evaluation mode. Raises `InvalidInput` for a model without a source and for invalid numbers,
+    The model must be in evaluation mode. Raises `InvalidInput` for a model without a source and for invalid numbers,
     `Diverged` for scores that are not finite.
     """
     _check(model, source, begin, end, beam, length_penalty, max_length)
@@ -73,18 +73,18 @@ def beam_search(
 def _search_all(
     model: LanguageModel, source: Tensor, source_mask: Tensor | None, begin: int, search: _Search
 ) -> list[list[Hypothesis]]:
-    """The finished translations of each sentence, in the order of finishing."""
+    """Returns the finished translations of each sentence, in the order in which they finished."""
     beam = search.beam
     batch, device = source.shape[0], source.device
     finished: list[list[Hypothesis]] = [[] for _ in range(batch)]
-    live = torch.arange(batch, device=device)  # unfinished sentences, with `beam` rows each below
+    live = torch.arange(batch, device=device)  # unfinished sentences; each has `beam` rows in the tensors below
     cache = model.init_cache(batch)
     scores, cache = model(
         source.new_full((batch, 1), begin), "last", cache=cache, source=source, source_mask=source_mask
     )
     spread = live.repeat_interleave(beam)
     cache, scores = cache.take(spread), scores[spread]
-    # At first all hypotheses of a sentence are equal: only the first one counts.
+    # All hypotheses of a sentence are equal at the start, so that only the first one may be extended.
     totals = torch.full((batch, beam), -math.inf, device=device)
     totals[:, 0] = 0.0
     tokens = source.new_empty((batch * beam, 0))
@@ -118,8 +118,10 @@ class _Search:
     def step(
         self, scores: Tensor, totals: Tensor, tokens: Tensor
     ) -> tuple[list[tuple[int, Hypothesis]], Tensor, Tensor, Tensor]:
-        """The finished hypotheses with their sentence, and rows, tokens and totals of the `beam` continued ones of
-        each.
+        """Extends the unfinished hypotheses by one token.
+
+        Returns the newly finished hypotheses with the index of their sentence, and rows, tokens and totals of the
+        `beam` hypotheses that continue in each sentence.
 
         `scores` [sentences·beam, vocabulary] are logits of the next token, `totals` [sentences, beam] log-probabilities
         of the `tokens` [sentences·beam, length] so far.
@@ -136,7 +138,7 @@ class _Search:
         row = row + beam * torch.arange(sentences, device=row.device)[:, None]
         ends = token == self.end
         ended = self._ended(best, row, ends, tokens)
-        # The first `beam` that do not end, in their order: a stable sort moves the others to the back.
+        # A stable sort moves hypotheses that end to the back, and keeps the order of the first `beam` that continue.
         on = ends.to(torch.int8).sort(dim=1, stable=True).indices[:, :beam]
         totals = best.masked_fill(ends, -math.inf).gather(1, on)
         return ended, row.gather(1, on).flatten(), token.gather(1, on).flatten(), totals
@@ -178,12 +180,12 @@ def _check(
 
 
 Tokenize = Literal["13a", "intl", "char", "none"]
-"""sacrebleu's tokenisation; "none": at spaces, for tokenised text (IWSLT'14 by custom)."""
+"""Tokenisation by sacrebleu. "none" splits at spaces, for tokenised text (IWSLT'14 by custom)."""
 
 
 @dataclass(frozen=True)
 class Bleu:
-    """`score` and the n-gram `precisions` for n = 1 … 4 in per cent; `signature` is sacrebleu's."""
+    """BLEU `score` and n-gram `precisions` for n = 1 … 4, in per cent, with the `signature` of sacrebleu."""
 
     score: float
     precisions: tuple[float, ...]
@@ -193,7 +195,7 @@ class Bleu:
 
 @dataclass(frozen=True)
 class Translations:
-    """Translations, references and their BLEU."""
+    """Translations, references, and BLEU of the translations."""
 
     bleu: Bleu
     hypotheses: list[str]
@@ -201,7 +203,7 @@ class Translations:
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str], *, tokenize: Tokenize = "13a") -> Bleu:
-    """Corpus BLEU with one reference a sentence. Raises `InvalidInput` for none, or unequal numbers."""
+    """Corpus BLEU with one reference per sentence. Raises `InvalidInput` if there are none, or their numbers differ."""
     from sacrebleu.metrics.bleu import BLEU
 
     one_of("tokenize", tokenize, get_args(Tokenize))
@@ -236,21 +238,21 @@ def translate(
     tokenize: Tokenize = "13a",
     progress: Callable[[int, int], None] | None = None,
 ) -> Translations:
-    """Translates every sentence of `source` and scores the best of each beam against `target`.
+    """Translates every sentence of `source` and scores the best translation of each beam against `target`.
 
     Args:
         end: token that ends a sentence on both sides.
         begin: token before a translation; None: `end`.
-        max_length: largest number of tokens of a translation.
-        rows: sentences of one batch.
-        sentences: number of sentences from the first; None: all.
+        max_length: maximum number of tokens of a translation.
+        rows: number of sentences of one batch.
+        sentences: number of sentences to translate, from the first; None: all.
         progress: called with the number of finished sentences and the total.
 
-    Raises as `beam_search` and `bleu`.
+    Raises the errors of `beam_search` and `bleu`.
     """
     count = len(target.starts) - 1 if sentences is None else min(sentences, len(target.starts) - 1)
     lengths = np.diff(np.asarray(source.starts, np.int64))[:count]
-    order = np.argsort(lengths, kind="stable")  # similar lengths share a batch, for little padding
+    order = np.argsort(lengths, kind="stable")  # sentences of similar length share a batch, which needs less padding
     texts = [""] * count
     with evaluating(model, torch.device(device), precision):
         for start in range(0, count, rows):
