@@ -1,4 +1,4 @@
-"""Addresses of this machine alone."""
+"""Checks whether a host name or an address belongs to this machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LOOPBACK_V6 = "::1"
 
 
 def is_loopback(host: str) -> bool:
-    """Whether the host of a URL is this machine, by its name or address alone: nothing is looked up."""
+    """Whether the host of a URL is `localhost` or a loopback address. Makes no DNS query."""
     if host == "localhost" or host.endswith(".localhost"):  # RFC 6761, section 6.3
         return True
     try:
@@ -20,7 +20,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_own(host: str) -> bool:
-    """Whether the host of a URL is this machine: as `is_loopback`, or by any other address that this machine has."""
+    """Whether the host of a URL is this machine: a loopback host, or an IP address of a network interface."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -34,7 +34,7 @@ def is_own(host: str) -> bool:
 
 
 def is_local(host: str) -> bool:
-    """Whether only this machine can reach what listens on `host`; a name is looked up."""
+    """Whether only this machine can reach a server that listens on `host`. Resolves a host name."""
     try:
         addresses = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:

@@ -1,4 +1,4 @@
-"""Canonical JSON and its digest: one byte string for one meaning."""
+"""Canonical JSON and its SHA-256 digest: equal values have equal bytes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def canonical_json(value: Any) -> str:
-    """JSON with sorted keys and no spaces. Floats are refused: their text is not the same everywhere."""
+    """JSON of `value` with sorted keys and no spaces. Raises TypeError for floats, whose text differs by platform."""
     _refuse_floats(value, "")
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
 

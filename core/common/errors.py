@@ -5,15 +5,15 @@ EdgefrontError
 │   ├── ArchitectureError   an architecture description is wrong
 │   ├── SpaceError          a search space or its narrowing is wrong, or leaves nothing
 │   └── ProtocolError       a measurement protocol is wrong
-├── Unauthenticated         no credential, or not a valid one
-├── Forbidden               a valid credential that may not do this
-├── NotFound                no such thing, or not yours
-├── Conflict                the thing's state does not allow this now
+├── Unauthenticated         the credential is missing or invalid
+├── Forbidden               the credential is valid, but does not permit this request
+├── NotFound                the requested object does not exist, or belongs to another owner
+├── Conflict                the object's present state does not allow this request
 │   └── BoundReached        an owner has as much as the admin allows
-├── Gone                    it existed and was ended (a revoked device, a deleted job)
-├── TooLarge                a body, batch or file above its bound
-├── TooManyRequests         a rate bound was met; says when to come back
-├── Unavailable             the service, or something it needs, is unavailable for now; try again
+├── Gone                    the object was revoked or deleted (a revoked device, a deleted job)
+├── TooLarge                a body, batch or file exceeds its maximum size
+├── TooManyRequests         a rate limit was exceeded; `retry_after_s` says how long to wait
+├── Unavailable             the service, or a dependency of the service, is unavailable for now; try again
 ├── Diverged                a model's loss is not a number
 └── MeasurementError        a measurement could not be made on this machine
 """
@@ -29,7 +29,7 @@ _Result = TypeVar("_Result")
 
 
 class EdgefrontError(Exception):
-    """Base class. `status` is the HTTP status, `kind` the stable identifier that clients can match on.
+    """Base class of all errors. `status` is the HTTP status, `kind` the stable identifier that clients can match on.
 
     `path` holds the keys of the wrong field within the input: ("blocks", "3", "n_head"). A caller whose request
     contains that input prefixes the path with `under`.
@@ -54,7 +54,7 @@ class EdgefrontError(Exception):
 
     @property
     def field(self) -> str:
-        """The path as text: `blocks.3.n_head`."""
+        """Path of the wrong field as text: `blocks.3.n_head`."""
         return ".".join(self.path)
 
     @property
@@ -62,13 +62,13 @@ class EdgefrontError(Exception):
         return ({"field": self.field} if self.path else {}) | self._extra
 
     def at(self: _Error, *path: str | int) -> _Error:
-        """The same error with this path."""
+        """Returns the same error with this path of the wrong field."""
         keys = tuple(str(key) for key in path)
         detail = self.detail if self._after_field is None else ".".join(keys) + self._after_field
         return type(self)(detail, field=keys, **self._extra)
 
     def under(self: _Error, *keys: str | int) -> _Error:
-        """The same error with a path that begins with these keys."""
+        """Returns the same error with these keys before the path of the wrong field."""
         return self.at(*keys, *self.path) if self.path else self
 
 
@@ -76,13 +76,13 @@ _Invalid = TypeVar("_Invalid", bound="InvalidInput")
 
 
 class InvalidInput(EdgefrontError, ValueError):
-    """A wrong value.
+    """A value of the input is wrong.
 
     Args:
         detail, field: as in `EdgefrontError`; an empty field means the whole input.
         value: the wrong value.
         allowed: the permitted values, in words.
-        extra: as in `EdgefrontError`. `errors`: if several fields are wrong, a mapping for each, the first included.
+        extra: as in `EdgefrontError`. If several fields are wrong, `errors` has one mapping for each wrong field.
     """
 
     status = 422
@@ -180,7 +180,7 @@ class MeasurementError(EdgefrontError):
 
 
 class ErrorCollector:
-    """Collects the errors of a request, each once, in the order of their occurrence."""
+    """Collects the distinct errors of a request in the order of occurrence."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], EdgefrontError] = {}
@@ -189,7 +189,7 @@ class ErrorCollector:
         return iter(self._found.values())
 
     def collect(self, do: Callable[[], _Result]) -> _Result | None:
-        """Calls `do` and returns its result; stores its error and returns None if it raises one."""
+        """Calls `do` and returns the result. If `do` raises an EdgefrontError, stores the error and returns None."""
         try:
             return do()
         except EdgefrontError as error:
@@ -197,7 +197,7 @@ class ErrorCollector:
             return None
 
     def raise_first(self) -> None:
-        """Raises the first error, if any."""
+        """Raises the first collected error, if any."""
         for error in self:
             raise error
 

@@ -1,9 +1,9 @@
-"""Atomic writes of files, their hashes, locks, and errors of a full disk; JSON lines.
+"""Atomic writes of files, SHA-256 of files, file locks, errors of a full disk, and JSON lines.
 
-The operating system releases the locks when their holder ends, however it ends. `filelock` makes them, except two that
-are taken on open files (`lock_open`), because `FileLock` polls while it waits and children do not inherit it: the
-measuring lock of a host (`agents.measuring.forkserver`: first come, first served, and held by the launch too), and
-those of a training (`workers.training`: the file contains the holder, and the run inherits it).
+The operating system releases a lock when the holding process ends, even if the process is killed. `filelock` implements
+most locks. Two locks are taken on open files (`lock_open`), because `FileLock` polls while waiting and child processes
+do not inherit a `FileLock`: the measuring lock of a host (`agents.measuring.forkserver`), which is granted in order of
+arrival and shared with the launch, and the lock of a training (`workers.training`), which the run inherits.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ def sha256(path: Path) -> str:
 
 
 def check_free(path: Path, *, force: bool) -> None:
-    """Checks before a long computation that `path` can be written: `Conflict` if it exists and must not be replaced,
-    FileNotFoundError without its folder.
+    """Checks before a long computation that the file `path` can be written.
+
+    Raises `Conflict` if the file exists and `force` is false, FileNotFoundError if the folder of the file is missing.
     """
     _check_folder(path)
     if path.is_file() and not force:
@@ -43,8 +44,9 @@ def check_free(path: Path, *, force: bool) -> None:
 
 
 def check_empty(folder: Path, *, force: bool) -> None:
-    """Checks before a long computation that `folder` can be written: `Conflict` if it is a file, or has files that must
-    not be replaced.
+    """Checks before a long computation that `folder` can be written.
+
+    Raises `Conflict` if `folder` is a file, or if `folder` has files and `force` is false.
     """
     if folder.exists() and not folder.is_dir():
         raise Conflict(f"{folder} is not a folder: name another place with --output")
@@ -54,10 +56,10 @@ def check_empty(folder: Path, *, force: bool) -> None:
 
 @contextmanager
 def whole_file(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
-    """Writes a file atomically, with these permissions: it replaces `path` only when the block succeeds. A device or a
-    pipe is written directly.
+    """Opens a new file with the permissions `mode`, which replaces `path` atomically if the `with` block succeeds. A
+    device or a pipe is written directly.
 
-    `Unavailable` if the disk is full; `path` is then unchanged. FileNotFoundError without its folder.
+    Raises `Unavailable` if the disk is full (`path` is then unchanged), FileNotFoundError if the folder is missing.
     """
     _check_folder(path)
     if path.exists() and not path.is_file() and not path.is_dir():
@@ -76,14 +78,14 @@ def whole_file(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Writes a file that only its owner can read, also while it is written."""
+    """Writes a text file that only the file's owner can read, even during the write."""
     with whole_file(path, mode=0o600) as file:
         file.write(text.encode())
 
 
 @contextmanager
 def refusing_full_disk(path: Path) -> Iterator[None]:
-    """Turns "no space left" and "quota exceeded" into `Unavailable` with the path."""
+    """Converts the OSErrors "no space left" and "quota exceeded" into `Unavailable` with the path."""
     try:
         yield
     except OSError as error:
@@ -96,7 +98,7 @@ def refusing_full_disk(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Adds the path to errors without one."""
+    """Adds the path to OSErrors without a file name."""
     try:
         yield
     except BrokenPipeError:
@@ -114,8 +116,8 @@ def _check_folder(path: Path) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Holds the lock file `path` (made if missing); waits for any other process or thread that holds it."""
-    from filelock import FileLock  # here: it hooks into forks, and the process that forks for launches needs no lock
+    """Holds the lock file `path` (created if missing). Waits until no other process or thread holds the lock."""
+    from filelock import FileLock  # a late import: filelock hooks into forks, and the fork server needs no lock
 
     with FileLock(path, fallback_to_soft=False):
         yield
@@ -123,10 +125,10 @@ def locked(path: Path) -> Iterator[None]:
 
 @contextmanager
 def only_holder(path: Path, refusal: EdgefrontError) -> Iterator[None]:
-    """Holds the lock file `path` (made if missing) while the block lasts; raises `refusal` if someone holds it."""
+    """Holds the lock file `path` (created if missing) for the `with` block. Raises `refusal` if the lock is taken."""
     from filelock import FileLock, Timeout
 
-    # Never a soft lock, a file that must be removed: it would outlive a holder that is killed.
+    # Never a soft lock: the file of a soft lock would outlive a killed process.
     lock = FileLock(path, timeout=0, mode=0o600, thread_local=False, fallback_to_soft=False)
     try:
         lock.acquire()
@@ -139,10 +141,10 @@ def only_holder(path: Path, refusal: EdgefrontError) -> Iterator[None]:
 
 
 def lock_open(descriptor: int, *, shared: bool) -> bool:
-    """Locks an open file until it is closed, without waiting; several may hold a shared lock. Returns whether it
-    succeeded.
+    """Locks an open file until the file is closed and returns True. Returns False at once if another process has the
+    lock; several processes can hold a shared lock.
     """
-    import fcntl  # which Windows lacks, where clients run
+    import fcntl  # a late import: Windows, where clients run, has no fcntl
 
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -152,27 +154,27 @@ def lock_open(descriptor: int, *, shared: bool) -> bool:
 
 
 def sync(path: Path) -> None:
-    """Flushes a file, or a folder's entries, to disk where the system can."""
+    """Flushes a file, or the entries of a folder, to disk if the file system supports fsync."""
     handle = os.open(path, os.O_RDONLY)
     try:
-        with suppress(OSError):  # some network file systems cannot
+        with suppress(OSError):  # some network file systems do not support fsync
             os.fsync(handle)
     finally:
         os.close(handle)
 
 
 # JSON lines ----------------------------------------------------------------------------------------------------------
-# A line ends at a line feed alone. JSON strings may hold other line separators of Unicode (U+2028, U+0085, …), at which
-# `str.splitlines` cuts.
+# Only a line feed ends a line. `str.splitlines` would also cut at other line separators of Unicode (U+2028, U+0085, …),
+# which JSON strings may contain.
 
 
 def lines_of(text: str) -> Iterator[tuple[int, str]]:
-    """The lines that are not blank, each with its number from 1."""
+    """Yields the number (from 1) and the text of every line of `text` that is not blank."""
     return ((number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip())
 
 
 def object_in(line: str) -> dict[str, Any]:
-    """The object on a line, which may begin with a byte order mark. `ValueError` says what is wrong with the line."""
+    """Parses the JSON object on a line, which may begin with a byte order mark. Raises ValueError if there is none."""
     try:
         value = json.loads(line.removeprefix("\ufeff"))
     except (ValueError, RecursionError) as error:

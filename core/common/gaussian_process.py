@@ -29,14 +29,14 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 CHUNK = 4096
-"""Rows per block of a prediction, which fit into the CPU's cache."""
+"""Number of rows that are predicted together, so that the covariances fit into the CPU's cache."""
 ROWS_FOR_KERNEL = 300
 """Maximum number of rows that kernel parameters are fitted to."""
 DIGITS = 5
-"""Significant digits of kernel parameters, so that the stored ones are exact."""
+"""Significant digits of kernel parameters, so that stored parameters are exact."""
 _MIN_VARIANCE = 1e-12
 _TIE = 1e-6
-"""Difference of log likelihoods that counts as a tie, in which the earlier kernel of the grid wins on every platform.
+"""Maximum difference of log likelihoods that is a tie. In a tie the earlier kernel of the grid wins on every platform.
 """
 
 
@@ -51,18 +51,20 @@ def matern52(first: Floats, second: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Kernel:
-    """Parameters of the covariance. All but the length scales are standard deviations in the unit of the targets."""
+    """Parameters of the covariance function. Except for the length scales, all are standard deviations in the targets'
+    unit.
+    """
 
     amplitude: float
     length_scales: tuple[float, ...]
-    """One for each column, in its unit."""
+    """Length scale of each input column, in the column's unit."""
     linear: float
-    """Standard deviation of a slope, per unit of a column."""
+    """Standard deviation of the linear part's slopes, per unit of an input column."""
     noise: float
     """Standard deviation of the noise of one target."""
 
     def between(self, first: Floats, second: Floats, centre: Floats) -> Floats:
-        """(n, m) covariance without the noise."""
+        """(n, m) covariance, without noise, of the targets of `first` (n, q) and of `second` (m, q)."""
         scales = np.array(self.length_scales)
         smooth = self.amplitude**2 * matern52((first - centre) / scales, (second - centre) / scales)
         if not self.linear:
@@ -70,20 +72,20 @@ class Kernel:
         return np.asarray(smooth + self.linear**2 * (1 + (first - centre) @ (second - centre).T))
 
     def variance(self, rows: Floats, centre: Floats) -> Floats:
-        """(n,) prior variance of one target of each row, with noise."""
+        """(n,) prior variance, including noise, of one target of each row."""
         signal = self.amplitude**2 + self.linear**2 * (1 + ((rows - centre) ** 2).sum(1))
         return np.asarray(signal + self.noise**2)
 
 
 @dataclass(frozen=True, eq=False)
 class Process:
-    """The posterior given `targets` (n,) at `inputs` (n, q)."""
+    """Posterior of a Gaussian process given `targets` (n,) at `inputs` (n, q)."""
 
     kernel: Kernel
     inputs: Floats
     targets: Floats
     noise: Floats | float = 1.0
-    """(n,) variance of each target's noise, in units of the kernel's."""
+    """(n,) noise variance of each target, in units of the kernel's noise variance."""
 
     @cached_property
     def centre(self) -> Floats:
@@ -91,7 +93,7 @@ class Process:
 
     @cached_property
     def _inverse(self) -> Floats:
-        """L⁻¹."""
+        """(n, n) inverse L⁻¹ of the Cholesky factor of the targets' covariance."""
         covariance = self.kernel.between(self.inputs, self.inputs, self.centre)
         covariance[np.diag_indices_from(covariance)] += self.kernel.noise**2 * self.noise
         return np.asarray(np.linalg.inv(np.linalg.cholesky(covariance)))
@@ -101,7 +103,7 @@ class Process:
         return np.asarray(self._inverse.T @ (self._inverse @ self.targets))
 
     def predict(self, rows: Floats) -> tuple[Floats, Floats]:
-        """(n,) mean and (n,) standard deviation of one target of each row, with noise."""
+        """(n,) mean and (n,) standard deviation, including noise, of one target of each row."""
         mean, deviation = np.empty(len(rows)), np.empty(len(rows))
         for start in range(0, len(rows), CHUNK):
             part = slice(start, start + CHUNK)
@@ -113,9 +115,9 @@ class Process:
         return mean, deviation
 
     def leave_one_out(self) -> tuple[Floats, Floats]:
-        """Mean and standard deviation of each target, predicted without it and the others of the same input.
+        """(n,) mean and (n,) standard deviation of each target, predicted without all targets of the same input.
 
-        In closed form (Rasmussen & Williams 2006, §5.4.2); the kernel is not refitted.
+        Uses the closed form (Rasmussen & Williams 2006, §5.4.2) and the same kernel.
         """
         precision = self._inverse.T @ self._inverse
         mean, deviation = np.empty(len(self.targets)), np.empty(len(self.targets))
@@ -134,7 +136,7 @@ def from_grid(
     inputs: Floats, targets: Floats, length_scales: Sequence[Floats], ratios: Sequence[float], gain: float
 ) -> Kernel | None:
     """The kernel with the greatest marginal likelihood among these (q,) length scales and ratios of signal to noise
-    variance; None unless its log likelihood exceeds that of pure noise by `gain`.
+    variance. None if no kernel's log likelihood exceeds the log likelihood of pure noise by more than `gain`.
 
     Kernels have no linear part. Variances are in units of the noise variance, which is estimated for each kernel.
     """
@@ -154,7 +156,9 @@ def from_grid(
 
 @dataclass(frozen=True)
 class KernelPrior:
-    """Log-normal prior of a kernel: its median, and the standard deviations of the logarithms."""
+    """Log-normal prior of a kernel's parameters: `kernel` has the medians; the other fields are standard deviations of
+    the logarithms of length scales and of the other parameters.
+    """
 
     kernel: Kernel
     scales_std: float = 0.5
@@ -162,8 +166,10 @@ class KernelPrior:
 
 
 def most_probable(inputs: Floats, targets: Floats, expected: KernelPrior) -> Kernel:
-    """The maximum a posteriori kernel for these targets. Deterministic; of many rows an evenly spaced subset counts."""
-    from sklearn.gaussian_process import GaussianProcessRegressor  # here: it loads slowly
+    """The maximum a posteriori kernel for these targets. Deterministic. Uses at most `ROWS_FOR_KERNEL` evenly spaced
+    rows.
+    """
+    from sklearn.gaussian_process import GaussianProcessRegressor  # a late import: scikit-learn loads slowly
     from sklearn.gaussian_process.kernels import ConstantKernel, DotProduct, Matern, WhiteKernel
 
     if len(inputs) > ROWS_FOR_KERNEL:
@@ -187,21 +193,21 @@ def most_probable(inputs: Floats, targets: Floats, expected: KernelPrior) -> Ker
 
 
 def evenly_spaced(number: int, most: int) -> NDArray[np.int64]:
-    """At most `most` indices below `number`, evenly spaced."""
+    """Returns at most `most` evenly spaced indices below `number`."""
     return np.unique(np.linspace(0, number - 1, min(number, most)).round().astype(np.int64))
 
 
 def rounded(value: float) -> float:
-    """Rounds to `DIGITS` significant digits."""
+    """Rounds a kernel parameter to `DIGITS` significant digits."""
     return float(f"{value:.{DIGITS}g}")
 
 
 def _optimizer(expected: KernelPrior) -> Callable[..., tuple[Any, float]]:
-    """An optimizer for scikit-learn that adds the log prior to the log likelihood."""
+    """Returns an optimizer for scikit-learn that adds the log prior to the log likelihood."""
     from scipy.optimize import minimize
 
     scales = len(expected.kernel.length_scales)
-    # Of variances, whose logarithms vary twice as much as those of standard deviations.
+    # scikit-learn's parameters are logarithms of variances: twice the logarithms of standard deviations.
     stray = np.array([2 * expected.others_std, *[expected.scales_std] * scales, *[2 * expected.others_std] * 2])
 
     def optimizer(objective: Any, start: Floats, bounds: Floats) -> tuple[Floats, float]:  # noqa: ARG001
@@ -210,7 +216,7 @@ def _optimizer(expected: KernelPrior) -> Callable[..., tuple[Any, float]]:
             apart = (theta - start) / stray
             return value + (apart @ apart) / 2, gradient + apart / stray
 
-        # Six standard deviations; without bounds a step of the search may overflow.
+        # Bounds of six prior standard deviations, because an unbounded step of the optimizer may overflow.
         box = np.column_stack([start - 6 * stray, start + 6 * stray])
         optimum = minimize(loss, start, jac=True, bounds=box, method="L-BFGS-B", options={"maxiter": 60})
         return optimum.x, optimum.fun

@@ -1,7 +1,7 @@
-"""HTTP connections: proxies and certificates of the environment, and retries.
+"""HTTP connections with the environment's proxies and certificates, and pauses between retries.
 
-httpx reads curl's variables `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`, or the system's settings. Unusable
-ones are refused by name. This machine is always reached directly.
+httpx reads curl's variables `HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY`, or the system's settings. An error
+names an unusable variable. Requests to this machine use no proxy.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _PROXY_SCHEMES = ("http", "https", "socks5", "socks5h")
 
 
 def failure(error: Exception) -> str:
-    """The reason of a failed request, with the environment variable that may help."""
+    """Describes why a request failed, and names the environment variable that may help."""
     reason = str(error) or type(error).__name__
     if "CERTIFICATE_VERIFY_FAILED" in reason and "mismatch" not in reason:
-        return f"{reason}; a CA of your own is trusted if SSL_CERT_FILE names the file with its certificate"
+        return f"{reason}; to trust a CA of your own, set SSL_CERT_FILE to the file with its certificate"
     return reason
 
 
 @contextmanager
 def asking(server: str) -> Iterator[None]:
-    """Turns a request without a complete response into `Unavailable`: no connection, a truncated or undecodable
-    response, endless redirects.
+    """Converts httpx's request errors (no connection, a truncated or undecodable response, endless redirects) into
+    `Unavailable`.
     """
     try:
         yield
@@ -45,7 +45,7 @@ def asking(server: str) -> Iterator[None]:
 
 
 def server_url(text: str, *, field: str = "url") -> str:
-    """The URL of a server without a trailing slash; it may have a path. `InvalidInput` if it is invalid."""
+    """Returns a server's URL, which may have a path, without a trailing slash. Raises `InvalidInput` if invalid."""
     try:
         url = _read(text)
         if url.query or url.fragment:
@@ -61,7 +61,7 @@ def server_url(text: str, *, field: str = "url") -> str:
 
 
 def valid_url(text: str) -> httpx.URL:
-    """The URL of a resource; `InvalidInput` if it is invalid."""
+    """Parses the URL of a resource. Raises `InvalidInput` if the URL is invalid."""
     try:
         return _read(text)
     except ValueError as error:
@@ -69,7 +69,7 @@ def valid_url(text: str) -> httpx.URL:
 
 
 def _read(text: str, schemes: Sequence[str] = ("http", "https")) -> httpx.URL:
-    """The URL; ValueError says what is wrong with it."""
+    """Parses a URL with one of these schemes. Raises ValueError if the URL is invalid."""
     try:
         url = httpx.URL(text)
     except (httpx.InvalidURL, UnicodeError) as error:
@@ -84,14 +84,14 @@ def _read(text: str, schemes: Sequence[str] = ("http", "https")) -> httpx.URL:
 
 
 def client_options(url: str, *, follow_redirects: bool = False) -> dict[str, Any]:
-    """Arguments of `httpx.Client` and `httpx.AsyncClient` for a server. `InvalidInput` names the variable whose value
-    cannot be used.
+    """Arguments of `httpx.Client` and `httpx.AsyncClient` for a server. Raises `InvalidInput` if an environment
+    variable names an unusable proxy or certificate file.
     """
     address = valid_url(url)
     is_direct = is_own(address.host)
     if not is_direct:
         _check_proxies()
-    # Loading certificates takes longer than a request, so plain HTTP does without.
+    # Loading certificates takes longer than a request, so plain HTTP loads none.
     encrypted = follow_redirects or address.scheme == "https"
     verify = _trusted() if encrypted else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     return {"verify": verify, "trust_env": not is_direct, "follow_redirects": follow_redirects}
@@ -99,7 +99,7 @@ def client_options(url: str, *, follow_redirects: bool = False) -> dict[str, Any
 
 @contextmanager
 def stream(url: str, *, headers: Mapping[str, str], timeout_s: float) -> Iterator[httpx.Response]:
-    """A GET request with a streamed response; follows redirects."""
+    """Sends a GET request, follows redirects and yields the streamed response."""
     with (
         httpx.Client(**client_options(url, follow_redirects=True), timeout=timeout_s) as client,
         client.stream("GET", url, headers=dict(headers)) as response,
@@ -108,9 +108,9 @@ def stream(url: str, *, headers: Mapping[str, str], timeout_s: float) -> Iterato
 
 
 def pauses(base_s: float, cap_s: float) -> Callable[[RetryCallState], float]:
-    """tenacity's `wait`: exponential back-off with full jitter, never shorter than the server's Retry-After.
+    """A `wait` function for tenacity: exponential back-off with full jitter.
 
-    The n-th pause is uniform between 0 and min(cap, base·2ⁿ) seconds; an error's `retry_after_s` bounds it from below.
+    The n-th pause is uniform between 0 and min(cap, base·2ⁿ) seconds, but at least the error's `retry_after_s`.
     """
     jitter = wait_random_exponential(multiplier=base_s, max=cap_s)
 
@@ -123,7 +123,7 @@ def pauses(base_s: float, cap_s: float) -> Callable[[RetryCallState], float]:
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """Seconds of a Retry-After header, at most an hour; None if there is none, or if it is a date."""
+    """Seconds of the Retry-After header, at most an hour. None if the header is missing or a date."""
     try:
         return min(_MAX_RETRY_AFTER_S, max(0.0, float(headers["retry-after"])))
     except (KeyError, ValueError):
@@ -131,7 +131,7 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
 
 
 def problem_document(response: httpx.Response) -> dict[str, Any] | None:
-    """The problem document (RFC 9457) of an error response; None for others, such as a proxy's error page."""
+    """The problem document (RFC 9457) of an error response; None for any other body, such as a proxy's error page."""
     try:
         document = response.json()
     except (ValueError, RecursionError):
@@ -156,7 +156,7 @@ def _check_proxies() -> None:
 
 
 def _trusted() -> ssl.SSLContext:
-    """Trusts the CAs of the system and of certifi, or those that OpenSSL's variables name."""
+    """TLS context that trusts the CAs of the system and of certifi, or of `SSL_CERT_FILE` or `SSL_CERT_DIR` if set."""
     file = os.environ.get("SSL_CERT_FILE")
     context = ssl.create_default_context()  # silently ignores unusable variables
     if file:

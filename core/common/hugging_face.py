@@ -1,4 +1,4 @@
-"""Files in a folder of Hugging Face's or of ours, for all layers that read or write them."""
+"""File names in model folders of Hugging Face and of Edgefront, for all packages that read or write model folders."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ CONFIG = "config.json"
 TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
 GENERATION_CONFIG = "generation_config.json"
 ARCHITECTURE = "architecture.json"
-"""The description in a folder of ours, which has the others beside it."""
+"""File of the architecture description, which only Edgefront's folders have."""
 
 _POINTER = "version https://git-lfs.github.com/spec/"
 
 
 def refuse_pointer(content: str | bytes, path: Path | str) -> None:
-    """`InvalidInput` where the content of a file, or how it begins, is a pointer of Git LFS."""
+    """Raises `InvalidInput` if the content, or the first bytes, of a file is a pointer of Git LFS."""
     start = content[: len(_POINTER)]
     if start in (_POINTER, _POINTER.encode()):
         raise InvalidInput(

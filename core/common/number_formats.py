@@ -11,8 +11,8 @@ from fractions import Fraction
 from typing import Final, Literal, get_args
 
 GgufQuantisation = Literal["q8_0", "q4_0", "q4_k_m", "q5_k_m", "q6_k", "iq4_nl"]
-"""Quantisations of GGUF files, named as in llama.cpp. q8_0 and q4_0 use one format for all matrices, the others a
-mixture (`core.architectures.gguf_mixtures`).
+"""Quantisations of GGUF files, named as in llama.cpp. q8_0 and q4_0 use one format for all matrices; the other
+quantisations use a mixture of formats (`core.architectures.gguf_mixtures`).
 """
 GGUF_QUANTISED = frozenset(get_args(GgufQuantisation))
 
@@ -29,7 +29,7 @@ BLOCK_SIZE: Final = 32
 GgufFormat = Literal["float32", "float16", GgufQuantisation]
 """Formats of the matrices of a GGUF file."""
 GGUF_MAGIC = b"GGUF"
-"""The first bytes of a GGUF file."""
+"""First four bytes of every GGUF file."""
 GgufBlocks = Literal["q8_0", "q4_0", "q5_0", "q5_1", "q4_k", "q5_k", "q6_k", "iq4_nl"]
 """llama.cpp's block formats of a matrix: the weights of a block share scales."""
 GGUF_BLOCKS: Mapping[GgufBlocks, tuple[int, int]] = {
@@ -42,9 +42,9 @@ GGUF_BLOCKS: Mapping[GgufBlocks, tuple[int, int]] = {
     "q6_k": (256, 210),
     "iq4_nl": (32, 18),
 }
-"""Weights and bytes of a block (ggml-common.h)."""
+"""Number of weights and of bytes per block of each block format (ggml-common.h)."""
 GGUF_BLOCK = 32
-"""Weights of the smallest blocks; a quantised row is a multiple of it."""
+"""Number of weights in the smallest block. The length of a quantised row is a multiple of this number."""
 
 
 def _bytes_of_one(blocks: GgufBlocks) -> Fraction:
@@ -53,16 +53,16 @@ def _bytes_of_one(blocks: GgufBlocks) -> Fraction:
 
 
 KvCache = Literal["f32", "f16", "q8_0", "q4_0"]
-"""Formats of llama.cpp's key/value cache, under its names."""
+"""Formats of llama.cpp's key/value cache, named as in llama.cpp."""
 KV_CACHE_DEFAULT: Final[KvCache] = "f16"
-"""llama.cpp's default, with flash attention where available (2026.10)."""
+"""llama.cpp's default format of the key/value cache (2026.10)."""
 KV_CACHE_BYTES: Mapping[KvCache, Fraction] = {
     "f32": Fraction(4),
     "f16": Fraction(2),
     "q8_0": _bytes_of_one("q8_0"),
     "q4_0": _bytes_of_one("q4_0"),
 }
-"""Bytes of one number in the cache."""
+"""Bytes per number in llama.cpp's key/value cache."""
 
 WeightFormat = Literal["f32", "f16", "bf16", "int8", "int4", GgufQuantisation]
 """Formats of a model's weights, for every runtime."""
@@ -79,8 +79,8 @@ BITS: Mapping[WeightFormat, int] = {
     "q4_k_m": 4,
     "iq4_nl": 4,
 }
-"""Bits of one weight, without the scales of blocks; of a mixture those of most weights. They order the formats of a
-model."""
+"""Bits per weight, without the scales of blocks; for a mixture, the bits of most weights. The bits order the formats of
+a model."""
 
 NumberFormat = Literal["float32", "float16", "bfloat16", "int8", "int4", GgufQuantisation]
 """Formats of computation: a floating-point type, or float32 with quantised linear layers."""

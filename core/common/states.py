@@ -1,5 +1,5 @@
-"""States, roles, purposes and kinds of jobs, targets, candidates, launches, trainings, devices, keys and events: for
-tables, services, messages and pages.
+"""States, roles, purposes and kinds of jobs, targets, candidates, launches, trainings, devices, keys and events, for
+database tables, services, messages and pages.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from enum import Enum
 
 
 class State(str, Enum):
-    """A state, or a role, whose value is what is stored and sent."""
+    """Base class of states, roles and kinds, whose `value` is the stored and transmitted text."""
 
     def __str__(self) -> str:
         return str(self.value)
@@ -40,9 +40,9 @@ class CandidateState(State):
     WAITING = "waiting"
     MEASURED = "measured"
     OUT_OF_BOUNDS = "out_of_bounds"
-    """Measured, but outside the job's limits."""
+    """The candidate is measured, but violates a limit of the job."""
     INFEASIBLE = "infeasible"
-    """The device cannot run it."""
+    """The device cannot run the candidate."""
     FAILED = "failed"
     CANCELLED = "cancelled"
 
@@ -67,21 +67,21 @@ class Purpose(State):
     REPEAT = "repeat"
     """Launches differ by more than the device's scatter, or a single launch decides on a depth of the stock model."""
     ANCHOR = "anchor"
-    """The small fixed model that shows whether a device has drifted."""
+    """A launch of the small fixed model whose latency shows whether a device has drifted."""
 
 
 class LaunchState(State):
     WANTED = "wanted"
     LEASED = "leased"
     REPORTED = "reported"
-    """Its agent has reported; the report is not processed yet."""
+    """The agent has reported the launch's result; the report is not processed yet."""
     DONE = "done"
     INFEASIBLE = "infeasible"
     FAILED = "failed"
     CANCELLED = "cancelled"
-    """No running job needs it any more."""
+    """No running job needs the launch any more."""
     IMPLAUSIBLE = "implausible"
-    """Its result cannot be true; it is stored but not used."""
+    """The launch's result cannot be true; the result is stored but not used."""
 
 
 class LaunchOutcome(State):
@@ -104,7 +104,7 @@ class ReportOutcome(State):
     UNKNOWN = "unknown"
     """There is no such launch: its job was deleted."""
     CANCELLED = "cancelled"
-    """The job no longer needs it; the measurement is stored anyway."""
+    """The job no longer needs the launch; the measurement is stored anyway."""
 
 
 class ScoreState(State):
@@ -130,7 +130,7 @@ class TrainingKind(State):
     TRAINING = "training"
     SUPERNET = "supernet"
     IMPORT = "import"
-    """A model whose weights were trained elsewhere; it is done from the start."""
+    """A model with imported weights; this training is done from the start."""
 
 
 class TrainingCommand(State):
@@ -146,9 +146,9 @@ class RunOutcome(State):
 
     DONE = "done"
     STOPPED = "stopped"
-    """It resumes from its last checkpoint."""
+    """The run was stopped; the training resumes from the latest checkpoint."""
     SMALLER = "smaller"
-    """It ran out of memory, and resumes with smaller batches."""
+    """The run exceeded the memory; the training resumes with smaller batches."""
     INVALID = "invalid"
     """The request is wrong: another attempt would end the same way."""
     FAILED = "failed"
@@ -157,12 +157,14 @@ class RunOutcome(State):
 class DeviceState(State):
     ACTIVE = "active"
     DRAINING = "draining"
-    """It finishes its leases and gets no more."""
+    """The device finishes the leased launches and gets no further launches."""
     REVOKED = "revoked"
 
 
 class KeyRole(State):
-    """Admins may do everything, users act for their owner, viewers only read; agents have a device's credential."""
+    """Role of an API key. Admins may do everything, users act for their owner, viewers only read; agents have a
+    device's credential.
+    """
 
     ADMIN = "admin"
     USER = "user"
@@ -204,7 +206,7 @@ LIVE_JOBS = (JobState.RUNNING, JobState.PAUSED)
 ENDED_JOBS = (JobState.CANCELLED, JobState.FINISHED, JobState.FAILED)
 MEASURED_CANDIDATES = (CandidateState.MEASURED, CandidateState.OUT_OF_BOUNDS)
 LIVE_LAUNCHES = (LaunchState.WANTED, LaunchState.LEASED, LaunchState.REPORTED)
-"""Their result is pending or not processed yet."""
+"""States of launches whose result is pending or not processed yet."""
 FINISHED_LAUNCHES = (LaunchState.DONE, LaunchState.INFEASIBLE, LaunchState.FAILED, LaunchState.IMPLAUSIBLE)
 FINISHED_SCORES = (ScoreState.DONE, ScoreState.INFEASIBLE)
 LIVE_TRAININGS = (TrainingState.STARTING, TrainingState.TRAINING, TrainingState.EVALUATING)

@@ -1,4 +1,4 @@
-"""Turns pydantic's errors into `InvalidInput`, which names the field."""
+"""Converts pydantic's validation errors into `InvalidInput`, which names the wrong field."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ _IN_WORDS = {
     "bool_type": "true or false",
     "bool_parsing": "true or false",
 }
-"""Permitted values, for errors of pydantic whose message uses Python's terms."""
+"""Description of the permitted values for each type of pydantic error whose own message uses Python's terms."""
 
 _FEW, _NEAREST, _ALIKE = 12, 3, 0.5
-"""Maximum number of listed names; of more, the number of nearest ones and their minimum similarity."""
+"""Maximum number of names that a message lists in full; otherwise, the number of similar names and the minimum
+similarity."""
 _SHOULD = re.compile(r"^\w+ should (be )?")
 # Path elements that pydantic adds for a value that fits no member of a union.
 _UNION_MEMBER = re.compile(
@@ -41,7 +42,7 @@ _FORMS: dict[str, str] = {}
 
 
 def form(pattern: str, words: str) -> str:
-    """Registers the words by which errors describe this pattern of a text field."""
+    """Registers a description of this regular expression for error messages, and returns the expression."""
     _FORMS[pattern] = words
     return pattern
 
@@ -53,10 +54,10 @@ def invalid_input(
     tags: Collection[str] = (),
     model: type[BaseModel] | None = None,
 ) -> InvalidInput:
-    """The first of pydantic's errors as `kind`, with the path of the field, its value and the permitted values.
+    """Converts the first of pydantic's errors into a `kind` with the field's path, value and permitted values.
 
-    `tags` of discriminated unions are removed from the path. With the `model`, the error of an unknown field lists the
-    existing ones.
+    `tags` of discriminated unions are removed from the path. If `model` is given, the error of an unknown field lists
+    the existing fields.
     """
     first = error.errors(include_url=False)[0]
     # A discriminated union puts its tag into the path after the index: blocks.3.attention.n_head.
@@ -66,8 +67,8 @@ def invalid_input(
 
 
 def field_path(item: Mapping[str, Any], path: Sequence[Any], tags: Collection[str] = ()) -> list[Any]:
-    """The path of one of pydantic's errors without the elements that unions add: names of types at its end, and `tags`.
-    The name of an unknown field always stays.
+    """Path of one of pydantic's errors without the elements that unions add: final names of types, and `tags`. Keeps
+    the name of an unknown field.
     """
     if item["type"] == "extra_forbidden":
         return [*(part for part in path[:-1] if part not in tags), path[-1]]
@@ -78,7 +79,7 @@ def field_path(item: Mapping[str, Any], path: Sequence[Any], tags: Collection[st
 
 
 def checked(model: type[Model], value: Model | Mapping[str, Any]) -> Model:
-    """The value as this model; `InvalidInput` that names the field."""
+    """Validates the value as this model. Raises `InvalidInput`, which names the wrong field."""
     try:
         return model.model_validate(dict(value) if isinstance(value, Mapping) else value)
     except ValidationError as error:
@@ -86,7 +87,7 @@ def checked(model: type[Model], value: Model | Mapping[str, Any]) -> Model:
 
 
 def _fields_at(model: type[BaseModel], path: Sequence[str | int]) -> tuple[str, ...]:
-    """The fields of the nested model at this path; empty if unknown."""
+    """Field names of the nested model at this path; empty if the path has no model."""
     for part in path:
         if isinstance(part, int):
             continue
@@ -99,7 +100,7 @@ def _fields_at(model: type[BaseModel], path: Sequence[str | int]) -> tuple[str, 
 
 
 def _model_of(annotation: Any) -> type[BaseModel] | None:
-    """The model of `Model`, `Model | None` or `tuple[Model, ...]`."""
+    """The model class in an annotation such as `Model`, `Model | None` or `tuple[Model, ...]`, if any."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next((model for part in get_args(annotation) if (model := _model_of(part)) is not None), None)
@@ -112,7 +113,7 @@ def fault(
     whole: str = "the input",
     choices: Sequence[str] = (),
 ) -> InvalidInput:
-    """One of pydantic's errors as `kind`, at this path.
+    """Converts one of pydantic's errors into a `kind` with this path.
 
     `whole` is the name of an input without a path; `choices` are the existing fields, if known.
     """
@@ -145,7 +146,7 @@ def fault(
 
 
 def _allowed(item: Mapping[str, Any]) -> str:
-    """The permitted values, to follow `must be`, or beginning with `have` or `match`."""
+    """Permitted values as text that follows `must be`, or that follows `must` and begins with `have` or `match`."""
     kind = item["type"]
     if kind in ("too_short", "too_long"):
         bound, count = ("at least", "min_length") if kind == "too_short" else ("at most", "max_length")
@@ -159,7 +160,7 @@ def _allowed(item: Mapping[str, Any]) -> str:
 
 
 def _wrong_tag(kind: type[InvalidInput], part: Sequence[str], context: Mapping[str, Any]) -> InvalidInput:
-    """The error of an unknown or missing discriminator."""
+    """The error for an unknown or missing discriminator of a union."""
     field = (*part, context["discriminator"].strip("'"))
     name = ".".join(field)
     if "tag" not in context:
@@ -174,7 +175,7 @@ def _wrong_tag(kind: type[InvalidInput], part: Sequence[str], context: Mapping[s
 
 
 def one_of(field: str, value: Any, allowed: Collection[str]) -> Any:
-    """The value if it is allowed, else `InvalidInput`."""
+    """Returns the value. Raises `InvalidInput` if the value is not one of `allowed`."""
     if value in allowed:
         return value
     words, shown = ", ".join(allowed), value[:80] if isinstance(value, str) else value
@@ -182,8 +183,8 @@ def one_of(field: str, value: Any, allowed: Collection[str]) -> Any:
 
 
 def existing(name: str, choices: Iterable[str], command: str = "") -> str:
-    """The existing names, to follow `no model named 'gtp2'; `: all if they are few, else the nearest ones and the
-    command that lists all.
+    """The end of a message such as `no model named 'gtp2'; …`: lists all existing names if at most `_FEW`, else the
+    most similar names and the command that lists all names.
     """
     names = list(choices)
     if len(names) <= _FEW:
@@ -196,8 +197,8 @@ def existing(name: str, choices: Iterable[str], command: str = "") -> str:
 
 
 def printable(text: str, keep: str = "") -> str:
-    """The text with spaces in place of control characters, except those to `keep`: terminals interpret them, and
-    Postgres stores no NUL.
+    """Replaces control characters, except the characters in `keep`, by spaces, because terminals interpret control
+    characters and Postgres cannot store NUL.
     """
     if text.isprintable():
         return text
@@ -206,6 +207,6 @@ def printable(text: str, keep: str = "") -> str:
 
 
 def short(value: Any) -> str:
-    """A value as text in a message, at most 80 characters."""
+    """The value's `repr` for a message, shortened to 80 characters."""
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."

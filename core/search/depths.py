@@ -1,7 +1,8 @@
-"""Root search for the deepest stock model within the limits; cost rises with depth, so few launches find it.
+"""Root search for the deepest stock model within the limits. Few launches suffice because cost rises with depth.
 
 1. Measure the shallowest and the fifth depth, which give the cost of a layer.
-2. Extrapolate the two measured depths nearest to the limits linearly. Measure the deepest one predicted to be within.
+2. Extrapolate linearly from the two measured depths nearest to the limits. Measure the deepest depth that is predicted
+   to be within the limits.
 3. Stop when two neighbouring depths bracket the limits, or after `MOST_DEPTHS` depths.
 """
 
@@ -21,26 +22,26 @@ from edgefront.core.search.problem import Problem
 MOST_DEPTHS = 5
 """Maximum number of measured depths before a search for the best model within limits."""
 MOST_AT_END = 8
-"""The same after the search: further launches may have moved a depth across a limit."""
+"""Maximum number of measured depths after the search, when repeated launches may have moved a depth across a limit."""
 SECOND = 4
-"""Index of the depth that is measured first beside the shallowest."""
+"""Index of the second depth to measure, after the shallowest (index 0)."""
 
 
 @dataclass(frozen=True)
 class Depth:
-    """Results of one depth; None: not measured."""
+    """Measured figures of the stock model with one depth; None for a figure that is not measured."""
 
     blocks: int
     """Number of blocks, which identifies the depth."""
     latency_ms: float | None = None
     memory_bytes: int | None = None
     times_ms: Times = field(default_factory=dict)
-    """Times of a text generation."""
+    """Times of a text generation, in ms, by name."""
     infeasible: bool = False
-    """Whether the device cannot run it."""
+    """Whether the device cannot run the stock model with this depth."""
 
     def shares(self, problem: Problem) -> list[float] | None:
-        """Each limited figure by its limit; None if not measured."""
+        """Each limited figure divided by its limit; None if the depth is not measured."""
         if self.latency_ms is None or self.memory_bytes is None:
             return None
         taken: list[tuple[float, float | None]] = [
@@ -54,8 +55,8 @@ class Depth:
 def next_depths(
     measured: Sequence[Depth], stock: Sequence[Architecture], problem: Problem, most: int = MOST_DEPTHS
 ) -> Sequence[Architecture]:
-    """The depths to measure next, of `stock` by rising depth; none when the search has converged or `most` are
-    measured. All depths at once unless the goal is the best model within limits.
+    """Returns the stock models to measure next, from `stock` in order of depth. Returns all at once unless the goal is
+    the best model within limits. Empty when the search has converged or `most` depths are measured.
     """
     if problem.goal != Goal.BEST_WITHIN_LIMITS:
         return () if measured else stock
@@ -69,8 +70,8 @@ def next_depths(
 
 
 def predicted_within(measured: Sequence[Depth], stock: Sequence[Architecture], problem: Problem) -> Architecture | None:
-    """The deepest unmeasured depth that is predicted to be within the limits, if it is deeper than all measured ones
-    within them; else None, also with fewer than two measured depths.
+    """Returns the deepest unmeasured stock model predicted to be within the limits, if deeper than every measured stock
+    model within the limits. Otherwise, or with fewer than two measured depths, returns None.
     """
     between, guess = _bracket(measured, stock, problem)
     within = [index for index in between if guess is not None and index <= guess]
@@ -80,8 +81,8 @@ def predicted_within(measured: Sequence[Depth], stock: Sequence[Architecture], p
 def _bracket(
     measured: Sequence[Depth], stock: Sequence[Architecture], problem: Problem
 ) -> tuple[list[int], int | None]:
-    """Indices of the unmeasured depths between the deepest measured one within the limits and the first beyond them,
-    and the predicted index of the deepest one within.
+    """Returns the indices of the unmeasured depths between the deepest measured depth within the limits and the first
+    depth beyond the limits, and the predicted index of the deepest depth within the limits.
     """
     indices = {len(architecture.blocks): index for index, architecture in enumerate(stock)}
     tried = {indices[depth.blocks]: depth for depth in measured if depth.blocks in indices}
@@ -95,7 +96,7 @@ def _bracket(
 
 
 def _deepest_within(shares: Mapping[int, Sequence[float]], low: int, high: int, count: int) -> int:
-    """Index of the last depth within the limits, on a line through the two measured depths nearest to the bracket."""
+    """Index of the deepest depth within the limits, by the line through the two measured depths nearest the bracket."""
     first, second = sorted(sorted(shares, key=lambda index: (min(abs(index - low), abs(index - high)), index))[:2])
     last = count - 1
     for at, then in zip(shares[first], shares[second], strict=True):

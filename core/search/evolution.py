@@ -3,31 +3,33 @@
 Lightweight Transformer Search (LTS, arXiv 2203.02094), Algorithm 1 with the settings of Appendix B:
 
 1. Generation 0 has `population` (100) uniform samples.
-2. F is the non-dominated set of all results within the limits. (The paper speaks of its lower convex hull, which
-   neither its text nor its code uses.)
+2. F is the non-dominated set of all results within the limits. (The paper mentions the lower convex hull of F, but
+   neither the algorithm nor the reference code uses a hull.)
 3. `parents` (20) are drawn from F with replacement, weighted 1 / (1 + times used), as in the reference code
    (microsoft/archai, branch neurips-lts). The times used are read from the lineage in the snapshot.
 4. A later generation has `mutants` (40, each gene resampled with probability 0.3) and `crossovers` (40, each gene from
    either parent with probability 0.5). The parents complete the population of 100 and are not measured again.
 5. `iterations` (30) counts generations, the first included: 100 + 29 · 80 = 2,420 architectures in all.
 
-Two things differ from the paper. With a budget and no population, the population is smaller, so that several
-generations fit. While hardly any result is within the limits, the results nearest to them are parents too.
+Two rules differ from the paper. If a budget but no population is given, the population is smaller, so that several
+generations fit into the budget. While hardly any result is within the limits, the results with the least violation are
+parents too.
 
-Where the reference code differs:
+Differences from the reference code:
 
-- It checks limits and duplicates after the measurement and discards a fifth of its measurements. Here what needs no
-  device is checked before, and each slot is redrawn until it holds a permitted new architecture.
-- Its frontier drops a point only if another is strictly better in all three objectives. Here the other
-  must be better in one and no worse in the others.
-- Its crossover does not repair d_inner below 2·d_model, and its minimum ratio is 1.7. Here genomes are
-  repaired to at least 2.
-- Its ranges leave out their last value (d_model 1024, d_inner 4096). Here they hold it, as the paper prints them.
-- The last iteration's measurements never enter its frontier. Here all do.
+- The reference code checks limits and duplicates after the measurement and discards a fifth of the measurements. This
+  code makes all checks that need no device before, and redraws each slot until a permitted new architecture is found.
+- The reference code's frontier drops a point only if another point is strictly better in all three objectives. Here a
+  point is dropped if another point is better in one objective and no worse in the other objectives.
+- The reference code's crossover does not repair d_inner below 2·d_model, and the minimum ratio is 1.7. Here genomes are
+  repaired to a ratio of at least 2.
+- The reference code's ranges omit the largest value (d_model 1024, d_inner 4096). Here ranges include the largest
+  value, as printed in the paper.
+- The final iteration's measurements never enter the reference code's frontier. Here all measurements do.
 
 NSGA-II (Deb et al. 2002) uses pymoo's survival and operators on the same genome. Each generation is bred from the
-survivors of all results so far rather than of a population carried along, so the algorithm keeps no state. A genome is
-coded as one integer per position, the index of its value among the gene's values (`core.architectures.operators`).
+survivors of all results so far instead of a stored population, so the algorithm keeps no state. A genome is coded as
+one integer per position: the index of the position's value among the gene's values (`core.architectures.operators`).
 """
 
 from __future__ import annotations
@@ -60,9 +62,8 @@ _DEFAULT_SIZES = {"parents": 20, "mutants": 40, "crossovers": 40}
 
 
 class LtsSettings(BaseModel):
-    """Sizes of a generation. Those of parents, mutants and crossovers that are not given share the rest as 1 : 2 : 2.
-
-    If neither they nor the population are given, the population follows from the job's budget (`fitted_population`).
+    """Settings of LTS. Numbers of parents, mutants and crossovers that are not given share the rest of the population
+    in the ratio 1 : 2 : 2. If no size is given, the population follows from the job's budget (`fitted_population`).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -91,7 +92,7 @@ class LtsSettings(BaseModel):
             return value
         sizes = [*given.values(), value.get("population", 0)]
         if any(isinstance(size, bool) or not isinstance(size, int) or size < 0 for size in sizes):
-            return value  # the fields report what is wrong
+            return value  # pydantic reports the wrong field
         if "population" in value:
             return {**value, **_at_least_one_parent(shared(value["population"], given, _DEFAULT_SIZES), given)}
         return {**value, "population": sum({**_DEFAULT_SIZES, **given}.values())}
@@ -108,8 +109,8 @@ class LtsSettings(BaseModel):
             )
         if together != self.population:
             raise InvalidInput(
-                f"population {self.population} is not parents {self.parents} + mutants {self.mutants} + crossovers "
-                f"{self.crossovers} = {together}",
+                f"population must be the sum of parents {self.parents}, mutants {self.mutants} and crossovers "
+                f"{self.crossovers}, which is {together}, not {self.population}",
                 field="population",
                 value=self.population,
                 allowed=str(together),
@@ -117,7 +118,7 @@ class LtsSettings(BaseModel):
         return self
 
     def fitted(self, problem: Problem) -> LtsSettings:
-        """These settings with a population that fits the budget, unless sizes are given."""
+        """Returns these settings with a population that fits the budget, or unchanged if any size is given."""
         if self.model_fields_set & {"population", *_DEFAULT_SIZES}:
             return self
         rest = {name: getattr(self, name) for name in self.model_fields_set}
@@ -125,7 +126,7 @@ class LtsSettings(BaseModel):
 
 
 class LightweightTransformerSearch(PopulationSearch):
-    """Evolution from the measured frontier."""
+    """Lightweight Transformer Search (LTS): evolution from the measured frontier."""
 
     def __init__(
         self,
@@ -141,9 +142,9 @@ class LightweightTransformerSearch(PopulationSearch):
         return settings.population if generation == 0 else settings.mutants + settings.crossovers
 
     def answer(self, context: Context) -> Answer:
-        """Samples in generation 0, then mutants and crossovers of the frontier.
+        """Proposes uniform samples in generation 0, then mutants and crossovers of the frontier.
 
-        Uniform samples fill the slots that remain when the frontier is empty or its neighbourhood is exhausted.
+        Uniform samples fill the remaining slots when the frontier is empty or has no new neighbours.
         """
         settings, space, snapshot, generation = self._settings, self._space, context.snapshot, context.generation
         rng = generator(context.seed, generation, "lts")
@@ -173,8 +174,8 @@ class LightweightTransformerSearch(PopulationSearch):
         return Answer(proposals.made)
 
     def _parents(self, snapshot: Snapshot, rng: np.random.Generator) -> list[Evaluated]:
-        """This generation's parents, drawn from the frontier with replacement. If fewer results than `parents` are
-        within the limits, the nearest to them are added to the frontier.
+        """Draws this generation's parents from the frontier with replacement. If fewer results than `parents` are
+        within the limits, first adds the results with the least violation to the frontier.
         """
         results = snapshot.in_bounds()
         mask = nondominated(objectives(results))
@@ -190,14 +191,14 @@ class LightweightTransformerSearch(PopulationSearch):
 
 
 def times_used(snapshot: Snapshot) -> Counter[str]:
-    """Candidate id → number of generations in which it was a parent."""
+    """Maps the id of each candidate to the number of generations in which the candidate was a parent."""
     uses = {(parent, result.generation) for result in snapshot.results for parent in result.parents}
     return Counter(parent for parent, _ in uses)
 
 
 def _at_least_one_parent(parts: dict[str, int], given: dict[str, int]) -> dict[str, int]:
     if parts["parents"] == 0 and "parents" not in given and parts["mutants"] + parts["crossovers"] > 1:
-        # Taken from the crossovers first: a single parent has none.
+        # Taken from the crossovers first, because a single parent permits no crossover.
         donor = max(("crossovers", "mutants"), key=lambda name: -1 if name in given else parts[name])
         if donor not in given:
             return {**parts, "parents": 1, donor: parts[donor] - 1}
@@ -205,8 +206,8 @@ def _at_least_one_parent(parts: dict[str, int], given: dict[str, int]) -> dict[s
 
 
 def shared(total: int, given: Mapping[str, int], defaults: Mapping[str, int]) -> dict[str, int]:
-    """`defaults` with the `given` parts; the others are scaled so that all add up to `total` (largest remainder, the
-    earlier part first). If every part is given, the sum is not checked.
+    """Returns `defaults` with the `given` parts replaced and the remaining parts scaled, so that all parts add up to
+    `total` (largest-remainder rounding, earlier part first). If every part is given, the sum is not checked.
     """
     free = {name: size for name, size in defaults.items() if name not in given}
     left = total - sum(given.values())
@@ -226,13 +227,15 @@ OFFSPRING = "offspring"
 
 
 class Nsga2Settings(BaseModel):
-    """pymoo's defaults for integer variables, LTS's number of generations and, without a budget, its population."""
+    """Settings of NSGA-II: pymoo's defaults for integer variables, LTS's number of generations and, if the job has no
+    budget, LTS's population.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     iterations: Annotated[int, Field(ge=1, le=100_000, description="Generations, the first included.")] = 30
-    population: Annotated[int, Field(ge=2, le=10_000, description="Survivors, and offspring a generation.")] = 100
-    crossover_probability: Annotated[float, Field(ge=0, le=1, description="That two parents are crossed.")] = 0.9
+    population: Annotated[int, Field(ge=2, le=10_000, description="Survivors, and offspring per generation.")] = 100
+    crossover_probability: Annotated[float, Field(ge=0, le=1, description="Probability of a crossover.")] = 0.9
     crossover_eta: Annotated[
         float, Field(gt=0, le=1000, description="Simulated binary crossover: higher stays nearer to the parents.")
     ] = 15.0
@@ -268,7 +271,7 @@ class Nsga2(PopulationSearch):
         proposals = Proposals(self._space, self._accept, snapshot, rng)
         size = self._settings.population
         within = snapshot.in_bounds() if generation > 0 else ()
-        # Constraint domination (Deb et al. 2002, §VI): results beyond the limits rank behind, by their violation.
+        # Constraint domination (Deb et al. 2002, §VI): results beyond the limits rank last, in order of violation.
         room = max(0, size - len(within))
         beyond = beyond_limits(self._problem, snapshot)[:room] if generation > 0 else []
         if len(within) + len(beyond) > 1 and len(self._free):
@@ -321,7 +324,7 @@ class Nsga2(PopulationSearch):
             matings = (size - len(proposals) + 1) // 2
             pairs = selection(problem, survivors, matings, n_parents=2, to_pop=False, random_state=rng)
             offspring = mutation(problem, crossover(problem, survivors, pairs, random_state=rng), random_state=rng)
-            # pymoo lists the first child of every mating, then the second of every one.
+            # pymoo lists the first child of every mating, then the second child of every mating.
             parents = np.concatenate([pairs, pairs])
             rows = survivors.get("index").astype(int)[parents]
             children = genomes[rows[:, 0]]
@@ -334,7 +337,7 @@ class Nsga2(PopulationSearch):
 
 
 def _by_rank_and_crowding(population: Any, pairs: Any, *, random_state: Any, **_: Any) -> Any:
-    """The winner of each pair: lower rank, then larger crowding distance, then at random."""
+    """Selects the winner of each pair by lower rank, then larger crowding distance, then at random."""
     rank, crowding = population.get("rank"), population.get("crowding")
     winners = np.empty((len(pairs), 1), dtype=int)
     for row, (a, b) in enumerate(pairs):

@@ -1,13 +1,15 @@
-"""Acquisition functions of the search by prediction, for a batch, by Monte Carlo.
+"""Acquisition functions of the search by prediction, which rate a batch of candidates by Monte Carlo.
 
-- `expected_improvement`: of the best quality within the limits (constrained qEI).
-- `expected_hypervolume_improvement`: of (quality, latency, memory) against a reference point (qEHVI).
+- `expected_improvement`: expected improvement of the best quality within the limits (constrained qEI).
+- `expected_hypervolume_improvement`: expected improvement of the hypervolume of (quality, latency, memory) against a
+  reference point (qEHVI).
 
-Candidates beyond a limit add nothing, so both include the probability of feasibility. Batches are built greedily.
+Candidates beyond a limit add nothing, so both functions include the probability of feasibility. Batches are built
+greedily.
 
 The samples are equally likely prediction errors (`Forecaster.error_quantiles`). In half of the samples all candidates
-share one error (a device that is slower than predicted for one candidate is slower for all), in the other half their
-errors are independent (a device that jumps). A batch thus mixes risky and safe candidates.
+share one error (a device that is slower than predicted for one candidate is slower for all), in the other half the
+candidates' errors are independent (the latency of a device jumps). A batch thus mixes risky and safe candidates.
 """
 
 from __future__ import annotations
@@ -27,17 +29,18 @@ SAMPLES = 64
 """Monte Carlo samples of the expected improvement."""
 HYPERVOLUME_SAMPLES = 8
 SCREENED = 300
-"""Candidates whose hypervolume improvement is computed in every sample: those with the largest at the mean."""
+"""Number of candidates whose hypervolume improvement is computed in every sample: the candidates with the largest
+improvement at the predicted medians."""
 _BEYOND = 1e300
 DIGITS = 6
-"""Decimals of relative gains before they are ranked."""
+"""Decimals to which relative gains are rounded before ranking."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows of a pool, best first, and their joint expected gain.
+    """Selected rows of a pool, best first, and their joint expected gain.
 
-    `gain` is relative to the present optimum: infinite if there is none yet, 0 if nothing can be gained.
+    `gain` is relative to the present optimum: infinite if there is no optimum yet, 0 if no gain is possible.
     """
 
     rows: tuple[int, ...]
@@ -53,16 +56,16 @@ def expected_improvement(
     count: int,
     rng: np.random.Generator,
 ) -> Batch:
-    """The batch with the highest expected improvement of the best quality.
+    """Selects the batch with the highest expected improvement of the best quality.
 
     Args:
         measured: posterior of the measured models within the limits (`Forecaster.posterior`).
-        reference: quality that counts as 0: gains are relative to the best of `measured` above it.
+        reference: quality that counts as 0. Gains are relative to the best quality of `measured` minus `reference`.
         error_quantiles: equally likely prediction errors, in standard deviations.
     """
 
     def outcomes(some: Forecast) -> Floats:
-        """(n, samples) quality of each; -inf beyond the limits."""
+        """(n, samples) quality of each architecture in each sample; -inf beyond the limits."""
         inside = [some.violation(problem, error) == 0 for error in _errors(error_quantiles, len(some), rng)]
         return np.where(np.stack(inside, axis=1), some.quality[:, None], -np.inf)
 
@@ -90,7 +93,7 @@ def expected_improvement(
         return Batch((), 0.0)
     if nothing:
         return Batch(tuple(rows), math.inf)
-    # From fresh samples: those of the selection are biased upwards.
+    # The gain comes from fresh samples, because the samples of the selection are biased upwards.
     others = np.maximum(outcomes(pool.forecast.take(np.array(rows))).max(axis=0), start)
     return Batch(tuple(rows), round(float((others - start).mean()) / scale, DIGITS))
 
@@ -104,7 +107,9 @@ def expected_hypervolume_improvement(
     count: int,
     rng: np.random.Generator,
 ) -> Batch:
-    """The batch with the largest expected hypervolume improvement over the measured points (n, 3) within the limits."""
+    """Selects the batch with the largest expected hypervolume improvement over the measured points (n, 3) within the
+    limits.
+    """
     # The reference point, clipped to the limits.
     latency, memory = reference["latency_ms"], reference["memory_bytes"]
     limits = {
@@ -121,7 +126,7 @@ def expected_hypervolume_improvement(
     samples = [_sample(pool.forecast.take(screened), problem, z) for z in _errors(error_quantiles, len(screened), rng)]
     fronts = [front] * len(error_quantiles)
     volumes = np.full(len(error_quantiles), reached)
-    # Lazy greedy: gains only shrink as the batch grows (submodularity), so an old gain is an upper bound.
+    # Lazy greedy selection: gains only shrink as the batch grows (submodularity), so an old gain is an upper bound.
     bounds = np.full(len(screened), np.inf)
     rows: list[int] = []
     while len(rows) < min(count, len(screened)):
@@ -148,9 +153,9 @@ def expected_hypervolume_improvement(
 
 
 def least_violation(pool: Pool, problem: Problem, reached: float, count: int) -> Batch:
-    """The candidates of least predicted violation, for when none is expected within the limits.
+    """Selects the candidates with the least predicted violation, if no candidate is expected to be within the limits.
 
-    `reached` is the least measured violation (`Problem.violation`); `gain` is the predicted decrease of it.
+    `reached` is the least measured violation (`Problem.violation`); `gain` is the predicted decrease of the violation.
     """
     violation = np.round(pool.forecast.violation(problem, 0.0), DIGITS)
     order = np.lexsort((pool.keys, -pool.forecast.quality, violation))[:count]
@@ -161,14 +166,18 @@ def least_violation(pool: Pool, problem: Problem, reached: float, count: int) ->
 
 
 def _errors(error_quantiles: Floats, candidates: int, rng: np.random.Generator) -> Floats:
-    """(samples, candidates) errors, each once for each candidate; shared by all candidates in every other sample."""
+    """(samples, candidates) prediction errors. Each candidate gets every quantile once; in every other sample all
+    candidates share one error.
+    """
     errors = np.tile(error_quantiles[:, None], (1, candidates))
     errors[1::2] = rng.permuted(errors[1::2], axis=0)
     return errors
 
 
 def _in_time(forecast: Forecast, problem: Problem, z: float | Floats) -> NDArray[np.bool_]:
-    """Which keep the limits on the other times, at `z` standard deviations above their medians."""
+    """(n,) mask of the candidates whose times of text generation, at `z` standard deviations above their medians, are
+    within the limits.
+    """
     free = np.zeros(len(forecast))
     return np.asarray(
         replace(problem, latency_ms=None, memory_bytes=None).violation(free, free, forecast.times_at(z)) == 0
@@ -176,14 +185,14 @@ def _in_time(forecast: Forecast, problem: Problem, z: float | Floats) -> NDArray
 
 
 def _sample(forecast: Forecast, problem: Problem, z: Floats) -> Floats:
-    """(n, 3) points of one sample; those beyond a limit on their times are placed where they add no volume."""
+    """(n, 3) points of one sample. Points beyond a limit on a time of text generation get a latency with no volume."""
     points = forecast.points(z)
     points[~_in_time(forecast, problem, z), 1] = _BEYOND
     return points
 
 
 def _improves(points: Floats, front: Floats, limits: Mapping[str, float]) -> NDArray[np.bool_]:
-    """Which points lie within the reference point and are not dominated by the front."""
+    """(n,) mask of the points that lie within the reference point and that the front does not dominate."""
     within = (
         (points[:, 0] > limits["proxy"])
         & (points[:, 1] < limits["latency_ms"])

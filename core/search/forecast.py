@@ -1,7 +1,8 @@
-"""The surrogate model: quality, latency and memory of unmeasured architectures, from the measurements of a device.
+"""The surrogate model, which predicts quality, latency and memory of unmeasured architectures from a device's
+measurements.
 
-Latency and memory are log-normal: exp(N(ln median, spread²)). If audits (candidates drawn at random) fall outside their
-predicted intervals more often than they should, all intervals are widened (`calibration.widening`).
+Latency and memory are log-normal: exp(N(ln median, spread²)). If more than 5 % of the audits (candidates drawn at
+random) fall outside their predicted 95 % intervals, all intervals are widened (`calibration.widening`).
 """
 
 from __future__ import annotations
@@ -26,24 +27,24 @@ from edgefront.core.search.population_shapes import identity
 from edgefront.core.search.problem import Floats, Problem
 
 PRIOR_WEIGHT = 10.0
-"""Weight of the normal distribution among observed errors, as a number of observations."""
+"""Weight of the normal distribution in the mixture with observed errors, as a number of observations."""
 DIGITS = 6
 MIN_HALF_WIDTH = 1e-4
-"""Minimum half-width of an interval that audits are compared with."""
+"""Minimum half-width, on the logarithm, of a predicted interval that an audit is compared with."""
 
 
 @dataclass(frozen=True, eq=False)
 class Forecast:
-    """Forecasts of n architectures; arrays have shape (n,)."""
+    """Forecasts of n architectures: medians, and spreads on the logarithm; arrays have shape (n,)."""
 
     quality: Floats
-    """Score by the proxy; higher is better."""
+    """Score of each architecture by the proxy; higher is better."""
     latency_ms: Floats
     latency_spread: Floats
     memory_bytes: Floats
     memory_spread: Floats
     times_ms: Floats
-    """(n, times) the other times that the problem limits."""
+    """(n, times) times of a text generation that the problem limits."""
     times_spread: Floats
 
     def __len__(self) -> int:
@@ -57,20 +58,20 @@ class Forecast:
         return self.latency_ms * np.exp(z * self.latency_spread), self.memory_bytes * np.exp(z * self.memory_spread)
 
     def times_at(self, z: float | Floats) -> Floats:
-        """(n, times) the other times at `z`; all times of an architecture share one error."""
+        """(n, times) limited times at `z` standard deviations above their medians; `z` is one number or (n,)."""
         errors = np.broadcast_to(np.asarray(z), len(self))[:, None]
         return np.asarray(self.times_ms * np.exp(errors * self.times_spread))
 
     def violation(self, problem: Problem, z: float | Floats) -> Floats:
-        """(n,) constraint violation at `z`."""
+        """(n,) constraint violation of the figures at `z` standard deviations above their medians."""
         return problem.violation(*self.at(z), self.times_at(z))
 
     def points(self, z: float | Floats = 0.0) -> Floats:
-        """(n, 3) quality, latency, memory."""
+        """(n, 3) quality, latency and memory at `z` standard deviations above the medians."""
         return np.column_stack([self.quality, *self.at(z)])
 
     def predicted(self, row: int, widened: tuple[float, float]) -> Predicted:
-        """The prediction that is stored with a candidate."""
+        """The prediction of one row, which is stored with the candidate. `widened` are the audits' factors."""
         (low, low_bytes), (high, high_bytes) = ([float(part[row]) for part in self.at(z)] for z in (-Z_95, Z_95))
         return Predicted(
             latency_ms=float(self.latency_ms[row]),
@@ -91,7 +92,7 @@ class Forecast:
 
 
 class Pool:
-    """Distinct architectures with their forecasts.
+    """A set of distinct architectures with their forecasts.
 
     Args:
         members: (n, …) coded genomes, or (n,) indices into a list.
@@ -108,7 +109,7 @@ class Pool:
         return Pool(self.members[rows], self.keys[rows], self.forecast.take(rows))
 
     def with_others(self, other: Pool) -> Pool:
-        """The union, ordered by key."""
+        """The union of both pools without duplicates, ordered by key."""
         keys = np.concatenate([self.keys, other.keys])
         _, first = np.unique(keys, return_index=True)
         both = Pool(
@@ -119,20 +120,20 @@ class Pool:
 
 @dataclass(frozen=True, eq=False)
 class Observations:
-    """All measurements of the device: the training data of the predictors."""
+    """All measurements of the device, which the predictors are fitted to; arrays have shape (n,)."""
 
     shapes: Shapes
     latency_ms: Floats
     memory_bytes: Floats
     times_ms: Floats
-    """(n, times)"""
+    """(n, times) limited times of a text generation."""
     launches: NDArray[np.int64]
 
     @classmethod
     def of(
         cls, shapes_of: Callable[[Sequence[Evaluated]], Shapes], snapshot: Snapshot, problem: Problem
     ) -> Observations:
-        """Baselines, results and measurements of other jobs, ordered by their values."""
+        """Observations of the baselines, of this search's results and of other jobs, ordered by their values."""
         results = measured(snapshot)
         observed = [*snapshot.baselines, *snapshot.others]
         shapes = Shapes.concatenate(
@@ -154,7 +155,7 @@ class Observations:
 
 
 def measured(snapshot: Snapshot) -> list[Evaluated]:
-    """Results with latency and memory, also those beyond the limits, ordered by digest."""
+    """Results that have a latency and a memory, including results beyond the limits, ordered by digest."""
     complete = [
         result for result in snapshot.results if result.latency_ms is not None and result.memory_bytes is not None
     ]
@@ -162,9 +163,9 @@ def measured(snapshot: Snapshot) -> list[Evaluated]:
 
 
 class Forecaster:
-    """Predictors fitted to the observations. Called with shapes, it returns a forecast.
+    """Predictors of latency, times and memory, fitted to the observations. A call with shapes returns a forecast.
 
-    Raises `InvalidInput` if there are too few observations.
+    The constructor raises `InvalidInput` if there are too few observations.
     """
 
     def __init__(self, problem: Problem, observations: Observations, snapshot: Snapshot) -> None:
@@ -192,15 +193,15 @@ class Forecaster:
         results = measured(snapshot)
         latency, memory = _missed([result for result in results if result.operator == AUDIT])
         self.widening = widening(*latency), widening(*memory)
-        """Factors by which audits widen the intervals of latency and memory."""
+        """Factors by which audits widen the predicted intervals of latency and of memory."""
         (errors, halves), _ = _missed(results)
         self._misses = Z_95 * errors / halves
 
     def error_quantiles(self, count: int) -> Floats:
         """(count,) quantiles of the latency's prediction error, in standard deviations, rising.
 
-        They are those of past errors, mixed with a normal distribution while there are few. Errors of a device that
-        jumps are skewed: it is slower than predicted by more than it is ever faster.
+        The quantiles are those of past errors, mixed with a normal distribution, which dominates while past errors are
+        few. Past errors can be skewed, because a device is sometimes much slower than predicted but never much faster.
         """
         normal = ndtri((np.arange(count) + 0.5) / count)
         values = np.concatenate([normal, self._misses / self.widening[0]])
@@ -212,11 +213,11 @@ class Forecaster:
         return rounded_off
 
     def posterior(self, shapes: Shapes, points: Floats, times: Floats, launches: NDArray[np.int64]) -> Forecast:
-        """Posterior of measured architectures: `points` (n, 3) are quality, latency and memory, `launches` (n,) their
-        numbers of launches, `times` (n, times) their measured times.
+        """Posterior of measured architectures, given their `points` (n, 3) of quality, latency and memory, their
+        `times` (n, times) and their numbers of `launches` (n,).
 
-        If launches scatter, a latency is shrunk towards its prediction, the more the fewer its launches (posterior
-        mean of a normal variable of known variance). Otherwise the luckiest launch would win.
+        If launches scatter, each latency is shrunk towards the predicted latency, the more the fewer the launches
+        (posterior mean of a normal variable of known variance). Otherwise the luckiest launch would win.
         """
         quality, latency, memory = points.T
         nothing = np.zeros(len(points))
@@ -232,11 +233,11 @@ class Forecaster:
         return Forecast(quality, rounded(mean), spread, memory, nothing, times, np.zeros_like(times))
 
     def __call__(self, shapes: Shapes) -> Forecast:
-        """The forecast with the score by the problem's proxy."""
+        """Returns the forecast of these architectures, with the score by the problem's proxy as quality."""
         return replace(self.costs(shapes), quality=rounded(self._problem.score_function()(shapes)))
 
     def costs(self, shapes: Shapes) -> Forecast:
-        """The forecast with NaN for the quality."""
+        """Returns the forecast of these architectures, with NaN as quality."""
         if not len(shapes):
             nothing, none = np.zeros(0), np.zeros((0, len(self._times)))
             return Forecast(nothing, nothing, nothing, nothing, nothing, none, none)
@@ -251,7 +252,7 @@ class Forecaster:
             memory_bytes=rounded(memory),
             memory_spread=rounded(np.log(high / low) / (2 * Z_95) * self.widening[1]),
             times_ms=rounded(np.column_stack([nothing, *(time.ms for time in times)])),
-            # The audits' widening of the latency applies to the other times too.
+            # The widening factor of the latency applies to the times of a text generation too.
             times_spread=rounded(np.column_stack([nothing, *(time.deviation * self.widening[0] for time in times)])),
         )
 
@@ -274,5 +275,5 @@ def _missed(results: Sequence[Evaluated]) -> Floats:
 
 
 def rounded(values: Floats) -> Floats:
-    """Rounds to single precision, so that rankings do not depend on the platform or the number of threads."""
+    """Rounds values to single precision, so that rankings do not depend on the platform or the number of threads."""
     return values.astype(np.float32).astype(np.float64)

@@ -1,10 +1,11 @@
-"""The interface of search algorithms: a pure function from a context, with all results, to the next generation.
+"""The interface of search algorithms: a pure function from a `Context` with all results to the next generation.
 
-1. The caller builds a `Context`: seed, generation, snapshot of the results, and what the algorithm `needs`.
+1. The caller builds a `Context`: seed, generation, snapshot of the results, and the inputs that the algorithm `needs`.
 2. `Algorithm.answer` returns the architectures to measure next. The same context gives the same answer on any worker.
-3. The caller measures them and asks again with a larger snapshot, until an answer has no proposals.
+3. The caller measures the proposals and asks again with a larger snapshot, until an answer has no proposals.
 
-No algorithm keeps state. It reads its own past (how often a candidate was a parent) from the lineage in the snapshot.
+No algorithm keeps state. Algorithms read their history, such as how often a candidate was a parent, from the lineage in
+the snapshot.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ SAMPLE = "sample"
 MUTATE = "mutate"
 CROSSOVER = "crossover"
 SPREAD = "spread"
-"""A candidate of the initial space-filling sample that a search by prediction learns from."""
+"""Operator of a candidate of the initial space-filling sample that a search by prediction learns from."""
 PREDICTED = "predicted"
 AUDIT = "audit"
-"""A candidate drawn at random, which checks the predictions without their selection bias."""
+"""Operator of a candidate drawn at random, which checks the predictions without selection bias."""
 
 
 @dataclass(frozen=True)
 class Predicted:
-    """Predictions stored with a candidate when it is proposed: medians and 95 % intervals."""
+    """Predicted latency and memory (medians and 95 % intervals) that are stored with a proposed candidate."""
 
     latency_ms: float
     latency_low_ms: float
@@ -55,7 +56,7 @@ Times = Mapping[str, float]
 
 
 class _HasTimes(Protocol):
-    """A row with the times of a text generation, in ms."""
+    """A database row with the times of a text generation, in ms."""
 
     @property
     def total_ms(self) -> float | None: ...
@@ -66,14 +67,16 @@ class _HasTimes(Protocol):
 
 
 def times_of(row: _HasTimes) -> dict[str, float]:
-    """The times of a measurement's or candidate's row, by `core.measurement.protocol.Latency`; empty in other modes."""
+    """Times of text generation of a measurement's or candidate's row, in ms, by `core.measurement.protocol.Latency`.
+    Empty if the row has no text generation.
+    """
     times = {"total": row.total_ms, "first_token": row.first_token_ms, "token": row.token_ms}
     return {name: time for name, time in times.items() if time is not None}
 
 
 @dataclass(frozen=True)
 class Observation:
-    """A measurement by the same device and protocol outside this search: of a baseline, or of another job."""
+    """A measurement of a baseline, or of another job's model, on the same device by the same protocol."""
 
     architecture: Architecture
     latency_ms: float
@@ -84,7 +87,7 @@ class Observation:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A candidate of a target with its results: `latency_ms` and `memory_bytes` are None until it is measured."""
+    """A candidate of a target with its results; `latency_ms` and `memory_bytes` are None before the measurement."""
 
     id: str
     genome: Genome
@@ -97,54 +100,54 @@ class Evaluated:
     parents: tuple[str, ...] = ()
     operator: str = ""
     launches: int = 1
-    """Number of launches; `latency_ms` is their median."""
+    """Number of launches; `latency_ms` is the launches' median."""
     times: Times = field(default_factory=dict)
     predicted: Predicted | None = None
-    """The prediction stored with its proposal."""
+    """The prediction that was stored when the candidate was proposed."""
 
     def __post_init__(self) -> None:
         if self.state not in tuple(CandidateState):
-            raise ValueError(f"{self.id} has the state {self.state!r}; states are {', '.join(CandidateState)}")
+            raise ValueError(f"{self.id} must have one of the states {', '.join(CandidateState)}, not {self.state!r}")
         if self.state == CandidateState.MEASURED and (self.latency_ms is None or self.memory_bytes is None):
-            raise ValueError(f"{self.id} is measured, so latency_ms and memory_bytes are required")
+            raise ValueError(f"{self.id} is measured, so latency_ms and memory_bytes must be given")
 
 
 @dataclass(frozen=True)
 class Incumbent:
-    """The best model within the limits among the job's other targets, for a job with one answer over all targets."""
+    """The best model within the limits among a job's other targets, for jobs that give one answer over all targets."""
 
     digest: str
     quality: float
     bits: int
-    """Bits of a weight; at equal quality more are better."""
+    """Bits per weight; at equal quality, more bits are better."""
     target: str
-    """Name of the target."""
+    """Name of the target that has this model."""
 
     @property
     def rank(self) -> tuple[float, int]:
-        """Sort key; higher is better."""
+        """Sort key (quality, then bits per weight); higher is better."""
         return self.quality, self.bits
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The results of a target's search that a generation is computed from, with other data of its device."""
+    """The input of a generation: all results of a target's search, and other data of the target's device."""
 
     results: tuple[Evaluated, ...] = ()
-    """The candidates of the search, without the baselines."""
+    """All candidates of the search, without the baselines."""
     baselines: tuple[Observation, ...] = ()
     others: tuple[Observation, ...] = ()
     """Measurements of other jobs on this device by this protocol."""
     launch_noise: float | None = None
     """Relative standard deviation of one launch's median on this device (`LaunchVariance.relative`), if known."""
     priors: tuple[LatencyPredictor, ...] = ()
-    """Predictors fitted on other devices; they are the prior where this device has few measurements."""
+    """Predictors fitted on other devices, used as a prior if this device has few measurements."""
     incumbent: Incumbent | None = None
 
     def in_bounds(self) -> tuple[Evaluated, ...]:
         """Measured results within the job's limits, ordered by digest.
 
-        Digests do not depend on identifiers or on the order of arrival, so neither do the proposals.
+        Digests depend on neither identifiers nor the order of arrival, so the proposals depend on neither.
         """
         return tuple(
             sorted((r for r in self.results if r.state == CandidateState.MEASURED), key=lambda r: (r.digest, r.id))
@@ -153,7 +156,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Proposal:
-    """An architecture to measure, with its lineage: `operator` made it from the candidates with the ids `parents`."""
+    """An architecture to measure, with the `operator` that made the architecture and the ids of the parents."""
 
     genome: Genome
     architecture: Architecture
@@ -164,7 +167,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class ScoredCandidate:
-    """A candidate of a fixed pool, with its score by the job's proxy."""
+    """A candidate of a fixed pool, with the candidate's score by the job's proxy."""
 
     genome: Genome
     architecture: Architecture
@@ -172,16 +175,16 @@ class ScoredCandidate:
 
 
 Probabilities = Sequence[Sequence[float]]
-"""Result of one seed of a supernet's search: a row for each layer, a number for each block type of
+"""Probabilities that a supernet's search found with one seed: a row for each layer, a number for each block type of
 `core.search.supernet_settings.BLOCK_TYPES`.
 """
 
 
 class Need(Enum):
-    """Input that an algorithm requires beside the results of its search."""
+    """Input that an algorithm requires in addition to the results of the search."""
 
     DEVICE_DATA = "device data"
-    """Other measurements of the device: the remaining fields of `Snapshot`."""
+    """Other measurements of the device: `baselines`, `others`, `launch_noise` and `priors` of `Snapshot`."""
     INCUMBENT = "incumbent"
     """The best model of the job's other targets: `Snapshot.incumbent`."""
     CANDIDATE_POOL = "candidate pool"
@@ -199,67 +202,67 @@ class Context:
     snapshot: Snapshot = field(default_factory=Snapshot)
     candidate_pool: Sequence[ScoredCandidate] = ()
     supernet: Sequence[Probabilities] = ()
-    """The supernet's result for each seed of its search."""
+    """Final probabilities of the supernet for each seed of the supernet's search."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The proposals of a generation, and the reason where there are none."""
+    """The proposals of a generation, or the reason for an empty generation."""
 
     proposals: tuple[Proposal, ...]
     gain: float | None = None
-    """Expected relative gain of these proposals, or of the best rejected batch; None without predictions."""
+    """Expected relative gain of these proposals, or of the best rejected batch; None if nothing was predicted."""
     widening: tuple[float, float] = (1.0, 1.0)
-    """Factors by which audits widen the intervals of latency and memory."""
+    """Factors by which audits widen the predicted intervals of latency and of memory."""
     note: str = ""
     """The reason for an empty answer, in a sentence."""
 
 
 class Algorithm(ABC):
-    """A search algorithm with its settings, space and acceptance test."""
+    """Base class of search algorithms; an instance has settings, a space and an acceptance test."""
 
     seconds_per_generation = 0.0
-    """CPU seconds of one generation, for estimates; 0 where they are negligible."""
+    """CPU seconds of one generation, for estimates; 0 if negligible."""
 
     @property
     def note(self) -> str:
-        """A warning shown before the search begins, in a sentence; empty where there is none."""
+        """A warning, in one sentence, that is shown before the search begins; empty if there is no warning."""
         return ""
 
     @property
     @abstractmethod
     def generations(self) -> int | None:
-        """Number of generations, the first included; None: until the budget is spent."""
+        """Number of generations, including the first; None if generations follow until the budget is spent."""
 
     @abstractmethod
     def generation_size(self, generation: int) -> int:
-        """Number of proposals of `generation` (from 0) unless the space is exhausted."""
+        """Number of proposals of `generation` (counted from 0), unless the space is exhausted."""
 
     def needs(self, generation: int) -> frozenset[Need]:
-        """Input that the context of this generation must hold beside the results so far."""
+        """Input that the context of this generation must contain in addition to the results so far."""
         return frozenset()
 
     def expected_candidates(self, measured: int, most: int) -> int:
-        """Expected number of proposals of the whole search, at most `most`, if `measured` architectures of the device
-        are known before.
+        """Expected number of proposals of the whole search, at most `most`, if the device has already measured
+        `measured` architectures.
         """
         return most
 
     @abstractmethod
     def answer(self, context: Context) -> Answer:
-        """The proposals of a generation; the same context gives the same answer.
+        """Computes the proposals of a generation. The same context gives the same answer.
 
-        The proposals are new to the snapshot, distinct and permitted. There are fewer than `generation_size` when
-        hardly any permitted architecture is left, and none when none is left or the algorithm expects no gain.
+        The proposals are permitted, distinct and not in the snapshot. There are fewer than `generation_size` when few
+        permitted architectures are left, and none when no architecture is left or the algorithm expects no gain.
         """
 
     def ask(self, seed: int, generation: int, snapshot: Snapshot) -> tuple[Proposal, ...]:
-        """The proposals of an algorithm that needs nothing but the snapshot."""
+        """Returns the proposals of an algorithm that needs only the snapshot."""
         return self.answer(Context(seed, generation, snapshot)).proposals
 
 
 def generator(seed: int, generation: int, name: str) -> np.random.Generator:
-    """The random generator of one generation: PCG64 keyed by the SHA-256 of algorithm, seed and generation.
+    """Returns the random generator of one generation: PCG64 seeded with the SHA-256 of algorithm, seed and generation.
 
     Streams of neighbouring seeds and generations are independent.
     """
@@ -268,6 +271,6 @@ def generator(seed: int, generation: int, name: str) -> np.random.Generator:
 
 
 def objectives(results: Sequence[Evaluated]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Rows of (proxy, latency_ms, memory_bytes) of measured results, float64 of shape (n, 3)."""
+    """(n, 3) float64 rows of (proxy, latency_ms, memory_bytes) of measured results."""
     rows = [(r.proxy, r.latency_ms, r.memory_bytes) for r in results]
     return np.array(rows, dtype=np.float64).reshape(len(rows), 3)

@@ -1,8 +1,8 @@
 """Search by prediction over a fixed pool of scored candidates: published models, or the candidates of other targets.
 
-1. Three launches give the predictors a first fit.
-2. Later generations measure a few candidates with the highest expected gain.
-3. The search ends with the first batch whose expected gain is below `least_gain`.
+1. Launch three candidates for a first fit of the predictors.
+2. In each later generation, measure the few candidates with the highest expected gain.
+3. End the search at the first batch whose expected gain is below `least_gain`.
 
 A job for the best published model has one answer over all its targets, so a target only measures candidates that may
 beat the incumbent, the best model of the other targets.
@@ -48,12 +48,12 @@ class ListedSettings(BaseModel):
     batch: Annotated[int, Field(ge=1, le=1000, description="Candidates of each later generation.")] = 2
     least_gain: Annotated[
         float,
-        Field(ge=0, le=1, description="Ends when a generation can be expected to gain less, as a share of the whole."),
+        Field(ge=0, le=1, description="Ends when the expected relative gain of a generation is below this share."),
     ] = 0.002
 
 
 class ListedSearch(PredictiveSearch):
-    """The search of a list of published models, each with its score."""
+    """Search by prediction over a list of published models with scores."""
 
     min_validated_batches = 1
     baselines_count = False
@@ -95,7 +95,7 @@ class ListedSearch(PredictiveSearch):
         incumbent = context.snapshot.incumbent
         if incumbent is not None and not self._candidates(context.snapshot).worthwhile.any():
             return Answer(
-                (), 0.0, note=f"No other model of the list can be better here than what {incumbent.target} has."
+                (), 0.0, note=f"No other model of the list can be better here than the best of {incumbent.target}."
             )
         return super().answer(context)
 
@@ -106,7 +106,7 @@ class ListedSearch(PredictiveSearch):
         incumbent = snapshot.incumbent
 
         def may_win(model: ScoredCandidate) -> bool:
-            """Whether it may beat the incumbent; the same model with as many bits may be faster in another runtime."""
+            """Whether the model may beat the incumbent. The same model and bits may be faster in another runtime."""
             if incumbent is None:
                 return True
             rank = model.proxy, self._bits
@@ -125,12 +125,12 @@ class ListedSearch(PredictiveSearch):
 
 
 class PoolCandidates(Candidates):
-    """The permitted candidates of a pool that have not been proposed; a member is an index into them.
+    """The permitted candidates of a pool that have not been proposed. A member is an index into these candidates.
 
     Args:
-        light_first: if given, the initial sample comes from the lighter half of the pool, or at least from so many:
-            small models teach a device as well, and sooner.
-        may_win: the candidates worth measuring after the initial sample; None: all.
+        light_first: if given, the initial sample comes from the lighter half of the candidates, but at least from this
+            number of candidates, because small models take less time to measure and are as informative.
+        may_win: whether a candidate is worth measuring after the initial sample; None if every candidate is.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class PoolCandidates(Candidates):
         self.worthwhile: NDArray[np.bool_] = np.array(
             [may_win is None or may_win(candidate) for candidate in self._fresh], dtype=np.bool_
         )
-        """(n,) mask over the members."""
+        """(n,) mask of the candidates that are worth measuring after the initial sample."""
         self._made: list[Proposal] = []
 
     def shapes(self, results: Sequence[Evaluated]) -> Shapes:
@@ -184,7 +184,7 @@ class PoolCandidates(Candidates):
             self._made.append(Proposal(candidate.genome, candidate.architecture, operator, (), predicted))
 
     def fill(self, count: int) -> None:
-        """Adds nothing: `drawn` already had every candidate."""
+        """Adds nothing, because `drawn` already returned every candidate."""
 
     @property
     def made(self) -> tuple[Proposal, ...]:
@@ -195,9 +195,9 @@ EXTENSION = SurrogateSettings(initial=10, batch=8, audit_share=0.0, least_gain=0
 
 
 class Extension(PredictiveSearch):
-    """Selects among a job's candidates those worth measuring on a device that was added later.
+    """Selects the job's candidates that are worth measuring on a device that was added later.
 
-    There are no audits. Candidates need not beat the baselines: the job compares its candidates across devices.
+    There are no audits. Candidates need not beat the baselines, because the job compares candidates across devices.
     """
 
     min_validated_batches = 0
@@ -212,7 +212,7 @@ class Extension(PredictiveSearch):
         return super().needs(generation) | {Need.CANDIDATE_POOL}
 
     def answer(self, context: Context) -> Answer:
-        """The answer does not depend on the order of the pool."""
+        """Computes the proposals of a generation; they do not depend on the order of the pool."""
         known = {candidate.architecture.digest for candidate in context.candidate_pool}
         results = tuple(result for result in context.snapshot.results if result.digest in known)
         answer = super().answer(replace(context, snapshot=replace(context.snapshot, results=results)))

@@ -2,7 +2,7 @@
 
 1. With a `latency_weight`: measure four calibration stacks. Least squares give the latency of one block on the target,
    ms = constant + attention · n_s + feed-forward · n_f with n_s and n_f blocks of each kind. FBNet's lookup table
-   (Wu et al. 2019, §3.2) is the same additive model; its error on devices is a few percent.
+   (Wu et al. 2019, §3.2) is the same additive model. The model's error on devices is a few percent.
 2. A trainer trains the supernet, once for a target (`core.training.supernet`).
 3. Measure, in this order, the most probable stack of each seed, the stack of PAR's design rules at this depth, and
    samples of the final probabilities.
@@ -48,36 +48,36 @@ PROBE, FOUND, RULE, SAMPLED = "probe", "supernet", "par_rule", "supernet_sample"
 
 
 class ParSupernetSettings(SearchSettings):
-    """Settings of the supernet's search and training, and the number of stacks that are measured.
+    """Settings of the supernet's search and training, and the numbers of stacks to measure.
 
-    The space determines the shape: the layers of its deepest stack, the widths of its stock model.
+    The space determines the supernet's shape: the space's maximum number of layers, and the stock model's widths.
     """
 
     dataset: Annotated[
         Annotated[str, Field(min_length=1, max_length=200)] | None,
         Field(description="Prepared data set of the service; the recipe's own if absent."),
     ] = None
-    recipe: Annotated[str, Field(max_length=64, description="Of the supernet's weights.")] = "quick"
+    recipe: Annotated[str, Field(max_length=64, description="Recipe of the supernet's weights.")] = "quick"
     overrides: Annotated[dict[str, Any], Field(max_length=64, description="Fields of the recipe to override.")] = Field(
         default_factory=dict
     )
     steps: Annotated[
         Annotated[StrictInt, Field(ge=4, le=1 << 40)] | None,
-        Field(description="Of each seed's search; the recipe's if absent."),
+        Field(description="Training steps of each seed's search; the recipe's if absent."),
     ] = None
     hours: Annotated[
         Annotated[StrictFloat, Field(gt=0, le=1e6, allow_inf_nan=False)] | None,
-        Field(description="Of all searches together."),
+        Field(description="Maximum hours of all searches together."),
     ] = None
     device: Annotated[
-        Literal["cpu", "cuda"] | None, Field(description="Of the supernet; the service's choice if absent.")
+        Literal["cpu", "cuda"] | None, Field(description="Device of the training; the service's choice if absent.")
     ] = None
     samples: Annotated[
         StrictInt, Field(ge=0, le=10_000, description="Further stacks, drawn from the final probabilities.")
     ] = 20
     rule_p: Annotated[
         Annotated[StrictInt, Field(ge=1, le=512)] | None,
-        Field(description="p of the PAR rule, whose stack is measured too; null: it is not."),
+        Field(description="p of the PAR rule, whose stack is measured too; null: no such stack."),
     ] = 5
     latency_weight: Annotated[
         Annotated[StrictFloat, Field(gt=0, le=1e6, allow_inf_nan=False)] | None,
@@ -91,7 +91,7 @@ class ParSupernetSettings(SearchSettings):
 
 @dataclass(frozen=True)
 class _Shape:
-    """The shape that all stacks of a search share."""
+    """The widths, positions and norm that all stacks of a search share."""
 
     layers: int
     stock: Architecture
@@ -102,7 +102,7 @@ class _Shape:
 
 
 class ParSupernet(Algorithm):
-    """Proposes the stacks that a supernet found."""
+    """Algorithm that proposes the stacks that a supernet found."""
 
     def __init__(
         self,
@@ -122,23 +122,25 @@ class ParSupernet(Algorithm):
 
     @property
     def _first(self) -> int:
-        """Number of the generation that holds the supernet's stacks."""
+        """Number of the generation that proposes the supernet's stacks."""
         return 0 if self.settings.latency_weight is None else 1
 
     def needs(self, generation: int) -> frozenset[Need]:
         return frozenset({Need.SUPERNET} if generation == self._first else ())
 
     def check(self, probabilities: Sequence[Probabilities]) -> None:
-        """`InvalidInput` if the final probabilities of a seed do not have the space's layers and block types."""
+        """Raises `InvalidInput` if a seed's final probabilities do not match the space's layers and block types."""
         layers = self._shape.layers
         for rows in probabilities:
             if len(rows) != layers or any(len(row) != len(BLOCK_TYPES) for row in rows):
-                raise InvalidInput(f"the supernet's probabilities are not of {layers} layers", field="found")
+                raise InvalidInput(
+                    f"the supernet's probabilities must have {layers} rows of {len(BLOCK_TYPES)} numbers", field="found"
+                )
 
     def supernet(self, snapshot: Snapshot) -> SupernetSettings:
-        """Settings of the supernet: the space's shape, this search's settings, the measured latencies of blocks.
+        """Settings of the supernet: the space's shape, this search's settings, and the measured latencies of blocks.
 
-        `InvalidInput` if too few calibration stacks could be measured.
+        Raises `InvalidInput` if too few calibration stacks could be measured.
         """
         shape, embedding = self._shape, self._shape.stock.embedding
         search = {name: getattr(self.settings, name) for name in SearchSettings.model_fields}
@@ -165,10 +167,10 @@ class ParSupernet(Algorithm):
         return settings.seeds + settings.samples + (settings.rule_p is not None)
 
     def answer(self, context: Context) -> Answer:
-        """Calibration stacks, then the supernet's stacks, then nothing.
+        """Proposes first the calibration stacks, then the supernet's stacks, then nothing.
 
-        A stack with too little attention for the space gets attention where that costs the least probability.
-        ValueError if the context lacks the supernet's result.
+        A stack with too little attention for the space gets attention in the layers where the change costs the least
+        probability. Raises ValueError if the context lacks the supernet's result.
         """
         generation, probabilities = context.generation, context.supernet
         rng = generator(context.seed, generation, "par-supernet")
@@ -209,7 +211,7 @@ class ParSupernet(Algorithm):
     # Stacks of the space ------------------------------------------------------------------------------------------
 
     def _permitted(self, letters: str, rows: Probabilities) -> str:
-        """The letters, with attention in further layers until the space permits the stack."""
+        """Returns the stack's letters, with attention added to layers until the space permits the stack."""
         chosen = list(letters)
         others = [layer for layer, letter in enumerate(chosen) if letter != "s"]
         others.sort(key=lambda layer: _log(rows[layer][LETTERS.index(chosen[layer])]) - _log(rows[layer][0]))
@@ -225,7 +227,9 @@ class ParSupernet(Algorithm):
         return self._space.contains(self._space.architecture(self._genome(letters)))
 
     def _genome(self, letters: str) -> Genome:
-        """A genome of these blocks in the stock model's widths, padded to the space's layers."""
+        """Returns the genome of the stack with these letters, in the stock model's widths and padded to the space's
+        number of layers.
+        """
         space, shape = self._space, self._shape
         depths = sorted(int(value) for value in space.gene("n_block").values)
         genome: Genome = {
@@ -244,7 +248,7 @@ class ParSupernet(Algorithm):
     # Latency ------------------------------------------------------------------------------------------------------
 
     def _probes(self) -> tuple[str, ...]:
-        """Calibration stacks, from which the latency of a block of each kind follows."""
+        """Letters of the calibration stacks, whose latencies determine the latency of a block of each kind."""
         layers = self._shape.layers
         patterns = ["s" * layers, self._rule(5) or "s", "sf" * (layers // 2), "s" * max(1, layers // 2)]
         return tuple(dict.fromkeys(letters for letters in patterns if letters and self._is_permitted(letters)))
@@ -262,9 +266,9 @@ class ParSupernet(Algorithm):
 
 
 def block_latencies(results: Sequence[Evaluated]) -> tuple[float, float]:
-    """Milliseconds of one attention and one feed-forward block, by least squares over measured stacks.
+    """Milliseconds of one attention block and of one feed-forward block, by least squares over measured stacks.
 
-    `InvalidInput` if the system is rank-deficient, or if noise makes a cost zero or negative.
+    Raises `InvalidInput` if the linear system is rank-deficient, or if noise makes a latency zero or negative.
     """
     timed = []
     for r in results:
@@ -275,8 +279,8 @@ def block_latencies(results: Sequence[Evaluated]) -> tuple[float, float]:
     table = np.array([(1.0, attention, feed_forward) for _, attention, feed_forward, _ in timed]).reshape(-1, 3)
     if np.linalg.matrix_rank(table) < table.shape[1]:
         raise InvalidInput(
-            f"the {len(timed)} measured stacks do not determine the cost of a block: the latency term needs "
-            "probes that run on the target",
+            f"the {len(timed)} measured stacks do not determine the latency of a block. The latency term needs "
+            "calibration stacks that run on the target",
             field="settings.latency_weight",
             allowed="null, or a target on which the deepest stacks of attention can be measured",
         )
@@ -284,9 +288,9 @@ def block_latencies(results: Sequence[Evaluated]) -> tuple[float, float]:
     attention_ms, feed_forward_ms = (round(float(ms), 6) for ms in solved[1:])
     if min(attention_ms, feed_forward_ms) <= 0:
         raise InvalidInput(
-            f"by the {len(timed)} stacks that were measured an attention block costs {attention_ms:g} ms and a "
-            f"feed-forward block {feed_forward_ms:g} ms: other load on the device, or the rest of the model, hides the "
-            "cost of blocks",
+            f"the {len(timed)} measured stacks give {attention_ms:g} ms for an attention block and "
+            f"{feed_forward_ms:g} ms for a feed-forward block, but both must be positive. Other load on the device, or "
+            "the rest of the model, hides the latency of blocks",
             field="settings.latency_weight",
             allowed="null, or a device without other load, with logits none in the protocol",
         )
@@ -294,7 +298,7 @@ def block_latencies(results: Sequence[Evaluated]) -> tuple[float, float]:
 
 
 def _shape(space: SearchSpace) -> _Shape:
-    """The shape of the space's deepest stack; `InvalidInput` if a supernet cannot represent the space."""
+    """Returns the shape of the space's deepest stack. Raises `InvalidInput` if no supernet can represent the space."""
     if {"n_block", "min_attention_percent", "div", "kind"} <= set(space.genes()):
         kinds = set(space.gene("kind").values)
         shared = not any(gene.per_layer for gene in space.gene_list if gene.name != "kind")

@@ -1,7 +1,7 @@
-"""`Shapes` of coded genomes by table lookup, without building an architecture for each.
+"""Computes the `Shapes` of coded genomes by table lookup, without building an architecture for each genome.
 
-A space has few distinct blocks for each d_model, and everything but the blocks follows from d_model and the embedding.
-Both tables are computed once, from architectures that the space builds.
+A space has few distinct blocks for each d_model, which are the first table. The rest of a model follows from d_model
+and the embedding, which are the second table. Both are computed once, from architectures that the space builds.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _FACTORS = np.random.Generator(np.random.PCG64(0)).integers(
 
 
 def identity(shapes: Shapes) -> NDArray[np.uint64]:
-    """(n,) hash of each architecture of a space; collisions have a probability of 10⁻¹².
+    """(n,) hash of each architecture of a space; a collision has a probability of 10⁻¹².
 
-    A sum of products with fixed odd numbers, modulo 2⁶⁴: the same on every platform.
+    The hash is a sum of products with fixed odd numbers modulo 2⁶⁴, which is the same on every platform.
     """
     keys = np.zeros(len(shapes), dtype=np.uint64)
     # Embedding parameters distinguish vocabularies, and tied from untied heads.
@@ -41,17 +41,17 @@ def identity(shapes: Shapes) -> NDArray[np.uint64]:
 
 
 class PopulationShapes:
-    """Looks up the shapes of one space's coded genomes."""
+    """Table of one space that maps coded genomes to `Shapes`."""
 
     def __init__(self, space: SearchSpace) -> None:
         self._space, self._operators = space, space.operators
 
     def of_genomes(self, genomes: Sequence[Genome]) -> Shapes:
-        """As `Shapes.of` the architectures of these genomes."""
+        """Returns the same as `Shapes.of` of the architectures of these genomes."""
         return self(self._operators.encode(genomes))
 
     def __call__(self, codes: Codes) -> Shapes:
-        """As `Shapes.of` the architectures of these rows."""
+        """Returns the same as `Shapes.of` of the architectures of these coded genomes."""
         blocks = self._operators.block_numbers(codes)
         longest = int((blocks != NO_BLOCK).sum(axis=1).max(initial=0))
         blocks = blocks[:, :longest]
@@ -59,9 +59,9 @@ class PopulationShapes:
         at = self._codes("d_model", codes)[:, None] * (none + 1) + np.where(blocks == NO_BLOCK, none, blocks)
         table = self._block_table
         grids = {name: getattr(table, name).ravel()[at] for name in BLOCK_COLUMNS}
-        # Position parameters that attention blocks share exist only in models with one.
+        # Position parameters that attention blocks share exist only in models with an attention block.
         attended = (grids["kind"] == 0).any(axis=1)
-        ends, frames = self._ends_with, self._codes("d_model", codes)  # the row of `_ends` that each genome has
+        ends, frames = self._ends_with, self._codes("d_model", codes)  # each genome's row in `_ends`
         for name in self._operators.embedding_genes:
             frames = frames * len(self._operators.genes[name].values) + self._codes(name, codes)
         without = self._ends_without
@@ -86,12 +86,14 @@ class PopulationShapes:
 
     @cached_property
     def _block_table(self) -> Shapes:
-        """Row: d_model. Column: index of a block, the last one for none; blocks that do not fit d_model are empty."""
+        """Shapes of every block, with a row for each d_model and a column for each block. The final column means no
+        block; blocks that do not fit d_model are empty.
+        """
         rows = [self._blocks_of(int(width)) for width in self._operators.genes["d_model"].values]
         return Shapes.concatenate(rows)
 
     def _blocks_of(self, width: int) -> Shapes:
-        """One row: every block at this width."""
+        """The row of `_block_table` for this d_model."""
         first_ends = {name: self._operators.genes[name].values[0] for name in self._operators.embedding_genes}
         alone, number = [], []
         for index, (kind, values) in enumerate(self._operators.blocks):
@@ -120,7 +122,7 @@ class PopulationShapes:
 
     @cached_property
     def _ends_with(self) -> Shapes:
-        """Models of one attention block, for each d_model, embedding and head."""
+        """Shapes of models with one attention block, a row for each combination of d_model, embedding and head."""
         return self._ends(Attention(n_head=1))
 
     @cached_property

@@ -1,13 +1,13 @@
 """Search by prediction: Bayesian optimisation on one device, in batches.
 
-1. Initial sample: space-filling candidates, until about ten models of the device are known. Those of other jobs count,
-   and for the best model within limits the baselines.
+1. Propose space-filling candidates until the device has measured about ten models. Models of other jobs count, and the
+   baselines count if the goal is the best model within limits.
 2. Fit the predictors to all measurements of the device (`forecast`).
-3. Propose the batch with the highest expected gain within the limits (`expected_gain`). A share of it are audits, drawn
-   at random among the candidates predicted to be within the limits; they check the predictions.
+3. Propose the batch with the highest expected gain within the limits (`expected_gain`). A share of the batch is
+   audits, drawn at random among the candidates predicted to be within the limits, to check the predictions.
 4. Repeat from 2. Stop when the expected gain is below `least_gain` and enough predictions were checked.
 
-Subclasses supply the candidates: those of a space (`surrogate`), or of a fixed pool (`listed`).
+Subclasses supply the candidates, from a space (`surrogate`) or from a fixed pool (`listed`).
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ from edgefront.core.search.population_shapes import identity
 from edgefront.core.search.problem import Floats, Problem
 
 POOL_SIZE = 4096
-"""Uniform samples from which the initial candidates and the audits are selected."""
+"""Number of uniform samples from which the initial candidates and the audits are selected."""
 LATENCY_BAND = (0.15, 1.25)
-"""Range of the predicted latencies of initial candidates, as shares of the limit; of several limits the nearest one
-counts."""
+"""Range of the predicted latencies of initial candidates, as shares of the limit. If several times are limited, the
+nearest limit counts."""
 _KINDS = [
     column for column, feature in enumerate(FEATURES) if feature.belongs_to == "blocks" and feature.unit == "calls"
 ]
 """Columns of `features` that count blocks by their kind."""
 RISK_LEVEL = 0.0
-"""Standard deviations at which a candidate counts as within the limits: 0 is the median."""
+"""Number of standard deviations above the median at which a candidate must be within the limits; 0 is the median."""
 
 MAX_PREDICTED = 1_000_000
-"""Maximum number of predictions of one generation: about a minute of a worker."""
+"""Maximum number of predictions in one generation, which take a worker about a minute."""
 
 
 class SurrogateSettings(BaseModel):
@@ -71,7 +71,7 @@ class SurrogateSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     initial: Annotated[
-        int, Field(ge=3, le=1000, description="Models to learn from first: known ones, then spread-out candidates.")
+        int, Field(ge=3, le=1000, description="Models to learn from first: measured ones, then spread-out candidates.")
     ] = 10
     batch: Annotated[int, Field(ge=1, le=1000, description="Candidates of each later generation, audits included.")] = 5
     audit_share: Annotated[
@@ -79,19 +79,21 @@ class SurrogateSettings(BaseModel):
     ] = 0.1
     least_gain: Annotated[
         float,
-        Field(ge=0, le=1, description="Ends when a generation can be expected to gain less, as a share of the whole."),
+        Field(ge=0, le=1, description="Ends when the expected relative gain of a generation is below this share."),
     ] = 0.01
     iterations: Annotated[int, Field(ge=1, le=100_000, description="Generations at most, the first included.")] = 100
-    population: Annotated[int, Field(ge=16, le=100_000, description="Predicted in each step of the evolution.")] = 4000
-    steps: Annotated[int, Field(ge=1, le=1000, description="Of the evolution over predictions.")] = 30
+    population: Annotated[int, Field(ge=16, le=100_000, description="Models predicted per step of evolution.")] = 4000
+    steps: Annotated[int, Field(ge=1, le=1000, description="Steps of the evolution over predictions.")] = 30
 
     def check_predictions(self) -> None:
-        """`InvalidInput` for settings that take too long. Not a validator: stored jobs may exceed the limit."""
+        """Raises `InvalidInput` for settings that take too long. Not a validator, because stored jobs may exceed the
+        limit.
+        """
         predicted = self.population * self.steps
         if predicted > MAX_PREDICTED:
             raise InvalidInput(
-                f"steps {self.steps} times population {self.population} are {predicted:,} predictions for each "
-                f"generation, and at most {MAX_PREDICTED:,} are made",
+                f"steps times population must be at most {MAX_PREDICTED:,} predictions per generation, not "
+                f"{self.steps} · {self.population} = {predicted:,}",
                 field="steps",
                 value=self.steps,
                 allowed=f"at most {MAX_PREDICTED // self.population}, or a smaller population",
@@ -99,44 +101,44 @@ class SurrogateSettings(BaseModel):
 
 
 class Candidates(ABC):
-    """The candidates of one generation, and the proposals made of them.
+    """The possible candidates of one generation, and the proposals selected so far.
 
-    A member identifies one candidate: a coded genome, or an index into a list.
+    A member, which is a coded genome or an index into a list, identifies one candidate.
     """
 
     @abstractmethod
     def shapes(self, results: Sequence[Evaluated]) -> Shapes:
-        """The architectures of results of this search."""
+        """Shapes of the architectures of these results."""
 
     @abstractmethod
     def drawn(self) -> tuple[NDArray[Any], Shapes]:
-        """Members and shapes from which the initial candidates are selected."""
+        """Members, and their shapes, from which the initial candidates are selected."""
 
     @abstractmethod
     def pool(self, forecaster: Forecaster) -> Pool:
-        """Predicted candidates from which the batch is selected."""
+        """Candidates, with forecasts, from which the batch is selected."""
 
     @abstractmethod
     def random_pool(self, forecaster: Forecaster) -> Pool:
-        """Predicted candidates from which the audits are drawn."""
+        """Candidates, with forecasts, from which the audits are drawn."""
 
     @abstractmethod
     def propose(self, member: NDArray[Any], operator: str, predicted: Predicted | None = None) -> None:
-        """Adds a member to the proposals unless it is known or refused."""
+        """Adds a member to the proposals, unless the candidate was already proposed or is not permitted."""
 
     @abstractmethod
     def fill(self, count: int) -> None:
-        """Adds random candidates until there are `count` proposals, or no more candidates."""
+        """Adds random candidates until there are `count` proposals or all candidates are proposed."""
 
     @property
     @abstractmethod
     def made(self) -> tuple[Proposal, ...]:
-        """The proposals so far, in order."""
+        """The proposals of this generation so far, in order."""
 
 
 @dataclass(frozen=True)
 class _Round:
-    """The inputs of one generation."""
+    """The inputs of one predicted generation."""
 
     candidates: Candidates
     snapshot: Snapshot
@@ -145,25 +147,25 @@ class _Round:
 
 
 class PredictiveSearch(Algorithm):
-    """Search by prediction for one problem."""
+    """Base class of searches by prediction for one problem."""
 
     min_validated_batches = 2
-    """Minimum number of predicted batches that are measured before the search ends."""
+    """Minimum number of predicted batches that must be measured before the search ends."""
     baselines_count = True
     """Whether candidates must beat the baselines."""
     exhausted = "Every permitted architecture that was found has been proposed."
-    """Note of an answer when no candidates are left."""
+    """Note of the answer when no candidates are left."""
 
     def __init__(self, settings: SurrogateSettings, problem: Problem) -> None:
         self._settings, self._problem = settings, problem
 
     @abstractmethod
     def candidates(self, context: Context, rng: np.random.Generator) -> Candidates:
-        """What this generation may propose."""
+        """The candidates that this generation may propose."""
 
     @abstractmethod
     def end_note(self, gain: float, pool: Pool) -> str:
-        """Note of a search that ends because the best batch of the pool has this small expected gain."""
+        """Note of the answer when the search ends because the pool's best batch has this small expected gain."""
 
     @property
     def generations(self) -> int | None:
@@ -176,7 +178,9 @@ class PredictiveSearch(Algorithm):
         return frozenset({Need.DEVICE_DATA})
 
     def answer(self, context: Context) -> Answer:
-        """Initial candidates first, then predicted ones; none when the expected gain is small. Takes seconds."""
+        """Proposes initial candidates first, then predicted candidates, and nothing when the expected gain is small.
+        Takes seconds.
+        """
         generation, snapshot = context.generation, context.snapshot
         rng = generator(context.seed, generation, "surrogate")
         candidates = self.candidates(context, rng)
@@ -184,20 +188,22 @@ class PredictiveSearch(Algorithm):
         missing = self._settings.initial - len(measured(snapshot))
         if missing > 0:
             missing -= self._count_informative(candidates, [*snapshot.others, *self._baselines_to_beat(snapshot)])
-        # A second initial sample if half of the first could not be measured.
+        # Propose a second initial sample if half of the first sample could not be measured.
         if missing > (0 if generation == 0 else self._settings.initial // 2):
             self._spread(candidates, missing, observations, snapshot)
             return Answer(candidates.made)
         try:
             forecaster = Forecaster(self._problem, observations, snapshot)
         except InvalidInput as error:
-            return Answer((), note=f"Nothing can be predicted from what was measured: {error.detail}.")
+            return Answer((), note=f"Nothing can be predicted from the measurements: {error.detail}.")
         return self._predicted(_Round(candidates, snapshot, observations, rng), forecaster)
 
     # Learning ----------------------------------------------------------------------------------------------------
 
     def _count_informative(self, candidates: Candidates, observed: Sequence[Observation]) -> int:
-        """Number of observations with every kind of block that most candidates have; others cannot teach their cost."""
+        """Number of observed models with every kind of block that most candidates have. The cost of a kind of block can
+        be learnt only from models with that kind.
+        """
         if not observed:
             return 0
         shapes = candidates.drawn()[1], Shapes.of([model.architecture for model in observed])
@@ -206,7 +212,7 @@ class PredictiveSearch(Algorithm):
         return int(known[:, usual].all(axis=1).sum())
 
     def _spread(self, candidates: Candidates, count: int, observations: Observations, snapshot: Snapshot) -> None:
-        """Proposes a space-filling sample of the candidates predicted to be near the limits."""
+        """Proposes a space-filling sample of `count` candidates predicted to be near the limits."""
         members, shapes = candidates.drawn()
         if not len(members):
             candidates.fill(count)
@@ -227,7 +233,7 @@ class PredictiveSearch(Algorithm):
         candidates.fill(count)
 
     def _near_the_limits(self, forecast: Forecast) -> NDArray[np.intp]:
-        """Rows within `LATENCY_BAND` and within the limits; the nearest ones if there are few."""
+        """Rows of the forecasts within `LATENCY_BAND` and the limits, or the nearest rows if there are few."""
         problem = self._problem
         limited = [*zip(problem.times_ms.values(), forecast.times_ms.T, strict=True)]
         if problem.latency_ms is not None:
@@ -258,8 +264,8 @@ class PredictiveSearch(Algorithm):
         for row in batch.rows[: settings.batch - audits]:
             candidates.propose(pool.members[row], PREDICTED, pool.forecast.predicted(row, forecaster.widening))
         if batch.rows and not candidates.made:
-            return Answer((), batch.gain, forecaster.widening, "What predictions recommend is not permitted.")
-        # A batch that is not worth measuring is replaced by audits: a search ends on checked predictions.
+            return Answer((), batch.gain, forecaster.widening, "The models that predictions favour are not permitted.")
+        # A batch that is not worth measuring is replaced by audits, so that the search ends on checked predictions.
         size = len(candidates.made) + audits if worth else settings.batch
         if size > len(candidates.made):
             random = self._fresh(candidates.random_pool(forecaster), forecaster, this)
@@ -268,7 +274,9 @@ class PredictiveSearch(Algorithm):
         return Answer(candidates.made, batch.gain, forecaster.widening, note)
 
     def _fresh(self, pool: Pool, forecaster: Forecaster, this: _Round) -> Pool:
-        """The pool without proposed architectures and those at least as heavy as one that the device refused."""
+        """The pool without architectures that were proposed, or that are predicted to be slower and larger than an
+        architecture that the device cannot run.
+        """
         new = ~np.isin(pool.keys, identity(this.candidates.shapes(this.snapshot.results)))
         refused = [result for result in this.snapshot.results if result.state == CandidateState.INFEASIBLE]
         if refused:
@@ -278,7 +286,7 @@ class PredictiveSearch(Algorithm):
         return pool.take(np.flatnonzero(new))
 
     def _best_batch(self, pool: Pool, forecaster: Forecaster, this: _Round) -> Batch:
-        """The batch of the highest expected gain."""
+        """Selects the batch with the highest expected gain from the pool."""
         snapshot, observations = this.snapshot, this.observations
         problem, count = self._problem, self._settings.batch
         violation = problem.violation(observations.latency_ms, observations.memory_bytes, observations.times_ms)
@@ -314,19 +322,19 @@ class PredictiveSearch(Algorithm):
         return expected_gain.least_violation(pool, problem, float(violation.min()), count)
 
     def _baselines_to_beat(self, snapshot: Snapshot) -> Sequence[Observation]:
-        """The baselines, if candidates must beat them."""
+        """The baselines, if candidates must beat the baselines; otherwise empty."""
         return snapshot.baselines if self.baselines_count and self._problem.goal == Goal.BEST_WITHIN_LIMITS else ()
 
     def _points_of(self, observed: Sequence[Observation]) -> Floats:
-        """(n, 3) quality, latency and memory."""
+        """(n, 3) quality, latency and memory of n observed models."""
         if not observed:
             return np.zeros((0, 3))
         scores = self._problem.score_function()(Shapes.of([model.architecture for model in observed]))
         return np.column_stack([rounded(scores), [(model.latency_ms, model.memory_bytes) for model in observed]])
 
     def _reference(self, snapshot: Snapshot, observations: Observations, pool: Pool) -> dict[str, float]:
-        """The reference point of the hypervolume: that of the baselines, else of all observations; of the candidates'
-        own figures if the proxy has no score function.
+        """The reference point of the hypervolume, from the baselines, or from all observations if there are no
+        baselines. If the proxy has no score function, from the measured and predicted candidates.
         """
         if self._problem.can_score and snapshot.baselines:
             return reference(self._points_of(snapshot.baselines))
@@ -338,7 +346,7 @@ class PredictiveSearch(Algorithm):
     # Audits ------------------------------------------------------------------------------------------------------
 
     def _missing_audits(self, snapshot: Snapshot) -> int:
-        """Audits of this batch that bring their share of all predicted candidates to `audit_share`."""
+        """Number of audits in this batch that brings the audits' share of all predicted candidates to `audit_share`."""
         audits = sum(result.operator == AUDIT for result in snapshot.results)
         predicted = sum(result.operator in (PREDICTED, AUDIT) for result in snapshot.results)
         missing = math.ceil(self._settings.audit_share * (predicted + self._settings.batch) - 1e-9) - audits
@@ -347,7 +355,9 @@ class PredictiveSearch(Algorithm):
     def _audit(
         self, candidates: Candidates, pool: Pool, forecaster: Forecaster, rng: np.random.Generator, size: int
     ) -> None:
-        """Fills up to `size` with random candidates predicted to be within the limits, or nearest to them."""
+        """Fills the proposals up to `size` with random candidates predicted to be within the limits, or with the least
+        predicted violation.
+        """
         violation = np.round(pool.forecast.violation(self._problem, RISK_LEVEL), 9)
         for row in map(int, np.lexsort((rng.permutation(len(pool)), violation))):
             if len(candidates.made) >= size:

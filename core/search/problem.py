@@ -22,10 +22,10 @@ ScoreFunction = Callable[[Shapes], Floats]
 
 @dataclass(frozen=True)
 class Problem:
-    """The optimisation problem of a search, without the space. Algorithms use the fields that they need.
+    """The optimisation problem of a search, without the space. Each algorithm uses only some of the fields.
 
-    The limits are those of the job on its target. Proposals are checked against them elsewhere (`accept`, and the
-    measurement itself); here they guide the search.
+    The limits are the limits of the job's target. Here the limits guide the search; `accept` and the measurement
+    enforce the limits.
     """
 
     goal: Goal = Goal.FRONTIER
@@ -34,25 +34,25 @@ class Problem:
     memory_bytes: float | None = None
     """Maximum peak memory; None: unlimited."""
     times_ms: Mapping[Latency, float] = field(default_factory=dict)
-    """Maxima of the other times of a text generation, by name."""
+    """Maximum of each limited time of a text generation, in ms, by name."""
     candidates: int | None = None
     """Maximum number of proposals; None: unlimited."""
     protocol: MeasurementProtocol = field(default_factory=MeasurementProtocol)
-    """Protocol of the measurements."""
+    """Measurement protocol of the target."""
     proxy: str = "decoder_parameters"
     custom_score: ScoreFunction | None = None
-    """Score function of a proxy that is no count of parameters, such as a scaling law."""
+    """Score function of a proxy other than a count of parameters, such as a scaling law."""
     permitted: Callable[[Shapes], NDArray[np.bool_]] | None = None
-    """Vectorised `accept`: a mask of the permitted architectures."""
+    """Vectorised `accept`, which returns a mask of the permitted architectures."""
 
     def score_function(self) -> ScoreFunction:
-        """The score function of the proxy. `InvalidInput` for a proxy that needs built models."""
+        """The score function of the proxy. Raises `InvalidInput` if scores by the proxy need built models."""
         scores = self.custom_score or COUNTED.get(self.proxy)
         if scores is None:
             allowed = ", ".join(["quality_law", *COUNTED])
             raise InvalidInput(
-                f"the proxy {self.proxy} needs every model built and run, which a search by prediction cannot do for a "
-                f"hundred thousand models; it supports {allowed}",
+                f"the proxy {self.proxy} must build and run every model, which is too slow for the hundred thousand "
+                f"models of a search by prediction. Supported proxies are {allowed}",
                 field="proxy",
                 value=self.proxy,
                 allowed=f"{allowed}, or another algorithm",
@@ -61,18 +61,18 @@ class Problem:
 
     @property
     def can_score(self) -> bool:
-        """Whether the proxy has a score function."""
+        """Whether the problem's proxy has a score function."""
         return self.custom_score is not None or self.proxy in COUNTED
 
     def times_of(self, measured: Sequence[Evaluated | Observation]) -> Floats:
-        """(n, times) the limited times of n measurements; ∞ where one is unknown."""
+        """(n, times) limited times of n measurements, in ms; ∞ for an unknown time."""
         rows = [[model.times.get(name, math.inf) for name in self.times_ms] for model in measured]
         return np.array(rows, dtype=np.float64).reshape(len(rows), len(self.times_ms))
 
     def violation(self, latency_ms: Floats, memory_bytes: Floats, times_ms: Floats | None = None) -> Floats:
         """(n,) constraint violation: the sum of ln(value / limit) over the exceeded limits; 0 within all limits.
 
-        `times_ms`: (n, times) in the order of `self.times_ms`; required if that has any.
+        `times_ms` is (n, times) in the order of `self.times_ms`, and required if `self.times_ms` is not empty.
         """
         beyond = np.zeros(len(latency_ms))
         if times_ms is None:
@@ -86,21 +86,22 @@ class Problem:
 
 
 DEFAULT_PROBLEM = Problem()
-"""The frontier by decoder parameters, without limits or budget."""
+"""The problem of finding the frontier by decoder parameters, without limits or budget."""
 
 POPULATION_FACTOR = 2.0
-"""Population of an evolution, in units of the square root of its budget: 16 for 60, LTS's 100 for 2,420."""
+"""Population of an evolution divided by the square root of the budget: 16 for a budget of 60, LTS's 100 for 2,420.
+"""
 
 
 def fitted_population(problem: Problem, most: int) -> int:
-    """A population that leaves several generations within the budget; `most`, the published one, without a budget."""
+    """A population, at most `most`, that permits several generations within the budget, or `most` without a budget."""
     if problem.candidates is None:
         return most
     return max(4, min(most, round(POPULATION_FACTOR * math.sqrt(problem.candidates))))
 
 
 def beyond_limits(problem: Problem, snapshot: Snapshot) -> list[Evaluated]:
-    """Measured results beyond the limits, the least violation first; empty without limits."""
+    """Measured results beyond the limits, in order of increasing violation; empty if there are no limits."""
     beyond = [
         result
         for result in snapshot.results

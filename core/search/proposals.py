@@ -1,4 +1,4 @@
-"""Collects the proposals of one generation; checks what needs no device before anything is measured."""
+"""Collects the proposals of one generation, after all checks that need no device."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from edgefront.core.search.interface import SAMPLE, Algorithm, Predicted, Propos
 from edgefront.core.search.problem import DEFAULT_PROBLEM, Problem, fitted_population
 
 ATTEMPTS = 200
-"""Consecutive failed attempts after which an operator makes no more proposals."""
+"""Number of consecutive failed attempts after which an operator makes no more proposals."""
 DRAWS = 2_000
-"""The same for uniform samples: a job's limits may permit one architecture in a few hundred."""
+"""Number of consecutive failed uniform samples after which sampling ends. Limits may permit one architecture in a few
+hundred."""
 MAX_DRAWS = 10_000
-"""Maximum number of failed uniform samples in one generation, which takes seconds; the generation then stays small."""
+"""Maximum number of failed uniform samples in one generation, which take seconds. The generation then stays small."""
 MAX_BATCH = 256
-"""Maximum number of attempts per batch."""
+"""Maximum number of attempts that are made together."""
 MAX_ENUMERATED = 4096
 """Maximum size of a space that is enumerated when sampling finds no new architecture."""
 
 
 class PopulationSearch(Algorithm):
-    """A search of `iterations` generations of `population` architectures each."""
+    """Base class of searches with `iterations` generations of `population` architectures each."""
 
     def __init__(
         self,
@@ -43,8 +44,8 @@ class PopulationSearch(Algorithm):
         if budget is None or budget > size:
             return ""
         return (
-            f"A budget of {budget} candidates holds one generation of {size} only, which is random search: leave "
-            f"population to its default, or set it to {fitted_population(self._problem, size)}."
+            f"A budget of {budget} candidates permits only one generation of {size}, which is a random search: omit "
+            f"population, or set population to {fitted_population(self._problem, size)}."
         )
 
     @property
@@ -56,10 +57,10 @@ class PopulationSearch(Algorithm):
 
 
 class Proposals:
-    """Collects the proposals of one generation: new, distinct and accepted ones only.
+    """Collects the proposals of one generation, which are new, distinct and accepted.
 
     An architecture that is in the snapshot, was proposed earlier in this generation or is refused by `accept` is
-    skipped; another attempt takes its place, up to a bound.
+    replaced by another attempt, up to a maximum number of attempts.
     """
 
     def __init__(
@@ -78,17 +79,17 @@ class Proposals:
 
     @property
     def made(self) -> tuple[Proposal, ...]:
-        """The proposals so far, in order."""
+        """The proposals of this generation so far, in order."""
         return tuple(self._made)
 
     def add(
         self, genome: Genome, operator: str, parents: tuple[str, ...] = (), predicted: Predicted | None = None
     ) -> bool:
-        """Adds the genome's architecture; False if it is known, repeated or refused."""
+        """Adds the genome's architecture. Returns False if the architecture is in the snapshot, repeated or refused."""
         architecture = self._space.architecture(genome)
         if architecture.digest in self._seen:
             return False
-        self._seen.add(architecture.digest)  # a refused one too
+        self._seen.add(architecture.digest)  # a refused architecture is not tried again
         if not self._accept(architecture):
             return False
         self._made.append(Proposal(genome, architecture, operator, parents, predicted))
@@ -102,9 +103,9 @@ class Proposals:
         patience: int = ATTEMPTS,
         most: int | None = None,
     ) -> None:
-        """Adds up to `count` proposals. `attempts(n)` makes n genomes with the ids of their parents.
+        """Adds up to `count` proposals. `attempts(n)` makes n genomes, each with the ids of the genome's parents.
 
-        Ends early after `patience` consecutive failed attempts, or `most` failed ones in all.
+        Ends early after `patience` consecutive failed attempts, or after `most` failed attempts in all.
         """
         goal, in_a_row, in_all = len(self) + count, 0, 0
 
@@ -121,9 +122,9 @@ class Proposals:
                     break
 
     def fill(self, size: int) -> None:
-        """Adds uniform samples until there are `size` proposals, or sampling finds nothing new.
+        """Adds uniform samples until there are `size` proposals or sampling finds nothing new.
 
-        A small space is then enumerated, so that none of its architectures is missed.
+        Then enumerates the space, if small, to find the remaining architectures.
         """
         enumerable = self._space.size() <= MAX_ENUMERATED
         patience = ATTEMPTS if enumerable else DRAWS
@@ -141,9 +142,9 @@ class Proposals:
 
 
 def smallest(space: SearchSpace, cost: Callable[[Sequence[Architecture]], ArrayLike]) -> Architecture:
-    """The architecture of least `cost` that coordinate descent over the genes finds; deterministic.
+    """Finds the architecture with the least `cost` by coordinate descent over the genes. Deterministic.
 
-    A gene with a value per layer changes in all layers at once, since the cheapest model is uniform.
+    A gene with a value per layer changes in all layers at once, because the cheapest model is uniform.
     """
     genome = space.sample(np.random.default_rng(0))
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""The search algorithms by name."""
+"""Registry of the search algorithms by name, and checks of their settings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RandomSettings(BaseModel):
 
 
 class RandomSearch(PopulationSearch):
-    """Independent uniform samples of the space, without repetition."""
+    """Random search: independent uniform samples of the space, without repetition."""
 
     note = ""
 
@@ -46,7 +46,7 @@ Accept = Callable[[Architecture], bool]
 
 @dataclass(frozen=True)
 class AlgorithmInfo:
-    """An algorithm with its description."""
+    """Description, settings class and constructor of an algorithm."""
 
     title: str
     source: str
@@ -93,28 +93,28 @@ def make(
     accept: Accept | None = None,
     problem: Problem = DEFAULT_PROBLEM,
 ) -> Algorithm:
-    """An algorithm over a space.
+    """Creates an algorithm for a space.
 
     Args:
         name: `surrogate`, `listed`, `lts`, `random`, `nsga2` or `par-supernet`.
-        settings: those that differ from the defaults.
+        settings: settings that differ from the defaults.
         space: the space, already narrowed.
-        accept: whether an architecture may be proposed: the checks that need no device (parameters, weight bytes).
-            It must be a pure function of the architecture. None accepts all.
-        problem: goal, limits, budget and proxy; each algorithm uses the fields that it needs.
+        accept: whether an architecture may be proposed, by checks that need no device (parameters, weight bytes).
+            Must be a pure function of the architecture. None accepts every architecture.
+        problem: goal, limits, budget and proxy; each algorithm uses only some of the fields.
 
     Raises:
-        InvalidInput: as `settings_of`.
+        InvalidInput: the algorithm does not exist, or a setting is wrong.
     """
     parsed = settings_of(name, settings)
     return ALGORITHMS[name].build(parsed, space, accept or (lambda _: True), problem)
 
 
 def check_settings(name: str, settings: Mapping[str, Any]) -> None:
-    """Checks the settings of a new job, also those that stored jobs may exceed (`check_predictions`).
+    """Checks the settings of a new job, including limits that stored jobs may exceed (`check_predictions`).
 
     Raises:
-        InvalidInput: as `settings_of`.
+        InvalidInput: the algorithm does not exist, or a setting is wrong.
     """
     parsed = settings_of(name, settings)
     if isinstance(parsed, SurrogateSettings):
@@ -123,10 +123,10 @@ def check_settings(name: str, settings: Mapping[str, Any]) -> None:
 
 
 def settings_of(name: str, settings: Mapping[str, Any]) -> BaseModel:
-    """The settings of an algorithm, with its defaults.
+    """Parses the settings of an algorithm and adds the algorithm's defaults.
 
     Raises:
-        InvalidInput: names the algorithm or the setting that is wrong (`settings.mutants`).
+        InvalidInput: the algorithm does not exist, or a setting is wrong (field `settings.mutants`).
     """
     if name not in ALGORITHMS:
         allowed = ", ".join(ALGORITHMS)

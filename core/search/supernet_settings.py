@@ -1,4 +1,4 @@
-"""Settings and results of a supernet's search, without torch: shape, two phases, latency term."""
+"""Settings (shape, two phases, latency term) and results of a supernet's search. Imports no torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BlockType = Literal["attention", "feed_forward", "identity"]
 BLOCK_TYPES: tuple[BlockType, ...] = ("attention", "feed_forward", "identity")
 """Block types of a layer, in the order of each row of probabilities."""
 LETTERS = "sfi"
-"""Letters of `BLOCK_TYPES` in a pattern (`core.architectures.pattern`)."""
+"""Letter of each of `BLOCK_TYPES` in a pattern (`core.architectures.pattern`)."""
 
 _Count = Annotated[StrictInt, Field(ge=1, le=1 << 40)]
 _Width = Annotated[StrictInt, Field(ge=1, le=1 << 16)]
@@ -28,7 +28,7 @@ _Temperature = Annotated[StrictFloat, Field(gt=0, le=1e6, allow_inf_nan=False)]
 
 
 class LatencyTerm(BaseModel):
-    """Latency of each kind of block on a device, and its weight in the loss of the search.
+    """Latency of each kind of block on a device, and the weight of the latency in the loss of the search.
 
     | symbol | meaning |
     | --- | --- |
@@ -55,11 +55,11 @@ class LatencyTerm(BaseModel):
 
 
 class SearchSettings(BaseModel):
-    """Settings of the search (PAR §2.2); values that the paper does not give are those of FBNet, which it follows."""
+    """Settings of the search (PAR §2.2). Defaults missing in the paper are FBNet's, because PAR follows FBNet."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    seeds: Annotated[StrictInt, Field(ge=1, le=64, description="Searches, one after the other, of as many seeds.")] = 1
+    seeds: Annotated[StrictInt, Field(ge=1, le=64, description="Number of consecutive searches, one per seed.")] = 1
     weight_steps: Annotated[
         Annotated[StrictInt, Field(ge=0, le=1 << 40)] | None,
         Field(description="First steps, which train weights alone; a fifth of all steps if absent."),
@@ -79,7 +79,7 @@ class SearchSettings(BaseModel):
         _Temperature, Field(description="Temperature at the last step; it falls exponentially.")
     ] = 0.087
     hard: Annotated[
-        StrictBool, Field(description="Each pass uses one block per layer; straight-through gradients.")
+        StrictBool, Field(description="A forward pass uses one block per layer; straight-through gradients.")
     ] = False
     architecture_lr: Annotated[_Rate, Field(description="Learning rate of Adam for the probabilities.")] = 1e-2
     architecture_weight_decay: _Rate = 5e-4
@@ -87,13 +87,13 @@ class SearchSettings(BaseModel):
         StrictFloat,
         Field(gt=0, le=1, description="Ends when no layer changed its likeliest block for this share of phase 2."),
     ] = 0.75
-    records: Annotated[StrictInt, Field(ge=2, le=10_000, description="Probabilities over time that are kept.")] = 100
+    records: Annotated[StrictInt, Field(ge=2, le=10_000, description="Number of stored probabilities over time.")] = 100
 
     @model_validator(mode="after")
     def _cools(self) -> SearchSettings:
         if self.final_temperature > self.temperature:
             raise InvalidInput(
-                f"final_temperature {self.final_temperature} is above temperature {self.temperature}, but it must fall",
+                f"final_temperature {self.final_temperature} must be at most the temperature {self.temperature}",
                 field="final_temperature",
                 value=self.final_temperature,
                 allowed=f"at most {self.temperature}",
@@ -102,7 +102,7 @@ class SearchSettings(BaseModel):
 
 
 class SupernetSettings(SearchSettings):
-    """Settings of the search and the shape of its blocks; the defaults are PAR's Transformer-XL (Table A1)."""
+    """Settings of the search and shape of the blocks; the defaults are PAR's Transformer-XL (Table A1)."""
 
     layers: Annotated[StrictInt, Field(ge=1, le=512)] = 32
     choices: Annotated[tuple[BlockType, ...], Field(min_length=2, max_length=3, strict=False)] = BLOCK_TYPES
@@ -113,9 +113,9 @@ class SupernetSettings(SearchSettings):
     norm: Literal["pre", "post"] = "post"
     activation: Activation = "relu"
     clamp: _Count | None = None
-    """Maximum relative distance; larger distances are clipped to it."""
+    """Maximum relative distance; larger distances are clipped to this maximum."""
     cutoffs: tuple[_Count, ...] = ()
-    """Cutoffs of the adaptive embedding; those beyond the data's vocabulary are dropped."""
+    """Cutoffs of the adaptive embedding; cutoffs beyond the data's vocabulary are dropped."""
     div: _Width = 1
     latency: LatencyTerm | None = None
 
@@ -133,17 +133,17 @@ class SupernetSettings(SearchSettings):
 
     @classmethod
     def parse(cls, value: Mapping[str, Any]) -> SupernetSettings:
-        """Settings from their JSON form; `InvalidInput` names the first field that is wrong."""
+        """Parses settings from their JSON form. Raises `InvalidInput`, which names the first wrong field."""
         try:
             return cls.model_validate(dict(value))
         except ValidationError as error:
             raise invalid_input(error, InvalidInput).under("supernet") from None
 
     def architecture(self, letters: str, vocab_size: int) -> Architecture:
-        """The stack of these blocks, one for each letter, with this vocabulary.
+        """Returns the stack with one block for each letter and this vocabulary.
 
-        Identity blocks are dropped, as in the search spaces, so that equal functions have equal digests; a stack of
-        identity blocks alone is one identity block. `ArchitectureError` if the widths do not fit each other.
+        Identity blocks are dropped, as in the search spaces, so that equal functions have equal digests. A stack of
+        identity blocks alone becomes one identity block. Raises `ArchitectureError` if the widths do not match.
         """
         attention = {"kind": "attention", "n_head": self.n_head, "d_head": self.d_head}
         feed_forward = {"kind": "feed_forward", "d_inner": self.d_inner}
@@ -171,7 +171,7 @@ class _Part(BaseModel):
 
 
 class Record(_Part):
-    """The probabilities after a step: a row for each layer, a number for each of `choices`."""
+    """Probabilities after one step of the search: a row for each layer, a number for each of `choices`."""
 
     step: int
     temperature: float
@@ -179,57 +179,57 @@ class Record(_Part):
 
 
 class SearchOutcome(_Part):
-    """Result of the search of one seed."""
+    """Result of a supernet's search with one seed."""
 
     seed: int
     pattern: str
     """The most probable block of each layer, in the grammar of `core.architectures.pattern`."""
     architecture: dict[str, Any]
-    """Its canonical description, with the vocabulary of the data, without identity blocks."""
+    """Canonical description of the found architecture, with the data's vocabulary and without identity blocks."""
     digest: str
     converged: bool
-    """Whether `patience` ended the search; else the steps or the budget did."""
+    """Whether `patience`, instead of the steps or the budget, ended the search."""
     steps: int
     changed_at: int
-    """The last step that changed a layer's most probable block."""
+    """The latest step that changed a layer's most probable block."""
     loss: float | None
-    """Loss of the supernet in nats per token: mean over the last steps on the architecture's part of the data."""
+    """Loss of the supernet in nats per token: mean over the final steps on the data that train the probabilities."""
     expected_ms: float | None = None
     probabilities: tuple[Row, ...]
     records: tuple[Record, ...] = ()
-    """Not in a run's `result.json`."""
+    """Probabilities over time; omitted from a run's `result.json`."""
 
     @property
     def letters(self) -> str:
-        """The most probable block of each layer, one letter a layer."""
+        """Letters of the most probable block of each layer."""
         return "".join(LETTERS[max(range(len(BLOCK_TYPES)), key=row.__getitem__)] for row in self.probabilities)
 
 
 class SupernetResult(_Part):
-    """`result/supernet.json` of a run."""
+    """Content of a run's `result/supernet.json`: settings and results of a supernet's search."""
 
     version: int = 1
     choices: tuple[BlockType, ...] = BLOCK_TYPES
-    """Block types of a row of probabilities."""
+    """Block types of the columns of the probabilities."""
     settings: SupernetSettings
     searches: tuple[SearchOutcome, ...]
 
     @classmethod
     def parse(cls, value: Mapping[str, Any] | str | bytes) -> SupernetResult:
-        """The result from its JSON form or text; `InvalidInput` names what is wrong."""
+        """Parses the result from its JSON form or text. Raises `InvalidInput`, which names the wrong field."""
         try:
             return cls.model_validate(json.loads(value) if isinstance(value, str | bytes) else dict(value))
         except ValidationError as error:
             raise invalid_input(error, InvalidInput).under("supernet result") from None
         except ValueError as error:
-            raise InvalidInput(f"the supernet's result is not JSON: {error}", allowed=f"a whole {FILE}") from None
+            raise InvalidInput(f"the supernet's result is not JSON: {error}", allowed=f"a complete {FILE}") from None
 
     def summary(self) -> dict[str, Any]:
-        """The JSON form without the records over time, which are most of it."""
+        """JSON form of the result without the probabilities over time, which are most of the file."""
         return self.model_dump(mode="json", exclude={"searches": {"__all__": {"records"}}})
 
     def write(self, folder: Path) -> None:
-        """Writes both files into `folder`, each atomically. `Unavailable` on a full disk."""
+        """Writes the result and the summary to `folder`, each atomically. Raises `Unavailable` if the disk is full."""
         folder.mkdir(parents=True, exist_ok=True)
         with whole_file(folder / FILE) as file:
             file.write(self.model_dump_json(indent=1).encode())

@@ -1,11 +1,11 @@
-"""Search by prediction over a space: the acquisition function is optimised by evolution over predictions.
+"""Search by prediction over a space, which optimises the acquisition function by evolution over predictions.
 
 Each generation (`predictive_search`) predicts about a hundred thousand architectures. A step of the evolution:
 
 1. Mutate and cross the survivors.
 2. Predict all children at once.
-3. Select survivors. For a frontier: the predicted non-dominated ones. For the best model within limits: those of the
-   highest predicted quality at each of several risk levels (`RISKS`).
+3. Select survivors. If the goal is a frontier, select the architectures on the predicted frontier. If the goal is the
+   best model within limits, select the highest predicted quality at each of several risk levels (`RISKS`).
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from edgefront.core.search.problem import Problem
 from edgefront.core.search.proposals import MAX_ENUMERATED, Proposals
 
 TYPICAL_BATCHES = 4
-"""Batches of predictions after which a search typically ends."""
+"""Number of predicted batches after which a search typically ends."""
 RISKS = (-1.0, 0.0, 1.0, 2.0)
-"""Risk levels: standard deviations above the medians at which the limits must hold. Each has an equal share of the
-survivors."""
+"""Risk levels: numbers of standard deviations above the medians at which the limits must hold. Each risk level selects
+an equal share of the survivors."""
 FRONTS = 4
-"""Number of successive non-dominated fronts that survive; the least violations fill the rest."""
+"""Number of successive non-dominated fronts that survive. Architectures with the least violation fill the rest."""
 MAX_MUTATION_RATE = 0.3
-"""Largest probability that a position mutates, as in LTS; the smallest is one position per genome."""
+"""Maximum probability that a position mutates, as in LTS. The minimum probability mutates one position per genome."""
 
 
 class Surrogate(PredictiveSearch):
-    """The search by prediction over one space."""
+    """Search by prediction over one space."""
 
     seconds_per_generation = 10.0
 
@@ -64,7 +64,7 @@ class Surrogate(PredictiveSearch):
         self._space, self._accept, self._shapes = space, accept, PopulationShapes(space)
 
     def expected_candidates(self, measured: int, most: int) -> int:
-        """Initial candidates and `TYPICAL_BATCHES` batches, after which the gain typically is too small."""
+        """Expected number of proposals: the initial candidates and `TYPICAL_BATCHES` batches, at most `most`."""
         learning = max(0, self._settings.initial - measured)
         return min(most, learning + TYPICAL_BATCHES * self._settings.batch)
 
@@ -75,12 +75,12 @@ class Surrogate(PredictiveSearch):
     def end_note(self, gain: float, pool: Pool) -> str:
         least = f"{100 * self._settings.least_gain:g} %"
         if not (pool.forecast.violation(self._problem, RISK_LEVEL) == 0).any():
-            return "No architecture is predicted to be within the limits; what comes nearest has been measured."
+            return "No architecture is predicted to be within the limits; the nearest architectures have been measured."
         return f"The next launches were expected to gain {100 * gain:.3g} %, less than {least}."
 
 
 class SpaceCandidates(Candidates):
-    """The permitted architectures of a space; a member is a coded genome."""
+    """Permitted architectures of a space as candidates; a member is a coded genome."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class SpaceCandidates(Candidates):
         return self._shapes.of_genomes([result.genome for result in results])
 
     def drawn(self) -> tuple[NDArray[Any], Shapes]:
-        codes = self._space.operators.sample(POOL_SIZE, deepcopy(self._rng))  # the same in every call
+        codes = self._space.operators.sample(POOL_SIZE, deepcopy(self._rng))  # a copy: every call draws the same
         shapes = self._shapes(codes)
         if self._problem.permitted is None:
             return codes, shapes
@@ -107,7 +107,7 @@ class SpaceCandidates(Candidates):
         return codes[permitted], shapes.take(permitted)
 
     def pool(self, forecaster: Forecaster) -> Pool:
-        """All architectures of a small space; of a large one the result of an evolution over predictions."""
+        """All architectures of a small space, or the result of an evolution over predictions in a large space."""
         operators, evolution = self._space.operators, self._evolution(forecaster)
         if self._space.size() <= MAX_ENUMERATED:
             return evolution.pool(operators.encode(list(self._space.enumerate())))
@@ -133,7 +133,7 @@ class SpaceCandidates(Candidates):
 
 
 class Evolution:
-    """An evolution over the predictions of one generation."""
+    """Evolution over predictions, in place of measurements, within one generation of a search."""
 
     def __init__(
         self,
@@ -152,7 +152,9 @@ class Evolution:
         )
 
     def run(self, start: Codes, size: int, steps: int) -> Pool:
-        """The survivors of `steps` steps with `size` children each, from `start` and `size` samples."""
+        """Returns the survivors after `steps` steps with `size` children each, starting from `start` and `size` uniform
+        samples.
+        """
         survivors = self.pool(np.concatenate([start, self._operators.sample(size, self.rng)]))
         for _ in range(steps):
             survivors = survivors.take(self._fittest(survivors, size))
@@ -160,7 +162,7 @@ class Evolution:
         return survivors.take(self._fittest(survivors, size))
 
     def pool(self, codes: Codes) -> Pool:
-        """Predictions of the permitted genomes among these, without repetition."""
+        """Returns the distinct permitted architectures of these coded genomes, with forecasts."""
         shapes = self._shapes(codes)
         if self._problem.permitted is not None:
             permitted = self._problem.permitted(shapes)
@@ -169,7 +171,7 @@ class Evolution:
         return Pool(codes[first], keys, self._forecast(shapes.take(first)))
 
     def _children(self, parents: Codes, count: int) -> Codes:
-        """Half are mutants, half mutated children of two parents, with varying mutation rates."""
+        """Returns `count` coded children with varying mutation rates: half are mutants, half mutated crossovers."""
         if not len(parents):
             return self._operators.sample(count, self.rng)
         first, second = (parents[self.rng.integers(len(parents), size=count)] for _ in range(2))
@@ -178,7 +180,7 @@ class Evolution:
         return self._operators.mutate(self._operators.cross(first, second, self.rng, crossed), self.rng, probability)
 
     def _fittest(self, pool: Pool, count: int) -> NDArray[np.intp]:
-        """Rows of the survivors, at most `count`."""
+        """Rows of the pool's survivors, at most `count`."""
         if len(pool) <= count:
             return np.arange(len(pool))
         if self._problem.goal == Goal.FRONTIER:

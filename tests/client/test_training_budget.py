@@ -40,7 +40,7 @@ def test_what_is_no_count_of_tokens_is_refused_in_one_sentence(text: str) -> Non
     with pytest.raises(InvalidInput) as caught:
         parse_token_count(text, "tokens")
     assert str(caught.value).startswith(
-        f"--tokens {text!r} is no count of tokens: give a count from 1 to 10^18, such as"
+        f"--tokens {text!r} is not a count of tokens: give a count from 1 to 10^18, such as"
     )
     assert caught.value.field == "tokens"
 

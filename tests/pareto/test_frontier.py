@@ -176,7 +176,7 @@ def test_the_same_difference_is_judged_by_its_share() -> None:
 
 @pytest.mark.parametrize("wrong", [-0.01, 0.5, float("nan")])
 def test_an_epsilon_that_makes_no_sense_and_a_latency_of_nothing_are_refused(wrong: float) -> None:
-    with pytest.raises(ValueError, match="epsilon is at least 0 and below"):
+    with pytest.raises(ValueError, match="epsilon must be at least 0 and below"):
         Dominance(wrong)
     with pytest.raises(ValueError, match="positive"):
         Dominance(0.01).frontier([(1.0, 0.0, 1.0)], ["a"])

@@ -121,7 +121,7 @@ def test_a_latency_term_comes_from_probes_on_the_target() -> None:
     with pytest.raises(InvalidInput, match="do not determine the cost of a block"):
         block_latencies(snapshot.results[:2])
     noisy = [replace(result, latency_ms=10.0 + 5 * index) for index, result in enumerate(snapshot.results)]
-    with pytest.raises(InvalidInput, match="hides the cost of blocks"):
+    with pytest.raises(InvalidInput, match="hides the latency of blocks"):
         block_latencies(noisy)
 
 

@@ -76,7 +76,7 @@ def test_a_layer_is_the_weighted_sum_of_its_blocks() -> None:
         ({"n_head": 3}, "n_head must divide d_model 16"),
         ({"choices": ["attention", "attention"]}, "choices must differ"),
         ({"choices": ["attention"]}, "at least 2 items"),
-        ({"temperature": 0.05}, "final_temperature 0.087 is above temperature 0.05"),
+        ({"temperature": 0.05}, "final_temperature 0.087 must be at most the temperature 0.05"),
         ({"latency": {"attention_ms": 1.0}}, "supernet.latency.feed_forward_ms is missing"),
         ({"lattency": {}}, "there is no such field"),
         ({"cutoffs": [5, 3]}, "cutoffs must rise"),

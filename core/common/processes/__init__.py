@@ -1,1 +1,1 @@
-"""Processes among each other: children that end with their parent, and locks that end with their holder."""
+"""Child processes, temporary folders, limits of control groups, and settings of the service's processes."""

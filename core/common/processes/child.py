@@ -1,4 +1,4 @@
-"""Child processes: how they start, end with their parent, and are killed first when memory runs out."""
+"""Functions that start child processes, end them with their parent, and offer them first to the OOM killer."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ _PR_SET_PDEATHSIG = 1
 
 
 def python(module: str, *arguments: str) -> list[str]:
-    """The command that runs a module in a child. From Python 3.11 on files in the working folder shadow no modules."""
+    """Returns the command that runs a Python module as a child process. From Python 3.11 on, `-P` prevents files in the
+    working directory from shadowing modules.
+    """
     safe = ("-P",) if sys.version_info >= (3, 11) else ()
     return [sys.executable, *safe, "-m", module, *arguments]
 
 
 def die_with_parent(parent: int) -> None:
-    """Makes the kernel kill this process when the thread that forked it ends; exits at once if `parent` has ended.
+    """Makes the kernel kill this process when the forking thread ends. Exits at once if `parent` has ended.
 
-    On Linux only; elsewhere it does nothing.
+    Does nothing on systems other than Linux.
     """
     if not sys.platform.startswith("linux"):
         return
@@ -33,9 +35,9 @@ def die_with_parent(parent: int) -> None:
 
 
 def end_with_input(grace_s: float | None = None) -> None:
-    """Ends this process when its standard input closes, i.e. when its parent has ended. Works on every system.
+    """Ends this process when the standard input closes because the parent has ended. Works on every system.
 
-    With `grace_s` it gets SIGTERM first, and so many seconds to clean up.
+    If `grace_s` is given, the process gets SIGTERM first and has this many seconds to clean up.
     """
 
     def wait() -> None:
@@ -54,5 +56,5 @@ def first_for_the_oom_killer() -> None:
     """Makes this process the first victim when the system runs out of memory."""
     try:
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
-    except OSError:  # not Linux, or a container that forbids it
+    except OSError:  # the system is not Linux, or a container forbids the change
         return

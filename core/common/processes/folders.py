@@ -1,4 +1,4 @@
-"""Temporary folders of a process for its children, which may be killed before they clean up."""
+"""Temporary folders that a process creates for child processes, which may be killed before they clean up."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from edgefront.core.common.errors import Unavailable
 from edgefront.core.common.files import only_holder
 
 CHILD = "ef-"
-"""Prefix of the folders that children create in it."""
+"""Prefix of the folders that child processes create in the work folder."""
 _PREFIX = "edgefront-work-"
 _LOCK = "lock"
 _NEW_S = 60.0
-"""Age in seconds below which a folder may not be locked yet."""
+"""Minimum age of an abandoned folder, in seconds, because a newer folder may not be locked yet."""
 
 
 @contextmanager
 def work_folder() -> Iterator[Path]:
-    """A folder in the system's temporary directory, removed at the end. First removes folders that killed processes of
-    this user left.
+    """Creates a folder in the system's temporary directory and removes the folder at the end. First removes the folders
+    of this user's killed processes.
     """
     _remove_abandoned(Path(tempfile.gettempdir()))
     with (
@@ -50,9 +50,9 @@ def _remove_abandoned(place: Path) -> None:
     for folder in place.glob(f"{_PREFIX}*"):
         with suppress(OSError, Unavailable):
             status = folder.lstat()
-            # A folder without a lock file may be in use: the system removes old files.
+            # A folder without a lock file may be in use, because the system removes old files.
             is_own = not hasattr(os, "getuid") or status.st_uid == os.getuid()
             is_ours = stat.S_ISDIR(status.st_mode) and is_own and (folder / _LOCK).is_file()
             if is_ours and time.time() - status.st_mtime > _NEW_S:
-                with only_holder(folder / _LOCK, Unavailable(f"the owner of {folder} lives")):
+                with only_holder(folder / _LOCK, Unavailable(f"a running process uses {folder}")):
                     shutil.rmtree(folder, ignore_errors=True)

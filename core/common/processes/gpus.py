@@ -1,4 +1,4 @@
-"""The NVIDIA GPUs of this machine, as their driver's tool lists them."""
+"""List of this machine's NVIDIA GPUs, from `nvidia-smi`."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _log = logging.getLogger(__name__)
 
 
 class ListedGpu(NamedTuple):
-    """One GPU. `number` is in the order of the PCI bus."""
+    """One GPU from `nvidia-smi`. `number` counts in the order of the PCI bus."""
 
     number: int
     name: str
     uuid: str
     memory_bytes: int | None
-    """None: it shares the machine's."""
+    """Memory of the GPU; None if the GPU shares the machine's memory."""
     driver: str
     compute_capability: str
 
 
 def listed_gpus() -> tuple[ListedGpu, ...]:
-    """The GPUs; none without the tool, or where it fails."""
+    """The GPUs of this machine; empty if `nvidia-smi` is missing or fails."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return ()
@@ -41,7 +41,7 @@ def listed_gpus() -> tuple[ListedGpu, ...]:
 
 
 def parse_gpus(answer: str) -> tuple[ListedGpu, ...]:
-    """GPUs from the tool's rows of `_FIELDS`; others are left out."""
+    """Parses the output of `nvidia-smi`. Skips lines that do not have the columns `_FIELDS`."""
     gpus: list[ListedGpu] = []
     for row in csv.reader(answer.splitlines(), skipinitialspace=True):
         if len(row) == len(_FIELDS) and row[0].isdigit():

@@ -10,41 +10,41 @@ from pathlib import Path, PurePosixPath
 
 import psutil
 
-_UNLIMITED = 1 << 60  # cgroup v1 means "no limit" by a number near 2^63
+_UNLIMITED = 1 << 60  # in cgroup v1 a number near 2^63 means "no limit"
 _PROC = Path("/proc/self")
 
 
 def total_memory_bytes() -> int:
-    """Memory of the machine, or of the container if less."""
+    """Memory of the machine, or the container's memory limit if smaller."""
     limits = [limit for limit, _ in _groups()]
     return min([int(psutil.virtual_memory().total), *limits])
 
 
 def available_memory_bytes() -> int:
-    """Memory that a new process can use without evicting anything."""
+    """Memory that a new process can use without swapping, within the limits of control groups."""
     free = [limit - used for limit, used in _groups()]
     return max(0, min([int(psutil.virtual_memory().available), *free]))
 
 
 def allowed_cores() -> frozenset[int]:
-    """Cores in the affinity mask of this process; all if the system has no masks."""
+    """Cores in the affinity mask of this process; all cores if the system has no affinity masks."""
     if hasattr(os, "sched_getaffinity"):
         return frozenset(os.sched_getaffinity(0))
     return frozenset(range(os.cpu_count() or 1))
 
 
 def whole_cores(count: int, quota: Quota | None) -> int:
-    """Number of cores, at most `count`, that a quota permits to work all the time; at least one."""
+    """Number of cores, from 1 to `count`, that can work all the time within a CPU quota."""
     return count if quota is None else min(count, max(1, math.floor(quota.cores)))
 
 
 def usable_cores() -> int:
-    """Cores that this process can keep busy, at least one."""
+    """Number of cores, at least one, that this process can keep busy."""
     return whole_cores(len(allowed_cores()), cpu_quota())
 
 
 def _groups() -> list[tuple[int, int]]:
-    """(limit, used without reclaimable) of every control group of this process that has a limit."""
+    """Memory limit and used memory without the reclaimable cache, in bytes, of every control group with a limit."""
     return [pair for folder in groups("memory") if (pair := _limit_and_use(folder)) is not None]
 
 
@@ -61,7 +61,7 @@ def _limit_and_use(folder: Path) -> tuple[int, int] | None:
 
 def _number(path: Path) -> int | None:
     text = _text(path)
-    return int(text) if text.isdigit() else None  # "max" is no number
+    return int(text) if text.isdigit() else None  # "max" means no limit
 
 
 def _statistic(path: Path, name: str) -> int:
@@ -70,8 +70,8 @@ def _statistic(path: Path, name: str) -> int:
 
 
 def groups(controller: str, proc: Path = _PROC) -> list[Path]:
-    """Folders of this process's groups with this controller, its own first, then its ancestors up to the mount's root.
-    Any of them may limit it. Empty on other systems than Linux.
+    """Folders of the control groups that limit this process with this controller: the process's own group first, then
+    all ancestors up to the mount's root. Empty on systems other than Linux.
     """
     mounts = [line.split(" - ", 1) for line in _text(proc / "mountinfo").splitlines()]
     folders: list[Path] = []
@@ -88,8 +88,8 @@ def groups(controller: str, proc: Path = _PROC) -> list[Path]:
 
 
 def _upwards(mount: Path, root: PurePosixPath, path: PurePosixPath) -> list[Path]:
-    """Folders from the group `path` up to the mount, whose top is the group `root`. In a container these may be paths
-    of the host; then the mount's top is the container's group.
+    """Folders from the control group `path` up to the mount, whose top is the group `root`. In a container the paths
+    may be paths of the host; then the mount's top is the container's group.
     """
     inside = path.relative_to(root) if path.is_relative_to(root) and ".." not in path.parts else PurePosixPath()
     own = mount / inside
@@ -98,7 +98,7 @@ def _upwards(mount: Path, root: PurePosixPath, path: PurePosixPath) -> list[Path
 
 @dataclass(frozen=True)
 class Quota:
-    """CPU quota of a group: core seconds per second."""
+    """CPU quota of a control group; `cores` is core seconds per second."""
 
     cores: float
     group: Path
@@ -108,13 +108,13 @@ class Quota:
 
 
 def cpu_quota(proc: Path = _PROC) -> Quota | None:
-    """The smallest quota of this process's groups; None without one."""
+    """The smallest CPU quota of this process's control groups; None if there is no quota."""
     quotas = [Quota(cores, folder) for folder in groups("cpu", proc) if (cores := _quota_cores(folder)) is not None]
     return min(quotas, key=lambda quota: quota.cores, default=None)
 
 
 def throttled_s(proc: Path = _PROC) -> float:
-    """Seconds for which quotas have throttled this process's groups, summed over cores."""
+    """Seconds, summed over cores, for which CPU quotas have throttled this process's control groups."""
     total = 0.0
     for folder in groups("cpu", proc):
         statistics = _text(folder / "cpu.stat")

@@ -1,5 +1,5 @@
-"""Settings of a process of the service (threads, garbage collector), and the main function of a program (Ctrl-C, exit
-codes).
+"""Settings of a service process (threads, garbage collector), and a wrapper of a program's main function, which handles
+Ctrl-C and exit codes.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ FAILED, WRONG, INTERRUPTED = 1, 2, 130
 
 
 def open_closed_streams() -> None:
-    """Opens missing standard streams (`>&-`, some daemons) on the null device. Otherwise the next opened file would get
-    their number.
+    """Opens closed standard streams (`>&-`, some daemons) on the null device. Otherwise the next opened file would get
+    the descriptor of a standard stream.
     """
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:
@@ -35,11 +35,11 @@ def open_closed_streams() -> None:
 
 
 def run_program(load: Callable[[], Callable[[], int | None]]) -> None:
-    """Runs the function that `load` imports and exits with its return value, or with `INTERRUPTED` after Ctrl-C. Errors
-    of the user are printed as one line on standard error.
+    """Runs the function that `load` imports and exits with the function's return value, or with `INTERRUPTED` after
+    Ctrl-C. Prints an EdgefrontError or OSError as one line on standard error.
 
-    During imports, and after the function, Ctrl-C ends the process at once: `KeyboardInterrupt` would print a
-    traceback, or be lost in a callback of the import system. A process that ignores Ctrl-C continues to do so.
+    During imports, and after the function, Ctrl-C ends the process at once, because `KeyboardInterrupt` would print a
+    traceback, or be lost in a callback of the import system. A process that ignores Ctrl-C still ignores Ctrl-C.
     """
     open_closed_streams()
     handled = signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -70,16 +70,17 @@ def _exit(_number: int, _frame: FrameType | None) -> None:
 BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
 SWITCH_S = 0.0005
-"""Switch interval of threads. A short request waits for it about a dozen times: with Python's 0.005 s it takes a tenth
-of a second beside two computing threads.
+"""Switch interval of Python's threads, in seconds. A short request waits about a dozen intervals beside two computing
+threads, which is a tenth of a second with Python's default of 0.005 s.
 """
 
 
 def use_one_blas_thread() -> None:
-    """Limits BLAS to one thread, unless the variable `BLAS_THREADS` is set. Call it before NumPy or SciPy is imported.
+    """Limits BLAS to one thread, unless the variable `BLAS_THREADS` is set. Must be called before NumPy or SciPy is
+    imported.
 
-    The matrices are small: with several threads, which spin while they wait, they take three times the processor time
-    when requests and workers share the cores.
+    The service's matrices are small. With several BLAS threads, which spin while waiting, they take three times the
+    processor time when requests and workers share the cores.
     """
     os.environ.setdefault(BLAS_THREADS, "1")
 
@@ -90,14 +91,14 @@ def switch_often() -> None:
 
 
 YOUNG = 20_000
-"""Threshold of the youngest generation of the garbage collector. The objects of a request are freed at its end without
-the collector, which with Python's 700 would visit each several times before.
+"""Threshold of the garbage collector's youngest generation. With Python's default of 700 the collector would visit each
+object of a request several times, although reference counting frees the objects when the request ends.
 """
 
 
 def collect_seldom() -> None:
-    """Excludes all present objects from garbage collection; call it after all imports. A collection over the quarter of
-    a million objects of a service blocks requests for a tenth of a second.
+    """Excludes all present objects from garbage collection. Must be called after all imports. Otherwise a collection
+    over the quarter of a million objects of a service would block requests for a tenth of a second.
     """
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""The layer-scaled baseline that a search is compared with; it also fixes the reference point."""
+"""The layer-scaled baseline, which a search is compared with and which fixes the reference point of the hypervolume."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from edgefront.core.search.pareto.frontier import checked_points
 from edgefront.core.search.pareto.options import Figure, Ratio
 
 MARGIN = 1.1
-"""The reference point lies this factor beyond the worst baseline."""
+"""Ratio of the reference point's latency and memory to the worst baseline's."""
 SAME_MEMORY = 1.005
-"""Ratio of peak memories up to which they count as equal: launches of one model differ by as much."""
+"""Maximum ratio of equal peak memories, because launches of one model differ by up to this ratio."""
 
 
 class Piece(NamedTuple):
-    """A part of a piecewise linear curve over the proxy."""
+    """A segment of a piecewise linear curve over the proxy."""
 
     last: float
-    """The highest proxy of the part."""
+    """The highest proxy of the segment."""
     lines: tuple[tuple[float, float, float], ...]
-    """Lines of (proxy, value there, slope); the curve is their maximum."""
+    """Lines of (proxy, value at this proxy, slope). The curve is the maximum of the lines."""
 
 
 class Baseline:
-    """The measured baselines as curves over the proxy, linear between two depths.
+    """Latency and memory of the measured baselines as curves over the proxy, linear between two depths.
 
     Args:
-        points: rows of (proxy, latency_ms, memory_bytes), in any order; rows of equal proxy are averaged. ValueError if
-            empty.
-        half_widths_ms: half of the 95 % interval of each latency; NaN, or None for all, if unknown.
+        points: rows of (proxy, latency_ms, memory_bytes), in any order; rows of equal proxy are averaged. Raises
+            ValueError if there are no rows.
+        half_widths_ms: half of the 95 % interval of each latency; NaN if unknown, None if all are unknown.
     """
 
     def __init__(self, points: ArrayLike, half_widths_ms: ArrayLike | None = None) -> None:
@@ -49,25 +49,25 @@ class Baseline:
             average: list[float] = (np.bincount(place, weights=values) / counts).tolist()
             return average
 
-        # Lists: looking one value up in an array takes ten times as long.
+        # Lists, because the lookup of one value in an array takes ten times as long.
         self._proxies: list[float] = proxies.tolist()
         latency, memory = averaged(rows[:, 1]), averaged(rows[:, 2])
         self._half_widths = averaged(_half_widths(half_widths_ms, len(rows)))
         self.latency_curve, self.memory_curve = _curve(self._proxies, latency), _curve(self._proxies, memory)
-        """Latency (ms) and peak memory (bytes) by proxy."""
+        """Curves of latency (ms) and of peak memory (bytes) over the proxy."""
 
     @property
     def proxies(self) -> tuple[float, float]:
-        """The least and the highest proxy that was measured."""
+        """The least and the highest proxy of the measured baselines."""
         return self._proxies[0], self._proxies[-1]
 
     def at(self, proxy: float) -> tuple[float, float, bool]:
-        """Latency (ms) and peak memory (bytes) of the baseline at this proxy, and whether it is extrapolated."""
+        """Latency (ms) and peak memory (bytes) of the baseline at this proxy, and whether both are extrapolated."""
         low, high = self.proxies
         return self._value(self.latency_curve, proxy), self._value(self.memory_curve, proxy), not low <= proxy <= high
 
     def latency(self, proxy: float) -> Figure:
-        """Its latency at this proxy in ms, with its interval, which is interpolated within the measured range."""
+        """Latency of the baseline at this proxy, in ms, with an interval interpolated within the measured range."""
         half = float(np.interp(proxy, self._proxies, self._half_widths))
         return Figure.plus_minus(self.at(proxy)[0], half if math.isfinite(half) else None)
 
@@ -77,9 +77,9 @@ class Baseline:
 
 
 def _curve(proxies: Sequence[float], values: Sequence[float]) -> list[Piece]:
-    """Linear between the measured depths. Beyond them the nearest two are extrapolated, within two bounds: a smaller
-    model costs at least its share of the smallest depth (if the proxy counts from 0), and no deeper model costs less
-    than the deepest.
+    """Returns the curve of a figure over the proxy, which is linear between measured depths. Beyond the measured range
+    the two nearest depths are extrapolated within two bounds: a smaller model costs at least in proportion to the
+    smallest depth (if the proxy counts from 0), and a deeper model costs at least as much as the deepest.
     """
     knots = list(zip(proxies, values, strict=True))
     slopes = [(after - before) / (high - low) for (low, before), (high, after) in pairwise(knots)]
@@ -95,14 +95,14 @@ def _curve(proxies: Sequence[float], values: Sequence[float]) -> list[Piece]:
 
 
 def reference(points: ArrayLike) -> dict[str, float]:
-    """The reference point of the hypervolume, which the baselines fix for all generations of a target.
+    """Computes the reference point of the hypervolume, which is the same for all generations of a target.
 
     Args:
         points: rows of (proxy, latency_ms, memory_bytes) of the measured baselines, not empty.
 
     Returns:
-        `proxy_scale` is the largest baseline proxy. `proxy` is 0, or a tenth of the range below the least one if that
-        is 0 or less. `latency_ms` and `memory_bytes` are a tenth above the worst.
+        `proxy_scale` is the largest proxy of a baseline. `proxy` is 0; if the least proxy is 0 or less, `proxy` is a
+        tenth of the range below the least proxy. `latency_ms` and `memory_bytes` are a tenth above the largest.
     """
     rows = _rows(points)
     if not len(rows):
@@ -119,9 +119,9 @@ def reference(points: ArrayLike) -> dict[str, float]:
 def versus(
     baseline: Baseline, proxy: float, latency_ms: float, memory_bytes: float, half_width_ms: float | None = None
 ) -> dict[str, Any]:
-    """A candidate compared with the baseline at equal proxy: the fields of `core.schemas.candidates.Versus`.
+    """Compares a candidate with the baseline at equal proxy. Returns the fields of `core.schemas.candidates.Versus`.
 
-    `half_width_ms` is half of the 95 % interval of its latency; None if unknown.
+    `half_width_ms` is half of the 95 % interval of the candidate's latency; None if unknown.
     """
     latency, memory, extrapolated = baseline.at(proxy)
     speedup = baseline.latency(proxy).over(Figure.plus_minus(latency_ms, half_width_ms))
@@ -144,14 +144,14 @@ def summary(
     *,
     own: bool = False,
 ) -> str:
-    """The comparison of a frontier with the baseline in one sentence. It claims only what the intervals support.
+    """Compares a frontier with the baseline in one sentence, which claims only differences that the intervals support.
 
     Args:
-        frontier: rows of (proxy, latency_ms, memory_bytes). Those within the baseline's range of the proxy are
-            compared; with a model of the user's, which is one point, those that are at least as good.
+        frontier: rows of (proxy, latency_ms, memory_bytes). Only points within the baseline's range of the proxy are
+            compared. If the baseline is the user's model, which is one point, all points at least as good are compared.
         proxy: name of the proxy.
-        half_widths_ms: as in `Baseline`.
-        own: whether the baseline is a model of the user's.
+        half_widths_ms: half of the 95 % interval of each latency, as in `Baseline`.
+        own: whether the baseline is the user's model.
     """
     rows = _rows(frontier)
     widths = _half_widths(half_widths_ms, len(rows))
@@ -176,7 +176,7 @@ def summary(
 
 
 def in_words(proxy: str) -> str:
-    """The name of a proxy in a sentence: `decoder parameters`, `grad_norm`."""
+    """The name of a proxy for use in a sentence, such as `decoder parameters` or `grad_norm`."""
     names = {"quality_law": "predicted perplexity"}
     return proxy.replace("_", " ") if proxy.endswith("_parameters") else names.get(proxy, proxy)
 
@@ -192,7 +192,7 @@ def _sentence(speed: Sequence[Ratio], memory: NDArray[np.float64], size: int, qu
         points += f", {both} both {'measurably ' if certain else ''}faster and smaller"
     if not with_spread:
         points += "; no intervals yet"
-    # The largest lower end of the intervals: the largest of noisy ratios is mostly luck.
+    # The largest lower end of the intervals, because the largest of noisy ratios is mostly luck.
     best = (
         max(with_spread, key=lambda ratio: ratio.low or 0.0)
         if with_spread
@@ -208,7 +208,7 @@ def _sentence(speed: Sequence[Ratio], memory: NDArray[np.float64], size: int, qu
 
 
 def _both(speed: Ratio, memory: float, when_better: str, when_not: str) -> str:
-    """`up to 1.8× (1.6–2.0×) faster and 1.4× smaller`, `as fast (0.95–1.08×) and up to 1.4× smaller`."""
+    """Both ratios in words, such as `up to 1.8× (1.6–2.0×) faster and 1.4× smaller`."""
     first, second = (when_better if ratio >= 1.0 else when_not for ratio in (speed.value, memory))
     smaller = _ratio(memory, "smaller", "larger")
     if speed.low is not None and speed.high is not None and not (speed.above or speed.below):
@@ -219,7 +219,7 @@ def _both(speed: Ratio, memory: float, when_better: str, when_not: str) -> str:
 
 
 def _interval(ratio: Ratio) -> str:
-    """` (1.6–2.0×)`, in the direction of the stated ratio; empty if unknown."""
+    """The interval of a ratio in words, such as ` (1.6–2.0×)`, inverted for a ratio below 1; empty if unknown."""
     if ratio.low is None or ratio.high is None:
         return ""
     low, high = (ratio.low, ratio.high) if ratio.value >= 1.0 else (1.0 / ratio.high, 1.0 / ratio.low)
@@ -228,7 +228,7 @@ def _interval(ratio: Ratio) -> str:
 
 
 def _ratio(value: float, better: str, worse: str, interval: str = "") -> str:
-    """`1.8× faster`, `1.05× slower`."""
+    """A ratio in words, such as `1.8× faster` or `1.05× slower`."""
     factor, word = (value, better) if value >= 1.0 else (1.0 / value, worse)
     return f"{factor:.1f}×{interval} {word}" if factor >= 1.095 else f"{factor:.2f}×{interval} {word}"
 
@@ -236,7 +236,7 @@ def _ratio(value: float, better: str, worse: str, interval: str = "") -> str:
 def _half_widths(given: ArrayLike | None, count: int) -> NDArray[np.float64]:
     widths = np.full(count, np.nan) if given is None else np.asarray(given, dtype=np.float64)
     if widths.shape != (count,):
-        raise ValueError(f"{count} points have {count} half widths, not {widths.shape}")
+        raise ValueError(f"{count} points must have {count} half-widths, not {widths.shape}")
     return widths
 
 

@@ -1,16 +1,17 @@
 """Dominance and hypervolume of points, with moocore.
 
-A point is (proxy, latency_ms, memory_bytes): the proxy is maximised, the others are minimised. A point dominates
-another if it is nowhere worse and somewhere better. Equal points do not dominate each other: all are on the frontier.
+A point is (proxy, latency_ms, memory_bytes). The proxy is maximised; latency and memory are minimised. A point is
+dominated if another point is better in one objective and no worse in the others. Equal points do not dominate each
+other, so all equal points can be on the frontier.
 
 `Dominance` is ε-dominance by boxes (Laumanns et al. 2002), with ε the relative error of measurement:
 
 1. The logarithm of each objective is divided into boxes of width ln(1 + ε), at fixed places.
-2. Of each box one point stays: the nearest to the box's best corner; of equally near ones the lowest digest.
+2. In each box one point remains: the point nearest to the box's best corner, or with the lowest digest in a tie.
 3. The frontier is the non-dominated set of the boxes.
 
 The frontier does not depend on the order of the points or on former points. Each point is within a factor 1 + ε of a
-member in every objective.
+point on the frontier in every objective.
 """
 
 from __future__ import annotations
@@ -28,29 +29,31 @@ Points = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 MAX_EPSILON = 0.5
-"""Upper bound of ε: with a larger one, clearly different models would count as equal."""
+"""Upper bound of ε, above which clearly different models would count as equal."""
 _BELOW_ALL = 750.0
-"""A number above minus the logarithm of any positive float."""
+"""A number greater than -ln(x) for every positive float x."""
 _HIGHER_IS_BETTER = (1.0, -1.0, -1.0)
 
 
 def nondominated(points: ArrayLike) -> Mask:
-    """Mask of the non-dominated points (n, 3), with all of equal points. ValueError if one is not finite."""
+    """(n,) mask of the non-dominated points among `points` (n, 3), including all equal points. Raises ValueError if a
+    point is not finite.
+    """
     return _nondominated(checked_points(points) * _HIGHER_IS_BETTER)
 
 
 def _nondominated(values: NDArray[np.float64]) -> Mask:
-    """The same of (n, k) values that are all maximised."""
+    """(n,) mask of the non-dominated rows among (n, k) values, which are all maximised."""
     if not len(values):
         return np.zeros(0, dtype=bool)
     return np.asarray(moocore.is_nondominated(values, maximise=True, keep_weakly=True), dtype=bool)
 
 
 def hypervolume(points: ArrayLike, reference: Mapping[str, float]) -> float:
-    """Volume that the points (n, 3) dominate, in units of the box between ideal and reference point.
+    """Volume that the points (n, 3) dominate, divided by the volume of the box between ideal point and reference point.
 
     Args:
-        points: dominated points and those beyond the reference point add nothing.
+        points: (n, 3) points; dominated points, and points beyond the reference point, add nothing.
         reference: `proxy`, `latency_ms` and `memory_bytes` of the reference point; the ideal point is (`proxy_scale`,
             0, 0). A proxy above `proxy_scale` can make the volume exceed 1.
     """
@@ -70,11 +73,11 @@ def hypervolume(points: ArrayLike, reference: Mapping[str, float]) -> float:
 
 
 def checked_points(points: Any) -> Points:
-    """Points as a finite array (n, 3); ValueError otherwise."""
+    """Converts points to a float64 array (n, 3). Raises ValueError if the shape is wrong or a number is not finite."""
     array = np.asarray(points, dtype=np.float64)
     array = array.reshape(0, 3) if array.size == 0 else array
     if array.ndim != 2 or array.shape[1] != 3:
-        raise ValueError(f"points have the shape (n, 3): proxy, latency_ms, memory_bytes; not {array.shape}")
+        raise ValueError(f"points must have the shape (n, 3) of proxy, latency_ms, memory_bytes, not {array.shape}")
     if not np.isfinite(array).all():
         raise ValueError("points must be finite")
     return array
@@ -82,24 +85,25 @@ def checked_points(points: Any) -> Points:
 
 @dataclass(frozen=True)
 class Dominance:
-    """ε-dominance between points."""
+    """ε-dominance between points (see the module's docstring)."""
 
     epsilon: float = 0.0
-    """Relative error. With 0 every difference counts, and all of equal points are on the frontier."""
+    """Relative error of measurement. If 0, every difference counts, and equal points are on the frontier together."""
     logarithmic: bool = False
-    """Whether the proxy is already a logarithm."""
+    """Whether the proxy of each point is already a logarithm."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.epsilon < MAX_EPSILON:
-            raise ValueError(f"epsilon is at least 0 and below {MAX_EPSILON}, not {self.epsilon}")
+            raise ValueError(f"epsilon must be at least 0 and below {MAX_EPSILON}, not {self.epsilon}")
 
     def frontier(
         self, points: Sequence[Sequence[float]], digests: Sequence[str], exact: Sequence[Sequence[float]] = ()
     ) -> Mask:
-        """Mask of the points (n, 3) on the frontier.
+        """(n,) mask of the points (n, 3) on the frontier.
 
         `digests` break ties in a box. `exact` (n, k) are further objectives, which are maximised and in which every
-        difference counts. ValueError if a point is not finite or, with an ε, a latency or memory is not positive.
+        difference counts. Raises ValueError if a point is not finite or, if ε is above 0, a latency or memory is not
+        positive.
         """
         checked = checked_points(points)
         further = np.asarray(exact, dtype=np.float64).reshape(len(checked), -1 if len(exact) else 0)
@@ -119,13 +123,13 @@ class Dominance:
         return mask
 
     def _places(self, points: Points) -> Points:
-        """Coordinates in units of boxes; higher is better."""
+        """(n, 3) coordinates of the points in units of boxes; higher is better."""
         if (points[:, 1:] <= 0).any():
             raise ValueError("latency and memory must be positive")
-        # One by one: the last digit of the logarithm of an array may depend on its length.
+        # Logarithms one by one, because the final digit of an array's logarithms may depend on the array's length.
         proxies = points[:, 0].tolist()
         if not self.logarithmic:
-            # Monotonic in the value, also below 0; its steps are those of the logarithm of the magnitude.
+            # A function that is monotonic, even below 0, with the steps of the logarithm of the magnitude.
             proxies = [math.copysign(_BELOW_ALL + math.log(abs(each)), each) if each else 0.0 for each in proxies]
         rows = [
             (proxy, -math.log(latency), -math.log(memory))

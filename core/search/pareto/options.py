@@ -1,7 +1,7 @@
-"""Measured models that can be recommended (`Option`), limits on them, and ratios of uncertain figures.
+"""Measured models that can be recommended (`Option`), limits on their figures, and ratios of uncertain figures.
 
-Intervals are those of 95 %, symmetric on the logarithm; errors of two figures are assumed independent. A ratio counts
-as a difference only if its interval excludes 1.
+All intervals are 95 % intervals, symmetric on the logarithm; errors of two figures are assumed independent. A ratio
+counts as a difference only if the interval of the ratio excludes 1.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ from typing import Literal
 from edgefront.core.common.units import MB, decimals, plain, rounded
 
 WIDE = 0.4
-"""Half-width, on the logarithm, above which an interval is printed by its ends: `±` would be wrong."""
+"""Half-width, on the logarithm, above which an interval is printed by its ends, because `±` would be wrong."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A positive figure; `spread` is half of its 95 % interval on the logarithm, None if unknown."""
+    """A positive figure. `spread` is half of the figure's 95 % interval on the logarithm, None if unknown."""
 
     value: float
     spread: float | None = None
 
     @classmethod
     def plus_minus(cls, value: float, half_width: float | None) -> Figure:
-        """A figure from half the width of its interval, in the figure's unit."""
+        """Returns a figure with an interval of this half-width, in the figure's unit."""
         return cls(value, None if half_width is None else math.asinh(half_width / value))
 
     @classmethod
     def between(cls, value: float, low: float | None, high: float | None) -> Figure:
-        """A figure from the ends of its interval."""
+        """Returns a figure with an interval of these ends."""
         has_interval = low is not None and high is not None and 0 < low <= high
         return cls(value, math.log(high / low) / 2 if has_interval and low and high else None)
 
     @property
     def high(self) -> float:
-        """The interval's upper end; the figure itself if the interval is unknown."""
+        """Upper end of the figure's interval; the figure itself if the interval is unknown."""
         return self.value * math.exp(self.spread or 0.0)
 
     def __str__(self) -> str:
-        """`31.2 ± 0.9`, `180 (90 to 390)`; the value alone if no interval is known."""
+        """The figure as text with its interval, such as `31.2 ± 0.9` or `180 (90 to 390)`."""
         if not self.spread:
             return rounded(self.value, 4)
         if self.spread > WIDE:
@@ -60,7 +60,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Ratio:
-    """The ratio of two figures; `spread` as in `Figure`."""
+    """The ratio of two figures. `spread` is half of the ratio's 95 % interval on the logarithm, None if unknown."""
 
     value: float
     spread: float | None
@@ -75,16 +75,16 @@ class Ratio:
 
     @property
     def above(self) -> bool:
-        """Whether the interval lies above 1."""
+        """Whether the ratio's interval lies above 1."""
         return self.spread is not None and math.log(self.value) > self.spread
 
     @property
     def below(self) -> bool:
-        """Whether the interval lies below 1."""
+        """Whether the ratio's interval lies below 1."""
         return self.spread is not None and -math.log(self.value) > self.spread
 
     def in_percent(self, name: str, more: str = "higher", less: str = "lower") -> str:
-        """`latency 4.1 ± 1.2 % lower`, `no measurable difference in latency (± 2.3 %)`."""
+        """The ratio as a percentage in words, such as `latency 4.1 ± 1.2 % lower`."""
         percent = 100 * abs(self.value - 1)
         word = more if self.value >= 1 else less
         if self.spread is None:
@@ -95,7 +95,7 @@ class Ratio:
 
     @property
     def change(self) -> tuple[str, str]:
-        """`1.6` and `± 2.8 %`: the distance from 1, with the digits that the interval allows. The spread is known."""
+        """The ratio's distance from 1 in percent, such as `1.6`, and its half-width, `± 2.8 %`. Needs a spread."""
         assert self.spread is not None
         half = 100 * self.value * math.sinh(self.spread)
         digits = decimals(half) if half else 1
@@ -103,10 +103,10 @@ class Ratio:
 
 
 MEMORY_SPREAD = 0.005
-"""Half-width of the 95 % interval of a peak memory, on the logarithm: launches of one model differ by less."""
+"""Half-width of the 95 % interval of a peak memory, on the logarithm. Launches of one model differ by less."""
 TRAINING_SPREAD = 0.012
-"""Half-width of the 95 % interval of a perplexity after one training, on the logarithm: the scatter of models that were
-trained alike around a smooth scaling law.
+"""Half-width of the 95 % interval of a perplexity after one training, on the logarithm. The value is the scatter around
+a smooth scaling law of models with the same training.
 """
 
 By = Literal["trained", "predicted", "proxy"]
@@ -117,7 +117,7 @@ LimitName = Literal["latency_ms", "memory_mb", "first_token_ms", "token_ms"]
 
 @dataclass(frozen=True)
 class OptionLimits:
-    """Maxima of an option's figures; None: unlimited. Memory in MB; the last two are times of a text generation."""
+    """Maxima of an option's figures; None: unlimited. `first_token_ms` and `token_ms` are times of text generation."""
 
     latency_ms: float | None = None
     memory_mb: float | None = None
@@ -160,35 +160,35 @@ class Option:
 
     id: str
     digest: str
-    """Of its architecture."""
+    """Digest of the option's architecture."""
     stock: bool
-    """Whether it is one of the layer-scaled baselines."""
+    """Whether the option is one of the layer-scaled baselines."""
     name: str
-    """Name for people, such as `4 layers`."""
+    """Name of the option for people, such as `4 layers`."""
     parameters: int
-    """Parameters of the decoder."""
+    """Number of parameters of the decoder."""
     score: float
-    """Score by the job's proxy; higher is better."""
+    """Score of the option by the job's proxy; higher is better."""
     latency: Figure
-    """Latency in ms."""
+    """Measured latency in ms."""
     memory: Figure
-    """Peak memory in bytes."""
+    """Measured peak memory in bytes."""
     first_token_ms: float | None = None
-    """Time to the first token of a text generation; `token_ms` is that of each further one."""
+    """Time to the first token of a text generation; `token_ms` is the time of each later token."""
     token_ms: float | None = None
     predicted: Figure | None = None
-    """Perplexity, or its ratio to that of the scaling law's reference model."""
+    """Predicted perplexity, or the ratio of the predicted perplexity to the scaling law's reference model's."""
     relative: bool = False
-    """Whether `predicted` is a ratio."""
+    """Whether `predicted` is a ratio of perplexities."""
     label: str = ""
     """Data and training that `predicted` refers to, in a few words."""
     trained: float | None = None
-    """Perplexity after training, of models that were trained alike."""
+    """Perplexity after training; known only for models with the same training."""
     bits: int = 32
-    """Bits of a weight."""
+    """Bits per weight."""
 
     def value(self, limit: LimitName) -> float:
-        """The figure that a limit bounds, in the limit's unit; ∞ if unknown."""
+        """The option's figure that a limit bounds, in the limit's unit; ∞ if unknown."""
         if limit == "latency_ms":
             return self.latency.value
         if limit == "memory_mb":
@@ -203,7 +203,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Move:
-    """A limit and the value to raise it to, so that `option` is within."""
+    """A limit and the higher value `to` that brings `option` within the limit."""
 
     limit: LimitName
     to: float
@@ -215,14 +215,14 @@ QualityRatio = Callable[[Option, Option], Ratio]
 
 
 def independent(option: Option, other: Option) -> Ratio:
-    """The ratio if the errors of the two predictions are independent."""
+    """Ratio of the predicted perplexities of `option` and `other`, if the errors of the predictions are independent."""
     assert option.predicted is not None
     assert other.predicted is not None
     return option.predicted.over(other.predicted)
 
 
 def difference(option: Option, other: Option, ratio: QualityRatio) -> Ratio | None:
-    """Ratio of perplexities, after training or predicted; None if neither is known for both."""
+    """Ratio of the perplexities of two options after training or, if one is not trained, predicted. None if unknown."""
     if option.trained is not None and other.trained is not None:
         return Figure(option.trained, TRAINING_SPREAD).over(Figure(other.trained, TRAINING_SPREAD))
     if option.predicted is not None and other.predicted is not None:

@@ -1,13 +1,13 @@
 """Recommends the best measured model within limits, compares it with the stock model, and lists alternatives.
 
-1. The options within the limits are ranked by quality: perplexity after training if at least two models were trained
-   alike and the best by prediction is among them; otherwise the job's proxy.
-2. The best searched option on their frontier is the answer if it is significantly better than the stock model, i.e.
-   by more than the interval of their difference. Otherwise the stock model is.
-3. If nothing is within the limits, the answer is the nearest option and the limits to raise.
+1. Rank the options within the limits by quality: by perplexity after training if at least two models have the same
+   training and the best by prediction is among these models, otherwise by the job's proxy.
+2. The answer is the best searched option on the frontier of these options, if significantly better than the stock
+   model, i.e. by more than the interval of the difference. Otherwise the answer is the stock model.
+3. If no option is within the limits, the answer is the nearest option and the limits to raise.
 
-Published models are ranked by score, then bits of a weight, then latency (`rank_published`). The loss of quality in a
-format is rarely known, so bits are an objective of their own: fewer bits never equal more, whatever the score.
+Published models are ranked by score, then bits per weight, then latency (`rank_published`). The loss of quality by
+quantisation is rarely known, so bits per weight are a separate objective, in which fewer bits are always worse.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ EVERY_DIFFERENCE = Dominance()
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The answer; `best` is None if no measured model is within the limits."""
+    """The recommended model, a sentence and alternatives. `best` is None if no measured model is within the limits."""
 
     sentence: str
     by: By
     short: str = ""
-    """The same in a few words, for lists; empty if nothing was measured."""
+    """The recommendation in a few words, for lists; empty if nothing was measured."""
     best: Option | None = None
     baseline: Option | None = None
     """The largest stock model within the limits."""
     runners_up: tuple[tuple[Option, str], ...] = ()
-    """Alternatives, each with its differences from the best in words."""
+    """Alternatives, each with a description of the differences from the best model."""
     nearest: Option | None = None
-    """The option nearest to the limits, if none is within them."""
+    """The option nearest to the limits, if no option is within the limits."""
     moves: tuple[Move, ...] = ()
-    """Limits of which raising one suffices; if none suffices alone, all that must be raised together."""
+    """Limits of which any one can be raised. If no limit suffices alone, all limits that must be raised together."""
 
 
 def recommend(
@@ -65,15 +65,15 @@ def recommend(
     ratio: QualityRatio = independent,
     dominance: Dominance = EVERY_DIFFERENCE,
 ) -> Recommendation:
-    """The recommendation among measured options under limits.
+    """Recommends one of the measured options within the limits.
 
     Args:
-        proxy: name of the proxy that `Option.score` holds.
-        own: the stock model is the user's; it is the baseline even if it is beyond the limits.
-        inherits: the other options are parts of the stock model.
+        proxy: name of the proxy that computed `Option.score`.
+        own: whether the stock model is the user's model, which is the baseline even if beyond the limits.
+        inherits: whether the other options are cut from the stock model.
         deeper: name of the unmeasured stock model that is predicted to be the deepest within the limits, if any.
-        ratio: ratio of the predicted perplexities of two options.
-        dominance: that of the job.
+        ratio: function that returns the ratio of the predicted perplexities of two options.
+        dominance: the job's dominance between points.
     """
     by, searched, best, baseline = _ranked(options, limits, proxy, own, ratio, dominance)
     if not options:
@@ -105,7 +105,7 @@ def _ranked(
     ratio: QualityRatio,
     dominance: Dominance,
 ) -> tuple[By, list[Option], Option | None, Option | None]:
-    """The kind of ranking, the searched options within the limits (best first), the answer, and the baseline."""
+    """Returns the kind of ranking, the searched options within the limits (best first), the answer and the baseline."""
     by: By = "predicted" if proxy == "quality_law" else "proxy"
     within = sorted((option for option in options if limits.violation(option) == 0), key=_rank)
     if not within:
@@ -126,7 +126,7 @@ def _ranked(
 
 
 def _frontier(ranked: Sequence[Option], by: By, dominance: Dominance) -> list[Option]:
-    """The frontier by the ranked quality, in the same order."""
+    """Options of `ranked` on the frontier of quality, latency and memory, in the same order."""
     if by != "trained":
         return _best(ranked, [option.score for option in ranked], dominance)
     trained = {option.id: -math.log(option.trained) for option in ranked if option.trained is not None}
@@ -146,7 +146,9 @@ def _best(options: Sequence[Option], qualities: Sequence[float], dominance: Domi
 
 
 def _surely_better(option: Option, stock: Option, ratio: QualityRatio) -> bool:
-    """Whether its quality is better by more than the interval of the difference, if that is known."""
+    """Whether the option's quality is better than the stock model's by more than the interval of the difference, if
+    known; otherwise, whether the option's score is higher.
+    """
     change = difference(option, stock, ratio)
     if change is None or change.spread is None:
         return option.score > stock.score
@@ -159,7 +161,7 @@ def _rank(option: Option) -> tuple[float, float, bool, str]:
 
 
 def runners_up(best: Option, others: Sequence[Option], count: int) -> list[Option]:
-    """Up to `count` of the ranked others: first those certainly faster or smaller than every better option."""
+    """Returns up to `count` alternatives: first those certainly faster or smaller than every better option."""
     traded: list[Option] = []
     for other in others:
         if all(
@@ -181,7 +183,7 @@ def _nothing_fits(options: Sequence[Option], limits: OptionLimits, by: By) -> Re
 
 
 def _alone(options: Sequence[Option], limits: OptionLimits) -> tuple[Move, ...]:
-    """For each limit the least value that suffices if the others stay; empty if no limit suffices alone."""
+    """For each limit that suffices alone, the least higher value that brings an option within all limits."""
     moves: list[Move] = []
     for name in limits.given:
         freed = replace(limits, **{name: None})
@@ -201,12 +203,14 @@ def _move(limit: LimitName, option: Option) -> Move:
 
 
 def rank_published(options: Sequence[Option]) -> list[Option]:
-    """Best first: highest score, then most bits of a weight, then lowest latency."""
+    """Sorts published models, best first, by highest score, then most bits per weight, then lowest latency."""
     return sorted(options, key=lambda option: (-option.score, -option.bits, option.latency.value, option.id))
 
 
 def published_frontier(ranked: Sequence[Option], dominance: Dominance) -> list[Option]:
-    """The frontier of score, bits, latency and memory, in the order of `ranked`. Scores and bits compare exactly."""
+    """Options of `ranked` on the frontier of score, bits per weight, latency and memory, in the same order. Every
+    difference of scores or bits counts.
+    """
     points = [(0.0, option.latency.value, option.memory.value) for option in ranked]
     exact = [(option.score, float(option.bits)) for option in ranked]
     kept = dominance.frontier(points, [option.digest for option in ranked], exact)

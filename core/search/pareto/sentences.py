@@ -1,4 +1,4 @@
-"""Recommendations in words. A sentence claims a difference only if the interval of the ratio supports it."""
+"""Sentences that explain recommendations. A sentence claims only differences that the intervals of ratios support."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from edgefront.core.search.pareto.options import (
 )
 
 MISTAKEN_UNIT_FACTOR = 100.0
-"""A limit that everything exceeds by this factor may have been given in another unit."""
+"""Factor by which every option exceeds a limit that was probably given in another unit."""
 
 
 def trade(option: Option, other: Option, proxy: str, ratio: QualityRatio) -> str:
-    """The differences of an option from another."""
+    """Describes the differences of `option` from `other` in latency, peak memory and quality."""
     return f"{_costs(option, other)}, {_quality(option, other, proxy, ratio)}"
 
 
 def published_trade(option: Option, best: Option, benchmark: str) -> str:
-    """The differences of a published model from the best one."""
+    """Describes the differences of a published model from the best published model."""
     difference = option.score - best.score
     if option.name == best.name:
         quality = "the same model"
@@ -45,7 +45,7 @@ def _costs(option: Option, other: Option) -> str:
 
 
 def short(best: Option, baseline: Option | None, own: bool, ratio: QualityRatio) -> str:
-    """`5 layers × 320, 29 ms, perplexity 32: 15 % better than stock`."""
+    """The answer in a few words: `5 layers × 320, 29 ms, perplexity 32: 15 % better than stock`."""
     time = best.latency.value if best.token_ms is None else best.token_ms
     parts = [best.name, f"{rounded(time, 3)} ms{'' if best.token_ms is None else ' a token'}"]
     if best.stock:
@@ -67,7 +67,7 @@ def nothing_short(limits: OptionLimits) -> str:
 def better(
     best: Option, baseline: Option | None, limits: OptionLimits, proxy: str, own: bool, ratio: QualityRatio
 ) -> str:
-    """The answer is a searched model."""
+    """The sentence for an answer that is a searched model."""
     begin, end = _begin(limits), _end(best, limits)
     if proxy == "published_score":
         return f"{begin} a published model of score {plain(best.score)} is the best that was measured here{end}"
@@ -93,7 +93,7 @@ def better(
 
 
 def stock(best: Option, searched: Option, limits: OptionLimits, proxy: str, own: bool, ratio: QualityRatio) -> str:
-    """The answer is a stock model; `searched` is the best of the others."""
+    """The sentence for an answer that is a stock model; `searched` is the best searched model."""
     begin = _stock(best, limits, own)
     change = difference(searched, best, ratio)
     if change is None or change.spread is None:
@@ -109,7 +109,9 @@ def stock(best: Option, searched: Option, limits: OptionLimits, proxy: str, own:
 
 
 def stock_alone(best: Option, limits: OptionLimits, own: bool, tried: bool) -> str:
-    """The answer is a stock model because no searched one is within the limits; `tried`: some were measured."""
+    """The sentence for an answer that is a stock model because no searched model is within the limits. `tried` tells
+    whether searched models were measured.
+    """
     why = "no searched model that was measured is within the limits" if tried else "no searched model was measured"
     return f"{_stock(best, limits, own)}: {why}{_end(best, limits)}"
 
@@ -120,12 +122,12 @@ def _stock(best: Option, limits: OptionLimits, own: bool) -> str:
 
 
 def unmeasured(deeper: str) -> str:
-    """Note that an unmeasured deeper stock model, named by its depth, is predicted to be within the limits."""
+    """The sentence that an unmeasured deeper stock model, named by its depth, is predicted to be within the limits."""
     return f" The stock model with {deeper}, not measured, is predicted to be within them." if deeper else ""
 
 
 def cut(best: Option, whole: Option, limits: OptionLimits) -> str:
-    """The answer is a part of a model, not trained since it was cut."""
+    """The sentence for an answer that is cut from the user's model and not trained since."""
     assert best.predicted is not None
     before = "" if whole.predicted is None else f"{rounded(whole.predicted.value, 4)} → "
     return (
@@ -140,7 +142,7 @@ def cut(best: Option, whole: Option, limits: OptionLimits) -> str:
 def nothing_fits(
     options: Sequence[Option], nearest: Option, moves: Sequence[Move], limits: OptionLimits, together: bool
 ) -> str:
-    """The nearest option, and the limits to raise: each alone, or all `together`."""
+    """The sentence that names the nearest option and the limits to raise: any one alone, or all `together`."""
     times = [name for name in limits.given if name.endswith("token_ms")]
     figures = [f"{nearest.latency} ms", *(f"{rounded(nearest.value(name), 4)} {UNITS[name]}" for name in times)]
     units = {"memory_mb": "MB"}  # the others are in ms
@@ -168,25 +170,25 @@ def _quality(option: Option, other: Option, proxy: str, ratio: QualityRatio) -> 
 
 
 def _predicted(ratio: Ratio) -> str:
-    """With the median also if the interval holds 1, since the training has not been made."""
+    """The ratio of predicted perplexities in words, including the percentage if the interval contains 1."""
     if ratio.spread is None or ratio.above or ratio.below:
         return ratio.in_percent("predicted perplexity")
     return f"no sure difference in predicted perplexity ({_percent(ratio)})"
 
 
 def _percent(ratio: Ratio) -> str:
-    """`1.6 ± 2.8 % lower`, also if the interval holds 1. The spread is known."""
+    """The ratio as `1.6 ± 2.8 % lower`, even if the interval contains 1. The spread must be known."""
     return f"{' '.join(ratio.change)} {'higher' if ratio.value >= 1 else 'lower'}"
 
 
 def _in_brief(ratio: Ratio, name: str) -> str:
-    """`latency 4.1 ± 1.2 % lower`, or `same latency (± 2.3 %)` if the interval holds 1."""
+    """The ratio as `latency 4.1 ± 1.2 % lower`, or `same latency (± 2.3 %)` if the interval contains 1."""
     is_same = ratio.spread is not None and not (ratio.above or ratio.below)
     return f"same {name} ({ratio.change[1]})" if is_same else ratio.in_percent(name)
 
 
 def _by(best: Option, baseline: Option, change: Ratio) -> str:
-    """The difference of its perplexity from the baseline's, which follows `_reaches`."""
+    """The difference of the best option's perplexity from the baseline's, as text that follows `_reaches`."""
     if best.trained is not None and baseline.trained is not None:
         return f", {_percent(change)}"
     if best.trained is not None or best.relative:
@@ -216,7 +218,7 @@ def _of(option: Option) -> str:
 
 
 def _unit(options: Sequence[Option], limits: OptionLimits) -> str:
-    """A hint if a limit is so far below every option that it was probably meant in another unit."""
+    """A hint for each limit that is so far below every option that another unit was probably meant; empty if none."""
     hints = []
     for name, limit in limits.given.items():
         if limit * MISTAKEN_UNIT_FACTOR > min(option.value(name) for option in options):
