@@ -1,7 +1,7 @@
-"""The agent: enrols with a server, runs the launches that it leases one after another, and reports their results.
+"""The agent: enrols with a server, runs leased launches one after another, and reports their results.
 
 One event loop handles all communication with the server; launches run in a thread that blocks on the measuring process.
-The next lease is requested when the last launch of a batch begins, so the device does not wait for the network.
+The next lease is requested when the final launch of a batch begins, so the device does not wait for the network.
 """
 
 from __future__ import annotations
@@ -39,20 +39,21 @@ WAIT_S = 25.0
 _SHUTDOWN_S = 10.0
 """Seconds to send results and to return launches at the start and the end of a run."""
 _RETRY_DELAY_S = 30.0
-"""Seconds before the next launch where nothing can be measured now."""
+"""Seconds before the next launch if the device cannot measure now."""
 _FLUSH_S = 2.0
-"""Seconds to send what waits before a launch that uses every core."""
+"""Maximum seconds to send waiting results before a launch that uses every core."""
 _BUSY_WAIT_S = 300.0
 _BUSY_REST_S = 1800.0
-"""Seconds that a launch waits for better conditions at most, and after that in vain, that none waits."""
+"""Maximum seconds that a launch waits for better conditions, and the seconds without such waits after a futile one."""
 _CONDITIONS_INTERVAL_S = 2.0
 
 
 class Agent:
-    """One run of an agent. `run` returns when it has drained; `stop` may come from any thread, as signals do.
+    """One run of an agent. `run` returns when the agent has drained; `stop` may be called from any thread, like signal
+    handlers.
 
-    `facts` describe the device if they are known already; otherwise it is probed. `wait_s`: how long the server may
-    hold a request for work.
+    `facts` describe the device if known; otherwise the device is probed. `wait_s`: how long the server may hold a
+    request for work.
     """
 
     def __init__(self, options: AgentOptions, facts: DeviceFacts | None = None, *, wait_s: float = WAIT_S) -> None:
@@ -68,7 +69,7 @@ class Agent:
         self._leasing: Leasing | None = None
 
     def run(self) -> None:
-        """Measure until drained.
+        """Runs launches until the agent is drained.
 
         Raises permanent errors: `Unauthenticated`, `Forbidden`, `Gone`, `ProtocolMismatch` or `CopiedDataFolder` from
         the server, or `InvalidInput`.
@@ -77,8 +78,8 @@ class Agent:
         asyncio.run(self._run())
 
     def stop(self) -> None:
-        """Finishes the current launch, returns the others, delivers the results, and ends. A second call returns the
-        current launch too.
+        """Finishes the current launch, returns the other launches, delivers the results, and ends. A second call also
+        returns the current launch.
         """
         self._started.wait(10)
         if self._loop is not None and not self._loop.is_closed():
@@ -102,14 +103,14 @@ class Agent:
             raise self._fatal
 
     async def _join(self, client: AgentClient) -> DeviceFacts:
-        """Authenticates with the stored credential, or enrols."""
+        """Authenticates with the stored credential, or enrols the device. Returns the device's facts."""
         facts = self._facts
         if facts is None:
             ending = threading.Event()
             try:
                 facts = await asyncio.to_thread(probe, self.plan, ending)
             finally:
-                ending.set()  # the thread goes on if this agent ends meanwhile
+                ending.set()  # stops the probing thread if this agent ends meanwhile
         if not facts.runtimes:
             raise InvalidInput(
                 "no runtime works on this device: pip install 'edgefront-lm[agent]' (ONNX Runtime) or "
@@ -208,7 +209,7 @@ class Agent:
         _log_result(item, result)
 
     async def _wait_while_busy(self, item: LeaseItem) -> None:
-        """Waits for better conditions where the launch asks so, unless one has waited in vain a while ago."""
+        """Waits for better conditions if the launch requests that, unless an earlier wait was recently in vain."""
         began, threads = time.monotonic(), item.protocol.threads
         if item.protocol.when_busy == "mark" or began < self._waits_again:
             return
@@ -230,7 +231,7 @@ class Agent:
         return task
 
     def _noticed(self, task: asyncio.Task[None]) -> None:
-        """An error of the server ends the agent; after any other it goes on."""
+        """Ends the agent on an error of the server; logs any other error of the task."""
         self._tasks.discard(task)
         if task.cancelled() or (error := task.exception()) is None:
             return
@@ -274,9 +275,9 @@ def _measure(measurer: Measurer, item: LeaseItem) -> LaunchResult:
         return failure("unsupported", f"this agent cannot read the architecture: {error}")
     except MeasurementError as error:
         return failure(error.extra["reason"], str(error))
-    except (EdgefrontError, OSError):  # of the device
+    except (EdgefrontError, OSError):  # errors of the device
         raise
-    except Exception as error:  # uses up an attempt, or it would be leased again for ever
+    except Exception as error:  # uses up an attempt; otherwise the launch would be leased forever
         _log.exception("launch %s failed in the agent", item.launch_id)
         return failure("crashed", f"internal error of the agent ({type(error).__name__}); see its log")
 

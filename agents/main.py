@@ -1,4 +1,4 @@
-"""The agent as a program: `edgefront agent`.
+"""The agent as a program, `edgefront agent`.
 
 Exit codes: 0 drained; 2 wrong settings, or no runtime; 4 the server does not accept this device; 7 it was revoked; 8
 the protocol versions of agent and server are incompatible; 9 another agent uses the data folder, or it is a copy of
@@ -29,7 +29,7 @@ from edgefront.core.common.files import only_holder
 
 
 class DataFolderBusy(EdgefrontError):
-    """Another agent runs with this data folder."""
+    """Raised if another agent runs with this data folder."""
 
     kind = "data-folder-busy"
 
@@ -68,7 +68,9 @@ def main(options: AgentOptions, *, json_logs: bool = False) -> int:
 
 @contextmanager
 def own_folder(folder: Path) -> Iterator[None]:
-    """Creates the folder (for this user only) and locks it; `DataFolderBusy` if another process holds the lock."""
+    """Creates the folder (for this user only) and locks it. Raises `DataFolderBusy` if another process holds the
+    lock.
+    """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     busy = DataFolderBusy(f"another agent runs with {folder}: stop it, or choose another data folder")
     with only_holder(folder / "lock", busy):

@@ -12,13 +12,14 @@ from platformdirs import user_data_dir
 from edgefront.core.common.units import MB
 
 MAX_BATCH = 32
-"""Launches in one lease at most: `core.schemas.agent.MAX_BATCH`, which a command line need not load to show its help.
+"""Maximum number of launches in one lease, equal to `core.schemas.agent.MAX_BATCH`, whose module the command line need
+not load to show its help.
 """
 
 
 @dataclass(frozen=True)
 class AgentOptions:
-    """Options of an agent."""
+    """Options of an agent, `edgefront agent`."""
 
     server: Annotated[str, typer.Option(help="URL of the service.", envvar="EDGEFRONT_URL")]
     token_file: Annotated[
@@ -47,17 +48,19 @@ class AgentOptions:
 
     @property
     def folder(self) -> Path:
-        """Folder of the credential, the spool and the weight cache; for one agent at a time."""
+        """Folder of the credential, the spool and the weight cache. Only one agent may use it at a time."""
         return (self.data_dir or Path(user_data_dir("edgefront")) / "agent").absolute()
 
     @property
     def measuring_cores(self) -> tuple[int, ...] | None:
-        """None: all that the process may use. `InvalidInput` for what is no list of cores."""
+        """The cores that measure; None for all cores that the process may use. Raises `InvalidInput` if the option is
+        not a list of cores.
+        """
         from edgefront.agents.device.cores import parse_cores
 
         return None if self.cores is None else parse_cores(self.cores)
 
     @property
     def memory_limit_bytes(self) -> int | None:
-        """Maximum memory of a launch."""
+        """Maximum memory of a launch, bytes; None for the system's available memory."""
         return None if self.memory_limit_mb is None else self.memory_limit_mb * MB

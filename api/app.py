@@ -48,15 +48,15 @@ from edgefront.core.services.trainings.drafts import remove_abandoned
 from edgefront.core.store.database import Database
 
 SPARE_THREADS = 8
-"""Threads in addition to one per database connection: for files, and for requests that wait for a connection."""
+"""Number of threads beyond one per database connection: for files, and for requests that wait for a connection."""
 SLOW_THREADS = 3
 CHECK_THREADS = 2
 WATCH_ENDS_S = 6.0
-"""Seconds to wait for the last check of credentials at shutdown: the timeout of connecting to the database."""
+"""Seconds that shutdown waits for the current check of credentials: the timeout of connecting to the database."""
 
 
 def create_app(settings: Settings, *, database: Database | None = None) -> FastAPI:
-    """The API as an ASGI application.
+    """Returns the API as an ASGI application.
 
     Args:
         settings: see `core.services.settings`.
@@ -71,11 +71,11 @@ def create_app(settings: Settings, *, database: Database | None = None) -> FastA
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        telemetry={"tracing": False, "metrics": False, "logs": False},  # looked up anew with each request
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # would be looked up again with each request
     )
     app.state.settings = settings
     app.state.given_database = database
-    # The last one added is the outermost.
+    # The middleware that is added last is the outermost.
     app.add_middleware(Authenticate)
     app.add_middleware(
         BodyLimit, max_bytes=settings.http.max_body_bytes, max_import_bytes=settings.data.max_import_bytes

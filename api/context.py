@@ -26,7 +26,7 @@ from edgefront.core.services.settings import Settings
 from edgefront.core.store.database import Database
 
 if TYPE_CHECKING:
-    from edgefront.api.live.events import Feeds  # whose endpoints take a context
+    from edgefront.api.live.events import Feeds  # would be an import cycle at run time
 
 ENROLMENT_PREFIX = "efe_"
 VERSION = version("edgefront-lm")
@@ -60,14 +60,14 @@ class Context:
     def command(
         self, change: Callable[[Session, Principal, str, datetime], Result], principal: Principal, id_: str
     ) -> Result:
-        """Changes a job or training in a transaction, and notifies pollers. Returns the result of `change`."""
+        """Changes a job or training in a transaction and notifies pollers. Returns the result of `change`."""
         with self.database.write() as session:
             result = change(session, principal, id_, self.database.now(session))
         self.changed()
         return result
 
     def call_device(self, device_id: str) -> None:
-        """Wakes a device that waits for work, after a change of its state. Thread-safe."""
+        """Wakes a device that waits for work, after its state has changed. Thread-safe."""
         self.loop.call_soon_threadsafe(self.room.call, (key_of_device(device_id),))
 
     def stop(self) -> None:
@@ -90,7 +90,9 @@ async def _anyone(request: Request) -> Principal:
 
 
 def _of_role(*roles: KeyRole) -> Any:
-    """Dependency: the principal of the request's key. `Forbidden` without one of these roles."""
+    """Returns a dependency: the principal of the request's key. Raises `Forbidden` if the key has none of these
+    roles.
+    """
 
     async def principal_of(principal: Annotated[Principal, Depends(_anyone)]) -> Principal:
         if principal.role not in roles:
@@ -116,9 +118,9 @@ async def _enrolment_token(request: Request) -> str:
 AppContext = Annotated[Context, Depends(_context)]
 CurrentPrincipal = Annotated[Principal, Depends(_anyone)]
 CurrentUser = Annotated[Principal, _of_role(KeyRole.USER, KeyRole.ADMIN)]
-"""A user or an admin: may change their own rows."""
+"""A principal with the role user or admin, who may change their own rows."""
 CurrentViewer = Annotated[Principal, _of_role(KeyRole.USER, KeyRole.VIEWER, KeyRole.ADMIN)]
-"""A user, viewer or admin: may read."""
+"""A principal with the role user, viewer or admin, who may read."""
 CurrentAdmin = Annotated[Principal, _of_role(KeyRole.ADMIN)]
 DeviceId = Annotated[str, Depends(_device)]
 """Id of the device whose agent sent the request."""

@@ -23,21 +23,25 @@ from edgefront.core.store.database import Database
 GRACE_S = 10
 """Seconds that requests in progress get at shutdown."""
 FILES = 256
-"""Open files in addition to connections: the database, files that are sent, libraries."""
+"""Open files beyond connections: the database, files that are sent, libraries."""
 BACKLOG = 128
-"""Length of the system's queue of new connections. Further clients retry after a second. A longer queue would make
-everybody wait in a flood of connections."""
+"""Length of the system's queue of new connections. Further clients retry after a second. A longer queue would delay
+everybody in a flood of connections.
+"""
 KEEP_ALIVE_S = 75
-"""Keep-alive seconds: longer than the interval between an agent's requests, so that connections (and TLS) are reused,
-and longer than the timeout of a proxy (nginx: 60)."""
+"""Keep-alive time in seconds. Longer than the interval between an agent's requests, so that connections (and TLS) are
+reused, and longer than the timeout of a proxy (nginx: 60).
+"""
 HEAD_BYTES = 64 << 10
-"""Maximum size of a request's head, and of the unparsed rest of a chunked body."""
+"""Maximum bytes of a request's head, and of the unparsed rest of a chunked body."""
 
 _log = logging.getLogger("edgefront.api")
 
 
 class Server(uvicorn.Server):
-    """Prepares the pages after startup. Ends long polls and event streams before shutdown, which waits for them."""
+    """Server that prepares the pages after startup, and ends long polls and event streams before shutdown, which would
+    wait for their end.
+    """
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -52,7 +56,7 @@ class Server(uvicorn.Server):
 
 
 def make_server(settings: Settings, app: FastAPI | None = None, **options: Any) -> Server:
-    """A server for `app`, by default that of the settings. `options` extend uvicorn's configuration.
+    """Returns a server for `app`, by default the application of the settings. `options` extend uvicorn's configuration.
 
     Raises `InvalidInput` for an unusable certificate.
     """
@@ -74,7 +78,7 @@ def make_server(settings: Settings, app: FastAPI | None = None, **options: Any) 
         "port": http.port,
         "ssl_certfile": http.certificate,
         "ssl_keyfile": http.certificate_key,
-        "proxy_headers": False,  # the application does that
+        "proxy_headers": False,  # the application handles these headers
         "timeout_graceful_shutdown": GRACE_S,
         "timeout_keep_alive": KEEP_ALIVE_S,
         "server_header": False,
@@ -91,7 +95,9 @@ def make_server(settings: Settings, app: FastAPI | None = None, **options: Any) 
 
 
 def serve(settings: Settings) -> None:
-    """Runs until SIGTERM or Ctrl-C. `InvalidInput` for unusable settings, `Conflict` for another release's database."""
+    """Runs until SIGTERM or Ctrl-C. Raises `InvalidInput` for unusable settings, `Conflict` for another release's
+    database.
+    """
     settings.check_bind()
     switch_often()
     database = Database(settings.database_url, pool_size=1)
@@ -107,7 +113,7 @@ def serve(settings: Settings) -> None:
         server.run()
         return
     family = socket.AF_INET6 if ":" in settings.http.host else socket.AF_INET
-    # With the protocol, asyncio sets TCP_NODELAY. Without that, an answer in two writes waits 40 ms for an ACK.
+    # With a protocol number asyncio sets TCP_NODELAY; otherwise a response in two writes waits 40 ms for an ACK.
     with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

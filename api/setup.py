@@ -32,7 +32,9 @@ TOKEN_USES = 8
 
 
 def set_up(database: Database, folder: Path, token_folder: Path | None = None) -> None:
-    """See the module. Raises `Unavailable` if the database is unavailable, OSError if the folder cannot be written."""
+    """Prepares the server as described in the module. Raises `Unavailable` if the database is unavailable, OSError if
+    the folder cannot be written.
+    """
     database.migrate()
     token_folder = token_folder or folder
     for private in (folder, token_folder):
@@ -50,7 +52,7 @@ def _admin(session: Session, database: Database, path: Path) -> Principal:
         try:
             return authenticate(session, path.read_text().strip(), now)
         except (Unauthenticated, UnicodeDecodeError):
-            pass  # for another database, or revoked
+            pass  # the key is for another database, or revoked
     _, secret = create_key(session, name="setup", owner="admin", role=KeyRole.ADMIN, now=now)
     write_private(path, f"{secret}\n")
     return authenticate(session, secret, now)

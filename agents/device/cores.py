@@ -1,4 +1,4 @@
-"""Assigns cores to measuring and to everything else.
+"""Assigns cores to measurements and to all other processes.
 
 The measured child has its cores to itself: the agent, its fork server and other processes of this project on the device
 use the others while there are any. Measuring uses the fastest cores first (big before little, one hardware thread per
@@ -18,13 +18,13 @@ from edgefront.core.common.errors import InvalidInput
 from edgefront.core.common.processes.limits import Quota, allowed_cores, cpu_quota, whole_cores
 
 SYSTEM = Path("/sys/devices/system/cpu")
-"""Where Linux describes the processors."""
+"""Folder in which Linux describes the processors."""
 
 
 @dataclass(frozen=True)
 class Core:
-    """One hardware thread: its number, speed relative to the others (0 if the system does not report it), the siblings
-    on its core, and its highest clock (0 likewise).
+    """One hardware thread: its number, its speed relative to the other threads, the hardware threads of the same
+    physical core, and its highest clock. Speed and clock are 0 if the system does not report them.
     """
 
     number: int
@@ -40,12 +40,12 @@ class CorePlan:
     order: tuple[int, ...]
     cores: tuple[Core, ...]
     quota: Quota | None = None
-    """Quota of the process's control groups. It may allow less than one core: then launches are marked."""
+    """CPU quota of the process's control groups. Launches are marked if the quota is less than one core."""
 
     @classmethod
     def of_device(cls, pool: Iterable[int] | None = None, system: Path = SYSTEM) -> CorePlan:
-        """A plan for the cores `pool`, or for all that the affinity mask permits, as far as the quota of the control
-        groups does. `system`: the folder that describes the processors.
+        """Returns a plan for the cores `pool` (default: all cores of the affinity mask), limited by the control groups'
+        CPU quota. `system` is the folder that describes the processors.
 
         Raises `InvalidInput` for a core that this process may not use.
         """
@@ -67,7 +67,7 @@ class CorePlan:
 
     @property
     def max_mhz(self) -> int:
-        """The highest clock among the measuring cores; 0 if the system reports none."""
+        """Highest clock among the measuring cores, MHz; 0 if the system reports none."""
         return max((core.max_mhz for core in self.cores if core.number in self.order), default=0)
 
     @property
@@ -84,8 +84,8 @@ class CorePlan:
         return self.measuring(threads) if hasattr(os, "sched_setaffinity") else ()
 
     def others(self, threads: int) -> tuple[int, ...]:
-        """The cores that a measurement with this number of threads leaves to everything else; empty if it uses all.
-        Hardware threads that share a physical core with a measuring one are left out while there are others.
+        """The cores that a measurement with this number of threads leaves to other processes; empty if it uses all
+        cores. Excludes hardware threads that share a physical core with a measuring thread, unless only those remain.
         """
         taken = set(self.order[:threads])
         rest = [core for core in self.cores if core.number not in taken]
@@ -93,14 +93,14 @@ class CorePlan:
         return tuple(sorted(apart or (core.number for core in rest)))
 
     def home(self) -> tuple[int, ...]:
-        """The cores of the agent and its fork servers: those that no measurement uses, or only the one with the most
-        threads.
+        """The cores of the agent and its fork servers: the cores that no measurement uses or, if there are none, the
+        core that only measurements with the most threads use.
         """
         return self.others(self.count) or self.others(self.count - 1) or tuple(core.number for core in self.cores)
 
 
 def parse_cores(text: str) -> tuple[int, ...]:
-    """Core numbers from a list such as `2,4-6`; `InvalidInput` for anything else."""
+    """Returns the core numbers in a list such as `2,4-6`. Raises `InvalidInput` for any other text."""
     cores = numbers(text)
     if not cores:
         raise InvalidInput(
@@ -110,7 +110,7 @@ def parse_cores(text: str) -> tuple[int, ...]:
 
 
 def available_cores(system: Path = SYSTEM) -> tuple[Core, ...]:
-    """The hardware threads that this process may use, as the system describes them."""
+    """Returns the hardware threads that this process may use, as the system describes them."""
     return described(_ALLOWED, system)
 
 
@@ -126,7 +126,9 @@ def ranked(cores: Iterable[Core]) -> tuple[int, ...]:
 
 
 def keep_to(cores: Iterable[int]) -> None:
-    """Pins the calling thread, and those that it starts later; does nothing if the system does not support it."""
+    """Pins the calling thread and the threads that it starts later. Does nothing if the system does not support
+    pinning.
+    """
     allowed = set(cores)
     if allowed and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, allowed)
@@ -137,7 +139,7 @@ _ALLOWED = allowed_cores()
 
 
 def _possible() -> frozenset[int]:
-    """The cores to which this process could be pinned; its parent may have restricted its affinity."""
+    """The cores to which this process can be pinned; its parent may have restricted the affinity."""
     before = allowed_cores()
     if not hasattr(os, "sched_setaffinity"):
         return before
@@ -149,8 +151,8 @@ def _possible() -> frozenset[int]:
 
 
 def described(cores: Iterable[int], system: Path) -> tuple[Core, ...]:
-    """These cores in order. Speeds are of one kind, or they could not be compared: capacities (work per second, which
-    ARM's kernels state) if every core has one, else the highest clocks.
+    """Describes these cores, in order. All speeds have one unit, so that they can be compared: capacities (work per
+    second, which ARM's kernels report) if every core has one, else the highest clocks.
     """
     folders = {number: system / f"cpu{number}" for number in sorted(cores)}
     capacities = {number: _number(folder / "cpu_capacity") for number, folder in folders.items()}
@@ -170,7 +172,7 @@ def _number(path: Path) -> int:
 
 
 def numbers(text: str) -> list[int]:
-    """The numbers of a list such as `0,4-6`; none if it is not one."""
+    """Returns the numbers in a list such as `0,4-6`; an empty list for any other text."""
     try:
         spans = [(part.split("-")[0], part.split("-")[-1]) for part in text.strip().split(",")]
         return [number for low, high in spans for number in range(int(low), int(high) + 1)]
@@ -187,7 +189,7 @@ def _siblings(number: int, folder: Path) -> frozenset[int]:
 
 
 def within(order: tuple[int, ...], quota: Quota | None) -> tuple[int, ...]:
-    """The first of these cores that a quota lets work all the time: whole ones, and at least one."""
+    """Returns as many of the first cores as the quota keeps busy all the time: whole cores, and at least one."""
     return order[: whole_cores(len(order), quota)]
 
 
@@ -195,11 +197,11 @@ _MANAGED_DRIVERS = frozenset({"intel_pstate", "amd-pstate-epp"})
 _THERMAL = Path("/sys/class/thermal")
 _WINDOW_S = 0.2
 _LITTLE_LOAD = 0.5
-"""Busy cores beside which a launch need not wait: what this agent and every system do now and then."""
+"""Number of busy cores that do not delay a launch: the background load of this agent and of every system."""
 
 
 class Conditions:
-    """The bad conditions on this device.
+    """Detects conditions on this device that distort measurements.
 
     Args:
         plan: the cores. system: the folder that describes the processors. thermal: the folder of zones and cooling
@@ -213,7 +215,9 @@ class Conditions:
         self._throttled = self._throttle_count()
 
     def before(self, threads: int) -> tuple[str, ...]:
-        """The bad conditions for a launch with this many threads now: those of `after`, and other load. Takes 0.2 s."""
+        """The bad conditions now, before a launch with this many threads: those of `after`, and load of other
+        processes. Takes 0.2 s.
+        """
         import psutil
 
         busy = psutil.cpu_percent(_WINDOW_S, percpu=True)
@@ -225,10 +229,10 @@ class Conditions:
         return (*self.after(threads), *filter(None, [load]))
 
     def after(self, threads: int) -> tuple[str, ...]:
-        """The bad conditions of a launch with this many threads that its own process does not see. Throttling counts
-        since the last call.
+        """The bad conditions of a launch with this many threads that the measuring process cannot detect. Throttling is
+        counted since the previous call.
         """
-        # Of each measuring core: the clusters of an ARM processor may have different governors.
+        # Reads the governor of each measuring core: the clusters of an ARM processor may differ.
         governor = next(filter(None, map(self._saving, self._plan.measuring(threads))), "")
         quota = self._plan.quota
         too_few = str(quota) if quota is not None and quota.cores < threads else ""
@@ -237,10 +241,10 @@ class Conditions:
         return tuple(filter(None, [self._battery(), governor, too_few, heat]))
 
     def _battery(self) -> str:
-        import psutil  # here, as measuring processes import this module
+        import psutil  # imported late because measuring processes import this module
 
         battery = None
-        with suppress(OSError):  # a kernel without power supplies, as boards and containers have
+        with suppress(OSError):  # boards and containers may list no power supplies
             battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
         if battery is None or battery.power_plugged is not False:
             return ""
@@ -250,21 +254,23 @@ class Conditions:
         folder = self._system / f"cpu{core}" / "cpufreq"
         if _text(folder / "scaling_governor") != "powersave":
             return ""
-        # These drivers call their ordinary mode powersave, and say by another file whether they save power.
+        # These drivers call their normal mode powersave; another file contains whether they save power.
         if _text(folder / "scaling_driver") in _MANAGED_DRIVERS:
             preference = _text(folder / "energy_performance_preference")
             return f"energy preference {preference}" if preference.endswith("power") else ""
         return "power-saving governor"
 
     def _is_cooled(self) -> bool:
-        """Whether the kernel holds clock rates down: of ARM processors it counts no throttling."""
+        """Whether the kernel lowers clock rates to cool the processor. Used where no throttling is counted, as on
+        ARM.
+        """
         devices = self._thermal.glob("cooling_device*")
         return any(
             _text(device / "cur_state") not in ("", "0") for device in devices if "cpufreq" in _text(device / "type")
         )
 
     def _throttle_count(self) -> int:
-        """On x86."""
+        """Number of thermal throttling events of the cores; only x86 counts them."""
         counts = (_text(file) for file in self._system.glob("cpu*/thermal_throttle/*_throttle_count"))
         return sum(int(count) for count in counts if count.isdigit())
 

@@ -1,7 +1,8 @@
-"""Micro-benchmarks of one core and of the GPU, which say what they reach: a ceiling for what launches can claim.
+"""Micro-benchmarks of one core and of the GPU. Their results are the upper limit for the speed that launches can
+report.
 
-Each runs in a process of its own, so that the agent's process loads no library of matrix products: that of the core
-with one thread and NumPy, that of the GPU with PyTorch, where it is installed.
+Each benchmark runs in its own process, so that the agent's process loads no linear algebra library. The core is tested
+with one thread and NumPy, the GPU with PyTorch, where it is installed.
 """
 
 from __future__ import annotations
@@ -29,22 +30,24 @@ _SIZE = 512
 _COPIED_BYTES = 32 << 20
 _ROUNDS = 20
 _GPU_SIZE, _GPU_COPIED_BYTES = 4096, 512 << 20
-"""Of square matrices, which give every multiprocessor of the largest GPUs several tiles; and more bytes than their
-caches hold."""
+"""Size of the square matrices. They give every multiprocessor of the largest GPUs several tiles, and copies are larger
+than the caches.
+"""
 _GPU_ROUND, _GPU_S = 4, 0.5
-"""Calls between two events, which hides the time to launch one; and seconds of rounds, as a GPU that was idle raises
-its clock only under load."""
+"""Calls between two timing events, which hides the launch time of one call; and duration of the rounds in seconds,
+because an idle GPU raises its clock only under load.
+"""
 _GPU = "cuda"
 _TIMEOUT_S = 60.0
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
 
 def kernel_facts(plan: CorePlan, *, gpu: bool = False) -> dict[str, Fact]:
-    """What the benchmarks reached on the fastest of the measuring cores and, with `gpu`, on the GPU, and the highest
-    clock of those cores that the system reports; without what is not known.
+    """Returns the benchmark results of the fastest measuring core and, with `gpu`, of the GPU, and the highest clock of
+    the measuring cores. Unknown values are left out.
     """
     facts: dict[str, Fact] = {MAX_MHZ: plan.max_mhz} if plan.max_mhz else {}
-    # The agent itself is on a core that measures last: on a processor with two kinds, a slow one.
+    # The agent's own core is the last one used for measuring: a slow one if the processor has two kinds.
     facts |= _answer(",".join(str(core) for core in plan.pinned(1)), dict.fromkeys(_ONE_THREAD, "1"))
     if gpu and not_installed("pytorch") is None:
         facts |= _answer(_GPU, {})
@@ -52,7 +55,9 @@ def kernel_facts(plan: CorePlan, *, gpu: bool = False) -> dict[str, Fact]:
 
 
 def _answer(where: str, settings: dict[str, str]) -> dict[str, Fact]:
-    """What the benchmark on these cores, or the GPU, said; without an answer the bounds of any such device hold."""
+    """Returns the benchmark's results on these cores or the GPU; empty if it fails. Then only the general bounds for
+    such a device hold.
+    """
     with suppress(OSError, subprocess.SubprocessError, ValueError), work_folder() as temporary:
         answer = subprocess.run(
             python("edgefront.agents.device.kernel", where),
@@ -68,7 +73,9 @@ def _answer(where: str, settings: dict[str, str]) -> dict[str, Fact]:
 
 
 def core_reached() -> dict[str, float]:
-    """10⁹ operations of float32, and 10⁹ bytes copied, a second, each the best of some rounds."""
+    """Returns the speed of one core: 10⁹ float32 operations per second and 10⁹ bytes copied per second, each the best
+    of several rounds.
+    """
     import numpy as np
 
     left, right = (np.random.default_rng(seed).random((_SIZE, _SIZE), dtype=np.float32) for seed in (1, 2))
@@ -83,8 +90,9 @@ def core_reached() -> dict[str, float]:
 def gpu_reached(
     device: torch.device, size: int = _GPU_SIZE, copied_bytes: int = _GPU_COPIED_BYTES, seconds: float = _GPU_S
 ) -> dict[str, float]:
-    """10⁹ operations a second in float32 (with TF32, where the GPU has it) and in the faster of float16 and bfloat16,
-    and 10⁹ bytes copied within the device. What fails, for lack of memory for instance, is left out.
+    """Returns the speed of a GPU: 10⁹ operations per second in float32 (with TF32 if supported) and in the faster of
+    float16 and bfloat16, and 10⁹ bytes per second copied within the device. Leaves out a benchmark that fails, for
+    example for lack of memory.
     """
     import torch
 
@@ -121,7 +129,7 @@ def _best_s(work: Callable[[], object]) -> float:
 
 
 def _best_torch_s(work: Callable[[], object], device: torch.device, seconds: float) -> float:
-    """Seconds of a call in the fastest round, timed by the device's own clock where it is a GPU."""
+    """Seconds per call in the fastest round, timed by the GPU's own clock if the device is a GPU."""
     work()  # the first call loads the kernel
     best, end = float("inf"), float("inf")
     while True:
@@ -151,10 +159,10 @@ def _round_s(work: Callable[[], object]) -> float:
 
 
 def _gpus_reached() -> dict[str, float]:
-    """The highest figures of the GPUs that PyTorch sees: a launch may run on any of them."""
+    """Returns the highest results over the GPUs that PyTorch sees, because a launch may run on any of them."""
     import torch
 
-    torch.backends.cuda.matmul.allow_tf32 = True  # ONNX Runtime uses it unasked
+    torch.backends.cuda.matmul.allow_tf32 = True  # ONNX Runtime uses TF32 by default
     reached: dict[str, float] = {}
     for number in range(torch.cuda.device_count()):
         with torch.cuda.device(number):

@@ -1,4 +1,5 @@
-"""The few calls of Linux that Python does not wrap, and the memory counters of /proc.
+"""Linux calls that Python does not wrap, and the memory counters of /proc.  If a call is missing (musl has no mallopt,
+old kernels no clear_refs), the function's return value shows that.
 
 If a call is missing (musl has no mallopt, old kernels no clear_refs) the functions return that.
 """
@@ -35,7 +36,9 @@ def strict_malloc() -> bool:
 
 
 def ordinary_malloc() -> bool:
-    """glibc's normal steady state: its mmap threshold has grown to the maximum, and the heap keeps freed memory."""
+    """Returns malloc to glibc's normal steady state: the mmap threshold is at its maximum, and the heap keeps freed
+    memory.
+    """
     return _mallopt(32 << 20, 64 << 20)
 
 
@@ -47,7 +50,7 @@ def _mallopt(mmap_threshold: int, trim_threshold: int) -> bool:
 
 
 def grow_heap(size: int) -> None:
-    """Grows the heap to `size` bytes of touched pages, as after a pass that allocated this much."""
+    """Grows the heap to `size` bytes of touched pages, as after a forward pass that allocated this much."""
     libc = _libc()
     block = 8 << 20
     blocks = [libc.malloc(block) for _ in range(max(1, -(-size // block)))]
@@ -73,7 +76,7 @@ class Resident:
 
 
 def resident() -> Resident:
-    """Read /proc/self/status. Shared memory counts as anonymous: it has no file to which it could be evicted."""
+    """Reads the resident memory from /proc/self/status. Shared memory counts as anonymous: no file backs it."""
     kib = {key: int(value) for key, value in re.findall(r"^(\w+):\s+(\d+) kB$", _status(), re.MULTILINE)}
     return Resident(
         anonymous=1024 * (kib["RssAnon"] + kib.get("RssShmem", 0)),
@@ -97,14 +100,14 @@ def reset_high_water() -> bool:
 
 
 def private_data_bytes() -> int:
-    """Private writable memory of this process, touched or not, which RLIMIT_DATA limits."""
+    """Private writable memory of this process in bytes, touched or not; RLIMIT_DATA limits this value."""
     match = re.search(r"^VmData:\s+(\d+) kB", _status(), re.MULTILINE)
     return 1024 * int(match[1]) if match else 0
 
 
 def mapped_bytes(places: tuple[Path, ...], starts: Mapping[str, int]) -> int:
-    """Bytes of mapped files of this process that are in `places` or below its folders. A range that is mapped twice
-    counts once; of files in `starts` (real path → bytes) no more than so many bytes of their start count.
+    """Bytes of this process's mapped files that are in `places` or in folders below. A range that is mapped twice
+    counts once. For files in `starts` (real path → bytes) at most that many bytes from the start of the file count.
     """
     names = {str(place.resolve()) for place in places}  # the kernel reports real paths
     prefixes = tuple(f"{name}/" for name in names)

@@ -1,4 +1,4 @@
-"""NVIDIA's management library (NVML), called directly: it comes with the driver, and a few values need no package.
+"""Calls NVIDIA's management library (NVML) directly: the driver contains it, and a few values need no Python package.
 
 Names and constants are those of nvml.h.
 """
@@ -28,7 +28,8 @@ class Gpu:
 
     @classmethod
     def visible(cls, number: int = 0) -> Gpu:
-        """The GPU that CUDA programs see by this number. `MeasurementError` (unsupported) without driver or GPU.
+        """Returns the GPU with this number in CUDA programs. Raises `MeasurementError` (unsupported) without a driver
+        or GPU.
 
         Numbers agree only in the order of the PCI bus, which `child_environment` (`agents.measuring.forkserver`) sets
         for CUDA.
@@ -76,7 +77,7 @@ class Gpu:
         return {name: fact for name, fact in facts.items() if fact is not None}
 
     def energy_joules(self) -> float | None:
-        """Energy since the driver was loaded; None if the GPU or the driver does not count it (before Volta)."""
+        """Energy since the driver was loaded, J; None if the GPU or the driver does not count energy (before Volta)."""
         millijoules = self._number("nvmlDeviceGetTotalEnergyConsumption", size=ctypes.c_ulonglong)
         return None if millijoules is None else millijoules / 1000
 
@@ -93,7 +94,7 @@ class Gpu:
 
 
 def _visible(number: int) -> str:
-    """The driver's number, or the UUID, of the GPU that CUDA programs see by this number."""
+    """Returns the driver's number or the UUID of the GPU with this number in CUDA programs."""
     restricted = os.environ.get("CUDA_VISIBLE_DEVICES", "").strip()
     if not restricted:
         return str(number)

@@ -1,4 +1,4 @@
-"""Facts of this device and its runtimes, found without loading a runtime into the agent."""
+"""Determines the facts of this device and its runtimes without loading a runtime into the agent."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _POLL_S = 0.25
 
 
 def probe(plan: CorePlan | None = None, ending: threading.Event | None = None) -> DeviceFacts:
-    """The facts of this device.
+    """Returns the facts of this device and of its working runtimes.
 
     Args:
         plan: the cores that may measure; by default all that the process may use.
@@ -73,8 +73,8 @@ def _facts(plan: CorePlan | None, listed: tuple[dict[str, Fact], ...], tested: t
 
 
 def default_class(facts: DeviceFacts) -> str:
-    """The default device class, equal for interchangeable devices, such as `AMD EPYC 7B13, 2 cores, x86_64`; with the
-    GPU if there is one.
+    """Returns the default device class, equal for interchangeable devices, such as `AMD EPYC 7B13, 2 cores, x86_64`.
+    The class names the GPU if there is one.
     """
     makes = class_facts(facts)
     gpu = f", {makes['GPU']}" if facts.gpus else ""
@@ -83,7 +83,7 @@ def default_class(facts: DeviceFacts) -> str:
 
 
 def class_facts(facts: DeviceFacts) -> dict[str, Fact]:
-    """What makes devices interchangeable."""
+    """Returns the facts that interchangeable devices have in common."""
     return {
         "processor": facts.cpu,
         "GPU": facts.gpus[0].get("name") if facts.gpus else None,
@@ -93,14 +93,12 @@ def class_facts(facts: DeviceFacts) -> dict[str, Fact]:
 
 
 def as_name(text: str) -> str:
-    """`text` with what `core.schemas.agent.Name` forbids left out."""
+    """Removes the characters that `core.schemas.agent.Name` forbids from `text`."""
     return " ".join(re.sub(r"[^\w .:@()+,/\-]", " ", text).split())[:100] or "device"
 
 
 def runtimes(ending: threading.Event | None = None) -> tuple[RuntimeFacts, ...]:
-    """The runtimes that work on this device, each tested in a separate process; without those that are missing or
-    broken.
-    """
+    """Tests each runtime in a separate process and returns those that work on this device."""
     names: list[Runtime] = [name for name in get_args(Runtime) if not_installed(name) is None]
     with ThreadPoolExecutor(len(get_args(Runtime)), thread_name_prefix="probe") as threads:
         tested = threads.map(lambda name: try_runtime(name, ending), names)
@@ -108,8 +106,8 @@ def runtimes(ending: threading.Event | None = None) -> tuple[RuntimeFacts, ...]:
 
 
 def try_runtime(runtime: Runtime, ending: threading.Event | None = None) -> RuntimeFacts | None:
-    """Tests this runtime, which is installed, in a separate process; once `ending` is set, not to its end. None if it
-    is broken.
+    """Tests this installed runtime in a separate process, which ends early once `ending` is set. Returns None if the
+    runtime is broken.
     """
     command = python("edgefront.agents.measuring.runtimes.describe", runtime, str(os.getpid()))
     try:
@@ -127,7 +125,7 @@ def try_runtime(runtime: Runtime, ending: threading.Event | None = None) -> Runt
 
 
 def _answer(process: subprocess.Popen[bytes], ending: threading.Event) -> bytes:
-    """Output of the process until it ends. It is killed after `_TIMEOUT_S`, or once `ending` is set."""
+    """Returns the output of the process, which is killed after `_TIMEOUT_S` or once `ending` is set."""
     end = time.monotonic() + _TIMEOUT_S
     try:
         while True:
@@ -142,7 +140,7 @@ def _answer(process: subprocess.Popen[bytes], ending: threading.Event) -> bytes:
 
 
 def gpus() -> tuple[dict[str, Fact], ...]:
-    """NVIDIA GPUs, as their driver's tool lists them."""
+    """Lists the NVIDIA GPUs by the driver's command-line tool."""
     return tuple(
         {
             "name": gpu.name,
@@ -218,7 +216,7 @@ def processor(cpuinfo: str | None = None, board: str | None = None) -> tuple[str
 def _name(fields: dict[str, list[str]], board: str | None) -> str:
     kinds = list(zip(fields.get("CPU implementer", []), fields.get("CPU part", []), strict=False))
     if kinds:
-        # Such as `4x Cortex-A72`, or `4x Cortex-A55 + 4x Cortex-A76` where there are two kinds.
+        # Examples: `4x Cortex-A72`; with two kinds of cores `4x Cortex-A55 + 4x Cortex-A76`.
         names = [_ARM_CORES.get(maker, {}).get(part, f"ARM {maker}/{part}") for maker, part in kinds]
         cores = " + ".join(f"{names.count(name)}x {name}" for name in dict.fromkeys(names))
         return f"{board} ({cores})" if board else cores

@@ -1,11 +1,11 @@
-"""The measuring child: builds one model, runs it, and reports. `python -m edgefront.agents.measuring.child` is one.
+"""The measuring process: builds one model, runs it and reports. Run as `python -m edgefront.agents.measuring.child`.
 
-Order of a launch, and why:
+Steps of a launch:
 
 1. Build under the strict allocator, so that no freed memory is counted.
 2. Warm-up passes, still strict: their high-water mark is the peak memory. Two passes are needed.
-3. Timed passes under the ordinary allocator with its heap grown to what a pass needs, as in a long-running program: the
-   strict one causes page faults at every allocation.
+3. Timed passes under the ordinary allocator with a heap as large as a pass needs, as in a long-running program: the
+   strict allocator causes page faults at every allocation.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from edgefront.core.measurement.record import (
 
 
 def host_environment(cores: tuple[int, ...]) -> dict[str, Fact]:
-    """Current facts of the system and the measuring cores; unavailable ones are left out."""
+    """Reads the current facts of the system and the measuring cores; unavailable facts are left out."""
     huge_pages = re.search(r"\[(\w+)\]", _text(Path("/sys/kernel/mm/transparent_hugepage/enabled")) or "")
     facts: dict[str, Fact | None] = {
         "python": platform.python_version(),
@@ -62,7 +62,7 @@ def host_environment(cores: tuple[int, ...]) -> dict[str, Fact]:
 
 
 def gpu_environment(provider: str) -> dict[str, Fact]:
-    """The current state of the GPU, for a provider on NVIDIA; else empty.
+    """Reads the current state of the GPU for a provider on NVIDIA; empty for other providers.
 
     Read right after the timed passes: clock rates rise under load, and fall soon after.
     """
@@ -97,7 +97,9 @@ _ON_LINUX = sys.platform.startswith("linux")
 
 
 class Generations:
-    """Passes are generations; a pass takes what the protocol names as its latency."""
+    """Adapts a `Generator` to `Model`: one pass is one generation, whose time is the one that the protocol names as
+    latency.
+    """
 
     def __init__(self, generator: Generator, protocol: MeasurementProtocol) -> None:
         self._generator, self._protocol = generator, protocol
@@ -106,7 +108,7 @@ class Generations:
         self.versions, self.starts = generator.versions, generator.starts
 
     def begin(self, meter: EnergyMeter) -> None:
-        """Forgets the generations so far: `samples` are of those after this, whose energy the meter counts."""
+        """Forgets the generations so far: `samples` covers later generations only, whose energy the meter counts."""
         self._made.clear()
         self._meter = meter
 
@@ -126,7 +128,7 @@ class Generations:
         return self._generator.finite()
 
     def samples(self) -> GenerationSamples:
-        """The generations since `begin`, and the energy of each of their tokens."""
+        """Returns the times of the generations since `begin` and their energy per token."""
         assert self._meter is not None
         made, (joules, source) = self._made, self._meter.read()
         tokens = len(made) * self._protocol.new_tokens * self._protocol.batch
@@ -143,7 +145,9 @@ class Generations:
 
 
 def launch(request: LaunchRequest) -> LaunchResult:
-    """Runs this launch in this process, which should be a fresh one. Never raises an Exception."""
+    """Runs this launch in this process, which should be fresh. Returns every failure as a result; raises no
+    Exception.
+    """
     gc.disable()
     started = time.perf_counter()
     stage: FailureReason = "build_error"
@@ -212,7 +216,7 @@ def _run(
 def _apply_limits(request: LaunchRequest) -> None:
     """Pins this process to its cores and limits its memory."""
     keep_to(request.cores)
-    # The driver of a GPU reserves far more address space than a model needs; there only the measured peak is compared
+    # A GPU's driver reserves far more address space than a model needs; on GPUs only the measured peak is compared
     # with the limit.
     on_processor = Provider(request.protocol.provider).on_processor
     if _ON_LINUX and request.memory_limit_bytes is not None and on_processor:
@@ -223,22 +227,23 @@ def _apply_limits(request: LaunchRequest) -> None:
 
 
 MAX_WAITED_SHARE = 0.1
-"""Passes that waited for more than this share of their time are disturbed."""
+"""Passes are disturbed if they waited for a core for more than this share of their time."""
 MIN_WAITED_S = 0.001
-"""Shorter waits are the system's own. Another process that computes takes a core for milliseconds at a time."""
+"""Shorter waits in seconds are the system's own: another computing process takes a core for milliseconds at a time."""
 _TASKS = Path("/proc/self/task")
 
 
 class Disturbance:
-    """Disturbances of this process between the creation of this object and `facts`: other processes on its cores, and
-    quotas of processor time.
+    """Disturbances of this process between the creation of this object and the call of `facts`: other processes on its
+    cores, and CPU quotas.
 
-    Linux counts for each thread how long it was ready to run and had no core (`schedstat`). Waiting for an accelerator,
-    a lock or a disk is none of it, so the figure means the same for every runtime, provider and number of threads.
-    Elsewhere the time of one thread on the processor, against the clock, says the same of a launch with one thread.
+    Linux counts for each thread how long it was ready to run without a core (`schedstat`). Waiting for an accelerator,
+    a lock or a disk is not included, so the figure is comparable across runtimes, providers and numbers of threads. On
+    other systems the CPU time of one thread is compared with the clock, for launches with one thread.
 
     Args:
-        protocol: of the passes in between. tasks: the folder in which the system describes this process's threads.
+        protocol: protocol of the passes in between.
+        tasks: the folder in which the system describes this process's threads.
     """
 
     def __init__(self, protocol: MeasurementProtocol, tasks: Path = _TASKS) -> None:
@@ -249,8 +254,8 @@ class Disturbance:
         self._began = time.perf_counter()
 
     def facts(self) -> dict[str, Fact]:
-        """Involuntary context switches, page faults, the share of the time for which the threads together waited for a
-        core (where it is known), and bad conditions in words, if there were any.
+        """Returns involuntary context switches, page faults, the share of time for which the threads together waited
+        for a core (if known), and a description of bad conditions, if any.
         """
         wall_s = time.perf_counter() - self._began
         waited_s = self._waited()
@@ -264,7 +269,7 @@ class Disturbance:
         return facts
 
     def _waited(self) -> float | None:
-        """Seconds for which this process's threads waited for a core, since some beginning; None if unknown."""
+        """Seconds for which this process's threads waited for a core since a fixed start; None if unknown."""
         waited = _run_queue_s(self._tasks)
         if waited is None and self._protocol.threads == 1 and Provider(self._protocol.provider).on_processor:
             waited = time.perf_counter() - time.process_time()
@@ -272,8 +277,8 @@ class Disturbance:
 
 
 def conditions(wall_s: float, waited_s: float, throttled_s: float) -> str:
-    """The bad conditions of passes that took `wall_s`, while their threads waited `waited_s` for a core, `throttled_s`
-    of it because of a quota.
+    """Describes the bad conditions of passes that took `wall_s`, while their threads waited `waited_s` for a core, of
+    which `throttled_s` was due to a CPU quota.
     """
     said = [
         f"{what} {100 * seconds / wall_s:.0f} % of their time)"
@@ -287,7 +292,7 @@ def conditions(wall_s: float, waited_s: float, throttled_s: float) -> str:
 
 
 def _run_queue_s(tasks: Path) -> float | None:
-    """Seconds that all threads together waited for a core; None without the counters, which a kernel may lack."""
+    """Seconds that all threads together waited for a core; None if the kernel lacks the counters."""
     ran_ns = waited_ns = 0
     for thread in tasks.glob("*/schedstat"):
         with suppress(OSError):  # the thread has ended
@@ -302,12 +307,12 @@ def _counts() -> dict[str, int]:
 
 
 def main() -> None:
-    """Reads a request from standard input, writes the result to standard output, and exits without tearing the runtime
-    down.
+    """Reads a request from standard input, writes the result to standard output, and exits without closing the
+    runtime.
     """
     request = LaunchRequest.model_validate_json(sys.stdin.buffer.readline())
     answer = os.dup(1)
-    os.dup2(2, 1)  # prints of libraries must not go to the output
+    os.dup2(2, 1)  # libraries must not print to the result's stream
     end_with_input()
     if _ON_LINUX:
         first_for_the_oom_killer()

@@ -1,7 +1,7 @@
-"""Energy that this machine used, where it lets it be read: the processor's by RAPL, an NVIDIA GPU's by NVML.
+"""Reads the energy that this machine used: the processor's from RAPL, an NVIDIA GPU's from NVML.
 
-Both count for everything that runs there, so a figure is of this launch only as far as nothing else computes. RAPL is
-read from /sys/class/powercap, by default by root alone (Linux 5.10, CVE-2020-8694).
+Both count all processes, so a figure is exact only if nothing else computes. RAPL is read from /sys/class/powercap, by
+default only by root (Linux 5.10, CVE-2020-8694).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ POWERCAP = Path("/sys/class/powercap")
 
 
 class EnergyMeter:
-    """Counts within its `with` blocks, all together."""
+    """Adds up the energy that is used within the `with` blocks of this object."""
 
     def __init__(self, provider: str, powercap: Path = POWERCAP) -> None:
         self._on_nvidia = Provider(provider).on_nvidia
@@ -31,12 +31,14 @@ class EnergyMeter:
         self._start = self._counters()
 
     def __exit__(self, *_: object) -> None:
-        # A processor's counter begins again beyond its range.
+        # A processor's counter starts at 0 again beyond its range.
         ranges = [None] if self._on_nvidia else [_joules(zone / "max_energy_range_uj") for zone in self._packages]
         self._used += map(_used, self._start, self._counters(), ranges)
 
     def read(self) -> tuple[float | None, str]:
-        """Joules that were used within the blocks, and of what; or None, and why they are not known. Never raises."""
+        """Returns the joules used within the blocks and their source, or None and the reason why they are unknown.
+        Never raises.
+        """
         readings = [joules for joules in self._used if joules is not None]
         if readings and len(readings) == len(self._used) and sum(readings) > 0:
             what = "the GPU, counted by NVML" if self._on_nvidia else "the processor's packages, counted by RAPL"
@@ -44,7 +46,7 @@ class EnergyMeter:
         return None, self._why()
 
     def _counters(self) -> list[float | None]:
-        """Joules since some beginning."""
+        """Energy counters, in joules since a fixed start."""
         if self._on_nvidia:
             return [None if self._gpu is None else self._gpu.energy_joules()]
         return [_joules(package / "energy_uj") for package in self._packages]
@@ -68,7 +70,7 @@ def _used(before: float | None, after: float | None, most: float | None) -> floa
 
 
 def _packages(powercap: Path) -> list[Path]:
-    """The zones of whole processors: `intel-rapl:0`, also of AMD's; parts of one are `intel-rapl:0:1`."""
+    """The RAPL zones of whole processors, also on AMD: `intel-rapl:0`, but not subzones such as `intel-rapl:0:1`."""
     zones = sorted(powercap.glob("intel-rapl:*"))
     return [zone for zone in zones if zone.name.count(":") == 1 and _is_package(zone)]
 

@@ -11,7 +11,7 @@ from edgefront.core.measurement.record import INFEASIBLE, FailureReason, LaunchR
 
 _MAX_MESSAGE = 4000
 MAX_TAIL_BYTES = 500
-"""Of the output of a child that ended without a result."""
+"""Characters at the end of the output of a child that ended without a result."""
 _ONNX_RUNTIME_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
 """Prefix of ONNX Runtime's messages."""
 # Messages of failed allocations: C++, PyTorch on CPU and CUDA, ONNX Runtime on CPU, CUDA and TensorRT, llama.cpp, mmap.
@@ -23,7 +23,9 @@ _OUT_OF_MEMORY = re.compile(
 
 
 def failure(reason: FailureReason, message: str, **fields: object) -> LaunchResult:
-    """A result without figures; out of memory and over time are infeasible, all others failed."""
+    """Returns a result without figures. Out of memory and over time count as infeasible, all other reasons as
+    failed.
+    """
     outcome = LaunchOutcome.INFEASIBLE if reason in INFEASIBLE else LaunchOutcome.FAILED
     values = {"outcome": outcome, "reason": reason, "message": message[-_MAX_MESSAGE:], **fields}
     return LaunchResult.model_validate(values)
@@ -40,7 +42,7 @@ def reason_of(error: BaseException, stage: FailureReason) -> FailureReason:
 
 
 def message_of(error: BaseException) -> str:
-    """Message of an exception of the runtime, with its class only if the message alone would not tell enough."""
+    """Message of an exception of the runtime. Adds the class if the message alone is not informative."""
     message = _ONNX_RUNTIME_PREFIX.sub("", str(error)).strip()
     if isinstance(error, MemoryError):
         return message or "the runtime could not allocate memory"
@@ -50,7 +52,7 @@ def message_of(error: BaseException) -> str:
 
 
 def of_child(answer: bytes | None, status: int, output_tail: str, oom_kills: int, limit_s: float) -> LaunchResult:
-    """The result of a child that has ended.
+    """Returns the result of a child process that has ended.
 
     Args:
         answer: its result, which may be missing; None: it was killed after `limit_s`, which the protocol permits.

@@ -1,13 +1,14 @@
 """The fork server: a process that has imported a runtime but executed no operator, and forks a child for every launch.
 
-It has one thread and runs no operator, so a fork of it is safe and a child starts in milliseconds with everything
-imported. It exchanges JSON lines with its agent over a socket, one launch at a time, and exits when that closes,
-together with the current child. A child that crashes, hangs or runs out of memory affects only its own launch.
+The server has one thread and runs no operator, so a fork is safe and a child starts in milliseconds with everything
+imported. The server exchanges JSON lines with its agent over a socket, one launch at a time. When the socket closes,
+the server exits together with the current child. A child that crashes, hangs or runs out of memory affects only its own
+launch.
 
-`ForkServer` is the agent's side: it starts the process, sends it launches, and detects its death.
+`ForkServer` is the agent's side: it starts the process, sends launches, and detects the death of the server.
 
-Agents on one physical host take turns around each launch. Containers take turns only if they share the lock's folder:
-mount it, or name a file by EDGEFRONT_MEASURE_LOCK.
+Agents on one physical host take turns around each launch. Containers take turns only if they share the folder of the
+lock: mount that folder, or name a file in EDGEFRONT_MEASURE_LOCK.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ _STOP_TIMEOUT_S = 5.0
 
 
 class ForkServer:
-    """The fork server of one runtime, in a separate process, whose temporary files are in the folder `temporary`: the
-    agent's side. Raises `MeasurementError` if it cannot start.
+    """The agent's side of the fork server of one runtime, which is a separate process with temporary files in the
+    folder `temporary`. Raises `MeasurementError` if the server cannot start.
     """
 
     def __init__(self, runtime: Runtime, lock: Path, cores: tuple[int, ...], temporary: Path) -> None:
@@ -83,7 +84,7 @@ class ForkServer:
         return self._process.poll() is None
 
     def launch(self, request: LaunchRequest) -> LaunchResult:
-        """Runs one launch. If the server dies meanwhile, the launch has crashed."""
+        """Runs one launch. If the server dies meanwhile, the result is a crashed launch."""
         try:
             self._socket.sendall(request.model_dump_json().encode() + b"\n")
             line = self._reader.readline()
@@ -111,15 +112,15 @@ class ForkServer:
 
 
 def child_environment(temporary: Path) -> dict[str, str]:
-    """The environment of measuring processes: this one's, with the project's packages on the path, and a folder of this
-    process for temporary files, which a killed one cannot remove.
+    """Returns the environment of measuring processes: this process's variables, the project's packages on the path, and
+    a folder of this process for temporary files, because a killed process cannot remove its files.
     """
     settings = {
         "TMPDIR": str(temporary),
         # Libraries must not start threads when they are loaded in a process that forks. A child sets its number of
         # threads through the runtime.
         "OPENBLAS_NUM_THREADS": "1",
-        # ONNX Runtime's official builds (1.29 and later) upload telemetry from a thread that starts on import. A device
+        # ONNX Runtime's official builds (1.29 and later) upload telemetry in a thread that starts on import. A device
         # should contact only its server.
         "ORT_DISABLE_TELEMETRY": "1",
         # llama.cpp would start a debugger to print a trace when it aborts.
@@ -139,8 +140,8 @@ def lock_path() -> Path:
 
 @contextmanager
 def only_measurement(path: Path) -> Iterator[None]:
-    """Waits for all other measurements on this host, then holds the lock. A process that is forked inside holds it too:
-    the next measurement waits until both have ended.
+    """Waits for all other measurements on this host, then holds the lock. A process that is forked inside holds the
+    lock too, so the next measurement waits until both processes have ended.
     """
     descriptor = _open(path)
     try:
@@ -166,7 +167,7 @@ def _open(path: Path) -> int:
 
 
 class AgentGone(Exception):
-    """The other end of the socket has closed."""
+    """Raised when the agent has closed its end of the socket."""
 
 
 def serve(control: socket.socket, lock: Path) -> None:
@@ -184,7 +185,9 @@ def serve(control: socket.socket, lock: Path) -> None:
 
 
 def run_child(request: LaunchRequest, control: socket.socket) -> LaunchResult:
-    """Forks, waits without polling, and returns the child's result. Raises `AgentGone` after killing the child."""
+    """Forks a child, waits without polling, and returns the child's result. Raises `AgentGone` after killing the
+    child.
+    """
     reading, writing = os.pipe()
     output_file = os.memfd_create("output")
     oom_kills_before = linux.oom_kills()
@@ -213,7 +216,7 @@ def run_child(request: LaunchRequest, control: socket.socket) -> LaunchResult:
 
 
 def _be_child(request: LaunchRequest, server: int, writing: int, output_file: int) -> None:
-    """The child's side of the fork: never returns."""
+    """Runs the child's side of the fork; never returns."""
     try:
         die_with_parent(server)
         os.setsid()
@@ -231,7 +234,7 @@ def _be_child(request: LaunchRequest, server: int, writing: int, output_file: in
 
 
 def _listen(reading: int, control: socket.socket, deadline: float) -> bytes | None:
-    """The child's output until it closes its pipe; None if it does not do so in time."""
+    """Returns the child's output when it closes its pipe; None if the deadline passes first."""
     answer = bytearray()
     poll = select.poll()
     poll.register(reading, select.POLLIN)
@@ -252,7 +255,7 @@ def _listen(reading: int, control: socket.socket, deadline: float) -> bytes | No
 
 def _kill(pid: int) -> int:
     """Kills the child with its process group."""
-    for kill in (os.kill, os.killpg):  # by its id too: it may not have created its group yet
+    for kill in (os.kill, os.killpg):  # by process id too: the child may not have created its group yet
         try:
             kill(pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -261,7 +264,7 @@ def _kill(pid: int) -> int:
 
 
 def _reap(pid: int) -> int:
-    """Waits for the child; returns its exit code, or minus the signal that ended it."""
+    """Waits for the child. Returns its exit code, or the negative number of the signal that ended it."""
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 

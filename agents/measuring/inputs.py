@@ -1,4 +1,4 @@
-"""Random inputs: tokens and state of a language model, and whatever an ONNX file declares.
+"""Random inputs: tokens and state of a language model, and the declared inputs of an ONNX file.
 
 The same seed gives the same input on every platform (Philox bits, as for random weights).
 """
@@ -19,12 +19,12 @@ from edgefront.core.measurement.protocol import MeasurementProtocol
 from edgefront.core.model_files.state import CacheType, state_specs
 
 _FLOATS = {"float": "float32", "double": "float64"}
-"""Where ONNX's name of a type is not numpy's."""
-# An axis with one of these in its name has the protocol's sequence length; `past` and the like its memory length, or 1.
+"""ONNX type names that differ from numpy's."""
+# An axis whose name contains one of these has the protocol's sequence length; `past` etc. its memory length, or 1.
 _SEQUENCE_NAMES = ("sequence", "seq", "length", "tokens", "time")
 _BATCH_NAMES = ("batch", "n")
 _PAST_NAMES = ("past", "total", "cache", "context", "source")
-_UNKNOWN_VOCABULARY = 2  # indices 0 and 1, which every table has that is worth indexing
+_UNKNOWN_VOCABULARY = 2  # indices 0 and 1, which every useful table has
 
 Declared = tuple[str, str, tuple[Any, ...]]
 """Name, ONNX type and shape of an input; an axis is a number, a name, or None."""
@@ -39,7 +39,7 @@ def random_tokens(protocol: MeasurementProtocol, vocabulary: int, seed: int) -> 
 def random_indices(
     architecture: Architecture, protocol: MeasurementProtocol, seed: int
 ) -> dict[str, NDArray[np.int64]]:
-    """The index inputs of a pass of this protocol, by the names of the graph's inputs; int64 [batch, length] each.
+    """Returns the index inputs of a forward pass of this protocol, by graph input name; int64 [batch, length] each.
 
     `tokens`; `segments` in forward passes of a model with segments; `source_tokens` if the pass encodes a source (in
     decode the state contains it already).
@@ -57,14 +57,14 @@ def random_indices(
 
 
 def cache_type_of(protocol: MeasurementProtocol) -> CacheType | None:
-    """The type of the cache that a pass of this protocol starts from; None without one."""
+    """The type of the cache that a forward pass of this protocol starts with; None without a cache."""
     if protocol.mode in ("decode", "generate"):
         return "cache"
     return "memory" if protocol.mode == "forward" and protocol.memory_length else None
 
 
 def state_sizes(architecture: Architecture, protocol: MeasurementProtocol) -> dict[str, tuple[int, ...]]:
-    """Entry → shape of the initial state of a pass of this protocol; empty if it has none."""
+    """Entry → shape of the initial state of a forward pass of this protocol; empty without a state."""
     cache_type = cache_type_of(protocol)
     if cache_type is None:
         return {}
@@ -75,7 +75,7 @@ def state_sizes(architecture: Architecture, protocol: MeasurementProtocol) -> di
 def random_state(
     architecture: Architecture, protocol: MeasurementProtocol, seed: int
 ) -> dict[str, NDArray[np.float32] | NDArray[np.int64]]:
-    """The state after `memory_length` tokens, by the names of `core.model_files.state`.
+    """Returns the state after `memory_length` tokens, by the names of `core.model_files.state`.
 
     Keys, values, layer inputs and cells are float32, uniform in ±1: finite in every type, and without zeros, which a
     runtime might special-case. They are zeros if `memory_length` is 0. Counts of tokens (int64, without axes) are
@@ -95,7 +95,7 @@ def random_state(
 def random_inputs(
     path: Path, inputs: Sequence[Declared], protocol: MeasurementProtocol, seed: int
 ) -> dict[str, NDArray[Any]]:
-    """An array for every input of an ONNX file.
+    """Returns an array for every input of an ONNX file.
 
     Dynamic axes get the protocol's batch, sequence and memory length by their names (an unknown first axis is the
     batch), else 1. Integers stay below the number of rows that they index; masks are ones; floats are uniform in ±1.
@@ -106,7 +106,7 @@ def random_inputs(
 
 
 def declared_inputs(path: Path) -> list[Declared]:
-    """The inputs of an ONNX file, for runtimes that do not keep the names of its free axes."""
+    """Reads the inputs of an ONNX file, for runtimes that discard the names of its free axes."""
     import onnx
 
     graph = onnx.load(str(path), load_external_data=False).graph
@@ -123,7 +123,7 @@ def declared_inputs(path: Path) -> list[Declared]:
 
 
 def lookup_sizes(path: Path) -> dict[str, int]:
-    """Input name → rows of the smallest tensor that a Gather indexes by it, as far as the file has shapes."""
+    """Input name → rows of the smallest tensor that a Gather indexes with this input, where the file has shapes."""
     import onnx
 
     graph = onnx.load(str(path), load_external_data=False).graph
@@ -144,9 +144,7 @@ def lookup_sizes(path: Path) -> dict[str, int]:
 
 
 def external_files(path: Path) -> tuple[Path, ...]:
-    """The external files with an ONNX file's weights; empty if the weights are in the file, or it is not an ONNX
-    file.
-    """
+    """The external weight files of an ONNX file; empty if the file contains the weights or is not an ONNX file."""
     import onnx
 
     try:
@@ -162,7 +160,7 @@ def _generator(seed: int) -> np.random.Generator:
 
 
 def _uniform(generator: np.random.Generator, size: Sequence[int]) -> NDArray[np.float32]:
-    """Uniform in ±1, computed in place."""
+    """Returns float32 values uniform in ±1, computed in place."""
     values = generator.random(size, dtype=np.float32)
     values *= np.float32(2)
     values -= np.float32(1)

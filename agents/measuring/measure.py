@@ -1,7 +1,7 @@
 """`Measurer`: runs launches on this device, each in its own process.
 
-On Linux CPUs the child is a fork of the fork server (`agents.measuring.forkserver`), one for each runtime; with a GPU,
-whose runtime does not survive a fork, and on other systems it is a fresh process (`run_spawned`).
+On Linux CPUs the child is a fork of the fork server (`agents.measuring.forkserver`), one server per runtime. With a
+GPU, whose runtime does not survive a fork, and on other systems the child is a fresh process (`run_spawned`).
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ from edgefront.core.schemas.agent import RuntimeFacts
 def run_spawned(
     request: LaunchRequest, begun: Callable[[subprocess.Popen[bytes]], None], temporary: Path
 ) -> LaunchResult:
-    """Starts a child, waits for it, and returns its result. `begun` gets the process, so that it can be killed early;
-    `temporary` is the folder of its temporary files.
+    """Starts a child, waits for it, and returns its result. `begun` receives the process, so that the caller can kill
+    it early; `temporary` is the folder of its temporary files.
 
-    The child reads its request from its standard input, which stays open while it works: it exits when that closes, so
-    it does not outlive this process.
+    The child reads its request from standard input, which stays open while the child works. When this process ends,
+    standard input closes and the child exits.
     """
     with tempfile.TemporaryFile() as output_file:
         started, oom_kills_before = time.perf_counter(), _oom_kills()
@@ -101,7 +101,7 @@ def _converse(process: subprocess.Popen[bytes], request: LaunchRequest) -> bytes
         process.stdin.write(request.model_dump_json().encode() + b"\n")
         process.stdin.flush()
         answer = process.stdout.read()
-    except BrokenPipeError:  # it died at once; its exit status shows why
+    except BrokenPipeError:  # the child died at once; its exit status shows why
         answer = b""
     finally:
         limit.cancel()
@@ -110,7 +110,7 @@ def _converse(process: subprocess.Popen[bytes], request: LaunchRequest) -> bytes
 
 
 class Aborted(EdgefrontError):
-    """The launch was aborted by `Measurer.abort`; it has no result."""
+    """Raised if `Measurer.abort` aborted the launch, which then has no result."""
 
     kind = "aborted"
 
@@ -155,7 +155,7 @@ class Measurer:
         self.close()
 
     def measure(self, subject: Architecture | Path, protocol: MeasurementProtocol, seed: int) -> LaunchResult:
-        """Runs one launch of an architecture, or of an ONNX or a GGUF file as it is.
+        """Runs one launch of an architecture, or of an unchanged ONNX or GGUF file.
 
         Failures of the model are results, never raised: `infeasible` if this device has too little memory or is too
         slow, otherwise `failed` with a reason.
@@ -168,7 +168,7 @@ class Measurer:
             return refusal
         if isinstance(subject, Path):
             return self._measure_file(subject, protocol, seed)
-        # Here rather than in the child: generating weights for the first time is not part of a launch.
+        # Not in the child, because generating weights for the first time is not part of a launch.
         request = self._request(protocol, seed, architecture=subject.canonical)
         if protocol.runtime == "llamacpp":
             with cached_gguf(self._cache, subject, seed, protocol.gguf_format):
@@ -204,8 +204,8 @@ class Measurer:
         )
 
     def abort(self) -> None:
-        """Aborts the current launch at once, or the next one if there is none: `measure` raises `Aborted`. Thread-safe.
-        The fork server is killed too, and is started again when it is needed.
+        """Aborts the current launch at once, or else the next launch: `measure` raises `Aborted`. Thread-safe. Kills
+        the fork server too; the next launch starts a new one.
         """
         self._aborted.set()
         kill = self._kill
@@ -213,7 +213,7 @@ class Measurer:
             kill()
 
     def close(self) -> None:
-        """Stops the fork servers, and removes what launches left."""
+        """Stops the fork servers, and removes the temporary files of launches."""
         for server in self._servers.values():
             server.close()
         self._servers.clear()
@@ -244,7 +244,7 @@ class Measurer:
         return result
 
     def _folder(self) -> Path:
-        """Folder of the temporary files of measuring processes: killed ones leave theirs to this process."""
+        """Folder of the temporary files of measuring processes; this process removes the files of killed processes."""
         if self._temporary is None:
             self._temporary = self._held.enter_context(work_folder())
         return self._temporary
@@ -261,7 +261,7 @@ class Measurer:
         return server
 
     def _computes_in(self, protocol: MeasurementProtocol) -> bool:
-        """Whether the runtime has kernels for the number format: tested once, by the same test as in the device's
+        """Whether the runtime has kernels for the number format. Tested once, with the same test as for the device's
         facts.
         """
         if protocol.runtime not in self._facts:
@@ -270,7 +270,7 @@ class Measurer:
         return facts is not None and protocol.number_format in facts.numbers.get(protocol.provider, ())
 
     def _refuse(self, subject: Architecture | Path, protocol: MeasurementProtocol) -> LaunchResult | None:
-        """Refusals that need no launch; None if there is none."""
+        """Returns a refusal if this device cannot run the launch at all; None if it can be tried."""
         if protocol.threads > self.plan.count:
             why = f", by {self.plan.quota}" if self.plan.quota else ""
             return failure(
@@ -294,7 +294,7 @@ class Measurer:
         return self._refuse_memory(least_footprint_bytes(subject, protocol), protocol)
 
     def _refuse_memory(self, least: int, protocol: MeasurementProtocol) -> LaunchResult | None:
-        """A refusal of what needs at least so many bytes where this device has fewer."""
+        """Refuses a launch that needs at least `least` bytes if this device has less memory."""
         if not Provider(protocol.provider).shares_host_memory:
             return None
         free = available_memory_bytes()
@@ -306,13 +306,13 @@ class Measurer:
 
 
 _CHOICES = frozenset(MeasurementProtocol.model_fields)
-"""Fields of a refusal that is about the protocol; of any other the file is at fault."""
+"""Fields of a refusal that are about the protocol. A refusal with any other field is about the file."""
 _VOCABULARY = ("tokens", "masked_tokens")
 
 
 def least_footprint_bytes(architecture: Architecture, protocol: MeasurementProtocol) -> int:
-    """Weights, the state that a pass reads, and its largest activation with its input: a lower bound for every
-    runtime.
+    """Bytes of the weights, the state that a pass reads, and the largest activation with its input: a lower bound for
+    every runtime.
     """
     passes = [prompt_pass(protocol), token_pass(protocol)] if protocol.mode == "generate" else [protocol]
     weights = protocol_costs(architecture, protocol).weight_bytes
@@ -324,7 +324,7 @@ def _beside_weights(architecture: Architecture, protocol: MeasurementProtocol) -
     rows = protocol.batch * protocol.sequence_length
     hidden = rows * architecture.d_model
     inner = max((rows * block.d_inner for block in architecture.blocks if isinstance(block, FeedForward)), default=0)
-    # The scores of one head only: fused attention kernels need no more.
+    # Counts the scores of one head only: fused attention kernels need no more.
     attends = any(isinstance(block, Attention) for block in architecture.blocks)
     scores = protocol.sequence_length + protocol.memory_length if attends else 0
     outputs = 0
@@ -334,7 +334,7 @@ def _beside_weights(architecture: Architecture, protocol: MeasurementProtocol) -
 
 
 def _state(architecture: Architecture, protocol: MeasurementProtocol, item: int) -> int:
-    if protocol.runtime == "llamacpp":  # it has its cache in every mode, with room for the new tokens
+    if protocol.runtime == "llamacpp":  # allocates its cache in every mode, with room for the new tokens
         tokens = protocol.memory_length + protocol.sequence_length
         state = cache_size(Shapes.of([architecture]), protocol.batch, tokens)
         return int(cache_bytes(state, item, protocol.kv_cache)[0])
@@ -342,14 +342,13 @@ def _state(architecture: Architecture, protocol: MeasurementProtocol, item: int)
 
 
 _BUILDS = {"dtype": "float32", "weights": "full"}
-"""Fields that choose between builds of an architecture, with the only value that a file admits."""
+"""Protocol fields that choose between builds of an architecture, each with the only value allowed for a file."""
 
 
 def read_file(path: Path, protocol: MeasurementProtocol) -> GgufHeader | None:
-    """The header of a GGUF file; None of any other file, which counts as ONNX.
+    """Returns the header of a GGUF file; None for any other file, which is treated as ONNX.
 
-    Raises `InvalidInput` that names the field of the protocol which the file does not admit, and for a GGUF file that
-    is damaged or was cut short.
+    Raises `InvalidInput` for a protocol field that the file does not allow, and for a damaged or truncated GGUF file.
     """
     header = None
     if _is_gguf(path):
@@ -367,7 +366,7 @@ def read_file(path: Path, protocol: MeasurementProtocol) -> GgufHeader | None:
             raise _fault(protocol, field, why, f"{only}, or the description of the model")
     if header is None or header.context_length is None:
         return header
-    # llama.cpp admits as many tokens as the file states, and needs room for one more after a prompt.
+    # llama.cpp allows as many tokens as the file declares, and needs room for one more after a prompt.
     length, most = last_length(protocol), header.context_length - (protocol.mode != "generate")
     if length > most:
         field = "memory_length" if protocol.memory_length else "sequence_length"
@@ -378,7 +377,9 @@ def read_file(path: Path, protocol: MeasurementProtocol) -> GgufHeader | None:
 
 @lru_cache(maxsize=4)
 def _header_of(path: Path, _changed_ns: int, _size: int) -> GgufHeader:
-    """Each launch asks for it, and a vocabulary takes a third of a second to read."""
+    """Returns the header of a GGUF file. Cached, because each launch needs it and reading a vocabulary takes a third of
+    a second.
+    """
     return GgufHeader(path)
 
 

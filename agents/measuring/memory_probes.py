@@ -1,12 +1,13 @@
-"""Measures peak memory, by method. Figures of different methods are never compared.
+"""Measures peak memory with several methods. Figures of different methods are never compared.
 
 - anonymous (Linux): the high-water mark of anonymous memory over the forward passes, plus the weights mapped from
-  files. Anonymous memory cannot be evicted to a file; file pages are libraries and the mapped weights, and the latter
-  are counted by size rather than by the part that happened to be resident.
+  files. Anonymous memory cannot be evicted to a file. File pages are libraries and the mapped weights; the weights
+  are counted by size rather than by the resident share.
 - resident: the high-water mark of the resident set, file pages included; available on other systems.
 - allocator: PyTorch's own peak on a CUDA device.
-- device: used memory of the whole GPU, polled; valid because nothing else is measured at that time. All except
-  `allocator` are minus what the process held before it built the model.
+- device: used memory of the whole GPU, polled; valid because nothing else is measured at that time.
+
+All methods except `allocator` subtract the memory of the process before it built the model.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ _POLL_S = 0.002
 
 
 class PeakMemoryMeter:
-    """Called in the order start, built, read, in the process that builds and runs the model."""
+    """Measures the peak memory of a model. Call `start`, `built` and `read` in this order, in the process that runs the
+    model.
+    """
 
     method: MemoryMethod
     _build_peak = 0
@@ -44,9 +47,11 @@ class PeakMemoryMeter:
         self._reset()
 
     def read(self, _starts: Mapping[str, int]) -> PeakMemory:
-        """Called after the passes. Two passes are needed for an exact figure (see `AnonymousMeter`).
+        """Returns the peak memory; called after the forward passes. An exact figure needs two passes (see
+        `AnonymousMeter`).
 
-        `starts`: those of the model (`runtimes.Model`), for meters that count mapped files.
+        `starts`: bytes of each mapped file that belong to the model (`runtimes.Model`), for meters that count mapped
+        files.
         """
         return self._memory(max(1, self._peak()))
 
@@ -60,15 +65,15 @@ class PeakMemoryMeter:
         )
 
     def _peak(self) -> int:
-        """Peak since `_reset`, in bytes above the use before the build."""
+        """Peak since `_reset`, in bytes above the memory before the build."""
         raise NotImplementedError
 
     def _reset(self) -> None: ...
 
 
 def memory_methods(*, allocator: bool, device: bool) -> tuple[MemoryMethod, ...]:
-    """Methods that work on this system, for a runtime with an allocator that reports its peak, or with a GPU to
-    poll.
+    """Memory methods that work on this system, for a runtime whose allocator reports its peak, or for a GPU that can be
+    polled.
     """
     host: tuple[MemoryMethod, ...] = ("resident",)
     if _ON_LINUX and linux.reset_high_water():
@@ -77,7 +82,9 @@ def memory_methods(*, allocator: bool, device: bool) -> tuple[MemoryMethod, ...]
 
 
 def meter_for(protocol: MeasurementProtocol, weight_places: tuple[Path, ...]) -> PeakMemoryMeter:
-    """Raises `MeasurementError` with reason `unsupported` for a method that this system lacks."""
+    """Returns the memory meter of the protocol. Raises `MeasurementError` (unsupported) for a method that this system
+    lacks.
+    """
     method = protocol.memory
     if method == "anonymous" and _ON_LINUX:
         return AnonymousMeter(weight_places)
@@ -97,11 +104,12 @@ def meter_for(protocol: MeasurementProtocol, weight_places: tuple[Path, ...]) ->
 
 
 class AnonymousMeter(PeakMemoryMeter):
-    """Anonymous high-water mark, from the resident one: the kernel keeps one mark for both kinds of pages together.
+    """Anonymous high-water mark, computed from the resident one: the kernel keeps one mark for both kinds of pages
+    together.
 
-    During a pass that faults in no new file page, file pages are a constant, and mark - file pages is the anonymous
-    mark exactly. The first pass faults some in (code, mapped weights); the mark of a second pass is at least as high
-    as the first's, since the file pages are then all there, so after two passes the figure is exact.
+    If a forward pass loads no new file page, the file pages are constant, so the mark minus the file pages is exactly
+    the anonymous mark. The first pass loads file pages (code, mapped weights). In the second pass all file pages are
+    resident and its mark is at least that of the first pass, so the figure is exact after two passes.
     """
 
     method = "anonymous"
@@ -129,7 +137,9 @@ class AnonymousMeter(PeakMemoryMeter):
 
 
 class ResidentMeter(PeakMemoryMeter):
-    """Resident high-water mark. Where it cannot be reset, as on macOS, the forward peak is at least the build's."""
+    """Resident high-water mark. On systems that cannot reset the mark, such as macOS, the forward peak is at least the
+    peak of the build.
+    """
 
     method = "resident"
 
@@ -153,7 +163,7 @@ class ResidentMeter(PeakMemoryMeter):
 
 
 class AllocatorMeter(PeakMemoryMeter):
-    """PyTorch's CUDA allocator: weights and activations, to the byte."""
+    """Peak of PyTorch's CUDA allocator: weights and activations, exact to the byte."""
 
     method = "allocator"
 
@@ -207,7 +217,7 @@ class DeviceMeter(PeakMemoryMeter):
     def _poll(self) -> None:
         try:
             while not self._ended.wait(_POLL_S):
-                # Before the GPU is asked: if the model is built meanwhile, the answer belongs to the build.
+                # Read before the GPU is queried: if the model is built meanwhile, the reading belongs to the build.
                 highest = self._highest
                 highest.used_bytes = max(highest.used_bytes, self._gpu.used_bytes())
         except Exception as error:  # without these readings the peak would be too low
@@ -216,12 +226,12 @@ class DeviceMeter(PeakMemoryMeter):
 
 @dataclass
 class _Peak:
-    """The highest reading of one phase; the polling thread alone changes it."""
+    """The highest reading of one phase; only the polling thread changes it."""
 
     used_bytes: int
 
 
 class UsedMemory(Protocol):
-    """A GPU that reports its used memory, of all processes."""
+    """A GPU that reports the used memory of all processes."""
 
     def used_bytes(self) -> int: ...

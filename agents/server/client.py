@@ -1,7 +1,7 @@
-"""The agent's requests to the server over HTTP, each a cancellable coroutine, and when they are repeated.
+"""The agent's HTTP requests to the server, each a cancellable coroutine, and the rules for repeating them.
 
-Error responses become exceptions of `core.common.errors`, by status; an
-unreachable server, a proxy's error page and an unreadable response become `Unavailable`.
+Error responses become exceptions of `core.common.errors`, by status. An unreachable server, a proxy's error page and an
+unreadable response become `Unavailable`.
 """
 
 from __future__ import annotations
@@ -63,14 +63,16 @@ Result = TypeVar("Result")
 
 
 class ProtocolMismatch(EdgefrontError):
-    """The protocol versions of agent and server are incompatible: one of them needs an update."""
+    """Raised if the protocol versions of agent and server are incompatible, so that one must be updated."""
 
     status = 426
     kind = "protocol-mismatch"
 
 
 class CopiedDataFolder(EdgefrontError):
-    """The data folder is a copy of another agent's, whose device this machine would pass for."""
+    """Raised if the data folder is a copy of another agent's folder, because this machine would report as that agent's
+    device.
+    """
 
     kind = "copied-data-folder"
 
@@ -88,7 +90,7 @@ _BY_STATUS: Mapping[int, type[EdgefrontError]] = {
 
 
 def check_url(server: str, *, insecure: bool = False) -> str:
-    """The server's URL without a trailing slash.
+    """Returns the server's URL without a trailing slash.
 
     Raises `InvalidInput` for an invalid URL, and for plain HTTP beyond this machine unless `insecure`: it would expose
     the credential and all results to the network.
@@ -114,7 +116,7 @@ class AgentClient:
         self.instance = instance or secrets.token_urlsafe(24)
         self.server = check_url(server, insecure=insecure)
         self.blocked_reason: str | None = None
-        """Why the device gets no launches, by the last answer to `lease`; None if it may get some."""
+        """Why the device gets no launches, from the latest response to `lease`; None if it may get launches."""
         self._http = httpx.AsyncClient(
             **client_options(self.server),
             base_url=self.server,
@@ -140,8 +142,8 @@ class AgentClient:
         return await self._ask("/v1/agents/enrol", request, EnrolResponse, bearer=token)
 
     async def lease(self, request: LeaseRequest) -> LeaseResponse:
-        """Requests work; the server may take `wait_s` to answer. If cancelled, it closes the connection, and the server
-        releases launches that it may have claimed at that moment.
+        """Requests work; the server may take `wait_s` to answer. A cancelled request closes the connection, so that the
+        server releases launches that it claimed at that moment.
         """
         response = await self._send("/v1/leases", request, wait_s=request.wait_s)
         reason = response.headers.get(WITHHELD_HEADER)
@@ -149,17 +151,17 @@ class AgentClient:
         return self._read(response, LeaseResponse)
 
     async def start(self, launch_id: str, fence: int) -> None:
-        """Reports that this launch starts. `Conflict` or `NotFound`: it is no longer this device's, or no longer
+        """Reports that this launch starts. Raises `Conflict` or `NotFound` if the launch was reassigned or is no longer
         needed.
         """
         await self._send(f"/v1/launches/{launch_id}/start", StartRequest(fence=fence))
 
     async def heartbeat(self, lease_id: str) -> HeartbeatResponse:
-        """Extends a lease. `NotFound` or `Gone`: it has ended."""
+        """Extends a lease. Raises `NotFound` or `Gone` if the lease has ended."""
         return await self._ask(f"/v1/leases/{lease_id}/heartbeat", None, HeartbeatResponse)
 
     async def release(self, lease_id: str, launch_ids: tuple[str, ...]) -> None:
-        """Returns launches."""
+        """Returns launches to the server."""
         await self._send(f"/v1/leases/{lease_id}/release", ReleaseRequest(launch_ids=launch_ids))
 
     async def report(self, request: ReportRequest) -> ReportResponse:
@@ -190,8 +192,9 @@ class AgentClient:
 
 
 def error_of(response: httpx.Response) -> EdgefrontError:
-    """The exception for an error response; `retry_after_s` is among its extras if the server sends it. Errors that are
-    not the server's own (a proxy's page) are no final answer, but for a body that a proxy finds too large.
+    """Returns the exception for an error response; its extras include `retry_after_s` if the server sends it. Errors
+    that do not come from the server (a proxy's page) are temporary, except for a request body that a proxy finds too
+    large.
     """
     status = response.status_code
     extra: dict[str, Any] = {} if (delay := retry_after_s(response.headers)) is None else {"retry_after_s": delay}
@@ -212,7 +215,7 @@ def error_of(response: httpx.Response) -> EdgefrontError:
 
 
 def retryable(error: BaseException) -> bool:
-    """Whether the same request may succeed later without any change: the one place that decides it."""
+    """Whether the same request may succeed later without any change. Only this function decides that."""
     return isinstance(error, Unavailable | TooManyRequests)
 
 
@@ -221,14 +224,18 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """Pauses of `core.common.http_client`. No attempt starts later than `total_s` after the first (None: unlimited)."""
+    """Retry with the pauses of `core.common.http_client`. The latest attempt starts `total_s` after the first (None: no
+    limit).
+    """
 
     base_s: float = 0.5
     cap_s: float = 30.0
     total_s: float | None = None
 
     async def run(self, what: str, call: Callable[[], Awaitable[Result]]) -> Result:
-        """Calls until it succeeds; raises permanent errors at once, or the last error when the time is up."""
+        """Repeats the call until it succeeds. Raises permanent errors at once, and the latest error when the time is
+        up.
+        """
 
         def log_failure(state: RetryCallState) -> None:
             # Logs the first failure, then at each doubling of the count, so that a long outage does not flood the log.
@@ -264,8 +271,8 @@ class RetryPolicy:
 
 
 async def repeat(what: str, step: Callable[[], Awaitable[None]]) -> NoReturn:
-    """Repeats a step for ever. Errors of the server end it; any other is logged, and the next step follows a pause: an
-    agent outlives unforeseen errors.
+    """Repeats a step forever. Errors of the server end the loop; any other error is logged, and the next step follows
+    after a pause, so that the agent survives unforeseen errors.
     """
     while True:
         try:
@@ -281,4 +288,4 @@ AFTER_FAILURE_S = 5.0
 FOREVER = RetryPolicy()
 """For leases, reports and enrolment: the agent waits for its server indefinitely."""
 BRIEF = RetryPolicy(base_s=0.2, cap_s=2.0, total_s=8.0)
-"""For requests that are useless when late: the start of a launch, returning launches at the end."""
+"""Retry policy for requests that are useless when late: the start of a launch, and returning launches at the end."""

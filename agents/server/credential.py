@@ -1,4 +1,4 @@
-"""The device's credential: exchanged once for an enrolment token, stored in a file that only its owner can read."""
+"""The device's credential: received once for an enrolment token, stored in a file that only its owner can read."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class CredentialFile:
         self._refused = folder / "refused-instance"
 
     def read(self, server: str) -> Credential | None:
-        """The stored credential for this server; None if there is none or it is for another server."""
+        """Returns the stored credential for this server; None if there is none or if it is for another server."""
         try:
             credential = Credential.model_validate_json(self.path.read_bytes())
         except FileNotFoundError:
@@ -59,13 +59,13 @@ class CredentialFile:
         return credential
 
     def write(self, credential: Credential) -> None:
-        """Stores the credential atomically; it is never readable by others. Ends the enrolment's nonce."""
+        """Stores the credential atomically, unreadable for other users, and removes the enrolment's nonce."""
         write_private(self.path, json.dumps(credential.model_dump()))
         self._nonce.unlink(missing_ok=True)
 
     def refused_instance(self) -> str | None:
-        """The name of the last agent with this folder, if the server refused it beside another: by the same name the
-        next one is refused too, as long as the other runs.
+        """Instance name of the previous agent with this folder, if the server refused it because another instance was
+        running. The next agent reuses the name, so that the server refuses it too while the other instance runs.
         """
         with suppress(OSError, UnicodeDecodeError):
             kept = self._refused.read_text(encoding="ascii")
@@ -80,8 +80,8 @@ class CredentialFile:
         self._refused.unlink(missing_ok=True)
 
     def nonce(self) -> str:
-        """A random text for the enrolment, the same until a credential is stored: an agent that was killed before that
-        repeats its request.
+        """A random text for the enrolment, which stays the same until a credential is stored, so that an agent that was
+        killed before can repeat its request.
         """
         with suppress(OSError, UnicodeDecodeError):
             kept = self._nonce.read_text(encoding="ascii")
@@ -93,8 +93,8 @@ class CredentialFile:
 
 
 async def enrol(client: AgentClient, options: AgentOptions, facts: DeviceFacts) -> Credential:
-    """Exchanges the enrolment token for a credential and stores it. Waits while the server is unavailable. Raises
-    `InvalidInput` without a usable token file, and the server's errors on the token.
+    """Exchanges the enrolment token for a credential and stores the credential. Waits while the server is unavailable.
+    Raises `InvalidInput` without a usable token file, and the server's errors about the token.
     """
     token = read_token(options.token_file)
     file = CredentialFile(options.folder)
@@ -117,10 +117,9 @@ async def enrol(client: AgentClient, options: AgentOptions, facts: DeviceFacts) 
 
 
 async def enrol_again(client: AgentClient, options: AgentOptions, facts: DeviceFacts, refusal: EdgefrontError) -> None:
-    """Called when the server does not accept the credential: enrols with the token, if there is one that it accepts.
+    """Enrols again with the token file after the server has refused the credential.
 
-    Raises `refusal` if there is no token or, for a revoked device, none that was made for it; else what is wrong with
-    the token.
+    Raises `refusal` if there is no token or, for a revoked device, no newer one; otherwise the error about the token.
     """
     if options.token_file is None:
         raise refusal
@@ -135,7 +134,9 @@ async def enrol_again(client: AgentClient, options: AgentOptions, facts: DeviceF
 
 
 def read_token(path: Path | None) -> str:
-    """The enrolment token in a file, or for `-` on standard input; `InvalidInput` if it is missing or empty."""
+    """Reads the enrolment token from a file, or from standard input for `-`. Raises `InvalidInput` if it is missing or
+    empty.
+    """
     if path is None:
         raise InvalidInput(
             "this device is not enrolled yet: give an enrolment token by --token-file",
@@ -148,6 +149,6 @@ def read_token(path: Path | None) -> str:
         raise InvalidInput(f"the token file {path} cannot be read: {error}", field="token_file") from None
     if not token or len(token) > 200 or not token.isascii() or any(character.isspace() for character in token):
         raise InvalidInput(
-            f"the token file {path} holds no enrolment token", field="token_file", allowed="one line: efe_…"
+            f"the token file {path} contains no enrolment token", field="token_file", allowed="one line: efe_…"
         )
     return token

@@ -1,6 +1,6 @@
-"""Supplies the agent with work: requests leases early, extends them, and returns launches that will not be run.
+"""Supplies the agent with work: requests leases early, extends them, and returns launches that will not run.
 
-`LeasedItems` are the leases and the launches in them: state only, without requests.
+`LeasedItems` contains the leases and their launches as state, without making requests.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Leasing:
         self._hungry.set()
 
     async def run(self) -> None:
-        """Requests work whenever no launch is left to start. Raises the server's errors about the device itself."""
+        """Requests work whenever all launches have started. Raises the server's errors about the device itself."""
         await repeat("requesting work", self._request_work)
 
     async def _request_work(self) -> None:
@@ -98,7 +98,7 @@ class Leasing:
             await asyncio.sleep(1.0)  # the server did not let the request wait: avoid a busy loop
 
     async def next(self) -> LeaseItem | None:
-        """The next launch to run, marked as started; waits for one; None when there will be no more."""
+        """Marks the next launch as started and returns it. Waits for a launch; returns None when no more will come."""
         while True:
             item = self.leased.begin()
             if self.leased.waiting == 0 and not self._closed:
@@ -109,12 +109,12 @@ class Leasing:
             await self._work.wait()
 
     def took(self, seconds: float) -> None:
-        """Records the duration of the last launch, which determines the size of batches."""
+        """Records the duration of the latest launch, which determines the size of batches."""
         self._mean_s = seconds if self._mean_s is None else 0.7 * self._mean_s + 0.3 * seconds
 
     async def tell_start(self, item: LeaseItem) -> None:
-        """Reports that this launch starts. If that fails, the launch continues: the server accepts its report
-        anyway.
+        """Reports that this launch starts. If the report fails, the launch continues, because the server accepts its
+        result anyway.
         """
         try:
             await BRIEF.run("reporting a start", lambda: self._client.start(item.launch_id, item.fence))
@@ -122,14 +122,14 @@ class Leasing:
             _log.debug("the start of %s was not accepted: %s", item.launch_id, error)
 
     def close(self) -> Mapping[str, tuple[str, ...]]:
-        """Stops requesting work; returns launches that have not started, by lease, for `release`."""
+        """Stops requesting work. Returns the launches that have not started, by lease, for `release`."""
         self._closed = True
         self._work.set()
         return self.leased.release()
 
     def unload(self, item: LeaseItem) -> Mapping[str, tuple[str, ...]]:
-        """Removes all launches that have not started and this one, by lease, for `release`; more may be requested
-        later.
+        """Removes this launch and all launches that have not started, and returns them by lease for `release`. The
+        agent may request more work later.
         """
         lease_id = self.leased.lease_of(item.launch_id)
         back = self.leased.release()
@@ -137,7 +137,7 @@ class Leasing:
         return back if lease_id is None else {**back, lease_id: (item.launch_id, *back.get(lease_id, ()))}
 
     async def release(self, back: Mapping[str, tuple[str, ...]]) -> None:
-        """Returns launches to the server. If that fails, the server takes them back when the lease expires."""
+        """Returns launches to the server. If that fails, the server reclaims the launches when the lease expires."""
         for lease_id, launch_ids in back.items():
             try:
                 await BRIEF.run("returning launches", lambda: self._client.release(lease_id, launch_ids))  # noqa: B023
@@ -147,7 +147,9 @@ class Leasing:
                 _log.info("returned %d launches", len(launch_ids))
 
     async def _ask(self, request: LeaseRequest) -> LeaseResponse | None:
-        """None if the device had to enrol again. Raises if it is refused even then."""
+        """Sends a lease request; returns None if the device had to enrol again. Raises if the second enrolment is
+        refused too.
+        """
         try:
             answer = await FOREVER.run("requesting work", lambda: self._client.lease(request))
         except (Unauthenticated, Gone) as error:
@@ -164,7 +166,7 @@ class Leasing:
         return answer
 
     async def _keep(self, lease: Lease) -> None:
-        """Sends heartbeats until the server has all results of this lease, or reports that it has ended."""
+        """Sends heartbeats until the server has all results of this lease or reports the end of the lease."""
         while True:
             await asyncio.sleep(max(_MIN_HEARTBEAT_S, lease.heartbeat_s))
             if self.leased.leases.get(lease.lease_id) is not lease:
@@ -191,7 +193,7 @@ class Leasing:
 
 
 def _state_message(state: str, blocked_reason: str | None) -> str:
-    """The log message for the device's state, as the server answers a lease request."""
+    """Log message for the device's state in the response to a lease request."""
     if blocked_reason is not None:
         return f"this device gets no launches: {blocked_reason}"
     return f"the server reports this device as {state}"
@@ -202,7 +204,7 @@ _HEARTBEAT_S = 10.0
 
 @dataclass
 class Lease:
-    """A lease with launches whose results the server does not have yet."""
+    """A lease whose results have not all reached the server."""
 
     lease_id: str
     heartbeat_s: float
@@ -223,7 +225,7 @@ class LeasedItems:
         return len(self._queue)
 
     def add(self, answer: LeaseResponse) -> Lease | None:
-        """Adds the launches of a lease; None if it has none."""
+        """Adds the launches of a lease; returns None for a lease without launches."""
         if answer.lease_id is None or not answer.items:
             return None
         heartbeat_s = answer.heartbeat_s or answer.ttl_s / 3 or _HEARTBEAT_S
@@ -233,11 +235,11 @@ class LeasedItems:
         return lease
 
     def lease_of(self, launch_id: str) -> str | None:
-        """The lease of an unfinished launch; None if it has ended."""
+        """Id of the lease of an unfinished launch; None if the lease has ended."""
         return next((id_ for id_, lease in self.leases.items() if launch_id in lease.unfinished), None)
 
     def begin(self) -> LeaseItem | None:
-        """Starts the next launch, which is `current` until `end`; None if there is none."""
+        """Starts the next launch and returns it; it is `current` until `end`. Returns None if no launch is left."""
         self.current = self._queue.popleft() if self._queue else None
         return self.current
 
@@ -246,9 +248,7 @@ class LeasedItems:
         self.current = None
 
     def finish(self, launch_ids: Iterable[str]) -> None:
-        """The server has the results of these, or does not need them: leases without unfinished launches are
-        dropped.
-        """
+        """Removes launches whose results the server has or does not need, and leases without unfinished launches."""
         gone = set(launch_ids)
         for lease in list(self.leases.values()):
             lease.unfinished -= gone
@@ -264,7 +264,7 @@ class LeasedItems:
         return skipped
 
     def lose(self, lease_id: str) -> list[str]:
-        """A lease has ended: removes its launches that have not started; returns them."""
+        """Ends a lease: removes its launches that have not started, and returns their ids."""
         lease = self.leases.pop(lease_id, None)
         of_lease = set() if lease is None else lease.unfinished
         lost = [item.launch_id for item in self._queue if item.launch_id in of_lease]
@@ -275,7 +275,7 @@ class LeasedItems:
         """Removes and returns all launches that have not started, by lease."""
         back: dict[str, tuple[str, ...]] = {}
         for item in self._queue:
-            lease_id = self.lease_of(item.launch_id) or ""  # of each in the queue there is one
+            lease_id = self.lease_of(item.launch_id) or ""  # every queued launch has a lease
             back[lease_id] = (*back.get(lease_id, ()), item.launch_id)
         self._queue.clear()
         for launch_ids in back.values():

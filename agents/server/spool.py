@@ -1,7 +1,7 @@
 """Unsent results, kept on disk until the server has acknowledged them, and sent in batches, oldest first.
 
-One JSON file per result, written atomically; names rise with time, so the oldest is sent first. With a full disk
-nothing is lost: results wait in memory, and `writable` returns False, so that the agent requests no new work.
+Each result is one JSON file, written atomically; names rise with time, so the oldest is sent first. If the disk is
+full, results wait in memory and `writable` returns False, so that the agent requests no new work.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SUFFIX = ".json"
 
 
 class SpooledReport(BaseModel):
-    """A report, and the wall time since the previous one during which the agent had work. A file of the spool."""
+    """One file of the spool: a report, and the wall time since the previous report during which the agent had work."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -46,7 +46,7 @@ class SpooledReport(BaseModel):
 
 
 class Spool:
-    """The results that wait in `folder`. It is not shared: each agent has its own data folder."""
+    """The results that wait in `folder`. Each agent needs its own folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -65,7 +65,7 @@ class Spool:
         return len(self._waiting)
 
     def put(self, spooled: SpooledReport) -> bool:
-        """Adds a result; False if it could not be written to disk and is in memory only."""
+        """Adds a result. Returns False if the result is in memory only because the disk could not store it."""
         self._count += 1
         name = f"{time.time_ns():020d}-{os.getpid()}-{self._count}{_SUFFIX}"
         self._waiting[name] = spooled
@@ -73,7 +73,7 @@ class Spool:
         return self._store(name)
 
     def oldest(self, count: int) -> dict[str, SpooledReport]:
-        """The oldest results, by name."""
+        """Returns the oldest results, by file name."""
         return {name: self._waiting[name] for name in sorted(self._waiting)[:count]}
 
     def drop(self, names: Iterable[str]) -> None:
@@ -84,20 +84,22 @@ class Spool:
                 self._path(name).unlink(missing_ok=True)
 
     def set_aside(self, name: str, why: str) -> None:
-        """Sets aside a result that the server refuses: its file is kept for inspection, and never sent again."""
+        """Sets aside a result that the server refuses: the file is kept for inspection and never sent again."""
         launch_id = self._waiting.pop(name).report.launch_id
         _log.error("the result of launch %s was refused and is kept in a .refused file: %s", launch_id, why)
         if not self._was_unstored(name):
             self._path(name).replace(self._path(name).with_suffix(".refused"))
 
     def _was_unstored(self, name: str) -> bool:
-        """Whether a result was in memory only; it is so no more."""
+        """Whether a result was in memory only. Removes the result's name from the unstored ones."""
         unstored = name in self._unstored
         self._unstored.discard(name)
         return unstored
 
     def writable(self) -> bool:
-        """Whether the disk can store results: writes those in memory now, and tests whether more can be written."""
+        """Whether the disk can store results. Writes the results that are in memory, and tests whether more can be
+        written.
+        """
         if not all(self._store(name) for name in sorted(self._unstored)):
             return False
         try:
@@ -162,7 +164,7 @@ class BusyClock:
         self._since = None
 
     def take_s(self) -> float:
-        """Seconds since the last call."""
+        """Seconds with work since the previous call."""
         self._collect()
         total_s, self._total_s = self._total_s, 0.0
         return total_s
@@ -175,8 +177,8 @@ class BusyClock:
 
 
 class Sender:
-    """Sends the results in the spool while `run` runs; `finished` is called with the launches that need no
-    more of this agent.
+    """Sends the results in the spool while `run` runs; calls `finished` with the launches that this agent has
+    finished.
     """
 
     def __init__(self, client: AgentClient, spool: Spool, finished: Callable[[Iterable[str]], None]) -> None:
@@ -189,7 +191,7 @@ class Sender:
         self._update_events()
 
     def put(self, report: LaunchReport) -> None:
-        """Adds a result; it is on disk when this returns, unless the disk is full."""
+        """Adds a result, which is on disk when this returns unless the disk is full."""
         self._spool.put(SpooledReport(report=report, busy_s=self.clock.take_s()))
         self._update_events()
 
@@ -202,7 +204,7 @@ class Sender:
         return True
 
     async def run(self) -> None:
-        """Sends results forever. Raises what the server has against them besides the device."""
+        """Sends results forever. Raises the server's errors other than those about the device's credential."""
         await repeat("sending results", self._send_oldest)
 
     async def _send_oldest(self) -> None:
@@ -213,7 +215,7 @@ class Sender:
                 await self._send(waiting)
             except _REFUSALS as error:
                 await self._one_by_one(waiting, error)
-        except (Unauthenticated, Gone) as error:  # the lease requests handle it
+        except (Unauthenticated, Gone) as error:  # the lease requests handle this error
             _log.warning("results wait until the server accepts this device: %s", error)
             await asyncio.sleep(_REJOIN_S)
         self._update_events()
@@ -231,9 +233,7 @@ class Sender:
         self._finished(each.report.launch_id for each in waiting.values())
 
     async def _one_by_one(self, waiting: Mapping[str, SpooledReport], refusal: EdgefrontError) -> None:
-        """After the server refused a batch: sends its results one by one, so that one bad result does not block the
-        others.
-        """
+        """Sends the results of a refused batch one by one, so that one bad result does not block the others."""
         for name, spooled in waiting.items():
             try:
                 if len(waiting) == 1:

@@ -1,4 +1,4 @@
-"""The OpenAPI document: FastAPI's own, with keys and problem documents filled in for every operation."""
+"""The OpenAPI document: FastAPI's document, to which keys and problem documents of every operation are added."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ _ALWAYS = (401, 403, 410, 429, 500, 503)
 
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Problem documents of an operation, in addition to those of every operation; for `responses`."""
+    """Returns the problem documents of an operation, in addition to those that all operations share; for
+    `responses`.
+    """
     return {status: {"$ref": f"#/components/responses/{_name_of(status)}"} for status in statuses}
 
 
@@ -59,8 +61,8 @@ def answer(
     description: str = "Done",
     schema: Any = None,
 ) -> dict[int | str, dict[str, Any]]:
-    """A response with its example, and the `errors` of these statuses; for `responses`. `schema` if the media type is
-    not the model's JSON.
+    """Returns a response with its example, and the `errors` of these statuses; for `responses`. `schema` is given if
+    the media type is not the model's JSON.
     """
     content: dict[str, Any] = {"example": kept(example)}
     if schema is not None:
@@ -77,7 +79,7 @@ def file_answer(
     *statuses: int,
     headers: dict[str, Any] | None = None,
 ) -> dict[int | str, dict[str, Any]]:
-    """A file with ranges and ETag; for `responses`. `contents`: media type → its content."""
+    """Returns a file response with ranges and ETag; for `responses`. `contents`: media type → its content."""
     etag = {"schema": {"type": "string"}, "description": "SHA-256 of the bytes, in quotes"}
     part = {media: {"schema": BINARY, "example": "(a part)"} for media in contents}
     return {
@@ -89,13 +91,15 @@ def file_answer(
 
 
 def event_stream_answer(example: Any, *statuses: int) -> dict[int | str, dict[str, Any]]:
-    """A response that is a stream of server-sent events, with its example."""
+    """Returns a response that is a stream of server-sent events, with its example."""
     description = "An endless stream of events"
     return answer(example, *statuses, media="text/event-stream", description=description, schema={"type": "string"})
 
 
 def kept(example: Any) -> str:
-    """A placeholder for a response's example until the document is built: FastAPI would drop every null in it."""
+    """Returns a placeholder for a response's example until the document is built, because FastAPI would drop nulls from
+    the example.
+    """
     _KEPT.append(example)
     return f"{_MARK}{len(_KEPT) - 1}"
 
@@ -105,12 +109,12 @@ _MARK = "edgefront example "
 
 
 def sample(value: Any, summary: str = "An example") -> dict[str, Any]:
-    """`openapi_examples` of a body or parameter."""
+    """Returns the `openapi_examples` of a body or parameter."""
     return {"example": {"summary": summary, "value": value}}
 
 
 def build(app: FastAPI) -> dict[str, Any]:
-    """The document, built once."""
+    """Returns the OpenAPI document, which is built only once."""
     if app.openapi_schema is None:
         document = get_openapi(
             title=app.title,

@@ -23,7 +23,7 @@ MAX_SECRET = 200
 
 SESSION_PATH = "/v1/session"
 
-# Health, and the web pages, which contain no data.
+# Public paths: health, and the web pages, which contain no data.
 PUBLIC = frozenset(
     {
         "/v1/health",
@@ -43,11 +43,11 @@ PUBLIC_BELOW = ("/static/", "/jobs/", "/trainings/", "/devices/")
 _NO_PAGES = ("/v1", "/static", "/metrics")
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _FOR_VIEWERS = frozenset({SESSION_PATH, "/v1/predictions", "/v1/models/import", "/v1/catalogue/describe"})
-"""Unsafe methods that viewers may use: computations that store nothing, and signing out."""
+"""Unsafe methods and paths that viewers may use: computations that store nothing, and signing out."""
 
 
 class Authenticate:
-    """ASGI middleware: puts `credential` and `principal` into the request's state, or raises.
+    """ASGI middleware that puts `credential` and `principal` into the request's state, or raises.
 
     For unsafe methods a cookie is accepted only from the server's own pages: the browser must send `Sec-Fetch-Site:
     same-origin` or, without this header, this server as `Origin`.
@@ -64,7 +64,7 @@ class Authenticate:
             await self.app(scope, receive, send)
             return
         await self._admit(scope)
-        if "principal" not in scope["state"]:  # an enrolment token, which the endpoint checks
+        if "principal" not in scope["state"]:  # the endpoint checks enrolment tokens
             await self.app(scope, receive, send)
             return
         context: Context = scope["app"].state.context
@@ -112,7 +112,7 @@ class Authenticate:
             try:
                 principal = await context.credentials.resolve(credential)
             except Unavailable:
-                # Metrics report the outage to everybody who could read them before.
+                # During an outage, metrics stay readable for everybody who could read them before.
                 principal = context.credentials.last_known(credential) if path == METRICS_PATH else None
                 if principal is None:
                     raise
@@ -124,12 +124,14 @@ class Authenticate:
 
 
 def is_public(method: str, path: str) -> bool:
-    """Whether the path needs no key."""
+    """Whether requests to the path need no key."""
     return path in PUBLIC or path.startswith(PUBLIC_BELOW) or (method == "POST" and path == SESSION_PATH)
 
 
 def wants_page(scope: Scope) -> bool:
-    """Whether a browser requests a page: a GET that accepts HTML, outside of the API and the static files."""
+    """Whether a browser requests a page: a GET that accepts HTML, and a path outside of the API and the static
+    files.
+    """
     path = own_path(scope)
     if scope["method"] != "GET" or any(path == root or path.startswith(f"{root}/") for root in _NO_PAGES):
         return False
@@ -138,12 +140,12 @@ def wants_page(scope: Scope) -> bool:
 
 
 def wants_missing_page(scope: Scope) -> bool:
-    """Whether a browser requests a page that does not exist: the answer needs no key."""
+    """Whether a browser requests a page that does not exist; the "not found" response needs no key."""
     return wants_page(scope) and all(route.matches(scope)[0] is Match.NONE for route in scope["app"].routes)
 
 
 def credential_of(headers: Headers) -> Credential:
-    """The bearer secret, else the browser's cookie. `Unauthenticated` without either."""
+    """Returns the bearer secret, else the browser's cookie. Raises `Unauthenticated` without either."""
     authorization = headers.get("authorization")
     if authorization is not None:
         scheme, _, secret = authorization.partition(" ")
@@ -158,8 +160,8 @@ def credential_of(headers: Headers) -> Credential:
 
 
 def _session_cookie(headers: Headers) -> str | None:
-    """The first cookie of the name. Browsers send the longest path first, so among services on one host, each below its
-    own path, it is this service's.
+    """Returns the first cookie with the session's name. Browsers send the cookie of the longest path first, so the
+    first one belongs to this service even if several services share a host below different paths.
     """
     for pair in headers.get("cookie", "").split(";"):
         name, _, value = pair.partition("=")

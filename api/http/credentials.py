@@ -1,9 +1,9 @@
 """Cache of the principals of API keys, agent credentials and browser sessions.
 
-An agent sends a request every few seconds, and a look-up of its key each time would be half of the database's load. So
-principals are cached, and one query every `CHECKED_S`, for any number of requests, reads the version of revocations. A
-new version clears the cache. While the query fails, every secret is looked up. So a revocation in another process takes
-effect within `TRUSTED_S`, one in this process at once (`forget`).
+An agent sends a request every few seconds, and looking up its key each time would be half of the database's load. So
+principals are cached, and one query every `CHECKED_S` reads the version of revocations, regardless of the number of
+requests. A new version clears the cache. While the query fails, every secret is looked up. A revocation in another
+process takes effect within `TRUSTED_S`, a revocation in this process at once (`forget`).
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from edgefront.core.services.fleet.devices import first_used
 from edgefront.core.store.database import Database
 
 CHECKED_S = 0.3
-"""Seconds between two checks."""
+"""Seconds between two checks for revocations."""
 TRUSTED_S = 0.9
-"""Validity of a check in seconds, from its beginning."""
+"""Seconds for which a check for revocations is valid, from its beginning."""
 REMEMBERED_S = 60.0
 IDLE_S = 5.0
-"""Seconds without requests after which checks pause until the next one."""
+"""Seconds without requests after which checks pause until the next request."""
 MAX_REMEMBERED = 20_000
 
 _log = logging.getLogger("edgefront.api")
@@ -48,7 +48,7 @@ class Credential:
 
 
 class Credentials:
-    """Finds the principal of a credential. For the event loop only, except `forget`.
+    """Finds the principal of a credential. Use from the event loop only, except `forget`.
 
     Args:
         changed: called after a revocation anywhere.
@@ -76,7 +76,7 @@ class Credentials:
         self._thread = anyio.CapacityLimiter(1)  # so that checks do not wait for the threads of requests
 
     def remembered(self, credential: Credential) -> Principal | None:
-        """The cached principal; None unless it is known to be still valid."""
+        """Returns the cached principal; None unless it is certainly still valid."""
         now = self._clock()
         self._asked_at = now
         remembered = self._remembered.get(credential)
@@ -85,12 +85,16 @@ class Credentials:
         return remembered[0]
 
     def last_known(self, credential: Credential) -> Principal | None:
-        """The cached principal, which may be revoked meanwhile; for use while the database is unavailable."""
+        """Returns the cached principal, which may have been revoked meanwhile; for use while the database is
+        unavailable.
+        """
         remembered = self._remembered.get(credential)
         return None if remembered is None or remembered[1] <= self._clock() else remembered[0]
 
     async def resolve(self, credential: Credential) -> Principal:
-        """The principal. `Unauthenticated` if there is none, `Unavailable` without the database."""
+        """Returns the principal. Raises `Unauthenticated` for an unknown credential, `Unavailable` without the
+        database.
+        """
         principal = self.remembered(credential)
         if principal is not None:
             return principal
@@ -98,7 +102,7 @@ class Credentials:
         principal = await run_in_threadpool(self._look_up, credential)
         if principal.pending:  # the look-up has revoked the device's older credentials
             self.forget()
-        if epoch == self._epoch:  # unless there was a revocation meanwhile
+        if epoch == self._epoch:  # skipped if there was a revocation meanwhile
             self._remembered[credential] = (principal, self._clock() + self._lasts_s(principal))
             self._remembered.move_to_end(credential)
             if len(self._remembered) > MAX_REMEMBERED:
@@ -106,13 +110,13 @@ class Credentials:
         return principal
 
     async def watch(self) -> None:
-        """Checks until `close`, while there are requests or checks are `needed`."""
+        """Checks for revocations until `close`, while there are requests or checks are `needed`."""
         while not self._closed.is_set():
             if self._needed() or self._clock() - self._asked_at < IDLE_S:
                 try:
                     await self.check()
                 except Unavailable:
-                    pass  # the cache is not used meanwhile
+                    pass  # the cache is unused until a check succeeds
                 except Exception:
                     _log.exception("the check for revoked keys failed; every key is looked up")
             with suppress(asyncio.TimeoutError):
@@ -123,12 +127,12 @@ class Credentials:
         self._closed.set()
 
     async def check(self) -> None:
-        """Clears the cache after a revocation since the last check."""
+        """Clears the cache if there was a revocation since the previous check."""
         began = self._clock()
         version = await anyio.to_thread.run_sync(self._count, limiter=self._thread)
         if version != self._version:
             self.forget()
-            self._changed()  # the first time too: a stream may have begun before
+            self._changed()  # also on the first check: a stream may have begun before
             self._version = version
         self._checked_at = began
 
@@ -142,7 +146,7 @@ class Credentials:
             return access_queries.version(session)
 
     def _look_up(self, credential: Credential) -> Principal:
-        # The process's clock is precise enough for expiries, and saves a query.
+        # The process's clock is precise enough for expiry times, and saves a query.
         now = datetime.now(timezone.utc)
         with self._database.read() as session:
             find = authenticate_web if credential.cookie else authenticate

@@ -25,7 +25,9 @@ IfNoneMatch = Annotated[str | None, Header(max_length=2000, examples=['"0"'])]
 def send_file(
     request: Request, file: Download, if_none_match: str | None, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """The file, the requested range of it, or 304 if the client has it. 416 for a range that starts after its end."""
+    """Returns the file, the requested range, or 304 if the client has the file. Status 416 for a range that starts
+    after the end.
+    """
     etag = f'"{file.sha256}"'
     sent = {"ETag": etag, "Cache-Control": "private, no-cache", "Accept-Ranges": "bytes", **(headers or {})}
     etags = {tag.strip().removeprefix("W/") for tag in (if_none_match or "").split(",")}
@@ -36,13 +38,15 @@ def send_file(
 
 
 def send_view(view: BaseModel) -> Response:
-    """A view as JSON, encoded in the caller's thread: FastAPI would validate and encode it in the event loop."""
+    """Returns a view as JSON, encoded in the caller's thread, because FastAPI would validate and encode in the event
+    loop.
+    """
     return Response(view.model_dump_json(), media_type="application/json")
 
 
 async def streamed(chunks: Iterator[bytes], limiter: anyio.CapacityLimiter | None) -> AsyncIterator[bytes]:
-    """Reads chunks in threads of `limiter`, until an empty one. Reads the first one at once, so that its error comes
-    before the response starts.
+    """Reads chunks in threads of `limiter` until an empty chunk. Reads the first chunk at once, so that an error is
+    raised before the response starts.
     """
     first = await anyio.to_thread.run_sync(next, chunks, b"", limiter=limiter)
 
@@ -56,7 +60,7 @@ async def streamed(chunks: Iterator[bytes], limiter: anyio.CapacityLimiter | Non
 
 
 class _RangedFile(FileResponse):
-    """A file response. `whole` ignores Range. `Unavailable` if the file was deleted meanwhile."""
+    """A file response. `whole` ignores the header Range. Raises `Unavailable` if the file was deleted meanwhile."""
 
     chunk_size = 1 << 20
 
@@ -73,7 +77,9 @@ class _RangedFile(FileResponse):
 
 
 def _is_partial(request: Request, etag: str, size: int) -> bool:
-    """Whether one valid range is requested; others are ignored, as RFC 9110 permits. 416 for a range after the end."""
+    """Whether one valid range is requested. Invalid and multiple ranges are ignored, as RFC 9110 permits. Status 416
+    for a range after the end.
+    """
     match = _RANGE.match(request.headers.get("range", "").strip().lower())
     if match is None or request.headers.get("if-range", etag) != etag:
         return False

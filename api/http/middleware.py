@@ -18,9 +18,11 @@ from edgefront.api.http.root_path import own_path
 from edgefront.core.common.errors import EdgefrontError, TooLarge
 
 PUBLIC_BYTES = 16 << 10
-"""Maximum body of a request without a key. A sign-in has some hundred bytes."""
+"""Maximum body of a request without a key, bytes. A sign-in has some hundred bytes."""
 ENROL_BYTES = 128 << 10
-"""Maximum body of an enrolment, which is read before its token is checked. A device's facts have at most half of it."""
+"""Maximum body of an enrolment, bytes. The body is read before its token is checked. A device's facts take at most
+half.
+"""
 
 IMPORT_PATH = "/v1/trainings/import"
 
@@ -36,7 +38,9 @@ _HEADERS = (
 
 
 class Guard:
-    """The outermost middleware: counts responses, sets security headers, turns exceptions into problem documents."""
+    """The outermost middleware: counts responses, sets security headers, and turns exceptions into problem
+    documents.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -76,7 +80,7 @@ class Guard:
 
 
 class BodyLimit:
-    """Refuses bodies above the limit: by their Content-Length, else while they are received (chunked)."""
+    """Refuses bodies above the limit, by the header Content-Length or else while they are received (chunked)."""
 
     def __init__(self, app: ASGIApp, max_bytes: int, max_import_bytes: int) -> None:
         self.app = app
@@ -87,7 +91,7 @@ class BodyLimit:
             await self.app(scope, receive, send)
             return
         path = own_path(scope)
-        if scope["method"] == "POST" and path == IMPORT_PATH:  # written to the disk as it arrives
+        if scope["method"] == "POST" and path == IMPORT_PATH:  # this body is written to disk as it arrives
             limit = self.max_import_bytes
         elif is_public(scope["method"], path):
             limit = min(self.max_bytes, PUBLIC_BYTES)
@@ -120,8 +124,8 @@ _ambiguous = problems.respond(
     "the length of the body is given twice: send Content-Length or Transfer-Encoding",
     headers={"Connection": "close"},
 )
-"""Response to a body with two lengths. A proxy may have used the other one (RFC 9112, section 6.1), so the following
-bytes of the connection cannot be attributed to a request.
+"""Response to a body with two lengths. A proxy may have used the other length (RFC 9112, section 6.1), so that the
+following bytes of the connection cannot be attributed to a request.
 """
 
 

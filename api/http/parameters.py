@@ -82,7 +82,7 @@ async def _limits(
 
 
 LimitsQuery = Annotated[Limits, Depends(_limits)]
-"""Limits on candidates, from the query."""
+"""Limits on candidates, from the query string."""
 
 
 async def _training_budget(
@@ -107,7 +107,7 @@ async def _training_budget(
 
 
 TrainingBudgetQuery = Annotated[TrainingBudget, Depends(_training_budget)]
-"""Training budget of models, from the query."""
+"""Training budget of models, from the query string."""
 
 IdempotencyKey = Annotated[
     str | None,

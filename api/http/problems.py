@@ -20,7 +20,7 @@ from edgefront.core.common.validation import fault, field_path
 
 MEDIA_TYPE = "application/problem+json"
 MAX_ERRORS = 20
-"""Maximum number of a request's wrong fields that are listed."""
+"""Maximum number of wrong fields of a request that a problem document lists."""
 _MAX_DETAIL = 4000
 
 _STANDARD = frozenset({"type", "title", "status", "detail", "kind", "instance"})
@@ -54,7 +54,7 @@ def respond(
     headers: Mapping[str, str] | None = None,
     extra: Mapping[str, Any] | None = None,
 ) -> Response:
-    """A problem document. `extra` has further members. Shortens long values, and makes numbers finite."""
+    """Returns a problem document. `extra` has further members. Shortens long values, and makes numbers finite."""
     document: dict[str, Any] = {
         "type": f"urn:edgefront:problem:{kind}",
         "title": kind.replace("-", " ").capitalize(),
@@ -70,7 +70,7 @@ def respond(
 
 
 def of_error(error: EdgefrontError) -> Response:
-    """The problem document of one of the project's own errors, with the headers of its status."""
+    """Returns the problem document of one of the project's own errors, with the headers of its status."""
     headers = {}
     if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
@@ -82,7 +82,7 @@ def of_error(error: EdgefrontError) -> Response:
     detail = error.detail
     if isinstance(error.__cause__, SQLAlchemyError):
         _log.warning("answered with %d: %s", error.status, detail)
-        detail = "the database is unavailable or busy; try again"  # the driver's message may contain hosts and users
+        detail = "the database is unavailable or busy; try again"  # the driver's message may name hosts and users
     return respond(error.status, error.kind, detail, headers=headers, extra=error.extra)
 
 
@@ -100,7 +100,7 @@ def of_crash(error: BaseException) -> Response:
 
 
 def of_http(error: HTTPException) -> Response:
-    """The problem document of the framework's errors: unknown path, wrong method."""
+    """Returns the problem document of the framework's errors: unknown path, wrong method."""
     kind = KIND_OF_STATUS.get(error.status_code, "error")
     phrase = HTTPStatus(error.status_code).phrase
     detail = error.detail if error.detail and error.detail != phrase else _PLAIN_DETAIL.get(error.status_code, phrase)
@@ -114,7 +114,9 @@ _PLAIN_DETAIL = {
 
 
 def of_validation(error: RequestValidationError) -> Response:
-    """All wrong fields of a request; the first one at the top level as `field`, `value`, `allowed`."""
+    """Returns all wrong fields of a request as a problem document; the first is also at the top level as `field`,
+    `value`, `allowed`.
+    """
     fields = [_wrong_field(item) for item in _one_per_field(error.errors())][:MAX_ERRORS]
     first = fields[0]
     detail = first["detail"] if len(fields) == 1 else f"{first['detail']} (and {len(fields) - 1} more, see errors)"
@@ -132,7 +134,7 @@ def _wrong_field(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _one_per_field(items: Sequence[Any]) -> list[Any]:
-    """One error per field. Pydantic lists one for each member of a union, and one for a list with wrong items."""
+    """Keeps one error per field. Pydantic lists one per member of a union, and one for a list with wrong items."""
     inside = {tuple(item["loc"][:depth]) for item in items for depth in range(len(item["loc"]))}
     items = [item for item in items if item["type"] != "too_short" or tuple(item["loc"]) not in inside]
     seen: set[tuple[Any, ...]] = set()
@@ -146,7 +148,7 @@ def _one_per_field(items: Sequence[Any]) -> list[Any]:
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
-    """`value` as short JSON, without large, deep or non-finite input of a client."""
+    """Returns a client's `value` as short JSON without large, deep or non-finite input."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -170,7 +172,7 @@ def _short(value: Any) -> str:
 
 
 def install(app: FastAPI, missing: Callable[[Request], Response | None]) -> None:
-    """Makes `app` answer all errors with problem documents, and 404 with the page of `missing`, if any."""
+    """Makes `app` answer all errors with problem documents, and 404 with the page that `missing` returns, if any."""
 
     async def own(_request: Request, error: Exception) -> Response:
         return of_error(cast(EdgefrontError, error))

@@ -1,8 +1,8 @@
-"""The path below which a proxy serves the service.
+"""The URL path below which a proxy serves the service.
 
-That path is ASGI's `root_path`, and `path` begins with it, whether or not the proxy strips it. So links that begin with
-`root_path` work with and without the proxy. Endpoints set `Location` to the service's own paths, to which the
-middleware adds `root_path`.
+That path is ASGI's `root_path`, and `path` begins with `root_path`, whether or not the proxy strips it. So links that
+begin with `root_path` work with and without the proxy. Endpoints set `Location` to the service's own paths, and the
+middleware prepends `root_path`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from edgefront.core.common.errors import InvalidInput
 
 
 class BelowPath:
-    """ASGI middleware: serves the application below `root_path`."""
+    """ASGI middleware that serves the application below `root_path`."""
 
     def __init__(self, app: ASGIApp, root_path: str) -> None:
         self._next = app
@@ -40,8 +40,8 @@ class BelowPath:
 
 
 def check_root_path(root_path: str, paths: Collection[str]) -> None:
-    """Raises `InvalidInput` for a `root_path` that begins like one of the service's own paths: behind a proxy that
-    strips it, requests would be ambiguous.
+    """Raises `InvalidInput` for a `root_path` that begins like one of the service's own paths, because requests would
+    be ambiguous behind a proxy that strips `root_path`.
     """
     own = sorted({f"/{path.split('/')[1]}" for path in paths} - {"/"})
     if root_path and f"/{root_path.split('/')[1]}" in own:
@@ -54,6 +54,6 @@ def check_root_path(root_path: str, paths: Collection[str]) -> None:
 
 
 def own_path(scope: Scope) -> str:
-    """The path of a request without `root_path`."""
+    """Returns the path of a request without `root_path`."""
     path: str = scope["path"]
     return path.removeprefix(scope["root_path"])

@@ -1,12 +1,12 @@
 """Routes whose endpoints run in threads, and their JSON bodies.
 
-Short requests use the framework's threads, those that take seconds a few of their own (`SlowWork`). The server
-(`http.connections`) and the proxy limit the number of concurrent requests.
+Short requests use the framework's threads; requests that take seconds use a few separate threads (`SlowWork`). The
+server (`http.connections`) and the proxy limit the number of concurrent requests.
 
 Bodies are parsed once, with limited depth and width. Python's parser accepts `NaN`, numbers that overflow to infinity,
-integers of any length and NUL characters, which the databases cannot store. They are refused here, where the field is
-known. So are objects with thousands of fields: to collect an error for each unknown field would block the event loop
-for seconds.
+integers of any length and NUL characters, which the databases cannot store. Such values are refused here, where the
+field is known. Objects with thousands of fields are refused too, because collecting an error for each unknown field
+would block the event loop for seconds.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from edgefront.core.common.errors import InvalidInput
 
 MAX_INTEGER = (1 << 63) - 1
 MAX_FIELDS = 1000
-"""Maximum number of fields of an object. A `config.json` with labels has some hundred."""
+"""Maximum number of fields of an object. A `config.json` with labels has some hundred fields."""
 _MAX_NAME = 100
 """Maximum number of characters of a field's name in an error."""
 
-# Only a body that matches can contain a refused value: 19 digits, or an exponent of three digits, may overflow.
+# Only a body that matches this can contain a refused value: 19 digits or an exponent of three digits may overflow.
 _SUSPECTS = re.compile(rb"NaN|Infinity|\\u0000|[0-9]{19}|[0-9.][eE]\+?[0-9]{3}")
 
 Result = TypeVar("Result")
@@ -51,17 +51,17 @@ class SlowWork:
         self.limiter = anyio.CapacityLimiter(threads)
 
     async def run(self, work: Callable[[], Result]) -> Result:
-        """The result of `work`, called in a thread."""
+        """Calls `work` in a thread and returns its result."""
         return await anyio.to_thread.run_sync(work, limiter=self.limiter)
 
     async def answer(self, work: Callable[[], BaseModel]) -> Response:
-        """The result of `work` as JSON, encoded in the same thread, because that may take long too."""
+        """Returns the result of `work` as JSON, encoded in the same thread because encoding may take long too."""
         return await self.run(lambda: send_view(work()))
 
 
 class ThreadRoute(APIRoute):
-    """A route whose endpoint, unless it is a coroutine, runs in a thread. The thread also encodes its answer of status
-    200: a large one would block the event loop. The operation has the function's name.
+    """A route whose endpoint runs in a thread unless it is a coroutine. The thread also encodes responses of status
+    200, because a large one would block the event loop. The operation is named after the function.
     """
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
@@ -86,7 +86,7 @@ def _encoded(endpoint: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
 
 
 def parse_json(body: bytes) -> Any:
-    """The value of a JSON text.
+    """Parses a JSON text and returns its value.
 
     Raises:
         InvalidInput: not JSON, nested too deeply, or (the field named) an object with too many fields, a number that is
@@ -105,7 +105,7 @@ def parse_json(body: bytes) -> Any:
 
 
 def _first_error(value: Any) -> InvalidInput | None:
-    """The error of the first refused value, with its path within `value`."""
+    """Returns the error of the first refused value, with its path within `value`; None if all values are accepted."""
     if isinstance(value, dict):
         if len(value) > MAX_FIELDS:
             return InvalidInput(
@@ -137,7 +137,7 @@ def _first_error(value: Any) -> InvalidInput | None:
 
 
 class JsonRequest(Request):
-    """A request whose JSON comes from `parse_json`."""
+    """A request whose JSON body is parsed by `parse_json`."""
 
     async def json(self) -> Any:
         if not hasattr(self, "_value"):
@@ -155,7 +155,7 @@ class JsonRoute(ThreadRoute):
 
         async def handle_json(request: Request) -> Response:
             request = JsonRequest(request.scope, request.receive)
-            # Before FastAPI parses it, which would hide the error.
+            # Parsed before FastAPI parses the body, which would hide the error.
             await read_json(request)
             return await handle(request)
 
@@ -163,7 +163,7 @@ class JsonRoute(ThreadRoute):
 
 
 async def read_json(request: Request) -> Any:
-    """The body's value; None without a body. Status 415 for another media type."""
+    """Returns the body's value; None without a body. Status 415 for a media type other than JSON."""
     body = await request.body()
     if not body:
         return None

@@ -1,9 +1,9 @@
-"""Event streams of jobs and trainings (`/v1/jobs/{id}/events`): a log as server-sent events, replayed from any number,
-then followed.
+"""Event streams of jobs and trainings (`/v1/jobs/{id}/events`): a log as server-sent events, sent from any event number
+on and then followed.
 
 Any number of readers follow a log at the cost of one. While a log has readers, one poller reads its new events and
-keeps the last ones encoded in memory. A reader gets them from there, or from the database if it is further behind; so a
-slow reader delays no other and misses nothing.
+keeps the latest ones encoded in memory. A reader gets events from memory, or from the database if it is further behind,
+so that a slow reader delays no other reader and misses nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ POLL_S = 0.4
 AWAY_S = 1.0
 """Seconds between two attempts while the database is unavailable."""
 RECHECK_S = 5.0
-"""Maximum seconds for which a log that was deleted can be followed. When a key ends, `recheck` is called."""
+"""Maximum seconds for which a deleted log can still be followed. When a key is revoked, `recheck` is called."""
 KEPT = 1000
 """Number of events that a feed keeps in memory."""
 PAGE = 500
@@ -56,7 +56,7 @@ Read = Callable[[str, int, int], Sequence[Event]]
 
 
 def encoded(event: Event) -> bytes:
-    """An event as it goes over the wire: its number as the id, its kind as the type, the whole of it as the data."""
+    """Encodes an event as a server-sent event: its number is the id, its kind the type, the whole event the data."""
     line: bytes = ServerSentEvent(
         event.model_dump_json(exclude_unset=True), event=event.kind, id=str(event.number)
     ).encode()
@@ -64,7 +64,7 @@ def encoded(event: Event) -> bytes:
 
 
 class _Feed:
-    """One log's new events."""
+    """The new events of one log, for all its readers."""
 
     def __init__(self, last: int) -> None:
         self.last = last  # events up to here have been seen
@@ -86,7 +86,7 @@ class _Feed:
         self.news = asyncio.Event()
 
     def after(self, number: int) -> list[tuple[int, bytes]] | None:
-        """Events above `number` in memory; None if some of them are no longer in memory."""
+        """Returns the events above `number` from memory; None if memory no longer has all of these."""
         if number >= self.last:
             return []
         if not self.kept or self.kept[0][0] > number + 1:
@@ -95,7 +95,7 @@ class _Feed:
 
 
 class Feeds:
-    """All feeds of this process. It belongs to one event loop; `notify` is thread-safe.
+    """All feeds of this process. A `Feeds` belongs to one event loop; `notify` is thread-safe.
 
     Args:
         read: (id, after, limit) → the events; runs in a thread.
@@ -118,7 +118,7 @@ class Feeds:
             feed.pulse.notify()
 
     def recheck(self) -> None:
-        """Makes every reader prove its access again, at once. From the event loop only."""
+        """Checks the access of every reader again, at once. From the event loop only."""
         self._epoch += 1
         for feed in self._feeds.values():
             feed.wake()
@@ -132,7 +132,7 @@ class Feeds:
                 feed.poller.cancel()
 
     def admit(self, key_id: str) -> None:
-        """`TooManyRequests` if this key, or everyone together, has too many streams open."""
+        """Raises `TooManyRequests` if this key, or all keys together, have too many open streams."""
         if self._readers[key_id] >= MAX_READERS_PER_KEY or self.readers >= MAX_READERS:
             raise TooManyRequests(
                 f"too many open event streams: at most {MAX_READERS_PER_KEY} for a key and {MAX_READERS} in all",
@@ -142,7 +142,7 @@ class Feeds:
     async def follow(
         self, log_id: str, after: int, key_id: str, allowed: Callable[[], object]
     ) -> AsyncGenerator[bytes, None]:
-        """Events above `after`, then new ones as they come, without end.
+        """Yields the events above `after`, then new events as they are committed, without end.
 
         `allowed` runs in a thread every `RECHECK_S`, and after `recheck`, and raises when the reader lost access (its
         key was revoked, the job or training deleted), which ends the stream.
@@ -167,7 +167,7 @@ class Feeds:
                     yield data
                     after = number
                 if not batch and feed is not None and not self.closed:
-                    # The events are not in the database either: the job is being deleted, which the recheck will find.
+                    # The database has no such events either: the job is being deleted, which the recheck will find.
                     longest_s = max(0.1, recheck_at - loop.time()) if feed.last <= after else 0.2
                     with suppress(asyncio.TimeoutError):
                         await asyncio.wait_for(feed.news.wait(), longest_s)
@@ -183,7 +183,7 @@ class Feeds:
                         feed.poller.cancel()
 
     async def _page(self, log_id: str, after: int) -> list[tuple[int, bytes]] | None:
-        """A page from the database; None, after a pause, if it is unavailable."""
+        """Returns a page of events from the database; None, after a pause, if the database is unavailable."""
         try:
             events = await run_in_threadpool(self._read, log_id, after, PAGE)
         except Unavailable:
@@ -290,10 +290,10 @@ async def _event_stream(
     after: int,
     last_event_id: str | None,
 ) -> Response:
-    """The events of the log of a job or training: existing ones, then new ones.
+    """Returns the existing events of the log of a job or training, then new ones, as a stream.
 
-    Access is checked again and again while the stream is open. Raises `InvalidInput` for a number that the log does not
-    have.
+    Access is checked repeatedly while the stream is open. Raises `InvalidInput` for a number that the log does not
+    contain.
     """
     begin = int(last_event_id) if last_event_id else after
 

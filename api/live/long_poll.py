@@ -1,8 +1,8 @@
 """Lease requests that wait for work.
 
-A waiting request holds neither a thread nor a database connection. While requests wait, one poller per process queries
-which device keys have wanted launches, and wakes a few of the matching devices at a time, the longest waiting first.
-The rest is woken at the next poll, so a thousand idle agents never compete for one launch.
+A waiting request uses neither a thread nor a database connection. While requests wait, one poller per process queries
+which device keys have requested launches, and wakes a few of the matching devices at a time, the longest waiting first.
+The remaining devices are woken at the next polls, so that a thousand idle agents never compete for one launch.
 """
 
 from __future__ import annotations
@@ -20,21 +20,22 @@ POLL_S = 0.25
 AWAY_S = 1.0
 """Seconds between two attempts while the database is unavailable."""
 CALLED_AT_ONCE = 8
-"""Number of devices that are woken per wanted device key and poll."""
+"""Number of devices that are woken per requested device key and poll."""
 RETRIES_PER_S = 16.0
-"""Waiting devices per second that check again without being woken: a device may get refinements, which have no wanted
-rows."""
+"""Number of waiting devices per second that check again without being woken, because refinements have no rows in the
+table of requested launches.
+"""
 
 OF_DEVICE = 4
-"""Requests of one device that wait at once: its agent sends one, and another when a connection was lost. One more ends
-the oldest.
+"""Maximum number of waiting requests of one device: its agent sends one, and another after a lost connection. A further
+request ends the oldest.
 """
 
 _log = logging.getLogger("edgefront.api")
 
 
 class Pulse:
-    """Wakes a poller after an interval, or at once when this process has changed something. Belongs to one event loop;
+    """Wakes a poller after an interval, or at once after a change by this process. A `Pulse` belongs to one event loop;
     `notify` is thread-safe.
     """
 
@@ -63,11 +64,11 @@ class _Waiter:
     def __init__(self, keys: frozenset[str]) -> None:
         self.keys = keys
         self.called: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        """True: there may be work. False: it has waited enough."""
+        """Result of the wait. True: there may be work. False: the request has waited long enough."""
 
 
 class WaitingRoom:
-    """Belongs to one event loop; `notify` is thread-safe.
+    """The waiting lease requests. A `WaitingRoom` belongs to one event loop; `notify` is thread-safe.
 
     Args:
         requested_keys: returns the device keys that have requested launches; runs in a thread.
@@ -97,9 +98,9 @@ class WaitingRoom:
         return max(2.0, self._size / RETRIES_PER_S)
 
     async def wait(self, device_id: str, keys: Iterable[str], longest_s: float, gone: asyncio.Future[None]) -> bool:
-        """Returns when one of `keys` has work, after `longest_s`, when `gone` is done, or when the server stops.
+        """Waits until one of `keys` has work, `longest_s` has passed, `gone` is done, or the server stops.
 
-        False: the device has sent so many other requests that this one should not wait any more.
+        Returns False if the device has sent so many other requests that this one should end.
         """
         if self.closed or longest_s <= 0:
             return True
@@ -112,12 +113,14 @@ class WaitingRoom:
         return not waiter.called.done() or waiter.called.result()
 
     def call(self, keys: Iterable[str]) -> None:
-        """Wakes all requests that wait under one of `keys` (the device's state has changed: draining, revoked)."""
+        """Wakes all requests that wait under one of `keys`, after a change of the device's state (draining,
+        revoked).
+        """
         for key in keys:
             self._call(key, len(self._waiters.get(key, ())))
 
     def close(self) -> None:
-        """Ends all waiting requests with an empty answer; later ones do not wait."""
+        """Ends all waiting requests with an empty response; later requests do not wait."""
         self.closed = True
         for key in list(self._waiters):
             self._call(key, len(self._waiters[key]))

@@ -1,6 +1,6 @@
-"""Agents enrol (`/v1/agents`), lease launches, extend leases, return launches and report results.
+"""Endpoints for agents: enrol (`/v1/agents`), lease launches, extend leases, return launches and report results.
 
-The hot path of the service.
+This is the hot path of the service.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ _INSTANCE_PARAMETER = {
     "description": "A random name of the agent's process: two that run with one credential get 409",
 }
 MAX_REASON = 1000
-"""Characters of the reason why a device gets no launches that are sent."""
+"""Maximum characters of the reason why a device gets no launches, as sent to the agent."""
 DRAINING_WAIT_S = 5.0
-"""Seconds that a draining device waits between requests, once it has been answered that it is draining."""
+"""Seconds that a draining device waits between requests, once it knows that it is draining."""
 
 
 @router.post(
@@ -121,10 +121,10 @@ async def _wait_for_work(
             break
         before = claimed.state
         try:
-            await context.credentials.resolve(request.state.credential)  # it may have ended while it waited
+            await context.credentials.resolve(request.state.credential)  # the credential may have ended during the wait
             claimed = await run_in_threadpool(_claim, context, device_id, body)
         except Unavailable:
-            continue  # the agent would only retry, so it waits here until the database is available
+            continue  # waits here until the database is available; the agent would only retry
         if claimed.state != before:
             break
     if gone.done() and claimed.lease_id is not None:
@@ -137,7 +137,9 @@ async def _wait_for_work(
 def _claim(
     context: Context, device_id: str, body: LeaseRequest, instance: str | None = None, facts: DeviceFacts | None = None
 ) -> launches.GrantedLease:
-    """`instance` and `facts` with the request itself: what waits says nothing new, nor that its agent still runs."""
+    """Claims launches for the device. `instance` and `facts` are given only on the first attempt of a request, because
+    a request that has waited is no evidence that its agent still runs.
+    """
     with context.database.write() as session:
         now = context.database.now(session)
         if facts is not None:
@@ -147,7 +149,7 @@ def _claim(
 
 
 async def _disconnected(request: Request) -> None:
-    """Returns when the client has disconnected. The body was read before, so no other message can come."""
+    """Returns when the client has disconnected. The body was read before, so no other message can arrive."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
@@ -178,7 +180,9 @@ def release(
     device_id: DeviceId,
     context: AppContext,
 ) -> None:
-    """Launches that were not started, or all of the lease's unfinished ones if none are named. Costs no attempt."""
+    """Returns launches that were not started, or all of the lease's unfinished ones if none are named. Uses up no
+    attempt.
+    """
     _release(context, device_id, lease_id, body.launch_ids)
     context.changed()
 
@@ -200,7 +204,9 @@ def start_launch(
     device_id: DeviceId,
     context: AppContext,
 ) -> None:
-    """From here on, if the agent dies, this launch loses one attempt; others of its batch lose none."""
+    """Marks the launch as started. If the agent dies afterwards, this launch loses one attempt; other launches of its
+    batch lose none.
+    """
     with context.database.write() as session:
         leases.start(session, device_id, launch_id, body.fence, context.database.now(session))
 
@@ -216,7 +222,7 @@ def report(
     device_id: DeviceId,
     context: AppContext,
 ) -> Response:
-    """Returns one receipt per report, in order. A report that is sent again gets the same answer and counts once."""
+    """Returns one receipt per report, in order. A report that is sent again gets the same receipt and counts once."""
     devices.check_protocol_version(body.protocol_version)
     with context.database.write() as session:
         receipts = launches.report(session, device_id, body, context.database.now(session))
@@ -237,8 +243,8 @@ def enrol(
     token: EnrolmentToken,
     context: AppContext,
 ) -> EnrolResponse:
-    """The bearer is the enrolment token. It enrols a device with a name of its own, or the one that the token was made
-    for (`reenrol_device`), whose old credential ends.
+    """Exchanges the bearer, an enrolment token, for a credential. The token enrols a new device with its own name, or
+    the device that the token was made for (`reenrol_device`), whose old credential ends.
     """
     with context.database.write() as session:
         answer_ = leases.enrol(session, token, request, context.database.now(session))

@@ -1,4 +1,4 @@
-"""Candidates as tables: CSV and Parquet, written in batches to a file that is then sent."""
+"""Exports of candidates as CSV and Parquet, written in batches to a file that is then sent."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Rows = Callable[[Session], Iterator[dict[str, Any]]]
 
 _ARROW = {int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 _TEXTS = ("target", "predicted_relative_to", "predicted_law", "predicted_label")
-"""Exported columns of text that no column of the table is."""
+"""Exported text columns that are not columns of the database table."""
 
 FRONTIER_COLUMNS = (
     "id",
@@ -56,15 +56,16 @@ _FORMULAS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def _cell(value: Any) -> Any:
-    """The value of a cell of a CSV file: text that a spreadsheet would compute as a formula gets an apostrophe first.
+    """Returns the value of a CSV cell. Text that a spreadsheet would evaluate as a formula is prefixed with an
+    apostrophe.
 
-    A target may be called `-1` or `@SUM(A1)` by another person than the one who opens the file.
+    Somebody else than the reader of the file may have named a target `-1` or `@SUM(A1)`.
     """
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULAS) else value
 
 
 def write_export(database: Database, rows: Rows, format: str) -> IO[bytes]:  # noqa: A002
-    """Writes all rows to an anonymous temporary file and rewinds it; the file is deleted when it is closed."""
+    """Writes all rows to an anonymous temporary file and rewinds the file, which is deleted when closed."""
     file = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115  (whoever sends it closes it)
     try:
         with database.read() as session:
@@ -82,7 +83,7 @@ def chunks(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def frontier_csv(view: FrontierView) -> str:
-    """The frontier's points, then the baseline's, with speed-up and memory ratio."""
+    """Returns the points of the frontier and then of the baseline as CSV, with speed-up and memory ratio."""
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(

@@ -131,7 +131,7 @@ async def list_candidates(
         Literal["json", "csv", "parquet"], Query(description="csv and parquet contain every candidate, without pages")
     ] = "json",
 ) -> Any:
-    """The filters are combined by and, as in "measured, on the frontier, under 50 ms and 300 MB"."""
+    """Lists candidates that match all filters, as in "measured, on the frontier, under 50 ms and 300 MB"."""
     if format == "json":
         page = PageRequest(cursor, limit, offset, around)
 
@@ -142,7 +142,7 @@ async def list_candidates(
         return await run_in_threadpool(read)
     rows = partial(exports.export_rows, principal=viewer, job_id=job_id, filters=filters, sort=sort)
     write = partial(candidate_tables.write_export, context.database, rows, format)
-    # Written whole before it is sent: a slow reader must not hold a database connection.
+    # Written completely before it is sent: a slow reader must not hold a database connection.
     file = await context.slow.run(write)
     return _Export(
         file,
@@ -153,7 +153,7 @@ async def list_candidates(
 
 
 class _Export(StreamingResponse):
-    """Closes the file when it is sent, or the client is gone."""
+    """A response that closes the exported file when it is sent or the client has disconnected."""
 
     def __init__(self, file: IO[bytes], *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -195,8 +195,9 @@ def get_points(
         Query(max_length=50, description="Ids of candidates that must be among them"),
     ] = [],  # noqa: B006  (FastAPI copies it)
 ) -> Response:
-    """The frontier, the baselines, trained candidates and those to `keep` are always among them; the others are spread
-    over the window that the bounds give. `total` in the header is how many candidates the window has."""
+    """Always contains the frontier, the baselines, trained candidates and the candidates of `keep`; further candidates
+    are spread over the window that the bounds define. `total` in the header is the number of candidates in the window.
+    """
     bounds = (min_latency_ms, max_latency_ms, min_quality, max_quality)
     zoom = None if all(bound is None for bound in bounds) else points.Zoom(*bounds)
     with context.database.read() as session:
@@ -236,7 +237,9 @@ def get_frontier(
     ] = None,
     format: Literal["json", "csv"] = "json",  # noqa: A002
 ) -> Any:
-    """Without `target`, that of the job's first. The limits filter the points ("the best under 50 ms and 300 MB")."""
+    """Returns the frontier of `target`, by default the job's first target. The limits filter the points ("the best
+    under 50 ms and 300 MB").
+    """
     with context.database.read() as session:
         view = views.frontier_view(
             session,
@@ -279,7 +282,9 @@ def get_candidate_details(candidate_id: CandidateId, viewer: CurrentViewer, cont
     responses=answer(example("candidate_parts"), 404),
 )
 async def get_candidate_parts(candidate_id: CandidateId, viewer: CurrentViewer, context: AppContext) -> Response:
-    """Predicted by part from all that was measured on its device by its protocol. Takes up to seconds."""
+    """Predicts latency and memory of each part of the model, from all measurements on its device by its protocol. Takes
+    up to seconds.
+    """
     work = partial(candidate_parts, context.database, viewer, candidate_id, context.fits)
     return await context.slow.answer(work)
 
@@ -290,6 +295,6 @@ async def get_candidate_parts(candidate_id: CandidateId, viewer: CurrentViewer, 
     responses=answer(example("launches"), 404),
 )
 def list_launches(candidate_id: CandidateId, viewer: CurrentViewer, context: AppContext) -> list[LaunchView]:
-    """Samples in the order they were taken, memory by parts, and the environment of each launch."""
+    """Returns the samples in the order of measurement, memory by parts, and the environment of each launch."""
     with context.database.read() as session:
         return candidates.list_launches(session, viewer, candidate_id)

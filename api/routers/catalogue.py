@@ -1,4 +1,6 @@
-"""`/v1/catalogue`, `/v1/quality/laws`, `/v1/datasets` and `/v1/trainers`: what a search and a training can use."""
+"""`/v1/catalogue`, `/v1/quality/laws`, `/v1/datasets` and `/v1/trainers`: the choices for a search and for a
+training.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ _WEIGHTS = (
 
 
 class PassOptions(BaseModel):
-    """The query parameters of `describe`; unknown ones are refused rather than ignored."""
+    """Query parameters of `describe`; unknown parameters are refused."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -102,7 +104,7 @@ def get_model(name: CatalogueName, _principal: CurrentPrincipal) -> NamedModelVi
     responses=answer({"tables": [example("score_table")], "models": [example("published_model")]}),
 )
 def list_published_models(_principal: CurrentPrincipal) -> PublishedCatalogue:
-    """Scores of different tables are not comparable. What no source states is null."""
+    """Scores of different tables are not comparable. A fact that no source states is null."""
     models = tuple(_published(name) for name in published_models())
     return PublishedCatalogue(tables=tuple(score_tables().values()), models=models)
 
@@ -144,7 +146,9 @@ def describe(
     _principal: CurrentPrincipal,
     options: Annotated[PassOptions, Query()],
 ) -> Costs:
-    """The body is an architecture description. FLOPs are those of the pass that the options describe."""
+    """Computes the cost of the architecture description in the body. FLOPs are those of the pass that the options
+    describe.
+    """
     found = costs(Architecture.parse(architecture), CostOptions(**options.model_dump()))
     return Costs.model_validate(found.to_json())
 
@@ -176,7 +180,7 @@ def _published(name: str) -> PublishedView:
     "/quality/laws", tags=["catalogue"], summary="List scaling laws", responses=answer([example("quality_law")])
 )
 def list_quality_laws(viewer: CurrentViewer, context: AppContext) -> list[QualityLawView]:
-    """The shipped ones, and what your own trainings and imported models taught."""
+    """Lists the shipped scaling laws, and those refined with your own trainings and imported models."""
     return laws.views(context.database, viewer)
 
 
@@ -227,5 +231,7 @@ def list_datasets(_viewer: CurrentViewer, context: AppContext) -> list[DatasetVi
     responses=answer(example("trainers")),
 )
 def list_trainers(viewer: CurrentViewer, context: AppContext) -> list[TrainerView]:
-    """Workers on which a training of yours has ended: their pace gives the tokens that a training reads in a time."""
+    """Lists workers on which a training of yours has ended; their pace determines the tokens that a training reads per
+    hour.
+    """
     return paces.list_trainers(context.database, viewer.owner)

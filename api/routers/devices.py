@@ -1,4 +1,4 @@
-"""`/v1/devices`, `/v1/enrolment-tokens`, `/v1/address`: the fleet, and what new devices need to join it."""
+"""`/v1/devices`, `/v1/enrolment-tokens`, `/v1/address`: the devices, and what new devices need to join."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ router = APIRouter(prefix="/v1", tags=["devices"], route_class=JsonRoute)
 def list_devices(
     viewer: CurrentViewer, context: AppContext, cursor: Cursor = None, limit: Annotated[int, Query(ge=1, le=500)] = 100
 ) -> DevicePage:
-    """Devices are shared: every user sees them and may use them in jobs."""
+    """Lists the devices, which are shared: every user sees them and may use them in jobs."""
     with context.database.read() as session:
         return devices.list_devices(session, viewer, context.database.now(session), cursor=cursor, limit=limit)
 
 
 @router.get("/devices/{device_id}", summary="One device", responses=answer(example("device"), 404))
 def get_device(device: DeviceName, principal: CurrentPrincipal, context: AppContext) -> DeviceView:
-    """An agent can access only its own device."""
+    """Returns one device. An agent can access only its own device."""
     with context.database.read() as session:
         row = devices.get_device(session, principal, device)
         return devices.view(session, row, context.database.now(session))
@@ -61,7 +61,9 @@ def get_device(device: DeviceName, principal: CurrentPrincipal, context: AppCont
     responses=answer(example("device"), 404, 409),
 )
 def drain_device(device: DeviceName, user: CurrentUser, context: AppContext) -> DeviceView:
-    """The device finishes its current launch first. Permitted to its owner and to admins."""
+    """Stops giving work to the device, which finishes its current launch first. Permitted to its owner and to
+    admins.
+    """
     return _command(context, devices.drain_device, user, device)
 
 
@@ -74,7 +76,7 @@ def activate_device(device: DeviceName, user: CurrentUser, context: AppContext) 
     "/devices/{device_id}/trust", summary="End a device's quarantine", responses=answer(example("device"), 404, 409)
 )
 def trust_device(device: DeviceName, user: CurrentUser, context: AppContext) -> DeviceView:
-    """The device gets launches again. Permitted to its owner and to admins."""
+    """Lets the device get launches again. Permitted to its owner and to admins."""
     return _command(context, devices.trust_device, user, device)
 
 
@@ -93,7 +95,7 @@ def get_device_anchor(device: DeviceName, principal: CurrentPrincipal, context: 
     responses=answer(example("device_work"), 404),
 )
 def get_device_work(device: DeviceName, viewer: CurrentViewer, context: AppContext) -> DeviceWork:
-    """Jobs of other owners are counted, not named."""
+    """Returns the device's current launch and its waiting jobs. Jobs of other owners are counted, not named."""
     with context.database.read() as session:
         return device_queue.device_work(session, viewer, device)
 
@@ -102,7 +104,9 @@ def get_device_work(device: DeviceName, viewer: CurrentViewer, context: AppConte
     "/devices/{device_id}/revoke", summary="Revoke a device's credential", responses=answer(example("device"), 404, 409)
 )
 def revoke_device(device: DeviceName, user: CurrentUser, context: AppContext) -> DeviceView:
-    """Its measurements are kept; its launches go to other devices. To use it again, enrol it again (`reenrol`)."""
+    """Revokes the device's credential. Its measurements are kept; its launches go to other devices. To use the device
+    again, enrol it again (`reenrol`).
+    """
     view = _command(context, leases.revoke_device, user, device)
     context.credentials.forget()
     return view
@@ -120,8 +124,9 @@ def reenrol_device(
     context: AppContext,
     body: Annotated[ReenrolRequest, Body(openapi_examples=sample(example("reenrol_request")))],
 ) -> EnrolmentTokenView:
-    """For a device that was revoked or has lost its credential: it keeps its id and its measurements. No other token
-    takes over a device. The token is for one use; it is made by the device's owner or an admin.
+    """Creates a token for a device that was revoked or has lost its credential; the device keeps its id and its
+    measurements. Only such a token can take over a device. The token is for one use, made by the device's owner or an
+    admin.
     """
     with context.database.write() as session:
         now = context.database.now(session)
@@ -183,7 +188,9 @@ def get_enrolment_token(token_id: TokenId, admin: CurrentAdmin, context: AppCont
     responses={204: {"description": "Revoked"}, **errors(404)},
 )
 def revoke_enrolment_token(token_id: TokenId, user: CurrentUser, context: AppContext) -> None:
-    """Devices that enrolled with it stay enrolled. A token for one device is revoked by the device's owner too."""
+    """Revokes a token. Devices that enrolled with it stay enrolled. A token for one device can also be revoked by that
+    device's owner.
+    """
     with context.database.write() as session:
         devices.revoke_enrolment_token(session, user, token_id, context.database.now(session))
 
@@ -198,14 +205,14 @@ BY_ITSELF = "Found by itself. If devices reach the service at another address, c
 
 @router.get("/address", summary="The address at which devices reach this service", responses=answer(example("address")))
 def get_address(_viewer: CurrentViewer, request: Request, context: AppContext) -> AddressView:
-    """`EDGEFRONT_HTTP__URL` if it is set; else the address that this request came to, with the path below which a proxy
-    serves the service, unless that is a loopback; else this machine's address in its network.
+    """Returns `EDGEFRONT_HTTP__URL` if it is set; else the address of this request, with the path below which a proxy
+    serves the service, unless that address is a loopback; else this machine's address in its network.
     """
     return reachable(context.settings.http, str(request.base_url).rstrip("/"))
 
 
 def reachable(http: HttpSettings, base_url: str) -> AddressView:
-    """The address at which devices reach the service. `base_url`: of the present request."""
+    """Returns the address at which devices reach the service. `base_url` is that of the current request."""
     if http.url is not None:
         return AddressView(url=http.url.rstrip("/"), local_only=False)
     parts = urlsplit(base_url)
@@ -223,7 +230,7 @@ def reachable(http: HttpSettings, base_url: str) -> AddressView:
 
 
 def _is_any(host: str) -> bool:
-    """Whether the host stands for every address of the machine, as 0.0.0.0."""
+    """Whether the host stands for every address of the machine, like 0.0.0.0."""
     try:
         return ip_address(host).is_unspecified
     except ValueError:
@@ -231,7 +238,7 @@ def _is_any(host: str) -> bool:
 
 
 def _own_address() -> str | None:
-    """The address of this machine for connections to others. Sends no packet."""
+    """Returns this machine's address for connections to other machines; None if unknown. Sends no packet."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as connection:
         try:
             connection.connect(("192.0.2.1", 9))  # RFC 5737: reserved for documentation

@@ -1,4 +1,4 @@
-"""`/v1/health`, `/v1/ready`, `/metrics`."""
+"""Endpoints `/v1/health`, `/v1/ready` and `/metrics`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BROKER_TIMEOUT_S = 2.0
 
 @router.get("/v1/health", summary="Liveness", responses=answer(example("health")))
 async def get_health() -> HealthView:
-    """200 as long as the process runs; does not check the database or the broker."""
+    """Returns 200 as long as the process runs, without checking the database or the broker."""
     return HealthView(status="ok", version=VERSION)
 
 
@@ -81,7 +81,9 @@ async def get_ready(context: AppContext, response: Response) -> HealthView:
     responses=answer(example("metrics"), media="text/plain", schema={"type": "string"}),
 )
 def get_metrics(_viewer: CurrentViewer, context: AppContext) -> Response:
-    """Needs a key of a person, a viewer too: in Prometheus, `authorization: {credentials: efk_…}`."""
+    """Returns Prometheus metrics. Needs the key of a user, viewer or admin: in Prometheus, `authorization:
+    {credentials: efk_…}`.
+    """
     try:
         with context.database.read() as session:
             state = overview(session, context.database.now(session))
@@ -91,7 +93,7 @@ def get_metrics(_viewer: CurrentViewer, context: AppContext) -> Response:
 
 
 def _check(name: str, context: Context) -> str:
-    """`ok`, or an error message without internal details."""
+    """Returns `ok`, or an error message without internal details."""
     try:
         if name == "database":
             with context.database.read() as session:

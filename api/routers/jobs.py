@@ -1,4 +1,4 @@
-"""`/v1/jobs`."""
+"""Endpoints of search jobs, `/v1/jobs`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def create_job(
     response: Response,
     idempotency_key: IdempotencyKey = None,
 ) -> JobView:
-    """Stores the job; its search begins at once. With no device online it waits, and `note` says so."""
+    """Stores the job; its search begins at once. If no device is online, the job waits, and `note` says so."""
     validate_limits = partial(check_limits, context.database, user, fits=context.fits)
     work = partial(jobs.submit_job, context.database, user, request, idempotency_key, context.settings, validate_limits)
     job = await context.slow.run(work)
@@ -60,7 +60,7 @@ async def estimate_job(
     user: CurrentUser,
     context: AppContext,
 ) -> Response:
-    """Nothing is stored. `refusals` lists everything that a submission would be refused for, not only the first."""
+    """Stores nothing. `refusals` lists every reason why a submission would be refused, not only the first."""
     work = partial(estimates.estimate, context.database, user, request, context.fits, context.settings)
     return await context.slow.answer(work)
 
@@ -99,11 +99,12 @@ async def get_recommendation(
     budget: TrainingBudgetQuery,
     target: TargetName = None,
 ) -> Response:
-    """Compares it with the largest stock model within the same limits, and says what the next best models trade.
+    """Returns the best model, compares it with the largest stock model (default model) within the same limits, and
+    lists the trade-offs of the next best models.
 
-    Answered from what is known, for any limits, also while the job runs; those that are not given are the target's.
-    Without `target`, the job's first target is meant. With `train_tokens` it is the best model to train on so many
-    tokens, with `train_hours` and `trainer` the best to train there for so long.
+    Uses the current results for any limits, also while the job runs; the target's limits are the default. Without
+    `target`, the job's first target is meant. With `train_tokens` it is the best model to train on that many tokens,
+    with `train_hours` and `trainer` the best model to train on that worker for that time.
     """
     work = partial(recommendation.answer, context.database, viewer, job_id, target, limits, budget)
     if budget != NO_BUDGET:
@@ -117,12 +118,12 @@ async def get_recommendation(
     responses=answer(example("choices"), 404),
 )
 def get_choices(job_id: JobId, viewer: CurrentViewer, context: AppContext, limits: LimitsQuery) -> ChoicesView:
-    """Of a job among published models, over the targets of a device: the highest published score within the limits,
-    what others trade, and the frontier over score, bits of a weight, latency and peak memory. A job over several
-    devices has the answers of the others in `elsewhere`.
+    """For a job among published models, over the targets of a device: the highest published score within the limits,
+    the trade-offs of other models, and the frontier over score, bits per weight, latency and peak memory. In a job over
+    several devices, `elsewhere` has the results of the other devices.
 
-    Answered from what is known, for any limits, also while the job runs; those that are not given are those of the
-    device's targets.
+    Uses the current results for any limits, also while the job runs; the limits of the device's targets are the
+    default.
     """
     with context.database.read() as session:
         inputs = choices.read_inputs(session, viewer, job_id, limits)
@@ -135,7 +136,9 @@ def get_choices(job_id: JobId, viewer: CurrentViewer, context: AppContext, limit
     responses=answer(example("job_law"), 404),
 )
 async def get_job_law(job_id: JobId, viewer: CurrentViewer, context: AppContext) -> JobLawView:
-    """A job searches by the law that it began with; its answers read the newest of what your trainings taught."""
+    """Returns the job's scaling law. The search uses the law of the job's start; recommendations use the law as refined
+    by your latest trainings.
+    """
     return await context.slow.run(partial(law.law_view, context.database, viewer, job_id))
 
 
@@ -147,7 +150,7 @@ def pause_job(job_id: JobId, user: CurrentUser, context: AppContext) -> JobView:
 
 @router.post("/{job_id}/resume", summary="Resume a paused job", responses=answer(example("job"), 404, 409))
 def resume_job(job_id: JobId, user: CurrentUser, context: AppContext) -> JobView:
-    """Resumes where it was paused."""
+    """Resumes the job where it was paused."""
     return context.command(jobs.resume_job, user, job_id)
 
 
@@ -169,9 +172,10 @@ async def extend_job(
     user: CurrentUser,
     context: AppContext,
 ) -> JobView:
-    """The baselines and about ten spread-out candidates of the job are measured there, all of its candidates are
-    predicted, and of those the frontier (or the best within the limits) is measured. A finished job is running again.
-    It begins when the job's own targets have ended."""
+    """Adds a device: measures the baselines and about ten spread-out candidates of the job on the device, predicts all
+    candidates, and measures the predicted frontier (or the best candidates within the limits). A finished job runs
+    again. Starts when the job's own targets have ended.
+    """
     validate_limits = partial(check_limits, context.database, user, fits=context.fits)
     work = partial(jobs.extend_job, context.database, user, job_id, request, validate_limits)
     job = await context.slow.run(work)
@@ -186,7 +190,7 @@ async def extend_job(
     responses={204: {"description": "Deleted"}, **errors(404, 409)},
 )
 def delete_job(job_id: JobId, user: CurrentUser, context: AppContext) -> None:
-    """Removes the job with its candidates and events. Measurements are kept, for other jobs to use."""
+    """Removes the job with its candidates and events. Measurements are kept for use by other jobs."""
     with context.database.write() as session:
         jobs.delete_job(session, user, job_id, context.database.now(session))
     context.changed()

@@ -50,7 +50,7 @@ def create_key(
 
 @router.get("/keys", tags=["access"], summary="List API keys", responses=answer([example("key")]))
 def list_keys(user: CurrentUser, context: AppContext) -> list[KeyView]:
-    """The caller's own keys, without their secrets; an admin sees all."""
+    """Returns the caller's own keys without their secrets; an admin sees all keys."""
     with context.database.read() as session:
         return keys.list_keys(session, user)
 
@@ -104,7 +104,7 @@ def open_session(
     response: Response,
     context: AppContext,
 ) -> MeView:
-    """The session lasts for a week, or as long as the key. Only the key in the body is needed."""
+    """Opens a session that lasts for a week or as long as the key. Only the key in the body is needed."""
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise Forbidden("log in from this server's own page, not from another site's")
     with context.database.read() as session:
@@ -127,7 +127,7 @@ def open_session(
     "/session", tags=["access"], status_code=204, summary="Log out", responses={204: {"description": "Logged out"}}
 )
 def close_session(_principal: CurrentPrincipal, request: Request, context: AppContext) -> Response:
-    """Ends the session of the cookie; without one, does nothing."""
+    """Ends the session of the cookie; does nothing without a cookie."""
     credential: Credential = request.state.credential
     if credential.cookie:
         with context.database.write() as session:
@@ -166,6 +166,8 @@ def find_identifier(
     viewer: CurrentViewer,
     context: AppContext,
 ) -> IdentifierView:
-    """Of what the caller may see. Invalid where several match: the answer lists them."""
+    """Finds an identifier among the rows that the caller may see. Status 422 if several match; the problem document
+    lists the matches.
+    """
     with context.database.read() as session:
         return IdentifierView(id=identifiers.find(session, viewer, kind, text))

@@ -1,4 +1,4 @@
-"""`/v1/candidates/{id}/model` and `/v1/models/import`."""
+"""Endpoints `/v1/candidates/{id}/model` and `/v1/models/import`."""
 
 from __future__ import annotations
 
@@ -74,7 +74,9 @@ async def download_model(
     ] = "float32",
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """Built at the first request, cached, and streamed. One Range with If-Range resumes an interrupted download."""
+    """Returns a model file that is built at the first request, cached, and streamed. One Range with If-Range resumes an
+    interrupted download.
+    """
     folder = context.settings.artifact_folder
     max_bytes = context.settings.data.max_model_bytes
     build = partial(artifact_for, context.database, viewer, candidate_id, format, folder, numbers, max_bytes)
@@ -91,7 +93,7 @@ def import_model(
     config: Annotated[dict[str, Any], Body(openapi_examples=sample(example("huggingface_config")))],
     _principal: CurrentPrincipal,
 ) -> ImportedModel:
-    """The body is a config.json of a causal language model. Nothing is stored. Where fields cannot be expressed,
+    """Converts the config.json of a causal language model in the body. Stores nothing. If fields cannot be expressed,
     `errors` of the problem document lists each with field, value, allowed and detail.
     """
     architecture = from_config(config)

@@ -1,4 +1,4 @@
-"""`/v1/predictions` and `/v1/comparison`: predictions of models, and targets beside each other."""
+"""`/v1/predictions` and `/v1/comparison`: predictions of models, and comparisons of targets."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ async def predict(
     viewer: CurrentViewer,
     context: AppContext,
 ) -> Response:
-    """Nothing is run: predictors learn from everything that was measured on the device by this protocol, whichever job
-    asked. 409 where that is fewer than three different architectures."""
+    """Runs no model: predictors learn from all measurements on the device by this protocol, of any job. Status 409 if
+    there are fewer than three different architectures.
+    """
     work = partial(predicted, context.database, viewer, request, context.fits)
     return await context.slow.answer(work)
 
@@ -54,8 +55,8 @@ async def compare_targets(
         list[Identifier], Query(max_length=MAX_TARGETS, description="Ids of jobs: all of their targets")
     ] = [],  # noqa: B006
 ) -> Response:
-    """Architectures on the frontiers of these targets, and their baselines, each with its latency and memory on every
-    target: measured there by any job, or predicted from what was measured. It may take seconds. Ratios are against the
-    first target.
+    """Returns the architectures on the frontiers of these targets, and their baselines, each with its latency and
+    memory on every target: measured there by any job, or predicted from measurements. May take seconds. Ratios are
+    relative to the first target.
     """
     return await context.slow.answer(partial(compare, context.database, viewer, target, job, context.fits))

@@ -1,5 +1,5 @@
-"""`/v1/trainings/{id}/files`, the files of a training; `/archive`, those of its result as one zip; and `/model`, its
-model as one file. `/v1/trainings/import`: a model with its weights becomes a training that is done from the start.
+"""`/v1/trainings/{id}/files`, the files of a training; `/archive`, the files of its result as one zip; and `/model`,
+its model as one file. `/v1/trainings/import` stores a model with its weights as a completed training.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ FilePath = Annotated[
 
 @router.get("/{training_id}/files", summary="A training's files", responses=answer(example("training_files"), 404))
 def list_training_files(training_id: TrainingId, viewer: CurrentViewer, context: AppContext) -> list[TrainingFile]:
-    """The result once it is done, the newest checkpoint, and the files that TensorBoard reads."""
+    """Lists the files of the result once the training is completed, of the newest checkpoint, and for TensorBoard."""
     return files_of(context.database, viewer, training_id, context.settings).listed()
 
 
@@ -64,7 +64,7 @@ async def download_training_file(
     context: AppContext,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """Only files of the list. One Range with If-Range resumes an interrupted download."""
+    """Sends one file of the list. One Range with If-Range resumes an interrupted download."""
 
     def find() -> Download:
         return files_of(context.database, viewer, training_id, context.settings).file(path)
@@ -85,11 +85,11 @@ async def download_training_file(
     },
 )
 async def download_training_archive(training_id: TrainingId, viewer: CurrentViewer, context: AppContext) -> Response:
-    """The files of the list below `result/` under their own names, in a folder that has the training's id as its name:
-    what `edgefront train download` writes.
+    """Sends the files of the list below `result/` under their own names, in a folder that has the training's id as its
+    name, like `edgefront train download`.
 
-    It is made while it is sent. A file that is missing or changes its size aborts the download: no archive then looks
-    whole.
+    The archive is made while it is sent. If a file is missing or changes its size, the download is aborted, so that no
+    incomplete archive looks complete.
     """
 
     def begin() -> Iterator[bytes]:
@@ -124,7 +124,9 @@ async def download_trained_model(
     numbers: Annotated[NumberFormat, Query(description="Number format, as for a candidate's model")] = "float32",
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """Built from the result at the first request, and kept. One Range with If-Range resumes an interrupted download."""
+    """Builds the file from the result at the first request, and keeps the file. One Range with If-Range resumes an
+    interrupted download.
+    """
     build = partial(trained_model, context.database, viewer, training_id, format, context.settings, numbers)
     return send_file(request, await context.slow.run(build), if_none_match)
 
@@ -166,9 +168,9 @@ async def import_model_as_training(
         Licence | None, Query(description="Of the weights; if absent that which the folder records, or not stated")
     ] = None,
 ) -> TrainingView:
-    """Checks the weights and stores them where results of trainings are: it can be downloaded in every format, and be
-    the `start` of trainings of its architecture. The same weights and tokenizer of an owner give one training, however
-    often they are sent. Nothing remains of a body that is refused or breaks off.
+    """Checks the weights and stores them with the results of trainings, so that the model can be downloaded in every
+    format and be the `start` of trainings of its architecture. The same weights and tokenizer of an owner give one
+    training, however often they are sent. A body that is refused or incomplete leaves nothing behind.
     """
     draft = await context.slow.run(partial(begin_import, context.database, user, context.settings))
     try:

@@ -1,4 +1,4 @@
-"""`/v1/trainings`."""
+"""Endpoints of trainings, `/v1/trainings`."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ async def create_trainings(
     response: Response,
     idempotency_key: IdempotencyKey = None,
 ) -> TrainingPage:
-    """Stores one training for each architecture. A worker with free capacity takes the oldest that waits of the owner
-    whose turn it is.
+    """Stores one training for each architecture. A worker with free capacity takes the oldest waiting training of the
+    next owner in turn.
     """
     work = partial(trainings.submit_trainings, context.database, user, request, context.settings, idempotency_key)
     made = await context.slow.run(work)
@@ -68,7 +68,9 @@ async def estimate_trainings(
     user: CurrentUser,
     context: AppContext,
 ) -> Response:
-    """Recipe, data set and tokens. Refused as a submission is, except for what the owner has already."""
+    """Returns recipe, data set and tokens. Refuses the same requests as a submission, except trainings that the owner
+    already has.
+    """
     work = partial(trainings.estimate_trainings, context.database, user, request, context.settings)
     return await context.slow.answer(work)
 
@@ -89,7 +91,7 @@ def list_trainings(
         Query(pattern=r"^[0-9a-f]{64}$", description="Only trainings of this architecture", examples=["0" * 64]),
     ] = None,
 ) -> TrainingPage:
-    """The caller's own trainings; an admin sees all."""
+    """Lists the caller's own trainings; an admin sees all trainings."""
     with context.database.read() as session:
         return trainings.list_trainings(
             session, viewer, state=state, job_id=job, digest=digest, cursor=cursor, limit=limit
@@ -113,7 +115,7 @@ def list_training_metrics(
     after: Annotated[int, Query(ge=-1, le=1 << 53, description="Only steps after this one")] = -1,
     limit: Annotated[int, Query(ge=1, le=MAX_METRICS)] = 1000,
 ) -> MetricPage:
-    """The reports of the run, by increasing step. Steps that were repeated after a crash appear once."""
+    """Returns the reports of the run, by increasing step. Steps that were repeated after a crash appear once."""
     with context.database.read() as session:
         return trainings.list_metrics(session, viewer, training_id, after=after, limit=limit)
 
@@ -132,13 +134,13 @@ def read_training_log(
     context: AppContext,
     tail: Annotated[int, Query(ge=1, le=100_000, description="Number of last lines, at most 1 MiB")] = 200,
 ) -> Response:
-    """Standard output and error of all its processes, over all starts."""
+    """Returns standard output and error of all processes of the training, over all starts."""
     return PlainTextResponse(files_of(context.database, viewer, training_id, context.settings).log(tail))
 
 
 @router.post("/{training_id}/pause", summary="Pause a training", responses=answer(example("training"), 404, 409))
 def pause_training(training_id: TrainingId, user: CurrentUser, context: AppContext) -> TrainingView:
-    """Stops after the current step with a checkpoint, and frees its slot for others."""
+    """Stops the training after the current step with a checkpoint, and frees its slot for other trainings."""
     return context.command(trainings.pause_training, user, training_id)
 
 
@@ -148,13 +150,15 @@ def pause_training(training_id: TrainingId, user: CurrentUser, context: AppConte
     responses=answer(example("training"), 404, 409),
 )
 def resume_training(training_id: TrainingId, user: CurrentUser, context: AppContext) -> TrainingView:
-    """Resumes from the last checkpoint, once a worker has free capacity. A failed one gets all its attempts again."""
+    """Resumes from the latest checkpoint, once a worker has free capacity. The attempts of a failed training are
+    counted from zero again.
+    """
     return context.command(trainings.resume_training, user, training_id)
 
 
 @router.post("/{training_id}/cancel", summary="Cancel a training", responses=answer(example("training"), 404, 409))
 def cancel_training(training_id: TrainingId, user: CurrentUser, context: AppContext) -> TrainingView:
-    """Ends it permanently and keeps its checkpoints."""
+    """Ends the training permanently and keeps its checkpoints."""
     return context.command(trainings.cancel_training, user, training_id)
 
 
@@ -165,7 +169,9 @@ def cancel_training(training_id: TrainingId, user: CurrentUser, context: AppCont
     responses={204: {"description": "Deleted"}, **errors(404, 409)},
 )
 def delete_training(training_id: TrainingId, user: CurrentUser, context: AppContext) -> None:
-    """Removes it with its log, curves and files, and stops it if it runs. Its scores are kept with the architecture."""
+    """Removes the training with its log, curves and files, and stops it if it runs. Its scores are kept with the
+    architecture.
+    """
     with context.database.write() as session:
         free = trainings.delete_training(session, user, training_id)
     context.changed()
@@ -187,6 +193,8 @@ Records = Annotated[int, Query(ge=1, le=MAX_RECORDS, description="Maximum number
 def read(
     training_id: TrainingId, viewer: CurrentViewer, context: AppContext, records: Records = 100
 ) -> ProbabilitiesView:
-    """The probability of each block in each layer over the steps, for each seed. Of a supernet's training only."""
+    """Returns the probability of each block in each layer over the steps, for each seed. Only for the training of a
+    supernet.
+    """
     with context.database.read() as session:
         return trainings.read_probabilities(session, viewer, training_id, records)

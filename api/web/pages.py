@@ -1,4 +1,4 @@
-"""The web pages, their scripts and styles, and the page for unknown addresses.
+"""Serves the web pages, their scripts and styles, and the page for unknown addresses.
 
 Pages contain no data and need no key: their scripts fetch data from `/v1` with the session cookie. Without a cookie a
 browser is redirected to `/login`. The first response of `/v1` detects an expired cookie.
@@ -66,13 +66,13 @@ class Asset:
 
     @cached_property
     def compressed(self) -> bytes:
-        """The body in gzip, without a time stamp: the same bytes in every process."""
+        """The body compressed with gzip, without a time stamp, so that every process has the same bytes."""
         return gzip.compress(self.body, compresslevel=6, mtime=0)
 
 
 @lru_cache(maxsize=1)
 def own_assets() -> dict[str, Asset]:
-    """Path below `static/` → asset."""
+    """Returns path below `static/` → asset, for all own assets."""
     return {
         path.relative_to(STATIC).as_posix(): Asset(path.read_bytes(), MEDIA_TYPES[path.suffix])
         for path in sorted(STATIC.rglob("*"))
@@ -82,7 +82,7 @@ def own_assets() -> dict[str, Asset]:
 
 @lru_cache(maxsize=1)
 def own_version() -> str:
-    """A hash of all own assets, because their modules import each other by relative URLs."""
+    """Hash of all own assets: one version for all of them, because their modules import each other by relative URLs."""
     whole = hashlib.sha256()
     for path, asset in own_assets().items():
         whole.update(f"{path}\0{asset.digest}\0".encode())
@@ -111,14 +111,16 @@ PACKAGED = {
 
 @lru_cache(maxsize=len(PACKAGED))
 def packaged_asset(name: str) -> Asset:
-    """The file of `PACKAGED` with this name."""
+    """Returns the file of `PACKAGED` with this name."""
     asset = PACKAGED[name]
     return Asset((files(asset.package) / asset.path).read_bytes(), MEDIA_TYPES[Path(name).suffix])
 
 
 @cache
 def imported(path: str) -> tuple[str, ...]:
-    """The modules that an own script imports, directly or not, which a browser would find level by level."""
+    """Returns the modules that an own script imports, directly or indirectly; a browser would otherwise find them level
+    by level.
+    """
     names: dict[str, None] = {}
     waiting = [path]
     while waiting:
@@ -132,12 +134,12 @@ def imported(path: str) -> tuple[str, ...]:
 
 
 def own_address(path: str) -> str:
-    """The address of an own asset, without ASGI's `root_path`."""
+    """URL path of an own asset, without ASGI's `root_path`."""
     return f"/static/own/{own_version()}/{path}"
 
 
 def module_tags(root: str, path: str) -> Markup:
-    """HTML elements that load an own script, and preload all its imports. `root`: ASGI's `root_path`."""
+    """Returns HTML elements that load an own script and preload all its imports. `root` is ASGI's `root_path`."""
     preload, run = Markup('<link rel="modulepreload" href="{}">\n'), Markup('<script type="module" src="{}"></script>')
     preloads = Markup("").join(preload.format(root + own_address(name)) for name in imported(path))
     return preloads + run.format(root + own_address(path))
@@ -181,11 +183,11 @@ WORDS: Mapping[str, str] = {
 """Explanations on the pages, in the sentences of `docs/concepts.md`, `frontiers.md` and `measuring.md`."""
 
 words = {name: f"{text[:1].upper()}{text[1:].removesuffix('.')}." for name, text in WORDS.items()}
-"""Each as a sentence."""
+"""The explanations, each as a complete sentence."""
 
 
 def term(shown: str, says: str) -> Markup:
-    """A word with an explanation, which appears on hover and by `shared/terms.js`."""
+    """Returns a word with an explanation, which appears on hover and by `shared/terms.js`."""
     return Markup('<button type="button" class="term" title="{}">{}</button>').format(says, shown)
 
 
@@ -257,7 +259,7 @@ def favicon() -> Response:
 
 
 def warm_up() -> None:
-    """Compiles the pages and compresses their assets, before the first visitor waits for it."""
+    """Compiles the pages and compresses their assets before the first visitor arrives."""
     for template in _templates.list_templates():
         _templates.get_template(template)
     for asset in (*own_assets().values(), *map(packaged_asset, PACKAGED)):
@@ -265,7 +267,7 @@ def warm_up() -> None:
 
 
 def missing_page(request: Request) -> Response | None:
-    """The page for an unknown address; None for clients other than browsers."""
+    """Returns the page for an unknown address; None for clients other than browsers."""
     if not wants_page(request.scope):
         return None
     return _render(request, "missing.html", 404, path=request.url.path[:MAX_SHOWN_PATH])
@@ -279,7 +281,9 @@ def _render(request: Request, template: str, status: int = 200, /, **values: str
 
 
 def _serve(request: Request, asset: Asset, *, current: bool) -> Response:
-    """The asset, compressed if the browser accepts gzip. Only the current version's URL may be cached forever."""
+    """Returns the asset, compressed if the browser accepts gzip. Only the current version's URL may be cached
+    forever.
+    """
     zipped = "gzip" in request.headers.get("accept-encoding", "")
     etag = f'"{asset.digest}{"-gzip" if zipped else ""}"'
     headers = {

@@ -25,7 +25,7 @@ SERVER_AWAY = 5
 REFUSED = 6
 NOTHING_FITS = 10
 DISAGREES = 11
-"""Codes 7 to 9 are the agent's."""
+"""Exit codes of the command line. Codes 7 to 9 belong to the agent."""
 
 TABLE = (
     (OK, "done"),
@@ -49,5 +49,5 @@ _ERROR_CLASSES: dict[int, tuple[type[EdgefrontError], ...]] = {
 
 
 def exit_code(error: EdgefrontError) -> int:
-    """The exit code of an expected error."""
+    """Returns the exit code of an expected error."""
     return next((code for code, classes in _ERROR_CLASSES.items() if isinstance(error, classes)), ERROR)

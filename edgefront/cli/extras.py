@@ -44,7 +44,7 @@ _EXTRAS = {
 
 
 def install_hint(error: ModuleNotFoundError) -> str | None:
-    """The pip command that installs the missing module, or None if no extra has it."""
+    """Returns the pip command that installs the missing module; None if no extra contains the module."""
     package = (error.name or "").partition(".")[0]
     for extra, packages in _EXTRAS.items():
         if package in packages:
@@ -55,7 +55,7 @@ def install_hint(error: ModuleNotFoundError) -> str | None:
 def need(what: str, *extras: str, install: str | None = None, otherwise: str = "") -> None:
     """Raises `EdgefrontError` if a package of these extras is missing."""
     for package in (package for extra in extras for package in _EXTRAS[extra]):
-        # A loaded package may have no specification: kombu removes its own.
+        # A loaded package may have no import specification: kombu removes its own.
         if package not in sys.modules and find_spec(package) is None:
             raise EdgefrontError(_message(what, package, install or ",".join(extras)) + otherwise)
 

@@ -91,7 +91,7 @@ def _root(
 
 @cache
 def command() -> Callable[..., Any]:
-    """All commands with their options, cached because typer builds them for every `app()`."""
+    """Returns all commands with their options, cached because typer builds them for every `app()`."""
     return typer.main.get_command(app)
 
 
@@ -112,7 +112,7 @@ def main() -> None:
 
 
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
-"""The exception of typer for a wrong command line."""
+"""The exception that typer raises for a wrong command line."""
 
 
 def _report_error(error: Exception, *, as_json: bool) -> int:
@@ -137,7 +137,7 @@ def _report_error(error: Exception, *, as_json: bool) -> int:
 
 
 def _describe(error: Exception) -> tuple[int, str, str, dict[str, Any]]:
-    """Exit code, kind, message, and further JSON fields."""
+    """Returns exit code, kind, message, and further JSON fields of an error."""
     if isinstance(error, EdgefrontError):
         return exits.exit_code(error), error.kind, error.detail, error.extra
     if isinstance(error, ModuleNotFoundError) and (message := install_hint(error)) is not None:

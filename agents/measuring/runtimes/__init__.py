@@ -1,5 +1,5 @@
-"""What a child is asked for (`LaunchRequest`), and the runtimes that it can measure with, one file each. Importing this
-package imports none of them.
+"""The request to a measuring process (`LaunchRequest`), and the runtimes that it can measure with, one file each.
+Importing this package imports no runtime.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from edgefront.core.measurement.runtimes import Runtime
 
 
 class GgufFile(BaseModel):
-    """A GGUF file that llama.cpp runs as it is, and what of its header a launch depends on."""
+    """A GGUF file that llama.cpp runs unchanged, with the header values that a launch needs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     paths: Annotated[tuple[Path, ...], Field(min_length=1)]
-    """The file, or the parts of one model, of which llama.cpp is given the first."""
+    """The files of one model; llama.cpp gets the first file's path."""
     vocab_size: Annotated[int, Field(ge=1)]
     keeps_state: bool
-    """Whether llama.cpp may be unable to take a token back (`core.model_files.gguf_header`)."""
+    """Whether llama.cpp may be unable to remove a token from its state (`core.model_files.gguf_header`)."""
 
 
 class LaunchRequest(BaseModel):
@@ -48,9 +48,9 @@ class LaunchRequest(BaseModel):
     cache: Path
     """Folder of the weight cache."""
     cores: tuple[int, ...] = ()
-    """Cores to which the child is pinned; empty: not pinned."""
+    """Cores to which the child is pinned; an empty tuple disables pinning."""
     memory_limit_bytes: Annotated[int, Field(ge=1)] | None = None
-    """Memory limit of the launch; more counts as out of memory."""
+    """Memory limit of the launch in bytes; a higher peak counts as out of memory."""
 
     @property
     def subject(self) -> Architecture | Path:
@@ -65,78 +65,79 @@ class LaunchRequest(BaseModel):
 
 
 class Model(Protocol):
-    """A model built for one launch, with its input bound."""
+    """A model built for one launch, with its inputs bound."""
 
     versions: dict[str, str]
-    """Versions of the libraries, and what else of the runtime explains the figures; complete after the passes."""
+    """Versions of the libraries and runtime settings that explain the figures; complete after the passes."""
     starts: dict[str, int]
-    """Of a runtime that maps whole files of weights: the real path of each, and how many bytes of its start are the
-    model's. Empty for one that maps no more than these."""
+    """Real path of each mapped weight file → bytes from its start that belong to the model, for a runtime that maps
+    whole files. Empty for a runtime that maps only the model's bytes.
+    """
 
     def forward_ms(self) -> float:
-        """One full forward pass over the input; its wall time in ms, device work included."""
+        """Runs one full forward pass over the input. Returns the wall time in ms, device work included."""
 
     def release(self) -> None:
-        """Frees the outputs of the last pass, as a caller in a loop would; every pass starts with this."""
+        """Frees the outputs of the previous pass, like a program that calls the model in a loop. Called before every
+        pass.
+        """
 
     def finite(self) -> bool:
-        """Whether the last pass's output has neither NaN nor infinities."""
+        """Whether the output of the latest forward pass is free of NaN and infinities."""
 
 
 class Generated(NamedTuple):
-    """One generation: its times in ms."""
+    """Times of one generation, ms."""
 
     first_ms: float
-    """Time from the prompt to the first token, the choice of the token included."""
+    """Time from the prompt to the first token, including the selection of the token."""
     further_ms: float
-    """All further tokens together."""
+    """Time of all tokens after the first together."""
 
 
 class Generator(Protocol):
-    """A model built for one launch that generates: each time from the same context and the same prompt, the likeliest
-    token each time.
-    """
+    """A model built for one launch that generates with greedy decoding, each time from the same context and prompt."""
 
     versions: dict[str, str]
     starts: dict[str, int]
 
     @property
     def tokens(self) -> NDArray[np.int64]:
-        """What the last generation chose, [batch, new_tokens]."""
+        """Returns the tokens of the latest generation, [batch, new_tokens]."""
 
     def prepare(self) -> None:
-        """Makes the state of the context for one generation: neither its time nor its energy counts."""
+        """Prepares the state of the context for one generation; this step's time and energy do not count."""
 
     def generate(self) -> Generated:
-        """One generation, from the state that `prepare` made."""
+        """Runs one generation from the state that `prepare` made, and returns its times."""
 
     def release(self) -> None:
-        """Frees the state of the last generation; every generation starts with this."""
+        """Frees the state of the previous generation. Called before every generation."""
 
     def finite(self) -> bool:
-        """Whether the last scores of the last generation have neither NaN nor infinities."""
+        """Whether the final scores of the latest generation are free of NaN and infinities."""
 
 
 class Library(Protocol):
-    """The module of a runtime."""
+    """Interface of the module of a runtime."""
 
     def facts(self) -> dict[str, Any]:
-        """Version, providers and memory methods, as in `core.schemas.agent.RuntimeFacts`."""
+        """Returns version, providers and memory methods, as in `core.schemas.agent.RuntimeFacts`."""
 
     def build(self, request: LaunchRequest) -> Model:
-        """The model of this request. Raises `MeasurementError` with reason `unsupported` if the runtime does not
-        support it.
+        """Builds the model of this request. Raises `MeasurementError` (unsupported) if the runtime does not support
+        it.
         """
 
     def generator(self, request: LaunchRequest) -> Generator:
-        """The same for a request of mode generate."""
+        """Builds the generator of a request of mode generate. Raises like `build`."""
 
     def computes_in(self, number_format: NumberFormat, request: LaunchRequest, /) -> bool:
-        """Whether the request's provider computes its model in this number format, tested by a pass."""
+        """Whether the request's provider computes the model in this number format, tested by a forward pass."""
 
 
 def library(runtime: Runtime) -> Library:
-    """Imports what every launch of this runtime needs, without executing an operator."""
+    """Imports everything that a launch of this runtime needs, without executing an operator."""
     if runtime == "onnxruntime":
         from edgefront.agents.measuring.runtimes import onnx_runtime
 
@@ -167,7 +168,7 @@ def prepare_recurrence(runtime: Runtime, device: str) -> None:
 
 
 def warm_up_device(request: LaunchRequest) -> None:
-    """Loads and compiles what all programs on the device share, so that it is not attributed to a model."""
+    """Loads and compiles everything that programs on the device share, so that a model's figures exclude it."""
     protocol, subject = request.protocol, request.subject
     if isinstance(subject, Architecture) and any(isinstance(block, Sru | Srupp) for block in subject.blocks):
         prepare_recurrence(protocol.runtime, protocol.provider)
@@ -185,4 +186,4 @@ def warm_up_device(request: LaunchRequest) -> None:
     elif protocol.runtime == "llamacpp":
         import xllamacpp
 
-        xllamacpp.get_device_info()  # asks each device how much memory it has
+        xllamacpp.get_device_info()  # queries the memory of each device

@@ -1,9 +1,9 @@
-"""`python -m edgefront.agents.measuring.runtimes.describe RUNTIME PARENT`: the facts of a runtime on this device, as
-JSON; nothing if the runtime is missing.
+"""`python -m edgefront.agents.measuring.runtimes.describe RUNTIME PARENT` prints the facts of a runtime on this device
+as JSON. It prints nothing if the runtime is missing.
 
-Run in a separate process, since it loads the runtime and tests its providers; it ends with its parent, whose process id
-is `PARENT`. It prints a line of facts after every test of a number format: if a test crashes the process, the last line
-is valid.
+It is a separate process because it loads the runtime and tests its providers. It ends with the process whose id is
+`PARENT`. It prints a line of facts after every test of a number format, so that the final line is valid even if a test
+crashes the process.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ _SLOW = {"tensorrt"}
 
 
 def describe(runtime: Runtime) -> dict[str, Any]:
-    """Fields of `core.schemas.agent.RuntimeFacts`, except `numbers`; its providers are not tested yet."""
+    """Returns the fields of `core.schemas.agent.RuntimeFacts` except `numbers`; its providers are not tested yet."""
     return {"runtime": runtime, **library(runtime).facts()}
 
 
@@ -96,10 +96,10 @@ def main(runtime: Runtime) -> None:
     if not_installed(runtime) is not None:
         return
     facts = describe(runtime)
-    # A driver may crash: it comes last.
+    # GPU providers come last because a driver may crash.
     here = sorted(facts["providers"], key=lambda name: not Provider(name).on_processor)
-    # These compute in float32 whatever a test says, which fails on a full disk or a full GPU, too. Of any other, as
-    # OpenVINO's `gpu` and `npu`, only what passed is offered.
+    # These always compute in float32; a test could fail because of a full disk or a full GPU. Other providers, such as
+    # OpenVINO's `gpu` and `npu`, offer only the formats that passed the test.
     sure = [name for name in here if Provider(name).on_processor or Provider(name).on_nvidia]
     numbers: dict[str, list[str]] = {name: ["float32"] for name in sure}
     facts |= {"providers": sorted(numbers), "numbers": numbers}

@@ -1,4 +1,6 @@
-"""llama.cpp, through the server of `xllamacpp`: a given GGUF file, or an architecture's with weights of the seed."""
+"""Runs a GGUF file with llama.cpp, through the server of `xllamacpp`: a given file, or an architecture's file with
+weights of the seed.
+"""
 
 from __future__ import annotations
 
@@ -32,22 +34,22 @@ from edgefront.core.model_files.gguf import cached_gguf
 
 _ERRORS_ONLY = 1
 _LOG_S = 2.0
-"""Seconds that llama.cpp's reason is waited for."""
+"""Maximum seconds to wait for the reason in llama.cpp's log."""
 _ERROR = re.compile(r" E (?:\w+: +)?(?:error loading model: |failed to initialize the context: )?(.*)")
 _GROWING = 16
-"""Passes of a convolution's decode before it starts again from the tokens before."""
+"""Decode passes of a convolution before the earlier tokens are evaluated again."""
 _KV_CACHES: Mapping[KvCache, Any] = {
     "f32": xllamacpp.ggml_type.GGML_TYPE_F32,
     "f16": xllamacpp.ggml_type.GGML_TYPE_F16,
     "q8_0": xllamacpp.ggml_type.GGML_TYPE_Q8_0,
     "q4_0": xllamacpp.ggml_type.GGML_TYPE_Q4_0,
 }
-# The likeliest next token: how it is chosen is no part of what is measured.
+# Greedy decoding, because sampling is not part of the measurement.
 _GREEDY = {"n_predict": 1, "samplers": ["top_k"], "top_k": 1}
 
 
 def facts() -> dict[str, Any]:
-    """Version, providers and memory methods, as in `core.schemas.agent.RuntimeFacts`."""
+    """Returns version, providers and memory methods, as in `core.schemas.agent.RuntimeFacts`."""
     return {
         "version": xllamacpp.__version__,
         "providers": sorted(_devices()),
@@ -57,7 +59,7 @@ def facts() -> dict[str, Any]:
 
 
 def computes_in(_: NumberFormat, request: LaunchRequest) -> bool:
-    """Whether llama.cpp runs this request's file, whose format it computes in: it converts nothing."""
+    """Whether llama.cpp runs this request's file. llama.cpp computes in the file's format and converts nothing."""
     try:
         model = LlamaModel(request)
         model.forward_ms()
@@ -67,7 +69,7 @@ def computes_in(_: NumberFormat, request: LaunchRequest) -> bool:
 
 
 class _Loaded:
-    """A server with one slot, in this process, and tokens: context, prompt and `more` of them."""
+    """A llama.cpp server with one slot in this process, and the tokens of the context, the prompt and `more` tokens."""
 
     def __init__(self, request: LaunchRequest, more: int = 0) -> None:
         protocol = request.protocol
@@ -94,8 +96,8 @@ class _Loaded:
         """Does nothing: the server keeps its buffers."""
 
     def _timed(self, request: dict[str, Any], past: int) -> tuple[dict[str, Any], float, float]:
-        """Its answer, and what llama.cpp says that the prompt and the further tokens took, checked against the clock.
-        `MeasurementError` where it did something else than was asked for, or not after `past` tokens.
+        """Returns the server's response, and llama.cpp's times for the prompt and for the later tokens, checked against
+        the clock. Raises `MeasurementError` if llama.cpp did not run what was requested after `past` tokens.
         """
         started = time.perf_counter_ns()
         answer = self._complete(request)
@@ -124,7 +126,7 @@ class _Loaded:
         return answer, prompt_ms, further_ms
 
     def _finite(self, request: dict[str, Any]) -> bool:
-        """One that is not would show in the probability of any token."""
+        """Whether all scores are finite. A score that is not would show in the probability of any token."""
         choice = self._complete({**request, "n_probs": 1})["choices"][0]
         logarithm = choice["logprobs"]["content"][0]["logprob"]
         return isinstance(logarithm, float) and math.isfinite(logarithm)
@@ -137,21 +139,21 @@ class _Loaded:
 
 
 class LlamaModel(_Loaded):
-    """The prompt of a pass.
+    """Runs the prompt of a forward pass in llama.cpp.
 
-    forward and prefill: the whole prompt, nothing of it kept from the pass before. decode: the tokens before lie in the
-    key/value cache (`kv_cache`), and the pass is the one token after them. llama.cpp cannot take a token back from the
-    state of a convolution, or where a window has dropped keys: there each pass is of the token after that of the pass
-    before, up to `_GROWING` of them.
+    forward and prefill: the whole prompt, without any state of the previous pass. decode: the earlier tokens are in the
+    key/value cache (`kv_cache`), and the pass evaluates one token after them. llama.cpp cannot remove a token from the
+    state of a convolution, or where a window has dropped keys. There each pass evaluates the token after that of the
+    previous pass, up to `_GROWING` passes.
 
-    A pass takes what llama.cpp says: it is within the wall clock around the request, which adds the way there and back
-    between two threads (`request_overhead_ms` of the environment) that no generated token costs.
+    The time of a pass is llama.cpp's own, which is part of the wall time of the request. The rest is communication
+    between two threads (`request_overhead_ms` of the environment), which a generated token does not need.
     """
 
     def __init__(self, request: LaunchRequest) -> None:
         decode = request.protocol.mode == "decode"
         self._grows = decode and _keeps_state(request)
-        # One more for the pass that shows whether its scores are finite.
+        # One more token for the pass that checks whether the scores are finite.
         super().__init__(request, (_GROWING + 1) * request.protocol.sequence_length if self._grows else 0)
         self._request = {**_GREEDY, "prompt": self._prompt, "cache_prompt": decode}
         self._passes = 0
@@ -164,16 +166,16 @@ class LlamaModel(_Loaded):
     def finite(self) -> bool:
         past = self._past + self._passes * self._new
         finite = self._finite({**self._request, "prompt": self._tokens[: past + self._new]})
-        self._passes = _GROWING  # where tokens cannot be taken back, those before are read again
+        self._passes = _GROWING  # if tokens cannot be removed, the earlier tokens are read again
         return finite
 
     def _read_past(self) -> None:
-        """The tokens before, into the cache."""
+        """Reads the earlier tokens into the cache."""
         self._complete({**self._request, "prompt": self._tokens[: self._past]} if self._grows else self._request)
         self._passes = 0
 
     def _next(self) -> tuple[dict[str, Any], int]:
-        """The next pass, and how many tokens lie before it."""
+        """Runs the next pass. Returns the response and the number of earlier tokens."""
         if not self._grows:
             return self._request, self._past
         if self._passes == _GROWING:
@@ -184,8 +186,8 @@ class LlamaModel(_Loaded):
 
 
 class LlamaGenerator(_Loaded):
-    """A prompt after a context, and the tokens that follow. Before each generation llama.cpp drops what came after the
-    context; where it cannot take tokens back (convolutions, windows), it evaluates the context again.
+    """Generates tokens after a context and a prompt. Before each generation llama.cpp removes the tokens after the
+    context from its cache; if it cannot (convolutions, windows), it evaluates the context again.
     """
 
     def __init__(self, request: LaunchRequest) -> None:
@@ -214,7 +216,9 @@ class LlamaGenerator(_Loaded):
 
     @property
     def tokens(self) -> NDArray[np.int64]:
-        """Those of another generation, which is the same: a timed one need not say them."""
+        """Tokens of one more generation, which equal those of the timed ones, because a timed generation does not
+        return tokens.
+        """
         chosen = self._complete({**self._request, "n_probs": 1})["choices"][0]["logprobs"]["content"]
         return np.array([[token["id"] for token in chosen]], np.int64)
 
@@ -252,7 +256,7 @@ def _devices() -> set[str]:
 
 
 def _gpu_number(provider: str, devices: Sequence[Mapping[str, Any]]) -> int:
-    """Which of the GPUs among these devices the provider is, in llama.cpp's order; -1 if it is none."""
+    """Position of the provider's GPU among these devices in llama.cpp's order; -1 if the provider is not a GPU."""
     kinds = xllamacpp.ggml_backend_dev_type
     for kind in (kinds.GGML_BACKEND_DEVICE_TYPE_GPU, kinds.GGML_BACKEND_DEVICE_TYPE_IGPU):
         names = [device["name"].lower() for device in devices if device["type"] == kind]
@@ -262,8 +266,8 @@ def _gpu_number(provider: str, devices: Sequence[Mapping[str, Any]]) -> int:
 
 
 def _server(path: Path, protocol: MeasurementProtocol, length: int) -> Any:
-    """llama.cpp's defaults, with the protocol's threads and format of the cache, one sequence, and nothing that is kept
-    between requests but its keys and values.
+    """Starts a server with llama.cpp's defaults, the protocol's threads and cache format, and one sequence. Only keys
+    and values remain between requests.
     """
     parameters = xllamacpp.CommonParams()
     parameters.model.path = str(path.absolute())
@@ -271,7 +275,7 @@ def _server(path: Path, protocol: MeasurementProtocol, length: int) -> Any:
     parameters.n_parallel = 1
     parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = protocol.threads
     parameters.n_threads_http = 1
-    # Else it would spread over all GPUs, and for the processor compute large products on one (-1: on none).
+    # By default it spreads over all GPUs, and computes large products on a GPU even for the processor (-1: never).
     parameters.split_mode = xllamacpp.llama_split_mode.LLAMA_SPLIT_MODE_NONE
     parameters.main_gpu = _gpu_number(protocol.provider, xllamacpp.get_device_info())
     if parameters.main_gpu < 0:
@@ -279,12 +283,12 @@ def _server(path: Path, protocol: MeasurementProtocol, length: int) -> Any:
     assert protocol.kv_cache is not None
     parameters.cache_type_k = parameters.cache_type_v = _KV_CACHES[protocol.kv_cache]
     if protocol.kv_cache == "f32":
-        # Its flash attention reads halves: with every pass it would convert the whole cache (2026.10).
+        # Its flash attention reads float16, so that every pass would convert the whole cache (2026.10).
         parameters.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
     parameters.cache_ram_mib = parameters.n_ctx_checkpoints = 0
     parameters.fit_params = parameters.warmup = parameters.ctx_shift = parameters.ui = False
     parameters.verbosity = _ERRORS_ONLY
-    # A device opens no port: the server, which is called in this process alone, gets a socket file, and only for so
+    # A device opens no port: the server, which only this process calls, gets a socket file, and only for as
     # long as it starts. The path of a socket has a hundred characters at most, and a temporary folder's may have more.
     with tempfile.TemporaryDirectory(prefix=CHILD) as folder, working_in(folder):
         parameters.hostnames = ["s.sock"]
@@ -297,7 +301,7 @@ def _server(path: Path, protocol: MeasurementProtocol, length: int) -> Any:
 
 @contextmanager
 def _standard_error_in(file: int) -> Iterator[None]:
-    """What llama.cpp says why it cannot load a file it writes there alone."""
+    """Redirects standard error to a file, because llama.cpp writes only there why it cannot load a model."""
     kept = os.dup(2)
     os.dup2(file, 2)
     try:
@@ -308,8 +312,8 @@ def _standard_error_in(file: int) -> Iterator[None]:
 
 
 def _reason(log: BinaryIO) -> str:
-    """The first error in it, without where in llama.cpp it arose. A thread of llama.cpp's writes it: it may take a
-    moment.
+    """Returns the first error in the log, without its location in llama.cpp. Waits a moment, because another thread
+    writes the log.
     """
     ended = time.monotonic() + _LOG_S
     text = ""

@@ -1,4 +1,6 @@
-"""Functions of the runtimes that run edgefront's ONNX graphs: the graph of a request, its inputs, checks of outputs."""
+"""Functions of the runtimes that run edgefront's ONNX graphs: the graph of a request, its inputs, and checks of
+outputs.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,10 @@ from edgefront.core.model_files.state import GraphOptions, Mode, state_specs, wr
 
 
 def graph_mode(protocol: MeasurementProtocol) -> Mode:
-    """The mode of `core.model_files.build` for the passes of this protocol.
+    """Returns the mode of `core.model_files.build` for the passes of this protocol.
 
-    One graph generates: that of decode takes any number of tokens after any number. With a second one for the prompt a
-    runtime would hold the weights of its linear layers twice.
+    One graph generates: the decode graph takes any number of tokens after any number of earlier tokens. A second graph
+    for the prompt would make a runtime hold the weights of its linear layers twice.
     """
     if protocol.mode == "generate":
         return "decode"
@@ -33,7 +35,9 @@ def graph_mode(protocol: MeasurementProtocol) -> Mode:
 
 
 def generating(request: LaunchRequest) -> Architecture:
-    """The architecture that generates; `MeasurementError` for a file, which is run unchanged."""
+    """Returns the architecture that generates. Raises `MeasurementError` for a file, because files are run
+    unchanged.
+    """
     if isinstance(request.subject, Path):
         raise MeasurementError("an ONNX file does not generate: it is run unchanged", reason="unsupported")
     return request.subject
@@ -47,8 +51,8 @@ def graph(
     in_place: bool = False,
     fused: int | None = None,
 ) -> bytes:
-    """The architecture as its protocol runs it; its weights are relative to the folder of the cache. `in_place` and
-    `fused` as in `GraphOptions`.
+    """Returns the ONNX graph of the architecture for its protocol, with weight paths relative to the cache folder.
+    `in_place` and `fused` are those of `GraphOptions`.
     """
     protocol = request.protocol
     options = GraphOptions(
@@ -65,7 +69,7 @@ def graph(
 
 
 def starts(model: bytes, folder: Path) -> dict[str, int]:
-    """Real path of each file of weights below `folder` → bytes of its start that the graph's parameters use."""
+    """Real path of each weight file below `folder` → bytes from its start that the graph's parameters use."""
     ends: dict[str, int] = {}
     for tensor in onnx.ModelProto.FromString(model).graph.initializer:
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
@@ -76,8 +80,8 @@ def starts(model: bytes, folder: Path) -> dict[str, int]:
 
 
 def inputs(request: LaunchRequest, declared: Sequence[Declared]) -> dict[str, np.ndarray[Any, Any]]:
-    """An array for every input of the graph, by name, and maybe for others; floats are float32 unless a file declares
-    another type.
+    """Returns an array for every input of the graph, by name; it may include unused names. Floats are float32 unless a
+    file declares another type.
     """
     subject, protocol = request.subject, request.protocol
     if isinstance(subject, Architecture):
@@ -89,7 +93,9 @@ def inputs(request: LaunchRequest, declared: Sequence[Declared]) -> dict[str, np
 def with_room(
     architecture: Architecture, protocol: MeasurementProtocol, state: Mapping[str, np.ndarray[Any, Any]]
 ) -> dict[str, np.ndarray[Any, Any]]:
-    """The entries of a state that a graph writes in place, each with zeros up to the protocol's last token."""
+    """Returns the entries of a state that a graph writes in place, padded with zeros up to the protocol's final
+    token.
+    """
     padded = {}
     for spec in state_specs(architecture, "cache"):
         if writes_in_place(architecture, spec):
@@ -99,12 +105,14 @@ def with_room(
 
 
 def likeliest(scores: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The token of the highest score, int64 [batch, 1], of scores [batch, …, vocabulary] of one position."""
+    """Returns the tokens with the highest scores, int64 [batch, 1], from scores [batch, …, vocabulary] of one
+    position.
+    """
     return np.asarray(scores.reshape(len(scores), -1).argmax(axis=1).reshape(-1, 1), dtype=np.int64)
 
 
 def is_finite(array: Any) -> bool:
-    """Whether an output has neither NaN nor infinities."""
+    """Whether an array is free of NaN and infinities."""
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "fc" or not array.size:
         return True
     # Minimum and maximum show NaN and infinities without a temporary array.

@@ -1,5 +1,5 @@
-"""ONNX Runtime: an architecture's graph with weights from the cache, or any ONNX file; and an
-architecture that generates, token by token, with its state bound on the provider's device.
+"""Runs models with ONNX Runtime: an architecture's graph with weights from the cache, any ONNX file, or an architecture
+that generates token by token, with its state bound on the provider's device.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from edgefront.core.model_files.context import NEXT
 from edgefront.core.model_files.formats import Format, WeightCache, encode
 
 _SUFFIX = "executionprovider"
-# Its default, set explicitly so that the record is correct: TF32 products (19 bits) for float32 if the GPU supports
-# them.
+# The default of ONNX Runtime, set explicitly for a correct record: TF32 products (19 bits) for float32 on GPUs with
+# TF32.
 _CUDA = {"use_tf32": "1"}
 _BFLOAT16 = "tensor(bfloat16)"
 _FLOATS: dict[str, Format] = {"tensor(float)": "f32", "tensor(float16)": "f16", _BFLOAT16: "bf16"}
@@ -72,9 +72,9 @@ def works(provider: str) -> bool:
 
 
 def _load_libraries(provider: str) -> None:
-    """Those of CUDA and TensorRT where Python's packages have them: the system does not look there."""
+    """Loads the CUDA and TensorRT libraries from Python packages, where the system does not search for them."""
     if Provider(provider).on_nvidia and hasattr(ort, "preload_dlls"):
-        with redirect_stdout(sys.stderr):  # it prints what it does not find
+        with redirect_stdout(sys.stderr):  # it prints the names of missing libraries
             ort.preload_dlls()
     if provider == "tensorrt":
         with suppress(ImportError):
@@ -82,7 +82,7 @@ def _load_libraries(provider: str) -> None:
 
 
 def facts() -> dict[str, Any]:
-    """Version, providers and memory methods, as in `core.schemas.agent.RuntimeFacts`."""
+    """Returns version, providers and memory methods, as in `core.schemas.agent.RuntimeFacts`."""
     # A build lists its compiled providers, whether or not the device has them.
     working = [name for name in providers() if name == "cpu" or (name not in _REMOTE and works(name))]
     return {
@@ -93,19 +93,20 @@ def facts() -> dict[str, Any]:
 
 
 def build(request: LaunchRequest) -> OnnxModel:
-    """The model of this request."""
+    """Builds the model of this request."""
     return OnnxModel(request)
 
 
 def generator(request: LaunchRequest) -> Generator:
-    """The model of a request of mode generate."""
+    """Builds the generator of a request of mode generate."""
     from edgefront.agents.measuring.runtimes.onnx_runtime import OnnxGenerator
 
     return OnnxGenerator(request)
 
 
 def computes_in(number_format: NumberFormat, request: LaunchRequest) -> bool:
-    """Whether the request's provider computes the linear layers of its model in this number format, tested by a pass.
+    """Whether the request's provider computes the model's linear layers in this number format, tested by a forward
+    pass.
 
     ONNX Runtime accepts most graphs: operators without a kernel are cast to float32 or moved to the CPU. Such a figure
     would be misleading, so the profile of the pass must show which kernels ran, and where.
@@ -139,7 +140,7 @@ def computes_in(number_format: NumberFormat, request: LaunchRequest) -> bool:
 
 
 def session_options(protocol: MeasurementProtocol) -> Any:
-    """ONNX Runtime's defaults, with the protocol's threads and sequential execution."""
+    """Returns ONNX Runtime's default options with the protocol's threads and sequential execution."""
     options = _quiet_options()
     options.intra_op_num_threads = protocol.threads
     options.inter_op_num_threads = 1
@@ -148,8 +149,8 @@ def session_options(protocol: MeasurementProtocol) -> Any:
 
 
 class OnnxModel:
-    """A session with inputs and outputs bound on the provider's device, so that a pass copies nothing. Every pass reads
-    the same state tensors, and its outputs are not used: each pass does the same work.
+    """A session with inputs and outputs bound on the provider's device, so that a pass copies nothing. All passes do
+    the same work, because every pass reads the same state tensors and discards its output state.
     """
 
     def __init__(self, request: LaunchRequest, options: Any = None) -> None:
@@ -198,12 +199,12 @@ class OnnxModel:
         return all(is_finite(array_of(value)) for value in self._binding.get_outputs())
 
     def end_profile(self) -> str:
-        """Path of the profile of all passes, for a session that was created with profiling."""
+        """Ends profiling and returns the path of the profile of all passes, for a session with profiling enabled."""
         return str(self._session.end_profiling())
 
 
 def versions(protocol: MeasurementProtocol) -> dict[str, str]:
-    """Versions of the libraries, and what else explains the figures."""
+    """Returns versions of the libraries and settings that explain the figures."""
     packages = {"onnxruntime": ort.__version__, "onnx": onnx.__version__, "numpy": np.__version__}
     # TensorRT's default is the same.
     return {**packages, "tf32": _CUDA["use_tf32"]} if Provider(protocol.provider).on_nvidia else packages
@@ -216,7 +217,9 @@ def _quiet_options() -> Any:
 
 
 def session_of(request: LaunchRequest, options: Any) -> Any:
-    """A session over the request's model on its provider. `MeasurementError` (unsupported) where it does not start."""
+    """Creates a session for the request's model on its provider. Raises `MeasurementError` (unsupported) if it cannot
+    start.
+    """
     name = request.protocol.provider
     available = providers()
     if name not in available:
@@ -244,19 +247,19 @@ def session_of(request: LaunchRequest, options: Any) -> Any:
 
 
 def _chosen(name: str) -> list[Any]:
-    """The provider, and those that take the operators which it has not: for TensorRT that is CUDA first."""
+    """Returns the provider and its fallbacks for unsupported operators; TensorRT falls back to CUDA first."""
     names = dict.fromkeys((name, *(["cuda"] if name == "tensorrt" and "cuda" in providers() else []), "cpu"))
     return [(providers()[each], _CUDA) if each == "cuda" else providers()[each] for each in names]
 
 
 def in_place(protocol: MeasurementProtocol) -> bool:
-    """Whether graphs write keys and values in place, where they can. A GPU copies them in decode."""
+    """Whether graphs write keys and values in place where possible. In decode mode a GPU copies them."""
     return protocol.mode == "generate" or (protocol.mode == "decode" and protocol.provider == "cpu")
 
 
 def _fused(protocol: MeasurementProtocol) -> int | None:
-    """Up to how many tokens attention is ONNX Runtime's own operator; None: not at all. It takes a prompt after a
-    context for one sequence alone.
+    """Maximum number of tokens for which attention is ONNX Runtime's own operator; None disables that operator. With a
+    context the operator processes a prompt of only one sequence.
     """
     prompt_after_context = protocol.mode == "generate" and protocol.memory_length > 0 and protocol.sequence_length > 1
     if not in_place(protocol) or protocol.provider != "cpu" or (prompt_after_context and protocol.batch > 1):
@@ -265,7 +268,7 @@ def _fused(protocol: MeasurementProtocol) -> int | None:
 
 
 def value_of(array: np.ndarray[Any, Any], kind: str, place: str) -> Any:
-    """The array as an input of this ONNX type, on the provider's device."""
+    """Returns the array as an input of this ONNX type on the provider's device."""
     if kind in _FLOATS and array.dtype == np.float32:
         array = encode(array, _FLOATS[kind])
     if kind != _BFLOAT16:
@@ -279,7 +282,7 @@ def value_of(array: np.ndarray[Any, Any], kind: str, place: str) -> Any:
 
 
 def array_of(value: Any) -> Any:
-    """An output as a numpy array; bfloat16, which numpy does not support, as float32."""
+    """Returns an output as a numpy array; bfloat16, which numpy does not support, becomes float32."""
     if value.data_type() != _BFLOAT16:
         return value.numpy()
     if value.device_name().lower() != "cpu":
@@ -295,9 +298,10 @@ _NEXT = "next."
 
 
 class OnnxGenerator:
-    """A session of the decode graph. What a pass puts out as state is what the next takes in: nothing is copied between
-    passes. Keys and values are in buffers as long as the whole generation, bound as input and output, into which the
-    graph writes (`core.model_files.state.writes_in_place`); where it cannot, it copies them into longer ones.
+    """A session of the decode graph. Each pass reads the output state of the previous pass without a copy. Buffers for
+    keys and values span the whole generation and are bound as input and output; the graph writes into them
+    (`core.model_files.state.writes_in_place`). A graph that cannot write in place copies keys and values into longer
+    buffers.
     """
 
     def __init__(self, request: LaunchRequest) -> None:
@@ -355,8 +359,8 @@ class OnnxGenerator:
         }
 
     def _in_place(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The buffers with the context at their beginning, where no generation writes, so that each finds it; and with
-        them the rest of the state, which is small then. Both empty where the graph copies.
+        """Returns the buffers, whose start contains the context and is never overwritten, and the rest of the state,
+        which is small. Both are empty if the graph copies.
         """
         state = self._random_state()
         longer = with_room(self._architecture, self._protocol, state)
@@ -366,7 +370,7 @@ class OnnxGenerator:
         return {name: kept[name] for name in longer}, kept
 
     def _next(self) -> dict[str, Any]:
-        """The state that the last pass put out."""
+        """Returns the output state of the previous pass."""
         state = {name.removeprefix(_NEXT): value for name, value in zip(self._outputs, self._after, strict=True)}
         return {name: value for name, value in state.items() if name in self._types}
 
@@ -382,7 +386,7 @@ class OnnxGenerator:
             if buffer is not None:
                 self._binding.bind_ortvalue_output(name, buffer)
             else:
-                self._binding.bind_output(name, place)  # again: the last pass's outputs are this one's inputs
+                self._binding.bind_output(name, place)  # bound again because the previous outputs are now inputs
         self._session.run_with_iobinding(self._binding)
         self._after = self._binding.get_outputs()
 

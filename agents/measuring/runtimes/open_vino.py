@@ -1,4 +1,4 @@
-"""OpenVINO: an architecture's ONNX graph with weights from the cache, or any ONNX file."""
+"""Runs models with OpenVINO: an architecture's ONNX graph with weights from the cache, or any ONNX file."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from edgefront.core.measurement.protocol import Dtype, MeasurementProtocol
 from edgefront.core.model_files.formats import Format, WeightCache, encode
 from edgefront.core.model_files.state import state_specs
 
-# Devices of no hardware of their own.
+# Virtual devices without their own hardware.
 _VIRTUAL = {"auto", "batch", "hetero", "multi"}
 _PRECISIONS: dict[Dtype, Any] = {"float32": ov.Type.f32, "float16": ov.Type.f16, "bfloat16": ov.Type.bf16}
 _FORMATS: dict[str, Format] = {"f32": "f32", "f16": "f16", "bf16": "bf16"}
-# Kernels of linear layers, and where a compiled model says in which type each computes.
+# Kernels of linear layers, and the field of a compiled model with the type that each kernel computes in.
 _PRODUCTS = frozenset({"FullyConnected", "MatMul"})
 _NEXT = "next."
 _LAYER, _COMPUTES_IN = "layerType", "runtimePrecision"
@@ -37,17 +37,17 @@ _EXECUTED: dict[str, frozenset[str]] = {
     "int4": frozenset({"i4", "u4"}),
 }
 _FLOATS = frozenset({"f32"})
-"""Attention's own products beside quantised linear layers."""
+"""Matrix products of attention, which appear beside the quantised linear layers."""
 
 
 def providers() -> dict[str, str]:
-    """Devices here: protocol name (`cpu`, `gpu`, `gpu_1`, `npu`) → OpenVINO's name."""
+    """Available devices: protocol name (`cpu`, `gpu`, `gpu_1`, `npu`) → OpenVINO's name."""
     devices = {name.lower().replace(".", "_"): name for name in ov.Core().available_devices}
     return {name: device for name, device in devices.items() if name not in _VIRTUAL}
 
 
 def facts() -> dict[str, Any]:
-    """Version, providers and memory methods, as in `core.schemas.agent.RuntimeFacts`."""
+    """Returns version, providers and memory methods, as in `core.schemas.agent.RuntimeFacts`."""
     return {
         "version": str(ov.__version__),
         "providers": sorted(providers()),
@@ -56,10 +56,10 @@ def facts() -> dict[str, Any]:
 
 
 def computes_in(number_format: NumberFormat, request: LaunchRequest) -> bool:
-    """Whether the request's device computes the linear layers of its model in this number format, tested by a pass.
+    """Whether the request's device computes the model's linear layers in this number format, tested by a forward pass.
 
-    OpenVINO accepts graphs in types for which a device has no kernels, and computes in another: the compiled model must
-    say that it does not. Graphs in bfloat16 it does not refuse but crashes on (2026.4).
+    OpenVINO accepts graphs in types for which a device has no kernels and computes in another type, so the types of the
+    compiled model are checked. bfloat16 graphs crash instead of being refused (2026.4).
     """
     if number_format == "bfloat16":
         return False
@@ -75,8 +75,8 @@ def computes_in(number_format: NumberFormat, request: LaunchRequest) -> bool:
 
 
 class OpenVinoModel:
-    """A compiled model with its inputs set. Every pass reads the same state tensors, and its outputs are not used: each
-    pass does the same work.
+    """A compiled model with its inputs set. All passes do the same work, because every pass reads the same state
+    tensors and discards its output state.
     """
 
     def __init__(self, request: LaunchRequest) -> None:
@@ -115,8 +115,8 @@ class OpenVinoModel:
 
 
 class OpenVinoGenerator:
-    """A compiled model of free lengths, and two requests that take turns: what one puts out as state is what the other
-    takes in, so that nothing is copied between passes.
+    """A compiled model with free lengths, and two requests that take turns: each reads the output state of the other,
+    so that no state is copied between passes.
     """
 
     def __init__(self, request: LaunchRequest) -> None:
@@ -170,7 +170,7 @@ class OpenVinoGenerator:
         return is_finite(self._last.get_tensor(self._scores).data)
 
     def _after(self) -> dict[str, Any]:
-        """The state that the last pass put out."""
+        """Returns the output state of the previous pass."""
         names = [name for name in self._inputs if _NEXT + name in self._outputs]
         return {name: self._last.get_tensor(self._outputs[_NEXT + name]) for name in names}
 
@@ -187,7 +187,7 @@ class OpenVinoGenerator:
 
 
 def _tensor(array: np.ndarray[Any, Any], item: Any) -> Any:
-    """A tensor of its own memory: one over an array would keep no reference to it."""
+    """Returns a tensor with its own memory; a tensor over an array would keep no reference to the array."""
     tensor = ov.Tensor(item.element_type, ov.Shape(array.shape))
     if array.size:
         tensor.data[...] = array.view(tensor.data.dtype)
@@ -204,7 +204,9 @@ def _device(name: str) -> str:
 
 
 def _settings(protocol: MeasurementProtocol) -> dict[str, Any]:
-    """One stream, and the protocol's number format: left alone, OpenVINO computes in halves where that is faster."""
+    """Returns settings for one stream in the protocol's number format. By default OpenVINO computes in float16 where
+    that is faster.
+    """
     settings: dict[str, Any] = {
         "NUM_STREAMS": "1",
         "INFERENCE_PRECISION_HINT": _PRECISIONS[protocol.dtype],
@@ -216,18 +218,20 @@ def _settings(protocol: MeasurementProtocol) -> dict[str, Any]:
 
 
 def _read(core: Any, request: LaunchRequest) -> tuple[Any, dict[str, int]]:
-    """The model, and how much of each file of weights is its own: OpenVINO maps whole files (2026.4)."""
+    """Returns the model, and the bytes of each weight file that belong to it, because OpenVINO maps whole files
+    (2026.4).
+    """
     subject = request.subject
     if isinstance(subject, Path):
         return core.read_model(subject), {}
     cache = WeightCache(request.cache)
     written = graph(subject, request, cache)
-    with working_in(cache.folder):  # which weights of a model in memory are relative to
+    with working_in(cache.folder):  # the weight paths of a model in memory are relative to it
         return core.read_model(written), starts(written, cache.folder)
 
 
 def _encoded(array: np.ndarray[Any, Any], element: Any) -> np.ndarray[Any, Any]:
-    """The array in this type, contiguous."""
+    """Returns the array in this type, contiguous."""
     if array.dtype == np.float32:
         array = encode(array, _FORMATS.get(element.get_type_name(), "f32"))
     return np.asarray(array, order="C")

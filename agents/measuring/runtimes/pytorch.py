@@ -1,4 +1,4 @@
-"""PyTorch eager: the architecture as a torch module with its weights mapped from the cache."""
+"""Runs an architecture in PyTorch eager mode, as a torch module whose weights are mapped from the cache."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ARGUMENTS = {"segments": "segments", "source_tokens": "source"}
 
 
 def facts() -> dict[str, Any]:
-    """Version, providers and memory methods, as in `core.schemas.agent.RuntimeFacts`."""
+    """Returns version, providers and memory methods, as in `core.schemas.agent.RuntimeFacts`."""
     cuda = torch.cuda.is_available()
     return {
         "version": str(torch.__version__),
@@ -35,14 +35,14 @@ def facts() -> dict[str, Any]:
 
 
 def start_device(provider: str) -> None:
-    """Creates a device's context, which takes hundreds of megabytes of a GPU, and loads the library of products."""
+    """Creates a device's context, which takes hundreds of megabytes of a GPU, and loads the linear algebra library."""
     if provider in _devices():
         ones = torch.ones(8, 8, device=provider)
         (ones @ ones).sum().item()
 
 
 def computes_in(_: NumberFormat, request: LaunchRequest) -> bool:
-    """Whether the request's device runs its model, which computes in this number format: PyTorch casts nothing."""
+    """Whether the request's device runs the model in the model's own number format. PyTorch casts nothing."""
     try:
         model = TorchModel(request)
         model.forward_ms()
@@ -52,7 +52,7 @@ def computes_in(_: NumberFormat, request: LaunchRequest) -> bool:
 
 
 class _Loaded:
-    """A module in evaluation mode on the protocol's device, and the tensors of a request."""
+    """A module in evaluation mode on the protocol's device, and the tensors of a launch request."""
 
     def __init__(self, request: LaunchRequest) -> None:
         subject, protocol = request.subject, request.protocol
@@ -87,7 +87,7 @@ class _Loaded:
             torch.cuda.synchronize(self._device)
 
     def _state_before(self) -> Cache | None:
-        """The state before the tokens: random, or empty for prefill; None for a pass without state."""
+        """Returns the state before the tokens: random, or empty for prefill; None for a pass without state."""
         protocol = self._protocol
         if protocol.mode == "prefill":
             nothing: Cache = self._module.init_cache(protocol.batch, "cache")
@@ -104,8 +104,8 @@ class _Loaded:
 
 
 class TorchModel(_Loaded):
-    """In inference mode. Every pass reads the same state tensors, and its output state is dropped: each pass does the
-    same work.
+    """Runs forward passes in inference mode. All passes do the same work, because every pass reads the same state
+    tensors and discards its output state.
     """
 
     def __init__(self, request: LaunchRequest) -> None:
@@ -141,7 +141,9 @@ class TorchModel(_Loaded):
                 )
 
     def _forward_on_cuda(self) -> float:
-        """Measured between two events on the stream, so that kernel-launch time counts only if the GPU waits for it."""
+        """Runs one pass timed by two events on the stream, so that kernel-launch time counts only if the GPU waits for
+        it. Returns ms.
+        """
         start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         torch.cuda.synchronize(self._device)
         start.record()
@@ -152,8 +154,8 @@ class TorchModel(_Loaded):
 
 
 class TorchGenerator(_Loaded):
-    """In inference mode; every pass makes the state that the next one reads. Times include what the device does: the
-    token is read after each pass.
+    """Generates tokens in inference mode; every pass makes the state for the next pass. Times include device work,
+    because the token is read after each pass.
     """
 
     def __init__(self, request: LaunchRequest) -> None:

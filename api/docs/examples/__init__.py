@@ -1,4 +1,6 @@
-"""Examples of requests and answers in the OpenAPI document, one JSON file each; tests hold them to the models."""
+"""Examples of requests and responses in the OpenAPI document, one JSON file each; tests check each against its
+model.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from typing import Any
 
 
 def example(name: str) -> Any:
-    """The JSON value in the file `name`.json, a copy of its own for each caller."""
+    """Returns the JSON value in the file `name`.json, as a new copy for each caller."""
     return json.loads(_text(name))
 
 

@@ -1,4 +1,6 @@
-"""What all commands share: the options --url, --key, --json and --wide, the client, and the output of results."""
+"""The parts that all commands share: the options --url, --key, --json and --wide, the client, and the output of
+results.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ Key = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts; errors too.")]
 Wide = Annotated[bool, typer.Option("--wide", help="Print whole identifiers and all columns, however wide.")]
 
-# A person waits for the command, so it retries for less time than a program. Watching survives a server restart.
+# Seconds of retries. A person waits for the command, so they are few. Watching survives a server restart.
 _PATIENCE_S = 3.0
 _WATCH_PATIENCE_S = 60.0
 _FULL_ID = re.compile(r"^[a-z]{3}_[0-9a-z]{26}$")
@@ -51,14 +53,14 @@ _FULL_ID = re.compile(r"^[a-z]{3}_[0-9a-z]{26}$")
 
 @dataclass
 class Session:
-    """One run of the command."""
+    """One run of a command: its shared options, its client and its output."""
 
     url: str | None = None
     key: str | None = None
     json: bool = False
     wide: bool = False
     resources: ExitStack = field(default_factory=ExitStack)
-    """Closed when the command ends."""
+    """Resources that are closed when the command ends."""
 
     @cached_property
     def client(self) -> Client:
@@ -66,7 +68,7 @@ class Session:
 
     @cached_property
     def watching_client(self) -> Client:
-        """A client that tolerates a longer outage of the server."""
+        """Returns a client that tolerates a longer outage of the server."""
         return self._connect(_WATCH_PATIENCE_S)
 
     def _connect(self, patience_s: float) -> Client:
@@ -80,7 +82,7 @@ class Session:
 
     @cached_property
     def screen(self) -> Console:
-        """Standard output as wide as its terminal, for live displays."""
+        """Returns a console for live displays on standard output, as wide as its terminal."""
         return console()
 
     @cached_property
@@ -88,7 +90,7 @@ class Session:
         return console(stderr=True)
 
     def identifier(self, kind: IdentifiedKind, text: str) -> str:
-        """The full identifier; a short one is resolved by the server."""
+        """Returns the full identifier; the server resolves a shortened one."""
         return text if _FULL_ID.match(text) else self.client.identifier(kind, text)
 
     def say(self, text: str | None) -> None:
@@ -125,7 +127,7 @@ class Session:
             yield update
 
     def put(self, value: Any, show: Callable[[], None]) -> None:
-        """Prints the result: as JSON with --json, else by `show`."""
+        """Prints the result: as JSON with --json, otherwise by `show`."""
         if self.json:
             print_json(value)
         else:
@@ -198,7 +200,7 @@ def command(app: typer.Typer, name: str, *, server: bool = True) -> Callable[...
 
 
 def _fields_of(parameter: inspect.Parameter) -> list[inspect.Parameter]:
-    """One parameter for each field of a parameter's dataclass."""
+    """Returns one parameter for each field of a parameter's dataclass."""
     hints = get_type_hints(parameter.annotation, include_extras=True)
     return [
         inspect.Parameter(
@@ -212,7 +214,7 @@ def _fields_of(parameter: inspect.Parameter) -> list[inspect.Parameter]:
 
 
 def _check_text(values: Mapping[str, Any]) -> None:
-    """Rejects text with bytes that are not UTF-8, which JSON and messages cannot hold (but file names can)."""
+    """Rejects text with bytes that are not UTF-8: file names may contain such bytes, but JSON and messages cannot."""
     for name, value in values.items():
         for text in value if isinstance(value, list | tuple) else (value,):
             if isinstance(text, str) and any("\ud800" <= character <= "\udfff" for character in text):
@@ -245,5 +247,5 @@ def state_commands(
 
 
 def group(description: str) -> typer.Typer:
-    """A group of commands that shows its help when called without one."""
+    """Returns a group of commands that shows its help when called without a command."""
     return typer.Typer(help=description, no_args_is_help=True)

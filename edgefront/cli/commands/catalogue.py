@@ -113,7 +113,7 @@ def describe(
 
 
 def _predicted_quality(model: Architecture, tokens: str | None) -> dict[str, Any] | None:
-    """Quality predicted by the law of the model's family; None without such a law or without numpy.
+    """Predicts quality by the scaling law of the model's family; None without a scaling law or without numpy.
 
     Raises `InvalidInput` if `tokens` are given and no such law knows the training budget.
     """
@@ -291,7 +291,7 @@ def _interval(middle: float | None, low: float | None, high: float | None, unit:
 
 
 def _kind(model: Architecture, part: PartView) -> str:
-    """The block and its sizes: `attention, 8 heads`."""
+    """Returns the block and its sizes, such as `attention, 8 heads`."""
     if part.block is None:
         return "embedding, output and each pass"
     encoder = model.source.blocks if model.source is not None else ()

@@ -93,7 +93,7 @@ def compare(
 
 
 def _target_ids(session: Session, text: str) -> list[str]:
-    """Ids of the targets that `JOB` or `JOB/TARGET` names."""
+    """Returns the ids of the targets that `JOB` or `JOB/TARGET` names."""
     job_id, _, name = text.partition("/")
     job = session.client.jobs.get(session.identifier("job", job_id))
     ids = [target.id for target in job.targets if not name or name in (target.id, target.name)]

@@ -135,7 +135,7 @@ _UNITS = {
     "_c": ("", "°C"),
     "_w": ("", "W"),
 }
-"""Suffix of a fact's name → its replacement, and the unit; the longer of two suffixes first."""
+"""Suffix of a fact's name → its replacement, and the unit. Of two matching suffixes the longer comes first."""
 
 
 MAX_ANCHOR_ROWS = 24
@@ -182,7 +182,7 @@ def reenrol(
 
 
 def state_in_words(device: DeviceView) -> str:
-    """`active, offline`, `draining`, `active, in quarantine`."""
+    """Returns the device's state, such as `active, offline`, `draining` or `active, in quarantine`."""
     words = [str(device.state)]
     if not device.online and device.state != DeviceState.REVOKED:
         words.append("offline")
@@ -207,7 +207,7 @@ def create_token(
 
 
 def show_token(session: Session, token: EnrolmentTokenView, name: str | None = None) -> None:
-    """Prints a token's secret, which no later response contains. `name`: the only device that may use it."""
+    """Prints a token's secret, which no later response contains. `name` is the only device that may use the token."""
 
     def show() -> None:
         session.say(token.token)
@@ -220,7 +220,9 @@ def show_token(session: Session, token: EnrolmentTokenView, name: str | None = N
 
 
 def agent_command(url: str, token: str, name: str | None) -> str:
-    """The command, for any shell, that enrols a device and starts its agent. The page builds the same command."""
+    """Returns the command, for any shell, that enrols a device and starts its agent. The page builds the same
+    command.
+    """
     parts = urlsplit(url)
     insecure = " --insecure" if parts.scheme == "http" and not is_loopback(parts.hostname or "") else ""
     device = "" if name is None else f" --name {quote(name)}"
@@ -312,7 +314,9 @@ NO_DEVICE = "start an agent with `edgefront agent`; that of `edgefront up` needs
 
 
 def only_device(session: Session, option: str = "--target") -> str:
-    """The name of the only active device. Raises `InvalidInput` that names `option` if there is not exactly one."""
+    """Returns the name of the only active device. Raises `InvalidInput` that names `option` unless there is exactly
+    one.
+    """
     active = _active_devices(session)
     if len(active) == 1:
         return active[0]
@@ -332,7 +336,7 @@ def only_device(session: Session, option: str = "--target") -> str:
 
 
 def _active_devices(session: Session) -> list[str]:
-    """Names of the active devices. Waits for one while the embedded service of this machine starts its agent."""
+    """Returns the names of the active devices. Waits for one while this machine's embedded service starts its agent."""
     from edgefront.client.local import default_home, is_starting
 
     is_waiting = False

@@ -144,7 +144,9 @@ def evaluate(
 
 
 def _prepared(package: Package, data: str) -> Prepared:
-    """The data set of this name, digest or folder. Raises `InvalidInput` if its vocabulary is not the model's."""
+    """Returns the data set of this name, digest or folder. Raises `InvalidInput` unless its vocabulary is the
+    model's.
+    """
     from edgefront.core.data.prepared.prepared import find_prepared
     from edgefront.core.data.tokenizers.load import same_tokens
     from edgefront.core.services.settings import Settings
@@ -284,7 +286,7 @@ def generate(
     text = sys.stdin.read() if prompt == "-" else prompt
     sampling = Sampling(temperature, top_k, top_p, seed)
 
-    if chat is None:  # an empty prompt, and one with special tokens, is continued
+    if chat is None:  # continues an empty prompt and a prompt with special tokens
         tokenizer = package.tokenizer_if_any
         chat = bool(text) and not special and tokenizer is not None and tokenizer.chat_template is not None
     # The prompt is printed with the first generated text, so that an error comes before any output.

@@ -1,4 +1,4 @@
-"""`edgefront find`: limits in, answer out."""
+"""`edgefront find`: finds the best model within limits on a device."""
 
 from __future__ import annotations
 
@@ -65,19 +65,19 @@ class PublishedOptions:
 
     @property
     def request(self) -> dict[str, Any]:
-        """Fields of `core.schemas.published.PublishedRequest` that are set."""
+        """Returns the fields of `core.schemas.published.PublishedRequest` that are set."""
         options = {"score": self.score, "kind": self.kind, "licence": self.licence, "min_context": self.min_context}
         return {name: value for name, value in options.items() if value is not None}
 
     @property
     def variants(self) -> dict[str, list[str]]:
-        """Fields of `core.schemas.published.Variants` that are set, without the runtimes."""
+        """Returns the fields of `core.schemas.published.Variants` that are set, without the runtimes."""
         options = {"formats": self.formats, "kv_caches": self.kv}
         return {name: split_commas(text) for name, text in options.items() if text is not None}
 
 
 def split_commas(text: str) -> list[str]:
-    """`a, b` → ["a", "b"]."""
+    """Splits a list with commas: `a, b` → ["a", "b"]."""
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
@@ -127,7 +127,7 @@ def find(
     from edgefront.client import requests
 
     limits = limit.limits
-    requests.check_limits(limits)  # before the server is asked for its devices
+    requests.check_limits(limits)  # before requesting the devices from the server
     if devices and len(devices) > 1:
         raise InvalidInput(
             f"find answers for one device, not for {' and '.join(devices)}",
@@ -203,7 +203,9 @@ def find(
 def _check_kind(
     published: PublishedOptions, space: SpaceOptions, training: TrainingBudgetOptions, law: str | None
 ) -> None:
-    """Raises `InvalidInput` for an option of the other kind of search."""
+    """Raises `InvalidInput` for an option that belongs only to the other kind of search (architectures or published
+    models).
+    """
     architecture_options = {
         "model": space.model,
         "inherit": space.inherit,
@@ -226,7 +228,7 @@ def _check_kind(
 
 
 def _installed_runtimes(session: Session, target: Mapping[str, Any]) -> list[str]:
-    """Those of llama.cpp and ONNX Runtime that the device, or any of its class, has."""
+    """Returns llama.cpp and ONNX Runtime, as far as the device, or any device of its class, has them."""
     installed = {
         runtime.runtime
         for device in session.client.devices.list()

@@ -112,7 +112,7 @@ def cut(
 
 
 def _check_trained(folder: Path) -> None:
-    """Raises `NotFound` if this is not an edgefront model folder with weights (a Hugging Face folder is not)."""
+    """Raises `NotFound` unless this is an edgefront model folder with weights (a Hugging Face folder is not)."""
     from edgefront.core.training.evaluation.package import RESULT, WEIGHTS
 
     if not all((folder / name).is_file() for name in (RESULT, WEIGHTS)):
@@ -123,7 +123,8 @@ def _check_trained(folder: Path) -> None:
 
 
 def parent_training(session: Session, space: SpaceOptions) -> str | None:
-    """The id of the service's model whose submodels are searched; None without --inherit. Imports a local folder.
+    """Returns the training id of the model whose submodels are searched; None without --inherit. Imports a local
+    folder.
 
     Raises `InvalidInput` without a model, or for a folder without a pruning study.
     """
@@ -148,7 +149,7 @@ def parent_training(session: Session, space: SpaceOptions) -> str | None:
 
 
 def training_id(session: Session, model: str) -> str:
-    """The id of a training, or of the training that the import of a local model creates."""
+    """Returns the id of a training, or of the training that the import of a local model creates."""
     if not os.path.exists(model):
         return session.identifier("training", model)
     training = import_into_service(session, model)

@@ -1,4 +1,4 @@
-"""`edgefront measure`"""
+"""`edgefront measure`: measures a model on this machine."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def _show(session: Session, name: str, measured: Measured) -> None:
 
 
 def _note(session: Session, measured: Measured, contexts: Sequence[Measured] = ()) -> None:
-    """Notes on the setup of a measurement, and on the conditions of all `contexts` (default: its own)."""
+    """Prints notes on a measurement's setup, and on the conditions of all `contexts` (default: of this measurement)."""
     report = measured.report()
     memory, protocol = report["memory"], measured.protocol
     kind = "generations" if protocol.mode == "generate" else "passes"

@@ -196,7 +196,7 @@ def _show(session: Session, architecture: Architecture, *origin: str) -> None:
 
 
 def _readable(description: dict[str, Any], indent: str = "  ") -> str:
-    """JSON with one line per field and block; version and kinds come first."""
+    """Formats a description as JSON with one line per field and block; version and kinds come first."""
 
     def ordered(fields: dict[str, Any]) -> dict[str, Any]:
         return {name: fields[name] for name in sorted(fields, key=lambda name: name not in ("version", "kind"))}
@@ -287,7 +287,7 @@ def _list_published(session: Session) -> None:
 
 
 def _short(tokens: int) -> str:
-    """600B, 2T, 299.9B."""
+    """Formats a count of tokens, such as 600B, 2T or 299.9B."""
     for unit, letter in ((10**12, "T"), (10**9, "B"), (10**6, "M")):
         if tokens >= unit:
             return f"{tokens / unit:.4g}{letter}"

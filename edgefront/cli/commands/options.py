@@ -16,7 +16,7 @@ MODEL_FORMS = (
     "a named model, a Hub id of the catalogue, a description (JSON), the folder of a trained or a Hugging Face model, "
     "its config.json, a GGUF file"
 )
-"""What a MODEL argument accepts (`core.training.evaluation.given_model`)."""
+"""The forms of a MODEL argument (`core.training.evaluation.given_model`)."""
 MODEL_HELP = f"{MODEL_FORMS[0].upper()}{MODEL_FORMS[1:]}."
 
 Explain = Annotated[
@@ -49,7 +49,7 @@ class LimitOptions(PassLimitOptions):
 
     @property
     def limits(self) -> dict[str, float | None]:
-        """Values for the fields of `core.schemas.jobs.Limits`."""
+        """Returns the values for the fields of `core.schemas.jobs.Limits`."""
         return {
             "latency_ms": self.max_latency_ms,
             "memory_mb": self.max_memory_mb,
@@ -60,7 +60,7 @@ class LimitOptions(PassLimitOptions):
 
 @dataclass(frozen=True)
 class PassOptions:
-    """The measured pass or generation, and the number formats."""
+    """The measured forward pass or generation, and the number formats."""
 
     mode: Annotated[
         str | None,
@@ -100,8 +100,8 @@ class PassOptions:
     ] = None
 
     def protocol_fields(self, **generation: int | str | None) -> dict[str, Any]:
-        """Fields of the measurement protocol that are set, including further options of a `generation`. Raises
-        `ProtocolError` for a generation option with another mode.
+        """Returns the fields of the measurement protocol that are set, including further options of a `generation`.
+        Raises `ProtocolError` for a generation option with another mode.
         """
         from edgefront.client.requests import generation_fields
 
@@ -135,7 +135,7 @@ class ProtocolOptions(PassOptions):
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Fields of the measurement protocol that are set."""
+        """Returns the fields of the measurement protocol that are set."""
         fields = self.protocol_fields(context=self.context, latency=self.latency)
         return fields if self.when_busy is None else {**fields, "when_busy": self.when_busy}
 
@@ -167,14 +167,16 @@ class TrainingBudgetOptions:
 
     @property
     def values(self) -> dict[str, Any]:
-        """`train_tokens`, `train_hours` and `trainer`, as far as set. Raises `InvalidInput` for an unreadable count."""
+        """Returns `train_tokens`, `train_hours` and `trainer`, as far as set. Raises `InvalidInput` for an unreadable
+        count.
+        """
         tokens = None if self.train_tokens is None else parse_token_count(self.train_tokens)
         options = {"train_tokens": tokens, "train_hours": self.train_hours, "trainer": self.trainer}
         return {name: value for name, value in options.items() if value is not None}
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Request fields. Raises `InvalidInput` for conflicting options."""
+        """Returns the request fields of the budget. Raises `InvalidInput` for conflicting options."""
         from edgefront.core.schemas.jobs import TrainingBudget
 
         return TrainingBudget.of(**self.values).fields
@@ -254,7 +256,7 @@ class SpaceOptions:
 
     @property
     def narrowed(self) -> dict[str, Any]:
-        """Gene → its allowed values, for restricted genes."""
+        """Returns gene → allowed values, for restricted genes."""
         from edgefront.client.requests import parse_narrowing
 
         return parse_narrowing(self.narrow or [])
@@ -286,7 +288,7 @@ class RecipeOptions:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Fields of `core.schemas.trainings.TrainingRequest`, without the budget."""
+        """Returns fields of `core.schemas.trainings.TrainingRequest`, without the budget."""
         from edgefront.client.requests import parse_settings
 
         return {
@@ -340,7 +342,7 @@ TrainedModelArgument = Annotated[
 
 @dataclass(frozen=True)
 class MachineOptions:
-    """Where torch runs a model."""
+    """The device and the number of CPU threads with which torch runs a model."""
 
     device: Annotated[Literal["cpu", "cuda"], typer.Option(help="Device to run on.")] = "cpu"
     threads: Annotated[

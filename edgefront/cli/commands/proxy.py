@@ -37,7 +37,7 @@ Proxies = Annotated[
 
 @dataclass(frozen=True)
 class ScoreOptions:
-    """The settings of scores."""
+    """Settings for computing proxy scores."""
 
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random weights and tokens.")] = 0
     rows: Annotated[int, typer.Option("--rows", min=1, help="Sequences of a batch.")] = 16
@@ -57,7 +57,7 @@ class ScoreOptions:
     ] = None
 
     def settings(self, *, without_law: bool = False) -> ProxySettings:
-        """The settings of proxies. A study selects the law itself (`without_law`)."""
+        """Returns the settings of proxies. `without_law` omits the scaling law, which a study selects itself."""
         from edgefront.core.training.proxies.registry import ProxySettings
 
         fields = {name: value for name, value in asdict(self).items() if name != "seed"}
@@ -90,7 +90,7 @@ def list_proxies(session: Session) -> None:
 
 
 def described(proxy: Proxy) -> dict[str, Any]:
-    """A proxy as JSON."""
+    """Returns a proxy as JSON."""
     return {
         "name": proxy.name,
         "title": proxy.title,
@@ -181,7 +181,7 @@ def study_table(
 
     settings, chosen = options.settings(without_law=True), _proxies(proxy)
     table_rows = rows_where(read_table(file), conditions(where or []))
-    if proxy is None:  # the proxies in the table; without any, all, so that the error names them
+    if proxy is None:  # the proxies in the table; if there are none, all, so that the error names them
         chosen = [entry for entry in chosen if has_scores(table_rows, entry.name)] or chosen
     column, higher = quality, None
     if quality is not None and (match := re.fullmatch(r"(.+):(higher|lower)", quality)):
@@ -231,7 +231,7 @@ def study_table(
 
 @dataclass(frozen=True)
 class _TableStudy:
-    """The study of one table, or of its rows with one value of a column."""
+    """The study of one table of trained models, or of its rows with one value of a column."""
 
     proxies: ProxyStudy
     laws: tuple[LawEvaluation, ...]
@@ -319,7 +319,7 @@ def _evaluation_text(evaluation: LawEvaluation) -> str:
 
 
 def _own_data_lines(study: OwnDataStudy | None) -> list[str]:
-    """One line for each number of known models."""
+    """Returns one line of text for each number of known models."""
     if study is None:
         return []
     left_out = f", learnt anew without {study.left_out} rows that are in this table" if study.left_out else ""
@@ -340,7 +340,7 @@ def _own_data_lines(study: OwnDataStudy | None) -> list[str]:
 
 
 def _data_folder(data: str | None) -> Path | None:
-    """Folder of a prepared data set, named by a folder or as in `data list`."""
+    """Returns the folder of a prepared data set, given as a folder or by a name as in `data list`."""
     from edgefront.core.data.prepared.prepared import find_prepared
     from edgefront.core.services.settings import Settings
 
@@ -348,7 +348,7 @@ def _data_folder(data: str | None) -> Path | None:
 
 
 def _groups(rows: Sequence[Row], by: str | None) -> dict[str, list[Row]]:
-    """Rows by the value of a column; all under an empty name without one."""
+    """Groups rows by the value of a column; without a column, all rows form one group with an empty name."""
     groups: dict[str, list[Row]] = {"": []} if by is None else {}
     for row in rows:
         groups.setdefault("" if by is None else str(row.get(by)), []).append(row)

@@ -1,4 +1,4 @@
-"""`edgefront quality …`: laws that predict perplexity. Only laws refined by trainings need a server."""
+"""`edgefront quality …`: scaling laws, which predict perplexity. Only laws refined by trainings need a server."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def predict(
 
 
 def conditions(options: Sequence[str]) -> dict[str, str]:
-    """Column → value, from `--where COLUMN=VALUE`."""
+    """Returns column → value, from `--where COLUMN=VALUE`."""
     values = {}
     for text in options:
         name, equals, value = text.partition("=")
@@ -217,7 +217,9 @@ def conditions(options: Sequence[str]) -> dict[str, str]:
 
 
 def at_budget(law: PerplexityPredictor, tokens: str | None) -> PerplexityPredictor:
-    """The law for the training budget `--tokens`. Raises `InvalidInput` if the law knows a single budget only."""
+    """Returns the scaling law for the training budget `--tokens`. Raises `InvalidInput` if the law knows a single
+    budget only.
+    """
     if tokens is None:
         return law
     count = parse_token_count(tokens, "tokens")
@@ -229,7 +231,7 @@ def at_budget(law: PerplexityPredictor, tokens: str | None) -> PerplexityPredict
 
 
 def predicted(law: PerplexityPredictor, architecture: Architecture) -> dict[str, Any]:
-    """A prediction and the data and training that it refers to, as JSON."""
+    """Returns a prediction, and the data and training that it refers to, as JSON."""
     from edgefront.core.architectures.cost.shapes import Shapes
     from edgefront.core.quality.pruning_predictor import PruningPredictor
 
@@ -256,8 +258,8 @@ def predicted(law: PerplexityPredictor, architecture: Architecture) -> dict[str,
 
 
 def sentence(value: dict[str, Any]) -> str:
-    """A prediction as text: `perplexity 31.2 (95 %: 30.1 to 32.4) on Dolma, …`, or `0.83 × smollm2-135m's perplexity
-    (0.72 to 0.95), on your own data`.
+    """Returns a prediction as text: `perplexity 31.2 (95 %: 30.1 to 32.4) on Dolma, …`, or `0.83 × smollm2-135m's
+    perplexity (0.72 to 0.95), on your own data`.
     """
     from edgefront.core.quality.predictor import NOT_STATED
 
@@ -273,7 +275,7 @@ def sentence(value: dict[str, Any]) -> str:
 
 
 def trained_in_words(value: dict[str, Any]) -> str:
-    """The training that a prediction assumes, with its number of tokens if known."""
+    """Returns the training that a prediction assumes, with its number of tokens if known."""
     from edgefront.core.quality.predictor import NOT_STATED, in_words
 
     how = "both trained alike" if value["relative_to"] is not None else f"trained {value['trained']}"
@@ -283,7 +285,7 @@ def trained_in_words(value: dict[str, Any]) -> str:
 
 
 def _show(session: Session, law: dict[str, Any]) -> None:
-    """Prints a law's summary, or the server's view of a law."""
+    """Prints the summary of a scaling law, local or from the server."""
     from edgefront.core.quality.predictor import NOT_STATED, in_words
 
     session.say(f"{law['name']}: {law['title']}")

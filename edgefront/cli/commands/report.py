@@ -1,4 +1,4 @@
-"""`edgefront report …`"""
+"""`edgefront report …`: writes and verifies reports of jobs."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def agent(
     from edgefront.agents.main import main
 
     if end_with_parent:
-        end_with_input(grace_s=5.0)  # time to store its results
+        end_with_input(grace_s=5.0)  # time to store the agent's results
     raise typer.Exit(main(options, json_logs=session.json))
 
 

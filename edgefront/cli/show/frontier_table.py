@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 def frontier_table(view: FrontierView) -> Table:
-    """The points by rising decoder parameters, then the baseline; with predicted and trained perplexities if known."""
+    """Returns a table of the points by rising decoder parameters, then of the baseline; with predicted and trained
+    perplexities if known.
+    """
     points = (*view.points, *view.baseline)
     predicts = any(point.predicted is not None and point.predicted.perplexity is not None for point in points)
     header = quality_header(point.predicted for point in points)
@@ -82,7 +84,9 @@ def frontier_table(view: FrontierView) -> Table:
 
 
 def frontier_label(view: FrontierView) -> str:
-    """The line below the table: data and training of the predicted perplexities; empty without predictions."""
+    """Returns the line below a frontier's table: data and training of the predicted perplexities; empty without
+    predictions.
+    """
     return label_line(quality_label(point.predicted for point in (*view.points, *view.baseline)))
 
 
@@ -98,7 +102,9 @@ HEADER = "predicted perplexity"
 
 
 def predicted_quality(predicted: PredictedView | None) -> str:
-    """`31.2 ± 0.9`, or a ratio `0.83× (0.72–0.95)`; `*` marks an extrapolation; a dash without a prediction."""
+    """Formats a prediction: `31.2 ± 0.9`, or a ratio `0.83× (0.72–0.95)`; `*` marks an extrapolation; a dash without a
+    prediction.
+    """
     if predicted is None or predicted.perplexity is None:
         return NONE
     mark = "*" if predicted.extrapolated else ""
@@ -111,14 +117,14 @@ def predicted_quality(predicted: PredictedView | None) -> str:
 
 
 def median_quality(predicted: PredictedView | ComparedArchitecture | None) -> str:
-    """`31.2`, or a ratio `0.83×`; a dash without a prediction."""
+    """Formats the median of a prediction: `31.2`, or a ratio `0.83×`; a dash without a prediction."""
     if predicted is None or predicted.perplexity is None:
         return NONE
     return f"{predicted.perplexity:.1f}" if predicted.relative_to is None else f"{predicted.perplexity:.2f}×"
 
 
 def quality_interval(predicted: PredictedView) -> str:
-    """The 95 % interval `30.1 to 32.4`; a dash without one."""
+    """Formats the 95 % interval of a prediction, `30.1 to 32.4`; a dash without an interval."""
     low, high = predicted.perplexity_low, predicted.perplexity_high
     if low is None or high is None:
         return NONE
@@ -127,22 +133,22 @@ def quality_interval(predicted: PredictedView) -> str:
 
 
 def quality_header(predictions: Iterable[PredictedView | ComparedArchitecture | None]) -> str:
-    """The heading of their column; for ratios `predicted perplexity, smollm2-135m = 1`."""
+    """Returns the heading of a column of predictions; for ratios `predicted perplexity, smollm2-135m = 1`."""
     return header_of(each.relative_to for each in predictions if each is not None and each.perplexity is not None)
 
 
 def header_of(references: Iterable[str | None]) -> str:
-    """The heading of a column, by the models to which its predictions are relative."""
+    """Returns the heading of a column whose predictions are relative to the models `references`."""
     names = sorted({reference for reference in references if reference is not None})
     return f"{HEADER}, {' or '.join(names)} = 1" if names else HEADER
 
 
 def quality_label(predictions: Iterable[PredictedView | ComparedArchitecture | None]) -> str:
-    """Data and training of predicted perplexities: `Dolma, 10B tokens, finished schedule`."""
+    """Returns data and training of predicted perplexities: `Dolma, 10B tokens, finished schedule`."""
     labels = (each.label for each in predictions if each is not None and each.perplexity is not None)
     return " or ".join(dict.fromkeys(label for label in labels if label))
 
 
 def label_line(label: str) -> str:
-    """The line below a table of predicted perplexities; empty without a label."""
+    """Returns the line below a table of predicted perplexities; empty without a label."""
     return f"{HEADER}: {label}" if label else ""

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 NONE = "–"
 UNBOUNDED = 100_000
-"""Columns of an output without a width: a file or a pipe."""
+"""Number of columns of an output without a width: a file or a pipe."""
 
 
 def console(*, stderr: bool = False, wide: bool = False) -> Console:
-    """A console as wide as its terminal or `COLUMNS`; without either, or with `wide`, of unlimited width."""
+    """Returns a console as wide as its terminal or `COLUMNS`; without either, or with `wide`, of unlimited width."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
@@ -39,24 +39,24 @@ def console(*, stderr: bool = False, wide: bool = False) -> Console:
 
 
 def print_json(value: Any, *, line: bool = False) -> None:
-    """One JSON document on standard output; `line` keeps it on one line, for streams."""
+    """Prints one JSON document on standard output; `line` keeps the document on one line, for streams."""
     sys.stdout.write(json_text(value, sys.stdout, line=line))
     sys.stdout.flush()
 
 
 def print_event(event: BaseModel) -> None:
-    """One event on one line of standard output, with exactly the fields that the service sent."""
+    """Prints one event on one line of standard output, with exactly the fields that the service sent."""
     print_json(event.model_dump(mode="json", exclude_unset=True), line=True)
 
 
 def json_text(value: Any, stream: TextIO, *, line: bool = False) -> str:
-    """The value as a JSON document; ASCII only where the stream is not UTF-8."""
+    """Returns the value as a JSON document; ASCII only if the stream is not UTF-8."""
     escaped = not (stream.encoding or "").lower().startswith("utf")
     return json.dumps(to_jsonable_python(value, fallback=str), indent=None if line else 2, ensure_ascii=escaped) + "\n"
 
 
 def millions(count: int | float) -> str:
-    """Parameters in millions: 12.58 M."""
+    """Formats a number of parameters in millions: 12.58 M."""
     return f"{count / 1e6:.2f} M"
 
 
@@ -65,12 +65,12 @@ def megabytes(count: int | float | None) -> str:
 
 
 def gigabytes(count: int) -> str:
-    """25.3 GB (10^9 bytes)."""
+    """Formats bytes in gigabytes (10^9 bytes): 25.3 GB."""
     return f"{count / (1000 * MB):.1f} GB"
 
 
 def milliseconds(value: float | None, half_width: float | None = None) -> str:
-    """A latency with its 95 % interval: 21.4 ±0.3."""
+    """Formats a latency with half of its 95 % interval: 21.4 ±0.3."""
     if value is None:
         return NONE
     if not half_width:
@@ -80,25 +80,25 @@ def milliseconds(value: float | None, half_width: float | None = None) -> str:
 
 
 MARK = "!"
-"""Follows the latency of a marked candidate."""
+"""The mark after the latency of a marked candidate."""
 MARKED = f"{MARK} measured under conditions out of the ordinary, or after the device's anchor moved"
 
 
 def measured_latency(candidate: CandidateView) -> str:
-    """A candidate's latency with its interval and, if it is marked, `MARK`: 21.4 ±0.3 !"""
+    """Formats a candidate's latency with its interval and, if the candidate is marked, `MARK`: 21.4 ±0.3 !"""
     text = milliseconds(candidate.latency_ms, candidate.latency_half_width_ms)
     return f"{text} {MARK}" if candidate.marked else text
 
 
 def times(ratio: float | None, low: float | None = None, high: float | None = None) -> str:
-    """A ratio, with its interval if known: 1.38× (1.31–1.45)."""
+    """Formats a ratio, with its interval if known: 1.38× (1.31–1.45)."""
     if ratio is None:
         return NONE
     return f"{ratio:.2f}×" + ("" if low is None or high is None else f" ({low:.2f}–{high:.2f})")
 
 
 def speedup(versus: Versus) -> str:
-    """How many times as fast as the baseline."""
+    """Formats the speed-up over the baseline."""
     return times(versus.speedup, versus.speedup_low, versus.speedup_high)
 
 
@@ -107,7 +107,7 @@ def share(value: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """A duration for display: 42 s, 3:07 min, 2:05 h."""
+    """Formats a duration: 42 s, 3:07 min, 2:05 h."""
     if seconds is None:
         return NONE
     whole = max(0, round(seconds))
@@ -119,5 +119,5 @@ def duration(seconds: float | None) -> str:
 
 
 def moment(value: datetime | None) -> str:
-    """Local time, to the second."""
+    """Formats a time stamp in local time, to the second."""
     return NONE if value is None else value.astimezone().strftime("%Y-%m-%d %H:%M:%S")

@@ -1,4 +1,4 @@
-"""A plot of a job: quality against latency, peak memory as point size, one panel per target."""
+"""A plot of a job: quality against latency, peak memory as point size, and one panel per target."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _SMALLEST, _LARGEST = 16.0, 200.0
 
 
 class Plot(Figure):
-    """A matplotlib figure that a notebook shows as a picture, also where it is not drawn inline."""
+    """A matplotlib figure that notebooks show as a picture, even without inline plotting."""
 
     def _repr_png_(self) -> bytes:
         file = io.BytesIO()
@@ -57,7 +57,7 @@ class Plot(Figure):
 
 
 def plot(charts: Sequence[Chart], *, title: str = "") -> Plot:
-    """Predicted perplexity, or the proxy where nothing is predicted, against measured latency."""
+    """Plots predicted perplexity, or the proxy if no perplexity is predicted, against measured latency."""
     with rc_context(_STYLE):
         figure = Plot(figsize=(6.4 * len(charts), 4.8), layout="constrained")
         row = figure.subplots(1, len(charts), squeeze=False)[0]

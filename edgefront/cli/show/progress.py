@@ -1,4 +1,4 @@
-"""A job on the terminal: its estimate, its progress, and a table of its targets."""
+"""Shows a job on the terminal: its estimate, its progress, and a table of its targets."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 
 LINE_INTERVAL_S = 10.0
-"""Minimum time between two lines without a terminal."""
+"""Minimum seconds between two progress lines without a terminal."""
 ACTIVITIES: Mapping[TargetState, str] = {
     TargetState.BASELINES: "measuring stock models",
     TargetState.SEARCHING: "searching",
     TargetState.REFINING: "measuring the best again",
 }
-"""Activity of an active target."""
+"""Description of an active target's activity, by phase."""
 
 
 def views(client: Client, job_id: str) -> Iterator[JobView]:
-    """The job, read each second until it has ended. Raises `Unavailable` after the client's patience."""
+    """Yields the job, read each second until it has ended. Raises `Unavailable` after the client's patience."""
     while True:
         job = client.jobs.get(job_id)
         yield job
@@ -41,8 +41,8 @@ def views(client: Client, job_id: str) -> Iterator[JobView]:
 
 
 def show(jobs: Iterable[JobView], console: Console) -> JobView | None:
-    """Shows a job's progress until it ends and returns its last view: one live bar, or without a terminal a line every
-    ten seconds.
+    """Shows a job's progress until the job ends, and returns its final view: one live bar, or without a terminal a line
+    every ten seconds.
     """
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
@@ -72,13 +72,13 @@ def _print_lines(jobs: Iterable[JobView], console: Console) -> JobView | None:
 
 
 def measured(job: JobView) -> tuple[int, int]:
-    """Numbers of measured and of planned models over all targets."""
+    """Returns the numbers of measured and of planned models over all targets."""
     done = sum(target.settled for target in job.targets)
     return done, max(1, sum(target.planned or target.candidates for target in job.targets))
 
 
 def progress_line(job: JobView) -> str:
-    """Activity and remaining time: `searching: 12 of 60 models measured, about 1:10 min left`."""
+    """Returns activity and remaining time: `searching: 12 of 60 models measured, about 1:10 min left`."""
     active = [target for target in job.targets if target.state in ACTIVITIES]
     done, planned = measured(job)
     if not active:
@@ -91,7 +91,7 @@ def progress_line(job: JobView) -> str:
 
 
 def progress_table(job: JobView) -> Table:
-    """One row per target, with a progress bar."""
+    """Returns a table with one row per target and a progress bar."""
     from rich.progress_bar import ProgressBar
 
     whole_frontier = job.request.goal == Goal.FRONTIER
@@ -168,7 +168,7 @@ def show_estimate(out: Console, err: Console, estimate: JobEstimate) -> None:
 
 
 def _stock_predictions(target: TargetEstimate, model: str) -> str:
-    """Predicted latency and memory of the baselines, as a guide for limits."""
+    """Returns the predicted latency and memory of the stock (default) models on a target, as a guide for limits."""
     predictions = [
         f"{model.latency_ms:.3g} ms and {model.memory_bytes / MB:.3g} MB with {model.name}" for model in target.stock
     ]
@@ -176,7 +176,7 @@ def _stock_predictions(target: TargetEstimate, model: str) -> str:
 
 
 def _count(count: Count) -> str:
-    """`57`, or `57 to 102`."""
+    """Formats a count, or a range of counts: `57`, or `57 to 102`."""
     return str(count.expected) if count.expected == count.at_most else f"{count.expected} to {count.at_most}"
 
 

@@ -1,4 +1,4 @@
-"""Tables of published models, and of the answer of a job among them."""
+"""Tables of published models, and of the recommendations of a job among published models."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def show_facts(model: PublishedView, console: Console) -> None:
 MAX_OTHERS = 12
 """Maximum number of other models that a note names; JSON has all."""
 MAX_CHOICES = 4
-"""Maximum number of choices in a short answer."""
+"""Maximum number of choices shown without --explain."""
 
 
 def show(view: ChoicesView, console: Console, *, explain: bool = False) -> None:
-    """Prints the answer of each device: a sentence, a few choices, and the command that downloads the recommended one.
-    With `explain` also all choices, notes, and the user's own model.
+    """Prints each device's recommendation: a sentence, a few choices, and the command that downloads the recommended
+    model. With `explain` also all choices, notes, and the user's own model.
     """
 
     def line(text: str, style: str | None = None) -> None:
@@ -93,8 +93,8 @@ def show(view: ChoicesView, console: Console, *, explain: bool = False) -> None:
 
 
 def notes(view: ChoicesView) -> list[str]:
-    """Notes on the table, one sentence each: marks, trade-offs of the runners-up, the source of the figures, and models
-    that are not in it.
+    """Returns notes on the table, one sentence each: marks, trade-offs of the runners-up, the source of the figures,
+    and models that the table omits.
     """
     sentences = []
     if any(choice.candidate.marked for _, choice in choice_rows(view)):
@@ -111,7 +111,7 @@ def notes(view: ChoicesView) -> list[str]:
 
 
 def choices_table(rows: Sequence[tuple[str, ChoiceView]], benchmark: str, *, every: bool = True) -> Table:
-    """One row per choice; without `every` only the six most important columns."""
+    """Returns a table with one row per choice; without `every` only the six most important columns."""
     generates = any(choice.candidate.token_ms is not None for _, choice in rows)
     times = {"latency ms": not generates or every, "first token ms": generates and every, "token ms": generates}
     figures = [name for name, is_shown in times.items() if is_shown]
@@ -140,7 +140,7 @@ def choices_table(rows: Sequence[tuple[str, ChoiceView]], benchmark: str, *, eve
 
 
 def choice_rows(view: ChoicesView) -> list[tuple[str, ChoiceView]]:
-    """Each choice once, with its first role."""
+    """Returns each choice once, with its first role."""
     named = [("recommended", view.recommended)]
     named += [("runner-up", other.choice) for other in view.runners_up]
     named += [("frontier", choice) for choice in view.frontier] + [("nearest", view.nearest)]

@@ -1,4 +1,4 @@
-"""A recommendation as text and tables."""
+"""Shows a recommendation as text and tables."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 SHORT_RUNNERS_UP = 2
-"""Maximum number of runners-up in a short answer."""
+"""Maximum number of runners-up shown without --explain."""
 _STYLES = {"recommended": "bold", "provisional": "bold", "runner-up": "dim"}
 
 
 def show(view: RecommendationView, console: Console, *, explain: bool = False) -> None:
-    """Prints the answer: a sentence, at most four models, and the next command. With `explain` also every model with
-    its identifier, notes on the figures, and all commands.
+    """Prints the recommendation: a sentence, at most four models, and the next command. With `explain` also every model
+    with its identifier, notes on the figures, and all commands.
     """
 
     def line(text: str, style: str | None = None) -> None:
@@ -70,7 +70,7 @@ def _short_table(view: RecommendationView) -> Table:
 
 
 def notes(view: RecommendationView) -> list[str]:
-    """Notes on the table, one sentence each: marks, trade-offs, the source of the perplexities."""
+    """Returns notes on the table, one sentence each: marks, trade-offs, the source of the perplexities."""
     sentences = []
     trained = {candidate.candidate_id for candidate in view.trained}
     candidates = [candidate for _, candidate in _rows(view, view.runners_up)]
@@ -88,8 +88,8 @@ def notes(view: RecommendationView) -> list[str]:
 
 
 def commands(view: RecommendationView) -> dict[str, str]:
-    """Purpose → command, for the recommended model; empty without one. A submodel is pruned from the model's folder and
-    recovered by training.
+    """Returns purpose → command for the recommended model; empty without a recommendation. A submodel is pruned from
+    the model's folder and recovered by training.
     """
     recommended = view.recommended
     if recommended is None:
@@ -107,15 +107,15 @@ def commands(view: RecommendationView) -> dict[str, str]:
 
 
 def recommendation_table(view: RecommendationView, protocol: MeasurementProtocol | None = None) -> Table:
-    """The recommended model, the stock model under the same limits, and the runners-up; with a `protocol` also the
-    runtime and formats.
+    """Returns a table of the recommended model, the stock (default) model under the same limits, and the runners-up;
+    with a `protocol` also the runtime and formats.
     """
     trained = {candidate.candidate_id: candidate.perplexity for candidate in view.trained}
     return models_table(_rows(view, view.runners_up), view.proxy, trained, protocol)
 
 
 def _rows(view: RecommendationView, runners_up: Sequence[RunnerUpView]) -> list[tuple[str, CandidateView]]:
-    """Each model with its role in the answer."""
+    """Returns each model with its role in the recommendation."""
     measured_once = view.recommended is not None and view.recommended.launches < 2
     rows = [("provisional" if measured_once else "recommended", view.recommended)]
     if view.baseline != view.recommended:
@@ -131,8 +131,8 @@ def models_table(
     trained: Mapping[str, float],
     protocol: MeasurementProtocol | None = None,
 ) -> Table:
-    """One row per candidate, after its role. Quality is the perplexity after training (`trained`, by id), else the
-    predicted one; without either the job's `proxy`.
+    """Returns a table with one row per candidate, after its role. Quality is the perplexity after training (`trained`,
+    by id), or else the predicted perplexity; without either the job's `proxy`.
     """
     candidates = [candidate for _, candidate in rows]
     generates = any(candidate.token_ms is not None for candidate in candidates)
@@ -168,14 +168,14 @@ def models_table(
 
 
 def _quality_column(candidates: Sequence[CandidateView], proxy: str, trained: Mapping[str, float]) -> tuple[bool, str]:
-    """Whether the column shows the proxy, as no perplexity is known; and its heading."""
+    """Returns whether the column shows the proxy because no perplexity is known, and the column's heading."""
     if not trained and all(candidate.predicted is None for candidate in candidates):
         return True, proxy.replace("_", " ")
     return False, quality_header(candidate.predicted for candidate in candidates).removeprefix("predicted ")
 
 
 def _perplexity(candidate: CandidateView, trained: float | None) -> str:
-    """`31.2 trained`, or the predicted perplexity."""
+    """Formats the perplexity: `31.2 trained`, or the predicted perplexity."""
     if trained is not None:
         return f"{trained:.4g} trained"
     return predicted_quality(candidate.predicted)

@@ -1,7 +1,4 @@
-"""A table that fits its terminal: identifiers are shortened, then the columns that matter least are left out.
-
-Names, states and numbers are never cut. Text in the columns `wrap` is wrapped between words.
-"""
+"""A table that fits its terminal: identifiers are shortened, then the least important columns are left out."""
 
 from __future__ import annotations
 
@@ -18,10 +15,10 @@ if TYPE_CHECKING:
     Cell = str | ProgressBar
 
 SHORTEST = 6
-"""Minimum length of a shortened identifier; it grows until the identifiers of one table differ."""
+"""Minimum length of a shortened identifier; grows until the identifiers of one table differ."""
 _IDENTIFIER = re.compile(r"^[a-z]{3}_[0-9a-z]{26}$")
 _MIN_WRAPPED_WIDTH = 16
-"""Wrapped text is hard to read below this width: less important columns are left out first."""
+"""Minimum width of wrapped text; below this width less important columns are left out first."""
 _UNLIMITED_WIDTH = 100_000
 
 
@@ -50,11 +47,11 @@ class Table:
         self._section_ends: set[int] = set()
 
     def add_row(self, *cells: Cell, style: str | None = None) -> None:
-        """A row of plain text (no markup) or progress bars."""
+        """Adds a row of plain text (no markup) or progress bars."""
         self._rows.append((cells, style))
 
     def add_section(self) -> None:
-        """A line below the last row."""
+        """Adds a line below the latest row."""
         self._section_ends.add(len(self._rows) - 1)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -76,14 +73,14 @@ class Table:
                 if heading in self._columns:
                     left_out.append(heading)
                     layout = self._layout(short=True, left_out=left_out)
-            if not fits():  # now names are wrapped too, but not identifiers and numbers
+            if not fits():  # as a further step, names are wrapped, but not identifiers and numbers
                 layout = self._layout(short=True, left_out=left_out, fold=True)
         yield layout
         if left_out:
             yield Text(f"Not shown: {', '.join(left_out)}. --wide shows all.", style="dim")
 
     def _repr_html_(self) -> str:
-        """All columns as HTML, in the colours of the page that shows it."""
+        """Returns all columns as HTML, in the colours of the page that shows the table."""
         return table_html(self._title, self._columns, [cells for cells, _ in self._rows], right=self._right)
 
     def _layout(self, *, short: bool, left_out: Sequence[str] = (), fold: bool = False) -> RichTable:
@@ -107,7 +104,7 @@ class Table:
         return layout
 
     def _min_width(self, layout: RichTable, console: Console, options: ConsoleOptions) -> int:
-        """The width below which something other than the `wrap` columns would be wrapped."""
+        """Returns the minimum width at which only the `wrap` columns are wrapped."""
         from rich.cells import cell_len
 
         width = layout.__rich_measure__(console, options.update(max_width=_UNLIMITED_WIDTH)).maximum
@@ -125,7 +122,7 @@ class Table:
 
 
 def short_ids(ids: Iterable[str]) -> dict[str, str]:
-    """Identifier → its last characters: at least `SHORTEST`, and enough to tell all of these apart."""
+    """Returns identifier → its final characters: at least `SHORTEST`, and enough to distinguish all identifiers."""
     distinct = sorted(set(ids))
     length = SHORTEST
     while len({id_[-length:] for id_ in distinct}) < len(distinct):
@@ -136,7 +133,7 @@ def short_ids(ids: Iterable[str]) -> dict[str, str]:
 def table_html(
     title: str | None, columns: Sequence[str], rows: Sequence[Sequence[Cell]], *, right: Collection[str] = ()
 ) -> str:
-    """An HTML table; `right`: headings of right-aligned columns."""
+    """Returns an HTML table; `right`: headings of right-aligned columns."""
     aligned = [f' style="text-align: {"right" if name in right else "left"}"' for name in columns]
     caption = f"<caption>{escape(title)}</caption>" if title else ""
     head = "".join(f"<th{style}>{escape(name)}</th>" for name, style in zip(columns, aligned, strict=True))

@@ -1,4 +1,4 @@
-"""Trainings on the terminal: tables, all values of one training, and live progress."""
+"""Shows trainings on the terminal: tables, all values of one training, and live progress."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 _POLL_S = 1.0
 _LINE_INTERVAL_S = 5.0
-"""Minimum time between two lines of a training without a terminal."""
+"""Minimum seconds between two progress lines of a training without a terminal."""
 
 
 def trainings_table(trainings: Iterable[TrainingView]) -> Table:
-    """One row per training: its progress, scores and measurements."""
+    """Returns a table with one row per training: its progress, scores and measurements."""
     numbers = ("parameters", "step", "loss", "perplexity", "latency ms", "memory MB", "left")
     table = Table(
         *("id", "name", "state", *numbers, "note"),
@@ -58,7 +58,7 @@ def trainings_table(trainings: Iterable[TrainingView]) -> Table:
 
 
 def facts(item: TrainingView) -> dict[str, str]:
-    """Name → value, for all known values of a training."""
+    """Returns name → value, for all known values of a training."""
     last = item.last_metric or MetricView(step=0, tokens=0, seconds=0.0)
     values = {
         "training": f"{item.name}  {item.id}",
@@ -89,7 +89,7 @@ def facts(item: TrainingView) -> dict[str, str]:
 
 
 def best_perplexity(item: TrainingView) -> float | None:
-    """Held-out perplexity: from the final evaluation, else from the last validation."""
+    """Returns the held-out perplexity from the final evaluation, or else from the latest validation."""
     for split in ("test", "valid"):
         for score in item.evaluations:
             if (score.split, score.metric) == (split, "perplexity"):
@@ -98,7 +98,7 @@ def best_perplexity(item: TrainingView) -> float | None:
 
 
 def watch(client: Client, ids: Sequence[str], console: Console) -> list[TrainingView]:
-    """Shows the progress of trainings until all have ended, and returns their last views."""
+    """Shows the progress of trainings until all have ended, and returns their final views."""
     from rich.live import Live
 
     trainings: list[TrainingView] = []
@@ -119,7 +119,7 @@ def watch(client: Client, ids: Sequence[str], console: Console) -> list[Training
 
 
 def _poll(client: Client, ids: Sequence[str]) -> Iterator[list[TrainingView]]:
-    """The trainings, read each second until all have ended."""
+    """Yields the trainings, read each second until all have ended."""
     while True:
         trainings = [client.trainings.get(training_id) for training_id in ids]
         yield trainings
@@ -129,7 +129,7 @@ def _poll(client: Client, ids: Sequence[str]) -> Iterator[list[TrainingView]]:
 
 
 def progress_line(item: TrainingView) -> str:
-    """One training in one line of text."""
+    """Describes one training in one line of text."""
     parts = []
     if item.steps:
         parts.append(f"step {_steps(item)}")

@@ -1,4 +1,4 @@
-"""`edgefront demo`: a whole search on this machine, in minutes."""
+"""`edgefront demo`: runs a whole search on this machine in a few minutes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 SPACE = "llama"
-# Small enough that a launch takes about a second on a slow core, wide enough that shapes differ.
+# Small enough for launches of about a second on a slow core, wide enough for different shapes.
 NARROW: dict[str, Any] = {
     "vocab_size": [8192],
     "n_layer": {"min": 2, "max": 8},
@@ -43,20 +43,20 @@ NARROW: dict[str, Any] = {
     "d_inner": {"min": 256, "max": 2048, "step": 128},
 }
 STOCK_LAYERS = 4
-"""Layers of the stock model whose latency and memory are the limits."""
+"""Number of layers of the stock (default) model whose latency and memory become the limits."""
 TRAIN_TOKENS = 10_000_000_000
-"""Training budget of the predicted perplexities."""
+"""Training budget of the predicted perplexities, in tokens."""
 PROTOCOL: dict[str, Any] = {"sequence_length": 64, "threads": 1}
 TARGETS: Mapping[str, dict[str, Any]] = {
     "this CPU, ONNX Runtime": {"runtime": "onnxruntime"},
     "this CPU, llama.cpp": {"runtime": "llamacpp", "weights": "q8_0"},
 }
-# In so small a space a few launches teach the predictor, and a few thousand predictions are enough.
+# In this small space few launches are enough to fit the predictor, and a few thousand predictions suffice.
 SEARCH = {"initial": 8, "batch": 4, "population": 1000, "steps": 20}
 _MIN_MARGIN, _MAX_MARGIN, _MEMORY_MARGIN = 1.03, 1.1, 1.01
-"""Limits over the stock model's figures, so that its next launches stay within them."""
+"""Factors from the stock model's figures to the limits, so that its next launches stay within the limits."""
 _SEARCH_SHARE, _STOCK_SHARE = 0.8, 0.5
-"""Shares of the minutes: of a job (the rest is for submission and the last reports), and of the stock model."""
+"""Shares of the minutes for a job (the rest is for submission and the final reports) and for the stock model."""
 _ONLINE_S = 90.0
 MAX_DIFFERENCE = 1e-3
 """Maximum difference of log-probabilities that float32 rounding explains."""
@@ -95,7 +95,7 @@ class Demo:
     ending: threading.Event
 
     def show(self, *, minutes: float, candidates: int) -> dict[str, Any]:
-        """Runs the demonstration. Prints it for people on `out` and returns it for scripts."""
+        """Runs the demonstration. Prints the steps on `out` for people, and returns the results for scripts."""
         self._say("Waiting for this machine's agent")
         end = time.monotonic() + _ONLINE_S
         while not up.agent_is_ready(self.client, self.service):
@@ -187,7 +187,7 @@ def compare(onnx_file: Path, safetensors_file: Path) -> tuple[int, float]:
 
 
 def stock_request(*, minutes: float) -> JobRequest:
-    """The job that measures the stock model at one depth, from which the limits are derived."""
+    """Returns the job that measures the stock (default) model at one depth, from which the limits are derived."""
     return checked(
         JobRequest,
         {
@@ -202,7 +202,7 @@ def stock_request(*, minutes: float) -> JobRequest:
 
 
 def limits_of(frontier: FrontierView) -> dict[str, float]:
-    """Latency and memory of the stock model, with a margin."""
+    """Returns latency and memory of the stock model with a margin, as limits."""
     if not frontier.baseline or not frontier.baseline[0].latency_ms:
         raise EdgefrontError(f"{frontier.target}: the stock model could not be measured; give --minutes more")
     stock = frontier.baseline[0]
@@ -215,7 +215,7 @@ def limits_of(frontier: FrontierView) -> dict[str, float]:
 
 
 def job_request(limits: Sequence[dict[str, float]], *, minutes: float, candidates: int) -> JobRequest:
-    """The job that searches the best small model within these limits of each target."""
+    """Returns the job that searches the best small model within these limits of each target."""
     return find_request(
         [{**target, "limits": limit} for target, limit in zip(_targets(), limits, strict=True)],
         space=SPACE,
@@ -235,7 +235,7 @@ _MARKER = ".edgefront-demo"
 
 
 class DemoFolder:
-    """`service/` (data of the embedded service), `models/`, and the picture."""
+    """The demo's output folder: `service/` (data of the embedded service), `models/`, and the picture."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -244,7 +244,9 @@ class DemoFolder:
         self.picture = path / "frontier.png"
 
     def prepare(self) -> None:
-        """Removes the files of an earlier demo. Raises `Conflict` if other files are there or a demo runs there."""
+        """Removes the files of an earlier demo. Raises `Conflict` if the folder has other files or a demo runs in the
+        folder.
+        """
         if self.path.exists() and not self.path.is_dir():
             raise Conflict(f"{self.path} is a file: give another folder with --output")
         if self.path.is_dir() and any(self.path.iterdir()):

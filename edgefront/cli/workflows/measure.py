@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 _MIN_LIMIT_S, _MAX_LIMIT_S = 60.0, 3600.0
 _SLOW_FLOPS, _SLOW_BYTES = 1e9, 0.5e9
-"""FLOPs and bytes per second of a slow device."""
+"""Assumed FLOPs and bytes per second of a slow device."""
 
 
 def find_model(file_or_name: str, runtime: Runtime = "onnxruntime") -> Architecture | Path:
-    """The path of an ONNX file, or of a GGUF file for llama.cpp; else the architecture of the model
+    """Returns the path of an ONNX file, or of a GGUF file for llama.cpp; otherwise the architecture of the model
     (`core.training.evaluation.given_model`).
     """
     path = Path(file_or_name)
@@ -50,7 +50,7 @@ class Measured:
     launches: tuple[LaunchResult, ...]
 
     def report(self) -> dict[str, Any]:
-        """The JSON of `edgefront measure`; times in ms, memory in bytes."""
+        """Returns the JSON of `edgefront measure`; times in ms, memory in bytes."""
         latencies = [launch.latency for launch in self.launches if launch.latency is not None]
         latency_ms, latency_half_width_ms = median_of_launches([latency.samples_ms for latency in latencies])
         return self._subject() | {
@@ -72,7 +72,7 @@ class Measured:
         return {"file": str(self.subject)} | ({} if header is None else {"gguf": header.facts})
 
     def bad_conditions(self) -> str | None:
-        """The bad conditions of launches, and of how many; None if all conditions were good."""
+        """Describes the bad conditions of launches, with the number of launches; None if all conditions were good."""
         conditions = [launch.conditions for launch in self.launches if launch.conditions is not None]
         if not conditions:
             return None
@@ -80,7 +80,7 @@ class Measured:
         return f"{context}{len(conditions)} of {len(self.launches)} launches: {'; '.join(dict.fromkeys(conditions))}"
 
     def for_card(self) -> dict[str, Any]:
-        """The entry of a model card."""
+        """Returns the measurement as an entry of a model card."""
         from edgefront.agents.device.nvml import Gpu
         from edgefront.agents.device.probe import processor
 
@@ -98,7 +98,7 @@ class Measured:
         }
 
     def generation(self) -> dict[str, float | str | None]:
-        """Figures of generations: each time with half its interval, tokens per second and energy per token."""
+        """Returns figures of generations: each time with half its interval, tokens per second and energy per token."""
         figures: dict[str, float | str | None] = {}
         generations = [launch.generation for launch in self.launches if launch.generation is not None]
         for name in ("first_token", "token", "total"):
@@ -109,7 +109,7 @@ class Measured:
         return figures | others | {"energy": generations[-1].energy}
 
     def _memory(self) -> PeakMemory:
-        """The memory of the launch with the median peak, so that its parts add up."""
+        """Returns the memory of the launch with the median peak, whose memory by kind adds up to that peak."""
         readings = sorted(
             (launch.memory for launch in self.launches if launch.memory), key=lambda item: item.peak_bytes
         )
@@ -117,19 +117,19 @@ class Measured:
 
 
 def median_of_launches(samples_ms: Iterable[Sequence[float]]) -> tuple[float, float | None]:
-    """The median over launches of their medians, and half its 95 % interval (None for one launch), in ms."""
+    """Returns the median over the launches' medians, and half its 95 % interval (None for one launch), in ms."""
     medians = [median(samples) for samples in samples_ms]
     return median(medians), half_width_ms(median(medians), len(medians), launch_variance(medians))
 
 
 def launch_variance(medians_ms: Sequence[float]) -> LaunchVariance:
-    """The variance of these launches alone; one measurement has no outliers to clip."""
+    """Returns the variance of these launches alone; one measurement has no outliers to clip."""
     spread = LogLaunches.of(medians_ms)
     return LaunchVariance(spread.sum_squares, spread.count - 1)
 
 
 def time_limit_s(subject: Architecture | Path, protocol: MeasurementProtocol) -> float:
-    """A time limit of one launch that slow devices meet, too: `_MIN_LIMIT_S` plus the time of all passes at
+    """Returns a time limit of one launch that slow devices meet too: `_MIN_LIMIT_S` plus the time of all passes at
     `_SLOW_FLOPS` and `_SLOW_BYTES`, at most `_MAX_LIMIT_S`.
     """
     passes = protocol.warmup + protocol.repeats
@@ -150,7 +150,9 @@ def time_limit_s(subject: Architecture | Path, protocol: MeasurementProtocol) ->
 
 
 def _weights_of(file: Path, protocol: MeasurementProtocol) -> tuple[int, int]:
-    """Bytes and number of the weights of an ONNX or GGUF file. Raises as `agents.measuring.measure.read_file`."""
+    """Returns bytes and number of the weights of an ONNX or GGUF file. Raises like
+    `agents.measuring.measure.read_file`.
+    """
     from edgefront.agents.measuring.inputs import external_files
     from edgefront.agents.measuring.measure import read_file
 

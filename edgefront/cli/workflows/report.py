@@ -1,4 +1,4 @@
-"""Writes a job's answer into a folder: a page, the data behind it, and the commands that reproduce it."""
+"""Writes a job's report into a folder: a page, the data behind it, and the commands that reproduce it."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def gather(client: Client, job_id: str, target: str | None, limits: Mapping[str,
     for device_id in dict.fromkeys(
         launch.device_id for each in launches.values() for launch in each if launch.device_id
     ):
-        with suppress(NotFound):  # deleted, or another owner's
+        with suppress(NotFound):  # the row is deleted, or belongs to another owner
             devices.append(client.devices.get(device_id))
     report = report.model_copy(update={"launches": launches, "devices": tuple(devices)})
     commands = tuple(ReportedCommand(title=title, command=command) for title, command in _commands(report))
@@ -81,7 +81,7 @@ def gather(client: Client, job_id: str, target: str | None, limits: Mapping[str,
 
 
 def _commands(report: Report) -> Iterator[tuple[str, str]]:
-    """Title and text of each command."""
+    """Yields the title and text of each command."""
     several = len(report.recommended) > 1
     for target, candidate in report.recommended:
         suffix = f", {target.name}" if several else ""
@@ -100,13 +100,13 @@ def _commands(report: Report) -> Iterator[tuple[str, str]]:
 
 
 def model_file(digest: str) -> str:
-    """Name of a model's description file in the folder."""
+    """Returns the name of a model's description file in the folder."""
     return f"model-{digest[:12]}.json"
 
 
 def draw_pictures(report: Report, job: Job, note: Callable[[str], None]) -> dict[str, str]:
-    """Target id → its frontier as an SVG element. Empty for a job among published models and, with a note that says
-    what to install, without matplotlib.
+    """Returns target id → its frontier as an SVG element. Empty for a job among published models. Without matplotlib
+    empty too, with a note on what to install.
     """
     try:
         need("a report with pictures", "demo", install="notebook")
@@ -176,7 +176,7 @@ details { margin: .5rem 0; border: 1px solid #d9dfe4; border-radius: 7px; paddin
 
 
 def page(report: Report, pictures: Mapping[str, str]) -> str:
-    """The page. `pictures`: target id → SVG element."""
+    """Returns the HTML page. `pictures`: target id → SVG element."""
     return _HEAD + "\n".join(
         [
             f"<title>{escape(report.job.name)}: report</title>",
@@ -258,7 +258,7 @@ def _answer(answer: ReportedTarget, target: TargetView, picture: str | None) -> 
 
 
 def _setup(target: TargetView) -> str:
-    """Device, protocol and limits of a target."""
+    """Describes device, protocol and limits of a target."""
     protocol = target.protocol
     latency = f"; latency is the {LATENCY_NAMES[protocol.latency]}" if protocol.mode == "generate" else ""
     limits = str(OptionLimits(**target.limits.model_dump()))
@@ -298,7 +298,7 @@ def _commands_section(report: Report) -> Iterator[str]:
 
 
 def _scrolling(html: str, kind: str = "") -> str:
-    """A region that scrolls if its content is wider than the page."""
+    """Wraps HTML in a region that scrolls if its content is wider than the page."""
     return f'<div class="wide {kind}" tabindex="0">{html}</div>'
 
 

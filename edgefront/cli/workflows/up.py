@@ -1,4 +1,4 @@
-"""`edgefront up`: runs the embedded service until it is asked to stop."""
+"""`edgefront up`: runs the embedded service until a signal stops it."""
 
 from __future__ import annotations
 
@@ -94,13 +94,13 @@ def agent_is_ready(client: Client, service: EmbeddedService) -> bool:
 
 
 def login_link(service: EmbeddedService) -> str:
-    """The sign-in link of the page. Browsers do not send the part after #, so the key reaches no log."""
+    """Returns the sign-in link of the page. Browsers do not send the part after #, so the key reaches no log."""
     return f"{service.url}/login#key={service.key}"
 
 
 @contextmanager
 def end_signal() -> Iterator[threading.Event]:
-    """An event that Ctrl-C, SIGTERM and SIGHUP set. A second Ctrl-C interrupts as usual."""
+    """Yields an event that Ctrl-C, SIGTERM and SIGHUP set. A second Ctrl-C interrupts as usual."""
     ending = threading.Event()
 
     def end(number: int, _frame: Any) -> None:

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 
 def read_report(path: Path) -> Report:
-    """Reads `report.json`, or the one in a folder. Raises `NotFound`, `TooLarge` or `InvalidInput`."""
+    """Reads a report from `report.json` or from a folder with this file. Raises `NotFound`, `TooLarge` or
+    `InvalidInput`.
+    """
     if path.is_dir():
         path /= "report.json"
     try:
@@ -52,7 +54,7 @@ def read_report(path: Path) -> Report:
 
 
 class Figures(View):
-    """The reported figures of the recommended model, within the bounds of possible measurements."""
+    """The reported figures of the recommended model, checked to lie within possible bounds."""
 
     latency_ms: Milliseconds
     latency_half_width_ms: Annotated[float, Field(ge=0, le=3.6e6, allow_inf_nan=False)] | None
@@ -73,8 +75,8 @@ class Subject:
 
 
 def subject_of(report: Report, target: str | None) -> Subject:
-    """The recommended model of a target (its id or name; None: the first with a recommendation). Raises `NotFound`
-    without one, `InvalidInput` for impossible figures or a changed description.
+    """Returns the recommended model of a target (its id or name; None: the first with a recommendation). Raises
+    `NotFound` without a recommendation, `InvalidInput` for impossible figures or a changed description.
     """
     matching = [each for each in report.recommended if target in (None, each[0].id, each[0].name)]
     if not matching:
@@ -106,11 +108,11 @@ class FigureComparison:
     reported: float
     here: float
     ratio: Ratio
-    """This machine's figure over the reported one, with the interval of both."""
+    """Ratio of this machine's figure to the reported one, with the interval of both."""
     agrees: bool
 
     def to_json(self) -> dict[str, Any]:
-        """The entry of `edgefront report verify --json`, in milliseconds or bytes."""
+        """Returns the figure's entry in the JSON of `edgefront report verify --json`, in milliseconds or bytes."""
         factor = MB if self.unit == "MB" else 1
         return {
             "figure": self.name,
@@ -162,7 +164,9 @@ def _compare_figure(name: str, unit: str, reported: Figure, here: Figure, epsilo
 
 
 def in_words(figure: FigureComparison) -> str:
-    """`latency: 21.4 ms reported, 21.9 ms here; no measurable difference in latency (± 2.3 %): agrees`."""
+    """Describes a comparison: `latency: 21.4 ms reported, 21.9 ms here; no measurable difference in latency (± 2.3 %):
+    agrees`.
+    """
     more, less = ("longer", "shorter") if figure.unit == "ms" else ("more", "less")
     return (
         f"{figure.name}: {figure.reported:.4g} {figure.unit} reported, {figure.here:.4g} {figure.unit} here; "
@@ -172,14 +176,14 @@ def in_words(figure: FigureComparison) -> str:
 
 @dataclass(frozen=True)
 class MachineDifferences:
-    """Differences between the reporting device and this machine: name → (value there, value here)."""
+    """Differences between the reporting device and this machine: name → (value in the report, value here)."""
 
     class_facts: Mapping[str, tuple[str, str]]
     """Facts that define the device class; empty if both are of the same class."""
     others: Mapping[str, tuple[str, str]]
     """Other possible causes of a difference, such as versions."""
     known: bool = True
-    """Whether the report has the device."""
+    """Whether the report contains the device."""
 
 
 def compare_machines(report: Report, subject: Subject, here: DeviceFacts, measured: Measured) -> MachineDifferences:
@@ -197,7 +201,7 @@ def compare_machines(report: Report, subject: Subject, here: DeviceFacts, measur
 
 
 _PER_LAUNCH = ("cores", "conditions", "request_overhead_ms")
-"""Entries of an environment that differ between launches on one machine. So do all numbers."""
+"""Environment entries that differ between launches on one machine and are therefore ignored, like all numbers."""
 
 
 def _comparable(environment: Mapping[str, Fact]) -> dict[str, str]:
@@ -213,7 +217,7 @@ def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str,
 
 
 def verdict(figures: Sequence[FigureComparison], machines: MachineDifferences) -> str:
-    """The result in one sentence."""
+    """Returns the result of the verification in one sentence."""
     differing = [figure.name for figure in figures if not figure.agrees]
     result = "All figures agree"
     if differing:
@@ -228,7 +232,7 @@ def verdict(figures: Sequence[FigureComparison], machines: MachineDifferences) -
 
 
 def bad_conditions(subject: Subject, measured: Measured) -> list[str]:
-    """Bad measurement conditions on both sides, one sentence each."""
+    """Returns the bad measurement conditions of the report and of this machine, one sentence each."""
     sentences = []
     if subject.candidate.marked:
         sentences.append("the report's figures were measured under conditions out of the ordinary")
