@@ -118,7 +118,7 @@ def test_a_latency_term_comes_from_probes_on_the_target() -> None:
     proposals = search.answer(Context(5, 1, snapshot, supernet=[rows("sffisffi")])).proposals
     assert proposals[0].operator == "supernet"
     assert not {proposal.architecture.digest for proposal in proposals} & {r.digest for r in snapshot.results}
-    with pytest.raises(InvalidInput, match="do not determine the cost of a block"):
+    with pytest.raises(InvalidInput, match="do not determine the latency of a block"):
         block_latencies(snapshot.results[:2])
     noisy = [replace(result, latency_ms=10.0 + 5 * index) for index, result in enumerate(snapshot.results)]
     with pytest.raises(InvalidInput, match="hides the latency of blocks"):
@@ -139,5 +139,5 @@ def test_a_space_without_a_choice_is_refused() -> None:
 def test_it_does_not_guess() -> None:
     with pytest.raises(ValueError, match="lacks the supernet"):
         algorithm().ask(0, 0, Snapshot())
-    with pytest.raises(InvalidInput, match="not of 8 layers"):
+    with pytest.raises(InvalidInput, match="must have 8 rows of 3 numbers"):
         algorithm().check([rows("sf")])
