@@ -68,9 +68,7 @@ def main(options: AgentOptions, *, json_logs: bool = False) -> int:
 
 @contextmanager
 def own_folder(folder: Path) -> Iterator[None]:
-    """Creates the folder (for this user only) and locks it. Raises `DataFolderBusy` if another process holds the
-    lock.
-    """
+    """Creates and locks the folder, for this user only. Raises `DataFolderBusy` if another process has the lock."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     busy = DataFolderBusy(f"another agent runs with {folder}: stop it, or choose another data folder")
     with only_holder(folder / "lock", busy):

@@ -53,9 +53,7 @@ class AgentOptions:
 
     @property
     def measuring_cores(self) -> tuple[int, ...] | None:
-        """The cores that measure; None for all cores that the process may use. Raises `InvalidInput` if the option is
-        not a list of cores.
-        """
+        """The measuring cores; None for all cores. Raises `InvalidInput` if the option is not a list of cores."""
         from edgefront.agents.device.cores import parse_cores
 
         return None if self.cores is None else parse_cores(self.cores)

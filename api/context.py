@@ -90,9 +90,7 @@ async def _anyone(request: Request) -> Principal:
 
 
 def _of_role(*roles: KeyRole) -> Any:
-    """Returns a dependency: the principal of the request's key. Raises `Forbidden` if the key has none of these
-    roles.
-    """
+    """Returns a dependency for the request's principal, which raises `Forbidden` for any other role."""
 
     async def principal_of(principal: Annotated[Principal, Depends(_anyone)]) -> Principal:
         if principal.role not in roles:

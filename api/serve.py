@@ -95,9 +95,7 @@ def make_server(settings: Settings, app: FastAPI | None = None, **options: Any) 
 
 
 def serve(settings: Settings) -> None:
-    """Runs until SIGTERM or Ctrl-C. Raises `InvalidInput` for unusable settings, `Conflict` for another release's
-    database.
-    """
+    """Runs until SIGTERM or Ctrl-C. Raises `InvalidInput` for unusable settings, `Conflict` for a foreign database."""
     settings.check_bind()
     switch_often()
     database = Database(settings.database_url, pool_size=1)

@@ -1,8 +1,8 @@
-"""How many launches and minutes a search takes to its answer on this machine, stock models and all others included.
+"""Number of launches and minutes that a search on this machine needs for its answer, including stock (default) models.
 
-Three spaces, forward and generation, each by `edgefront find` against the embedded service that runs here
-(`edgefront up`). `answer` counts launches until the recommended model and the stock model beside it have two each, and
-nothing is measured for the first time after it; `all` the further ones that narrow their intervals, too.
+Three spaces, forward and generation, each by `edgefront find` against the embedded service that runs on this machine
+(`edgefront up`). `answer` counts launches until the recommended model and the stock model have two launches each, and
+no model is launched for the first time afterwards. `all` also counts the later launches, which narrow the intervals.
 
     python benchmarks/bench_answer.py [--cases llama-generate …] [--minutes 6]
 """
@@ -37,7 +37,7 @@ CASES = {
 
 
 def row_of(client: Client, case: str, minutes: float) -> dict[str, Any]:
-    """What one search took."""
+    """Runs one search and returns its launches and minutes."""
     command = [sys.executable, "-m", "edgefront", "find", *CASES[case].split(), "--minutes", f"{minutes:g}", "--json"]
     result = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     answer = result["targets"][0]["recommendation"]
@@ -46,7 +46,7 @@ def row_of(client: Client, case: str, minutes: float) -> dict[str, Any]:
         (launch, candidate.id)
         for candidate in client.candidates.list(job.id)
         for launch in client.candidates.launches(candidate.id)
-        if launch.created_at >= job.created_at  # a service that has measured such models before has fewer to make
+        if launch.created_at >= job.created_at  # a service that has measured these models before needs fewer launches
     ]
     launches.sort(key=lambda pair: finished(pair[0]))
     return {
@@ -66,8 +66,8 @@ def finished(launch: LaunchView) -> datetime:
 
 
 def launches_to_answer(launches: list[tuple[LaunchView, str]], deciding: set[str]) -> int | None:
-    """Of launches in their order, each with its candidate: until each candidate that decides has two, and none is a
-    first one after.
+    """Returns the number of launches after which each deciding candidate has two launches and no candidate has its
+    first launch; None if that is never reached. `launches` has the candidate of each launch, in order.
     """
     last_first = max(place for place, (launch, _) in enumerate(launches, 1) if launch.purpose == Purpose.FIRST)
     made: Counter[str] = Counter()

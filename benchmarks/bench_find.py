@@ -1,18 +1,18 @@
-"""How good a model each search has found within limits after so many launches, all given the same.
+"""Quality of the best model that each search has found within limits, by number of launches, under equal conditions.
 
-Every search looks for the best predicted quality within a limit of latency and one of peak memory, in the same space,
-and begins with the same stock models. Predicted quality costs no launch, so every search may read it of any
-architecture first. Devices are replayed from tables of real launches that no sum of costs fits (`find_devices.py`); a
-launch scatters by 1 %, the same for each search of a seed.
+Every search maximises predicted quality within a limit on latency and a limit on peak memory, in the same space, and
+begins with the same stock (default) models. Predicted quality needs no launch, so every search may compute it first for
+any architecture. Devices are replayed from tables of real launches that no sum of costs fits exactly
+(`find_devices.py`); a launch scatters by 1 %, equally for each search with the same seed.
 
-- `surrogate` is edgefront's search with its default settings. It ends by itself, and keeps then what it has found.
-- `lts` (evolution) and `random` launch only what is predicted to be better than the best that they have found.
-- `optuna-tpe`, `optuna-gp`, `botorch`, `botorch-costs`: see `find_rivals.py`. Without the package that one needs it is
+- `surrogate` is edgefront's search with its default settings. It ends by itself, and then keeps its best model.
+- `lts` (evolution) and `random` launch only models that are predicted to be better than the best model so far.
+- `optuna-tpe`, `optuna-gp`, `botorch`, `botorch-costs`: see `find_rivals.py`. A search whose package is missing is
   left out, by name.
 
-The best known is what evolution finds on the device itself in 240,000 evaluations without scatter; a lucky launch can
-be better. Given are medians and quartiles over limits and seeds. Each run is a line of `results/bench_find.jsonl`, and
-runs that are there are not repeated.
+The best known quality is the result of evolution on the device itself in 240,000 evaluations without scatter; a lucky
+launch can be better. The table has medians and quartiles over limits and seeds. Each run is a line of
+`results/bench_find.jsonl`; existing runs are not repeated.
 
     python benchmarks/bench_find.py [--devices here helix alldlc] [--seeds 5] [--launches 40] [--searches surrogate …]
 """
@@ -37,19 +37,19 @@ from edgefront.core.search.interface import Evaluated, Observation, Snapshot
 from edgefront.core.search.registry import make
 
 SHARES = (0.7, 0.4)
-"""Limits of latency, as shares of the deepest stock model's."""
+"""Latency limits, as shares of the latency of the deepest stock (default) model."""
 AFTER = (10, 15, 20, 25, 40)
 WITHIN = 0.01
 NAME = "bench_find"
 
 
 def ours(name: str, session: Session) -> None:
-    """A search of edgefront, by its name; returns when it has ended."""
+    """Runs edgefront's search of this name; returns when the search has ended."""
 
     def better(architecture: Architecture) -> bool:
         return bool(session.device.score(Shapes.of([architecture]))[0] > session.best)
 
-    # A search by prediction weighs quality itself.
+    # A search by prediction includes quality itself.
     accept = None if name == "surrogate" else better
     settings = {"population": 5} if name == "random" else {}
     algorithm = make(name, settings, session.space, accept, session.task.problem)
@@ -90,7 +90,7 @@ SEARCHES: dict[str, Callable[[str, Session], None]] = {
 
 
 def run(name: str, task: Task, seed: int, launches: int) -> dict[str, Any]:
-    """One search: its best quality after each launch, when it ended by itself, and the processor time it took."""
+    """Runs one search. Returns its best quality after each launch, its end if it ended by itself, and its CPU time."""
     started = time.process_time()
     session, ended = Session(task, seed, launches), None
     try:
@@ -118,7 +118,7 @@ def main() -> None:
 
 
 def installed(searches: Sequence[str]) -> list[str]:
-    """Those whose package is there."""
+    """Returns the searches whose package is installed."""
     missing = {name for name in ("optuna", "botorch") if importlib.util.find_spec(name) is None}
     for name in missing:
         print(f"{name} is not installed: left out")
@@ -126,7 +126,7 @@ def installed(searches: Sequence[str]) -> list[str]:
 
 
 def measure(name: str, share: float, searches: Sequence[str], seeds: int, launches: int) -> None:
-    """The runs of one device and one pair of limits that are not recorded yet."""
+    """Runs the missing combinations of search and seed for one device and one pair of limits."""
     task, best_known = Task.of(device(name), share, launches), None
     done = {(row["device"], row["share"], row["seed"], row["search"]) for row in recorded()}
     for seed in range(seeds):
@@ -135,7 +135,7 @@ def measure(name: str, share: float, searches: Sequence[str], seeds: int, launch
                 continue
             best_known = best_known or task.best_known()
             found = run(search, task, seed, launches)
-            # Of perplexities: both qualities are negative.
+            # Excess of perplexity: both qualities are negative.
             excess = [None if np.isinf(best) else round(best / best_known - 1, 5) for best in found.pop("best")]
             row = {"device": name, "share": share, "seed": seed, "search": search, **found, "excess": excess}
             append(NAME, row)
@@ -148,7 +148,7 @@ def recorded() -> list[dict[str, Any]]:
 
 
 def summary(name: str, search: str) -> dict[str, Any]:
-    """The recorded runs of a search on a device; empty where there are none."""
+    """Summarises the recorded runs of a search on a device; empty without runs."""
     rows = [row for row in recorded() if (row["device"], row["search"]) == (name, search)]
     if not rows:
         return {}
@@ -164,7 +164,7 @@ def summary(name: str, search: str) -> dict[str, Any]:
 
 
 def quartiles(values: Sequence[float], form: str) -> str:
-    """Median (lower to upper quartile), of values that are one of the sample each; infinite ones are never."""
+    """Formats the median (lower to upper quartile) of values; an infinite value is shown as never."""
     low, middle, high = np.quantile(values, [0.25, 0.5, 0.75], method="inverted_cdf")
     texts = ["never" if np.isinf(value) else format(value, form) for value in (middle, low, high)]
     return texts[0] if len(set(texts)) == 1 else f"{texts[0]} ({texts[1]} to {texts[2]})"

@@ -1,20 +1,20 @@
-"""Leases and reports of a fleet of simulated agents against the real API on Postgres.
+"""Leases and reports of simulated agents against the real API on Postgres.
 
-Two parts, in one run and on one database that is made for it and dropped:
+Two measurements, in one run and on one temporary database:
 
 - fleet: 1,000 agents at 30 candidates a minute each, in batches of 8 (63 leases and 63 reports a second), with
-  heartbeats, and a real worker on Redis that processes the reports and sweeps. Goals: p99 below 150 ms for a lease that
-  has work; each report is processed within a second.
-- full speed: 16 agents that measure nothing: as many rows a second as the service takes, processing included (the wall
-  time ends when the last report is processed), and the processor time of a row, which other work disturbs less.
+  heartbeats, and a real worker on Redis that processes the reports and sweeps. Goals: p99 below 150 ms for a lease
+  that returns work; each report is processed within a second.
+- full speed: 16 agents without measuring time: maximum rows per second, processing included (the wall time ends when
+  the final report is processed), and the CPU time per row, which other load disturbs less.
 
-Then it checks that no launch was lost or handed out twice.
+Finally checks that every launch was handed out exactly once.
 
     python benchmarks/bench_leases.py [--server postgresql://postgres@127.0.0.1:5432/postgres] [--agents 1000]
         [--redis redis://127.0.0.1:6379/15] [--jobs 10] [--seconds 48] [--processes 2]
 
-The server defaults to `EDGEFRONT_TEST_DATABASE_URL`, else Postgres on localhost; the Redis database is emptied first
-and last. Takes about 100 s.
+The server defaults to `EDGEFRONT_TEST_DATABASE_URL`, else Postgres on localhost; the Redis database is emptied before
+and after the run. Takes about 100 s.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ FULL_SPEED_S = 10.0
 
 @contextmanager
 def api(url: str, redis_url: str, processes: int) -> Iterator[tuple[int, list[psutil.Process]]]:
-    """The API in processes of its own that share a free port; (port, processes)."""
+    """Starts API processes that share a free port. Yields the port and the processes."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
@@ -99,7 +99,7 @@ def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
 
 
 def simulate(task: Task) -> dict[str, Any]:
-    """Runs the agents in a process of their own, so that they and the server do not share an interpreter."""
+    """Runs the agents in a separate process, so that they and the server do not share an interpreter."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "benchmarks" / "fleet_agents.py")],
         input=json.dumps(asdict(task)),
@@ -113,7 +113,7 @@ def simulate(task: Task) -> dict[str, Any]:
 
 @contextmanager
 def worker(url: str, redis_url: str) -> Iterator[psutil.Process]:
-    """A worker of a team's server, which processes reports and sweeps."""
+    """Starts a worker of a team's server, which processes reports and sweeps."""
     redis.Redis.from_url(redis_url).flushdb()
     with tempfile.TemporaryDirectory() as home:
         environment = {
@@ -151,7 +151,7 @@ class Lag:
             return 0.0 if oldest is None else max(0.0, (self._database.now(session) - oldest).total_seconds())
 
     def until_processed(self) -> float:
-        """Waits until all reports are processed; returns the seconds."""
+        """Waits until all reports are processed; returns the seconds of waiting."""
         begun = time.perf_counter()
         while self.now():
             time.sleep(0.05)
@@ -164,13 +164,13 @@ class Lag:
 
 
 def cpu_s(processes: Sequence[psutil.Process]) -> float:
-    """Total CPU time of the processes."""
+    """Returns the total CPU time of the processes in seconds."""
     times = [process.cpu_times() for process in processes]
     return sum(time.user + time.system for time in times)
 
 
 class ProcessorTime:
-    """CPU time of each part, which is more reliable than wall time on a shared machine.
+    """CPU time of each component, which is more reliable than wall time on a shared machine.
 
     Args:
         url: database; its CPU time is known only if its server runs on this machine.
@@ -183,8 +183,8 @@ class ProcessorTime:
             self._server = psutil.Process(backend).parent() if psutil.pid_exists(backend) else None
 
     def now(self) -> dict[str, float]:
-        """Part → seconds so far."""
-        generator = resource.getrusage(resource.RUSAGE_CHILDREN)  # it has ended by then
+        """Returns component → CPU seconds so far."""
+        generator = resource.getrusage(resource.RUSAGE_CHILDREN)  # the generator has ended by then
         return {
             "api": cpu_s(self._api),
             "worker": cpu_s([self._worker]),
@@ -193,7 +193,7 @@ class ProcessorTime:
         }
 
     def ms_a_row(self, before: Mapping[str, float], rows: int) -> dict[str, float]:
-        """Part → milliseconds for each of so many rows since `before`."""
+        """Returns component → CPU milliseconds per row for `rows` rows since `before`."""
         return {part: 1e3 * (seconds - before[part]) / max(rows, 1) for part, seconds in self.now().items()}
 
     def _of_server(self) -> float:
@@ -202,13 +202,13 @@ class ProcessorTime:
         ended = self._server.cpu_times()
         seconds = ended.children_user + ended.children_system + ended.user + ended.system
         for backend in self._server.children():
-            with suppress(psutil.NoSuchProcess):  # it is among those that have ended next time
+            with suppress(psutil.NoSuchProcess):  # an ended process is counted with the ended children
                 seconds += cpu_s([backend])
         return float(seconds)
 
 
 def line(name: str, kind: str, values: Sequence[float], rows: float | None, wall_s: float) -> dict[str, Any]:
-    """One row of the table: `rows` a request, or None where rows are not the point."""
+    """Returns one row of the table. `rows` is the number of rows per request; None if rows do not matter."""
     p50, p99, worst = np.percentile(values, [50, 99, 100]) if values else (float("nan"),) * 3
     return {
         "part": name,

@@ -1,13 +1,13 @@
-"""How well latency is predicted from a few launches: mean error, and how many 95 % intervals hold.
+"""Accuracy of latency predictions from a few launches: mean error, and the share of 95 % intervals that hold.
 
-In many random splits of a table of launches, some are learnt from and the others predicted; the printed figures are
-means over the splits. The known launches are selected as the search does (`tests/hwgpt.py`).
+A table of launches is split randomly many times; each time some launches are used to fit and the rest are predicted.
+The figures are means over the splits. The launches for the fit are selected as in the search (`tests/hwgpt.py`).
 
     python benchmarks/bench_predict.py [--column NAME]                          # HW-GPT-Bench
     python benchmarks/bench_predict.py --here [--minutes 30] [--device cuda]    # this machine, real launches
 
-`--here` adds launches to `results/predict_here.jsonl.gz` for as many minutes (0: none, what is there is replayed) and
-resumes where it stopped: both runtimes, forward passes and decoding, `lts-gpt2` and `hybrid`, each architecture once.
+`--here` adds launches to `results/predict_here.jsonl.gz` for this many minutes (0: only existing launches) and resumes
+where it stopped: both runtimes, forward passes and decoding, `lts-gpt2` and `hybrid`, each architecture once.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ QUICK: Mapping[str, Any] = {
     "d_model": {"min": 64, "max": 128, "step": 64},
     "d_inner": {"min": 64, "max": 512, "step": 64},
 }
-"""Of lts-gpt2 with `--quick`."""
+"""Restriction of lts-gpt2 with `--quick`."""
 MODES: Mapping[str, Mapping[str, Any]] = {"forward": {}, "decode": {"mode": "decode", "memory_length": 512}}
 
 
@@ -84,7 +84,7 @@ class Setting:
         return MeasurementProtocol(runtime=self.runtime, provider=self.device, **passes)
 
     def architectures(self) -> Iterator[Architecture]:
-        """Without end, different ones, the same each time."""
+        """Yields different architectures without end, in the same order each time."""
         narrowed, rng = (
             space(self.space).narrow(QUICK if self.quick else NARROWED[self.space]),
             np.random.default_rng(SEED),
@@ -117,7 +117,7 @@ def write_log(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def collect(wanted: Sequence[Setting], launches: int, minutes: float) -> list[dict[str, Any]]:
-    """The log, with further launches until each setting has so many or the time is over; they take turns."""
+    """Adds launches to the log, in turn for each setting, until each has `launches` or the time is over."""
     rows = read_log()
     done = {(row["space"], row["protocol"], row["digest"]) for row in rows}
     end, added = time.monotonic() + 60 * minutes, 0
@@ -165,7 +165,7 @@ def evaluate(
     *,
     splits: int,
 ) -> list[Row]:
-    """A row for each of `SIZES`: mean relative error and share of intervals that hold, over all that was not learnt."""
+    """Returns for each of `SIZES` the mean relative error and the share of intervals that hold, outside the fit."""
     rows: list[Row] = []
     for count in SIZES:
         if len(shapes) < count + MIN_UNSEEN:
@@ -186,7 +186,7 @@ def evaluate(
 
 
 def line(name: str, rows: Sequence[Row]) -> dict[str, str]:
-    """A row of the table for people: error % and, after the stroke, intervals that hold %."""
+    """Formats a row of the table: error % and, after the slash, intervals that hold %."""
     cells = {
         f"{row['launches']} launches": "-" if row["error"] is None else f"{row['error']:.2%} / {row['held']:.1%}"
         for row in rows

@@ -1,14 +1,14 @@
-"""The SRU recurrence: compiled against PyTorch's operators on the CPU, and against the memory's bandwidth on a GPU.
+"""Speed of the SRU recurrence: compiled against PyTorch's operators on the CPU, and against memory bandwidth on a GPU.
 
-CPU, L = 192, d = 1024, batch 1 and 16, and one step of decoding; all contenders in turns, in one run, each checked
-against the others first:
+CPU: L = 192, d = 1024, batch 1 and 16, and one step of decoding. All implementations take turns in one run, after a
+check that their results agree:
 
-- compiled: what Numba makes (`core.nn.recurrence.cpu`)
+- compiled: compiled with Numba (`core.nn.recurrence.cpu`)
 - plain: PyTorch's operators (`core.nn.recurrence.plain`)
 
-A ratio above 1 means that ours, compiled, is the faster. GPU, where there is one or `--device cuda` asks for it alone:
+A ratio above 1 means that the compiled implementation is faster. GPU, if there is one, or alone with `--device cuda`:
 the Triton kernels in float32 and bfloat16 at L = 1024, batch 16, d = 3072, as the share of the time in which the GPU's
-memory could move the same bytes, and the CPU's result to agree with.
+memory could move the same bytes. The results must agree with the CPU's.
 
     python benchmarks/bench_recurrence.py [--threads 1,2] [--repeats 50] [--device cpu|cuda] [--quick]
 
@@ -37,17 +37,17 @@ GPU_SHAPE = (16, 1024, 3072)
 
 
 def inputs(shape: tuple[int, int, int], device: str = "cpu", dtype: torch.dtype = torch.float32) -> list[Tensor]:
-    """u, x, v, b and cell."""
+    """Returns random inputs of the recurrence: u, x, v, b and cell."""
     batch, length, width = shape
     rng = torch.Generator().manual_seed(0)
     shapes = ((batch, length, 3, width), (batch, length, width), (2, width), (2, width), (batch, width))
     u, x, v, b, cell = (torch.randn(shape, generator=rng) for shape in shapes)
-    v.uniform_(-1, 1, generator=rng)  # as it is initialised; larger weights make a difference in rounding grow
+    v.uniform_(-1, 1, generator=rng)  # as initialised; larger weights amplify rounding differences
     return [tensor.to(device, dtype) for tensor in (u, x, v, b, cell)]
 
 
 def gradients(working: Any, arguments: Sequence[Tensor]) -> Run:
-    """A forward pass that keeps its cells, and the gradients of the sum of h."""
+    """Returns a function that runs a forward pass, keeping the cells, and computes the gradients of the sum of h."""
     grads = torch.ones_like(arguments[1]), torch.zeros_like(arguments[4])
 
     def run() -> tuple[Tensor, ...]:
@@ -59,7 +59,7 @@ def gradients(working: Any, arguments: Sequence[Tensor]) -> Run:
 
 
 def interleaved(contenders: Mapping[str, Run], repeats: int) -> dict[str, float]:
-    """Median milliseconds of each. Every round runs all, so that noise affects them equally."""
+    """Returns the median milliseconds of each implementation. Each round runs all, so that noise affects all."""
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(3 + repeats):
         for name, run in contenders.items():
@@ -70,7 +70,7 @@ def interleaved(contenders: Mapping[str, Run], repeats: int) -> dict[str, float]
 
 
 def cpu_contenders(arguments: list[Tensor], passes: str) -> dict[str, Run]:
-    """Name → function; raises AssertionError if their results differ."""
+    """Returns name → function. Raises AssertionError if the results of the functions differ."""
     from edgefront.core.nn.recurrence import cpu  # needs Numba, which a machine with a GPU may lack
 
     if passes == "forward":
@@ -127,7 +127,7 @@ def on_the_gpu(options: argparse.Namespace) -> None:
             scale = tolerance * float(other.abs().max())
             torch.testing.assert_close(gradient.float().cpu(), other, rtol=tolerance, atol=scale)
         numbers, size = h.numel(), h.element_size()
-        # Bytes of a number of x: u and x come in and h goes out; backward u, x, ∂h and the cells, ∂u and ∂x.
+        # Bytes per element of x. Forward: reads u and x, writes h. Backward: u, x, ∂h and the cells, ∂u and ∂x.
         passes: dict[str, tuple[int, Run]] = {
             "forward": (5 * size, lambda: gpu.forward(*arguments, None, False)),  # noqa: B023
             "backward": (9 * size + 4, lambda: gpu.backward(*grads, *arguments, None, states)),  # noqa: B023
@@ -149,14 +149,14 @@ def on_the_gpu(options: argparse.Namespace) -> None:
 
 
 def copy_bandwidth() -> float:
-    """Bytes a second of a copy of 1 GiB, read and written."""
+    """Bytes per second of a copy of 1 GiB, counting read and written bytes."""
     source = torch.empty(1 << 28, device="cuda")
     target = torch.empty_like(source)
     return 2e3 * source.numel() * source.element_size() / cuda_ms(lambda: target.copy_(source), 20)
 
 
 def cuda_ms(run: Run, repeats: int) -> float:
-    """Median milliseconds between two events."""
+    """Median milliseconds of a run between two CUDA events."""
     times = []
     for _ in range(3 + repeats):
         start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)

@@ -1,15 +1,15 @@
-"""Training steps: a GPT-2 beside the same in transformers, SRU++ beside Transformer-XL; in turns, in one run.
+"""Training steps: GPT-2 against the same model in transformers, and SRU++ against Transformer-XL, in turns in one run.
 
-A step is what `core.training.loop` does: forward, loss, backward, clipping, AdamW. Rounds take turns, every other one
-in reverse; figures are medians over rounds, `relative` of the ratios within a round.
+A step is that of `core.training.loop`: forward, loss, backward, clipping, AdamW. Rounds take turns, every second one in
+reverse order; figures are medians over rounds, `relative` of the ratios within a round.
 
     python benchmarks/bench_training.py [--device cuda] [--rounds 7] [--steps 10] [--rows 16]
         [--only gpt2|srupp] [--quick]
 
-On a GPU: GPT-2 124M,
-1,024 tokens, bfloat16; SRU++ Base and Transformer-XL of as many parameters (WikiText-103, 192 tokens after 192; enwik8,
-512 after 512). On a CPU the same in small, in float32. The compiled models of transformers need a C++ compiler on a
-CPU. `--quick` takes one step of models that are not compiled, to see that all of it runs: its figures say nothing.
+On a GPU: GPT-2 124M, 1,024 tokens, bfloat16; SRU++ Base and a Transformer-XL with as many parameters (WikiText-103, 192
+tokens after 192; enwik8, 512 after 512). On a CPU the same in small, in float32. The compiled models of transformers
+need a C++ compiler on a CPU. `--quick` takes one step of models that are not compiled, as a test that everything runs:
+its figures mean nothing.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ OPTIMIZER = Optimizer(name="adamw", lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1
 
 @dataclass(frozen=True)
 class Shape:
-    """Of a batch, and the numbers that are computed in."""
+    """Shape of a batch, and the number format of the computation."""
 
     rows: int
     segment: int
@@ -58,7 +58,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Gpt2:
-    """GPT-2 by its numbers; those of the defaults are the 124 M model's."""
+    """Sizes of a GPT-2; the defaults are those of the 124 M model."""
 
     n_layer: int = 12
     d_model: int = 768
@@ -77,7 +77,7 @@ class Gpt2:
 
     @property
     def config(self) -> GPT2Config:
-        """The same for transformers, without dropout."""
+        """Returns the same sizes as a config of transformers, without dropout."""
         from transformers import GPT2Config
 
         return GPT2Config(
@@ -94,7 +94,7 @@ class Gpt2:
 
 
 def ours(architecture: Architecture, shape: Shape, compiled: bool) -> Step:
-    """A step of our model; after the first, its memory is full."""
+    """Returns a training step of our model; after the first step, the model's memory is full."""
     model = LanguageModel(architecture)
     initialise(model, "gpt2", 0)
     model.to(shape.device).train()
@@ -120,7 +120,7 @@ def ours(architecture: Architecture, shape: Shape, compiled: bool) -> Step:
 
 
 def theirs(size: Gpt2, shape: Shape, compiled: bool) -> Step:
-    """A step of the same GPT-2 in transformers, by the same optimiser and in the same numbers."""
+    """Returns a training step of the same GPT-2 in transformers, with the same optimiser and number format."""
     from transformers import GPT2LMHeadModel
 
     model = GPT2LMHeadModel(size.config).to(shape.device).train()
@@ -149,9 +149,9 @@ def theirs(size: Gpt2, shape: Shape, compiled: bool) -> Step:
 
 
 def measured(steps: Mapping[str, Step], rounds: int, count: int, device: torch.device) -> dict[str, list[float]]:
-    """Seconds a step in each round."""
+    """Returns the seconds per step of each model in each round."""
     for step in steps.values():
-        for _ in range(3):  # compiles, and fills the memory
+        for _ in range(3):  # compiles the model, and fills its memory
             assert step().isfinite()
     found: dict[str, list[float]] = {name: [] for name in steps}
     for number in range(rounds):
@@ -168,7 +168,7 @@ def measured(steps: Mapping[str, Step], rounds: int, count: int, device: torch.d
 def rows_of(
     found: Mapping[str, list[float]], models: Mapping[str, Architecture], shape: Shape, first: str
 ) -> list[dict[str, Any]]:
-    """A row a contestant, relative to `first`."""
+    """Returns one table row per model, relative to `first`."""
     rows = []
     for name, seconds in found.items():
         step_s = statistics.median(seconds)
@@ -238,7 +238,7 @@ def main() -> None:
 
 
 def pairs(on_gpu: bool) -> list[tuple[str, int, dict[str, Architecture]]]:
-    """Transformer-XL and SRU++ of as many parameters, and the segment's length."""
+    """Returns Transformer-XL and SRU++ with equal numbers of parameters, and the segment's length."""
     if on_gpu:
         named = [
             ("WikiText-103", 192, ("transformer-xl-wt103", "srupp-base-wt103")),
@@ -252,7 +252,7 @@ def pairs(on_gpu: bool) -> list[tuple[str, int, dict[str, Architecture]]]:
 
 
 def transformer_xl(d_model: int) -> Architecture:
-    """Four layers of attention and feed-forward, relative positions, two heads."""
+    """A Transformer-XL with four layers of attention and feed-forward, relative positions and two heads."""
     layer: list[dict[str, Any]] = [
         {"kind": "attention", "n_head": 2},
         {"kind": "feed_forward", "d_inner": 4 * d_model},

@@ -55,18 +55,18 @@ SETTINGS = {
 }
 TRUSTED_EVERY_S = 30.0
 QUIET_S = 120.0
-"""Maximum time for running work to end."""
+"""Maximum seconds for running work to end."""
 
 
 class Server(Protocol):
-    """Postgres or Redis (`tests/servers.py`)."""
+    """Postgres or Redis as a child process (`tests/servers.py`)."""
 
     def start(self) -> None: ...
     def kill(self) -> None: ...
 
 
 class Program:
-    """A Python program with a log, in a session of its own, so that its children can be ended with it."""
+    """A Python program with a log, in its own session, so that its children can be ended with the program."""
 
     def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
         self.name = name
@@ -88,17 +88,17 @@ class Program:
             )
 
     def kill(self) -> None:
-        """Sends SIGKILL to the program only; its children have to notice."""
+        """Sends SIGKILL to the program only; its children have to detect its end."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
 
     def ended(self) -> int | None:
-        """Its exit code if it has ended."""
+        """Returns the program's exit code if the program has ended, else None."""
         return None if self._process is None else self._process.poll()
 
     def stop(self, seconds: float = 60.0) -> bool:
-        """Sends SIGTERM, then kills the rest of its session; returns whether it ended in time."""
+        """Sends SIGTERM, then kills the rest of the session. Returns whether the program ended in time."""
         if self._process is None:
             return True
         with suppress(ProcessLookupError):
@@ -115,7 +115,7 @@ class Program:
 
 
 class Stack:
-    """All servers and programs: restarts killed ones after a delay, and counts those that ended by themselves."""
+    """All servers and programs: restarts killed ones after a delay, and counts programs that ended by themselves."""
 
     def __init__(self, servers: Mapping[str, Server], programs: Sequence[Program]) -> None:
         self.servers = dict(servers)
@@ -130,7 +130,7 @@ class Stack:
             program.start()
 
     def kill(self, name: str, down_s: float) -> None:
-        """Kills it unless it is down, and restarts it after `down_s`."""
+        """Kills the server or program unless it is down already, and restarts it after `down_s`."""
         if name in self._down:
             return
         (self.servers.get(name) or self.programs[name]).kill()
@@ -138,7 +138,7 @@ class Stack:
         self._down[name] = time.monotonic() + down_s
 
     def restart_due(self) -> None:
-        """Restarts what is due. Call it often."""
+        """Restarts servers and programs whose delay is over. Call often."""
         now = time.monotonic()
         for name, at in list(self._down.items()):
             if at <= now:
@@ -180,7 +180,7 @@ class Owner:
     submitted: int = 0
 
     def submit_next(self, http: httpx.Client, seed: int) -> None:
-        """Submits the next job once the last one has ended; retries a request without a response."""
+        """Submits the next job once the previous one has ended; retries a request without a response."""
         headers = {"Authorization": f"Bearer {self.key}"}
         if self.job is not None:
             state = http.get(f"/v1/jobs/{self.job}", headers=headers).raise_for_status().json()["state"]
@@ -205,7 +205,7 @@ class Owner:
 
 @contextmanager
 def team(folder: Path, options: argparse.Namespace) -> Iterator[tuple[Stack, Database, list[Owner], str, str]]:
-    """The running stack, its database, the owners, the API's URL and an admin's key."""
+    """Yields the running stack, its database, the owners, the API's URL and an admin's key."""
     with ExitStack() as ending:
         postgres = ending.enter_context(closing(servers.OwnPostgres()))
         redis = ending.enter_context(closing(servers.OwnRedis()))

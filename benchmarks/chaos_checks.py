@@ -1,4 +1,4 @@
-"""What must hold after `chaos.py`, from the rows alone: nothing here asks the service."""
+"""Checks after `chaos.py`, from the database rows alone, without asking the service."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from edgefront.core.store.tables import Candidate, Device, Event, Job, Launch, M
 CORE_FLOPS = 2.6e11
 """FLOP/s of float32 that no core of a CPU exceeds: two units of 16 fused multiply-adds at 4 GHz."""
 LONGEST_WAIT_S = 120.0
-"""From a job's submission to its first result, whatever is killed meanwhile and whatever else was asked for before."""
+"""Maximum seconds from a job's submission to its first result, despite kills and earlier requests."""
 ENDED = (TargetState.FINISHED, TargetState.CANCELLED, TargetState.FAILED)
 
 
@@ -64,7 +64,7 @@ CHECKS = (
 
 def check(database: Database, answers: Iterable[Path], cores: int) -> Account:
     """Checks every row. `answers`: files of the server's responses to lying devices. `cores`: number of this machine's
-    cores, which bounds a model's speed.
+    cores, which limits a model's speed.
     """
     account = Account(violations=Counter(dict.fromkeys(CHECKS, 0)))
     with database.read() as session:
@@ -86,10 +86,10 @@ def check(database: Database, answers: Iterable[Path], cores: int) -> Account:
 
 
 def _measurements(session: Session, launches: Sequence[Launch], account: Account) -> dict[str, Measurement]:
-    """Every measurement is what its done launches say, computed here from their samples."""
+    """Returns the measurements, after checking each against its valid launches, aggregated here from their samples."""
     done: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for launch in launches:
-        # No measurement counts a device's anchor.
+        # Launches of a device's anchor (its reference model) belong to no measurement.
         if launch.state == LaunchState.DONE and launch.result is not None and launch.purpose != Purpose.ANCHOR:
             done[launch.measurement_id].append(launch.result)
             account.lies += launch.result["environment"] == MARK
@@ -113,7 +113,7 @@ def _reports(answers: Iterable[Path], account: Account) -> None:
     for path in answers:
         for line in path.read_text().splitlines():
             answer = json.loads(line)
-            # A crash spends an attempt, and the launch may be leased again.
+            # A crash uses up an attempt, and the launch may be leased again.
             accepted[answer["launch"]] += answer["outcome"] == "accepted" and answer["kind"] != "crash"
     for launch, times in accepted.items():
         if times > 1:
@@ -133,7 +133,7 @@ def _events(session: Session, account: Account) -> None:
 def _target(session: Session, target: Target, known: dict[str, Measurement], cores: int, account: Account) -> None:
     rows = session.scalars(select(Candidate).where(Candidate.target_id == target.id, Candidate.role == "search")).all()
     measured = [row for row in rows if row.state == CandidateState.MEASURED]
-    if target.state not in ENDED:  # one that has ended keeps what it knew then
+    if target.state not in ENDED:  # an ended target keeps its final results
         for row in measured:
             source = known[row.measurement_id or ""]
             if (row.latency_ms, row.memory_bytes, row.launches) != (
@@ -156,7 +156,7 @@ def _target(session: Session, target: Target, known: dict[str, Measurement], cor
 
 
 def _frontier(measured: Sequence[Candidate]) -> set[str]:
-    """By moocore itself: the most of the proxy, the least of latency and memory; of equal ones all."""
+    """Returns the frontier by moocore: highest proxy, lowest latency and memory; equal points are all included."""
     points = np.array([(row.proxy, row.latency_ms, row.memory_bytes) for row in measured], dtype=float).reshape(-1, 3)
     if not len(points):
         return set()
@@ -173,7 +173,7 @@ def _waits(session: Session, launches: Sequence[Launch], account: Account) -> No
     last = max(first.values(), default=None)
     query = select(Target.id, Job.owner, Job.created_at).join(Job, Target.job_id == Job.id)
     for target_id, owner, created_at in session.execute(query):
-        until = first.get(target_id, last)  # without a result it waited to the end
+        until = first.get(target_id, last)  # a target without a result waited to the end
         waited_s = 0.0 if until is None else (until - created_at).total_seconds()
         if target_id in first:
             account.waits_s.setdefault(owner, []).append(waited_s)

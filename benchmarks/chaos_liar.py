@@ -1,7 +1,8 @@
 """A device that sends false reports by the real protocol: impossible or false memory, impossible speed, invented
 crashes, reports about other devices' launches, duplicate reports, and hoarded leases.
 
-Started by `chaos.py`. Its folder keeps its credential, and `answers.jsonl` with what the server answered to each lie.
+Started by `chaos.py`. Its folder keeps its credential, and `answers.jsonl` with the server's response to each false
+report.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from edgefront.core.architectures.cost.costs import costs
 from edgefront.core.schemas.agent import EnrolRequest
 
 MARK = {"agent": "liar"}
-"""Environment of its reports, by which the checks find them."""
+"""Environment of false reports, by which the checks identify them."""
 
 
 def _report(item: dict[str, Any], latency_ms: float, peak_bytes: int) -> dict[str, Any]:
@@ -59,7 +60,7 @@ LIES: dict[str, Callable[[dict[str, Any], int], dict[str, Any]]] = {
     "crash": lambda item, _weights: _crash(item),
     "endless": lambda item, weights: _report(item, 3.5e6, 2 * weights),
 }
-"""A launch and the bytes of its weights → the report."""
+"""Functions that make a false report from a launch and the bytes of its weights."""
 
 
 class Liar:

@@ -1,13 +1,13 @@
 """Simulated devices that replay tables of real launches, and the search tasks on them (`bench_find.py`).
 
 The latency of an architecture is that of the nearest row of the table, times the ratio of both by a second-degree
-polynomial in the logarithms of width, layers, heads and inner widths. So each row has its measured latency, and its
-neighbourhood has the same residual, with jumps; no sum of costs fits either.
+polynomial in the logarithms of width, layers, heads and inner widths. So each row has its measured latency, and
+architectures near the row have the same residual, with jumps that no sum of costs fits.
 
 - `here`: 200 launches of lts-gpt2 with ONNX Runtime, 192 tokens, of `results/predict_here.jsonl.gz`
   (`bench_predict.py --here`). Peak memory is replayed in the same way.
 - `helix`, `alldlc`: the two CPUs of HW-GPT-Bench (arXiv 2405.10299), 1,000 launches of its GPT-2 S, 1,024 tokens. They
-  jump: `helix` became 11 % slower for good after 730 rows. Peak memory, which the table has not, is counted.
+  jump: `helix` became 11 % slower for good after 730 rows. Peak memory is computed because the table lacks it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ HWGPT = Path(__file__).resolve().parents[1] / "tests" / "golden" / "hwgpt_latenc
 LAUNCH, MEMORY = 0.01, 0.002
 """Relative standard deviations of a launch's latency and peak memory."""
 LAYERS = 12
-"""Of the deepest architecture in the tables."""
+"""Number of layers of the deepest architecture in the tables."""
 
 
 class HwGptSpace(LtsSpace):
@@ -80,23 +80,23 @@ LTS = LTS_GPT2.narrow(
 
 @dataclass(frozen=True)
 class Device:
-    """A replayed device with the space that its table is of."""
+    """A replayed device with the search space of its table."""
 
     name: str
     space: LtsSpace
     protocol: MeasurementProtocol
     law: str
     depths: tuple[int, ...]
-    """Layers of the stock models that are launched first."""
+    """Numbers of layers of the stock (default) models that are launched first."""
     latency_ms: Figure
     memory_bytes: Figure
 
     def score(self, shapes: Shapes) -> np.ndarray:
-        """Predicted perplexity, its sign flipped: higher is better."""
+        """Returns predicted perplexity with its sign flipped, so that higher is better."""
         return -np.exp(law_named(self.law).expected(shapes))
 
     def launch(self, shapes: Shapes, seed: int) -> tuple[float, float]:
-        """Latency (ms) and peak memory (bytes) of one launch of one architecture; the same seed gives the same."""
+        """Returns latency (ms) and peak memory (bytes) of one launch; equal seeds give equal results."""
         (key,) = identity(shapes)
         scatter = standard_normal(np.array([key + np.uint64(1 + 2 * seed), key + np.uint64(2 + 2 * seed)]))
         latency, memory = self.latency_ms(shapes)[0], self.memory_bytes(shapes)[0]
@@ -112,7 +112,9 @@ class Task:
 
     @classmethod
     def of(cls, device: Device, share: float, launches: int) -> Task:
-        """Limits: this share of the deepest stock model's latency, and of its memory halfway from there to all."""
+        """Returns a task whose limits are this share of the deepest stock model's latency, and the memory halfway from
+        this share to the whole.
+        """
         stock = Shapes.of(device.space.baselines(device.depths[-1:]))
         problem = Problem(
             goal="best_within_limits",
@@ -129,7 +131,7 @@ class Task:
         return bool(self.problem.violation(np.array([latency_ms]), np.array([memory_bytes]))[0] == 0)
 
     def best_known(self) -> float:
-        """The quality that evolution finds on the device itself, from 240,000 evaluations without scatter."""
+        """Returns the quality that evolution finds on the device itself, from 240,000 evaluations without scatter."""
         space = self.device.space
 
         def exact(shapes: Shapes) -> Forecast:
@@ -148,11 +150,11 @@ class Task:
 
 
 def replayed(shapes: Shapes, measured: np.ndarray) -> Figure:
-    """The figure of any architecture, interpolated from a table of launches."""
+    """Returns a function that interpolates the figure of any architecture from a table of launches."""
     totals, positions = np.log(_totals(shapes)), _positions(shapes)
     centre, spread = totals.mean(axis=0), totals.std(axis=0)
     scale = np.maximum(positions.std(axis=0), 1e-9)
-    # d_model and n_layer weigh as much as all layers together.
+    # d_model and n_layer have the same weight as all layers together.
     scale[:2] /= positions.shape[1]
 
     def polynomial(values: np.ndarray) -> np.ndarray:
@@ -174,7 +176,7 @@ def replayed(shapes: Shapes, measured: np.ndarray) -> Figure:
 
 
 def activations_and_weights(shapes: Shapes, protocol: MeasurementProtocol) -> np.ndarray:
-    """(n,) bytes of the weights, of the largest block's activations and of the runtime."""
+    """Returns the bytes of the weights, the largest block's activations and the runtime together, (n,)."""
     tokens, attends = protocol.sequence_length, shapes.kind == 0
     scores = np.where(attends, 2 * tokens * shapes.heads + 4 * shapes.d_model[:, None], 0)
     inner = np.where(shapes.kind == 1, 2 * shapes.width + shapes.d_model[:, None], 0)
@@ -182,7 +184,7 @@ def activations_and_weights(shapes: Shapes, protocol: MeasurementProtocol) -> np
 
 
 def standard_normal(keys: np.ndarray) -> np.ndarray:
-    """A standard normal number for each key, always the same (splitmix64, then the quantile function)."""
+    """Returns a reproducible standard normal number for each key (splitmix64, then the quantile function)."""
     mixed = keys.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
@@ -191,14 +193,16 @@ def standard_normal(keys: np.ndarray) -> np.ndarray:
 
 
 def _totals(shapes: Shapes) -> np.ndarray:
-    """(n, 4) d_model, layers, heads and inner widths of all layers."""
+    """Returns d_model, layers, heads and inner widths summed over all layers, (n, 4)."""
     attention, inner = shapes.kind == ATTENTION, shapes.kind == FEED_FORWARD
     sums = (attention, shapes.heads * attention, shapes.width * inner)
     return np.column_stack([shapes.d_model, *(part.sum(axis=1) for part in sums)]).astype(float)
 
 
 def _positions(shapes: Shapes) -> np.ndarray:
-    """(n, 2 + 2 · `LAYERS`) logarithm of d_model, layers, and of each layer its heads and its share of inner width."""
+    """Returns (n, 2 + 2 · `LAYERS`) coordinates: logarithm of d_model, layers, and heads and share of inner width of
+    each layer.
+    """
     layers = np.zeros((2, len(shapes), LAYERS))
     heads, width = shapes.heads[:, 0::2], shapes.width[:, 1::2] / shapes.d_model[:, None]
     layers[0, :, : heads.shape[1]], layers[1, :, : width.shape[1]] = heads, width
@@ -208,7 +212,7 @@ def _positions(shapes: Shapes) -> np.ndarray:
 
 @cache
 def device(name: str) -> Device:
-    """The device of this name."""
+    """Returns the device of this name."""
     if name == "here":
         rows = [
             json.loads(line) for line in gzip.decompress((RESULTS / "predict_here.jsonl.gz").read_bytes()).splitlines()
@@ -232,4 +236,4 @@ def device(name: str) -> Device:
 
 
 DEVICES = {"here": "latency_ms", "helix": "helix_cpu_ms", "alldlc": "cpu_alldlc_ms"}
-"""Name → column of its table."""
+"""Name of a device → its column in the table of HW-GPT-Bench."""

@@ -1,8 +1,8 @@
-"""The competitors in `bench_find.py`: Optuna's samplers and BoTorch, as their users run them.
+"""The competing searches in `bench_find.py`: Optuna's samplers and BoTorch, used as documented.
 
-Each gets a `Session` with launched baselines, and launches until the budget is spent. Predicted quality is free:
-BoTorch has it as its objective and models only latency and memory; Optuna launches only proposals that would beat the
-best found.
+Each gets a `Session` with launched baselines, and launches until the budget is used up. Predicted quality is free:
+BoTorch uses it as the objective and models only latency and memory; Optuna launches only proposals that would beat the
+best model so far.
 """
 
 from __future__ import annotations
@@ -20,24 +20,26 @@ from edgefront.core.measurement.prediction.features import features
 from edgefront.core.search.population_shapes import PopulationShapes, identity
 
 INITIAL = 10
-"""Launches, including baselines, before a model of the device decides: the default of both Optuna samplers."""
+"""Launches, including baselines, before a model of the device is used: the default of both Optuna samplers."""
 PROPOSALS = {"optuna-tpe": 24, "optuna-gp": 2}
 """Maximum number of proposals per launch of Optuna; the Gaussian process takes seconds for each."""
 POOL, ROUNDS, PARENTS = 2000, 3, 50
-"""BoTorch's acquisition is maximised over samples, then over children of the best so far in each further round."""
+"""Number of samples, then of children of the best sample in each further round, over which BoTorch's acquisition is
+maximised.
+"""
 FIT_STEPS = 100
-"""Of L-BFGS at most, for the Gaussian processes of BoTorch, which are fitted anew for each launch."""
+"""Maximum iterations of L-BFGS for BoTorch's Gaussian processes, which are fitted anew for each launch."""
 
 Description = Callable[["Session", Codes], np.ndarray]
 
 
 class Spent(Exception):
-    """All launches have been made."""
+    """Raised when all launches have been made."""
 
 
 @dataclass(frozen=True)
 class Launched:
-    """One launch: a coded genome and what came out."""
+    """One launch: a coded genome and its latency and memory."""
 
     codes: Codes
     quality: float
@@ -48,14 +50,14 @@ class Launched:
 
 @dataclass
 class Session:
-    """The launches of one search in one task, its baselines first; the same seed gives every search the same ones."""
+    """The launches of one search in one task, its baselines first; equal seeds give every search the same baselines."""
 
     task: Task
     seed: int
     launches: int
     made: list[Launched] = field(default_factory=list)
     curve: list[float] = field(default_factory=list)
-    """The best quality within the limits after each launch; -∞ before there is any."""
+    """The best quality within the limits after each launch; -∞ before a launch is within the limits."""
 
     def __post_init__(self) -> None:
         self.device, self.space = self.task.device, self.task.device.space
@@ -74,11 +76,11 @@ class Session:
         return self.curve[-1] if self.curve else -np.inf
 
     def quality(self, codes: Codes) -> np.ndarray:
-        """(n,) without a launch."""
+        """Returns the predicted quality (n,), which needs no launch."""
         return self.device.score(self.shapes(codes))
 
     def fresh(self, codes: Codes) -> Codes:
-        """The distinct architectures that have not been launched."""
+        """Returns the distinct architectures that have not been launched."""
         keys, first = np.unique(identity(self.shapes(codes)), return_index=True)
         return codes[np.sort(first[~np.isin(keys, list(self._keys))])]
 
@@ -95,7 +97,7 @@ class Session:
         return launched
 
     def violations(self, launched: Launched) -> tuple[float, float]:
-        """Logarithms of latency and memory as shares of their limits; positive beyond them."""
+        """Returns the logarithms of latency and memory as shares of their limits; positive values exceed the limit."""
         problem = self.task.problem
         return (
             float(np.log(launched.latency_ms / problem.latency_ms)),
@@ -104,7 +106,7 @@ class Session:
 
 
 def genome_of(stock: Architecture, depth: int) -> dict[str, object]:
-    """The genome of a stock model."""
+    """Returns the genome of a stock (default) model."""
     layer = {"n_head": stock.blocks[0].n_head, "d_inner": stock.blocks[1].d_inner}
     whole = {
         "n_layer": len(stock.blocks) // 2,
@@ -119,9 +121,9 @@ def genome_of(stock: Architecture, depth: int) -> dict[str, object]:
 
 
 def optuna(name: str, session: Session) -> None:
-    """Optuna's sampler over the places of a genome, with the limits as constraints.
+    """Runs Optuna's sampler over the positions of a genome, with the limits as constraints.
 
-    A place is a real number, whose whole part counts: `optuna-gp` takes five times as long to propose integers.
+    A position is a real number that is rounded down, because `optuna-gp` takes five times as long to propose integers.
     """
     import optuna
 
@@ -174,7 +176,7 @@ def optuna(name: str, session: Session) -> None:
 
 
 def botorch(name: str, session: Session) -> None:
-    """Constrained expected improvement, latency and memory by a Gaussian process each, quality known.
+    """Runs constrained expected improvement, with one Gaussian process each for latency and memory, and known quality.
 
     `botorch` describes an architecture by its genome, `botorch-costs` by the logarithms of the counts of its work that
     edgefront's own predictor sums.
@@ -187,7 +189,7 @@ def botorch(name: str, session: Session) -> None:
 
 
 def _genes(session: Session, codes: Codes) -> np.ndarray:
-    """(n, places) codes from 0 to 1; 0 for layers that are not there."""
+    """Returns the codes of the genes, scaled from 0 to 1, (n, positions); 0 for unused layers."""
     operators = session.operators
     described = np.zeros(codes.shape)
     layers = operators.block_numbers(codes).reshape(len(codes), operators.depth, 2)[:, :, 0] != NO_BLOCK
@@ -199,7 +201,7 @@ def _genes(session: Session, codes: Codes) -> np.ndarray:
 
 
 def _costs(session: Session, codes: Codes) -> np.ndarray:
-    """(n, features)"""
+    """Returns the logarithms of the counts of work of each architecture, (n, features)."""
     return np.log1p(features(session.shapes(codes), session.device.protocol))
 
 
@@ -220,7 +222,7 @@ def _best_of_pool(session: Session, describe: Description) -> Codes:
     varying = np.flatnonzero(described.std(axis=0) > 0)
 
     def inputs(codes: Codes) -> torch.Tensor:
-        """What describes the codes, and their quality as the last column, which the Gaussian processes do not read."""
+        """Returns the features of the codes; the final column, their quality, is hidden from the Gaussian processes."""
         return torch.tensor(np.column_stack([describe(session, codes)[:, varying], session.quality(codes)]))
 
     seen = inputs(known)

@@ -1,4 +1,4 @@
-"""Simulated agents, in a process of their own: what real ones send, without the measuring.
+"""Simulated agents in a separate process, which send the requests of real agents without measuring.
 
 Reads a JSON task on standard input and writes a JSON account on standard output; started by `bench_leases.py`.
 """
@@ -16,12 +16,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Task:
-    """What to simulate.
+    """The simulation to run.
 
     Attributes:
-        secrets: of the agents.
-        cycle_s: an agent leases this often (batch · 60 / candidates a minute); 0: as fast as it is answered.
-        seconds: how long they go on; what they hold then is reported before the end.
+        secrets: API keys of the agents.
+        cycle_s: an agent leases this often (batch · 60 / candidates a minute); 0: as soon as the response arrives.
+        seconds: duration; launches that are leased then are reported before the end.
     """
 
     host: str
@@ -34,7 +34,7 @@ class Task:
 
 @dataclass
 class Account:
-    """Milliseconds of each request by kind, and what was handed out (launch, fence) and accepted."""
+    """Milliseconds of each request by kind, and the launches handed out and accepted (launch, fencing token)."""
 
     lease_ms: list[float] = field(default_factory=list)
     report_ms: list[float] = field(default_factory=list)
@@ -45,7 +45,7 @@ class Account:
     empty: int = 0
     wall_s: float = 0.0
     late_ms: float = 0.0
-    """The most that this process itself came too late to something: its own trouble, not the server's."""
+    """Maximum delay of this process itself, which is not the server's fault."""
 
 
 class Connection:
@@ -58,7 +58,7 @@ class Connection:
         self.streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def post(self, path: str, body: Any) -> tuple[int, bytes, float]:
-        """Status, body and milliseconds from the first byte out to the last byte in."""
+        """Sends a POST. Returns status, body and milliseconds from the first byte sent to the last byte received."""
         content = json.dumps(body).encode()
         if self.streams is None:
             self.streams = await asyncio.open_connection(self.task.host, self.task.port)
@@ -128,7 +128,7 @@ class SimulatedAgent:
                 self.account.errors.append(f"receipt {receipt}")
 
     async def _measure(self, lease: dict[str, Any]) -> None:
-        """The time that measuring takes, with the words that an agent says meanwhile."""
+        """Waits as long as measuring would take, and sends an agent's requests meanwhile."""
         if not self.task.cycle_s:
             return
         moments: list[tuple[float, str, str, Any]] = []
@@ -152,7 +152,7 @@ class SimulatedAgent:
             self.account.late_ms = max(self.account.late_ms, 1e3 * (time.perf_counter() - moment))
 
     def _report(self, item: dict[str, Any]) -> dict[str, Any]:
-        # As a device would: the same for one architecture at each launch, or the launch is repeated.
+        # As on a device, an architecture has equal figures at each launch; otherwise the launch would be repeated.
         architecture = item["architecture"]
         latency, memory = figures_of(architecture)
         samples = [round(latency * self.rng.uniform(0.99, 1.02), 6) for _ in range(7)]
@@ -178,14 +178,14 @@ class SimulatedAgent:
 
 
 def parameters_of(architecture: dict[str, Any]) -> float:
-    """About as many as this GPT-2 has; counting them exactly would take longer than the request."""
+    """Returns the approximate number of parameters of this GPT-2; an exact count would take longer than the request."""
     d_model = float(architecture["d_model"])
     blocks = sum(2 * block["d_inner"] if "d_inner" in block else 4 * d_model for block in architecture["blocks"])
     return d_model * (float(architecture["embedding"]["vocab_size"]) + blocks)
 
 
 def figures_of(architecture: dict[str, Any]) -> tuple[float, int]:
-    """Milliseconds and bytes of a pass: by the parameters, and a little different for each architecture."""
+    """Returns milliseconds and bytes of a pass, by the parameters and slightly different for each architecture."""
     own, parameters = random.Random(str(architecture)), parameters_of(architecture)
     return 1.0 + 4e-6 * parameters * own.uniform(0.9, 1.1), int(4.0 * parameters * own.uniform(1.2, 1.4)) + (8 << 20)
 

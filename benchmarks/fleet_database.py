@@ -1,4 +1,4 @@
-"""A database with a fleet and its work, for `bench_leases.py`: made, filled by COPY, checked afterwards, dropped."""
+"""A temporary database with devices and work for `bench_leases.py`: created, filled, checked and dropped."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Agent:
 
 @contextmanager
 def temporary_database(server: str) -> Iterator[str]:
-    """A migrated, empty database on the server; dropped at the end."""
+    """Yields a migrated, empty database on the server, which is dropped at the end."""
     name = f"edgefront_bench_{uuid.uuid4().hex[:8]}"
     with psycopg.connect(conninfo(server), autocommit=True) as connection:
         connection.execute(f'CREATE DATABASE "{name}"'.encode())
@@ -50,15 +50,15 @@ def temporary_database(server: str) -> Iterator[str]:
 
 
 def conninfo(url: str) -> str:
-    """The URL as psycopg itself reads it."""
+    """Returns the URL in the form that psycopg reads."""
     return make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
 
 
 def fill(url: str, *, prefix: str, agents: int, jobs: int, candidates: int) -> list[Agent]:
-    """So many devices in `jobs` classes, a job with one target for each class, and wanted first launches.
+    """Adds `agents` devices in `jobs` classes, a job with one target for each class, and requested first launches.
 
-    Each target is in the middle of its search: baselines are measured, its candidates wait. A sixth of the wall of
-    real work is there to be seen: canonical descriptions of 12 layers and genomes are as long as real ones.
+    Each target is in the middle of its search: baselines are measured, its candidates wait. The data is as large as in
+    real work: canonical descriptions of 12 layers, and genomes of real length.
     """
     now = datetime.now(timezone.utc)
     made: list[Agent] = []
@@ -78,7 +78,7 @@ def fill(url: str, *, prefix: str, agents: int, jobs: int, candidates: int) -> l
         rng = random.Random(prefix)
         rows: dict[str, list[tuple[Any, ...]]] = {"measurement": [], "candidate": [], "launch": []}
         counts = dict.fromkeys(range(jobs), 0)
-        # Round robin over the jobs, as the ids of launches rise.
+        # Jobs take turns (round robin), in the order of the launches' ids.
         for index in range(candidates + BASELINES * jobs):
             place = index % jobs
             baseline = counts[place] < BASELINES
@@ -98,9 +98,9 @@ def fill(url: str, *, prefix: str, agents: int, jobs: int, candidates: int) -> l
 
 
 def check(url: str, handed_out: list[tuple[str, int]], accepted: list[str]) -> dict[str, int]:
-    """Counts of what must not be: launches lost, doubled, or not as their reports say. All are 0 if all is well.
+    """Returns counts of errors: launches lost, duplicated, or different from their reports. All are 0 in a correct run.
 
-    What the bare script wrote is left out: it writes under device classes that begin with `limit`.
+    Rows of the full-speed measurement are excluded; their device classes begin with `limit`.
     """
     with psycopg.connect(conninfo(url)) as connection:
 

@@ -3,12 +3,12 @@
     python benchmarks/gpu.py --out FOLDER [--minutes 9] [--wheels FOLDER] [--only PART ...]
     python benchmarks/gpu.py --out FOLDER --pretend
 
-It needs Python 3.10 and a torch that is there, in any checkout, offline. Each part (`gpu_parts.py`) is a process of its
-own with its own limit, after which it is killed. What a part leaves is for those after it, and time for those is always
-kept. `FOLDER/gpu.md` and `FOLDER/gpu.json` are written after every part, so that a run that is cut off keeps what it
-has; beside them are each part's output and the benchmarks' JSON lines. What a part needs and is not here is said by
-name. `--wheels` installs wheels that were brought along into FOLDER, without an index; torch and the CUDA libraries
-that are there stay. `--pretend` runs the parts in small on the CPU: its figures say nothing.
+Needs Python 3.10 and an installed torch, in any checkout, offline. Each part (`gpu_parts.py`) is a separate process
+with its own time limit, after which it is killed. Time that a part leaves goes to later parts, which always keep a
+minimum. `FOLDER/gpu.md` and `FOLDER/gpu.json` are written after every part, so that an aborted run keeps its results;
+FOLDER also gets each part's output and the benchmarks' JSON lines. Missing requirements of a part are reported by name.
+`--wheels` installs the given wheels into FOLDER, without an index; installed versions of torch and the CUDA libraries
+stay. `--pretend` runs small versions of the parts on the CPU: its figures mean nothing.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from typing import Any
 from gpu_parts import ROOT, Part, parts
 
 KEPT = ("torch", "triton", "nvidia-", "cuda-")
-"""How the names begin of what is not taken from `--wheels` where it is here: torch brought what fits the driver."""
+"""Name prefixes of installed packages that `--wheels` does not replace: torch's versions fit the driver."""
 ENOUGH = 0.6
-"""Share of its own time that a part needs at least; with less it is not begun."""
+"""Minimum share of its own time that a part needs; with less time the part is not started."""
 END_S = 5.0
-"""Of a part's time, in which it may end by itself when the rest is over."""
+"""Seconds at the end of a part's time in which the part may end by itself."""
 KILL_S = 3.0
-"""In which killed processes end; one that waits for its driver may never."""
+"""Seconds in which killed processes must end; a process that waits for its driver may never end."""
 FACTS_S = 120.0
 RUN = "EDGEFRONT_GPU_RUN"
-"""Environment variable of every process of a run, by which those that left their part's group are found."""
+"""Environment variable of every process of a run, which identifies processes that left their part's group."""
 FACTS = """
 import json, platform, sys
 from importlib.util import find_spec
@@ -92,10 +92,10 @@ def main() -> int:
 
 
 def limit_s(left: float, own: float, after: Sequence[float]) -> float:
-    """Of a part that takes `own` seconds, before others: that and half of what is over; its share if there is less than
-    all need, or 0 if that is not enough.
+    """Returns the time limit of a part that takes `own` seconds: that and half of the surplus. If there is less time
+    than all parts need, the part's share, or 0 if that is too little.
 
-    The last of the others have no share where there is not enough for all: they are worth less.
+    The final parts get no share if there is not enough time for all, because they are worth less.
     """
     total = own
     for seconds in after:
@@ -110,7 +110,7 @@ def limit_s(left: float, own: float, after: Sequence[float]) -> float:
 
 
 def missing(part: Part, here: Sequence[str]) -> list[str]:
-    """What the part needs and is not here."""
+    """Returns the requirements of the part that are not installed."""
     return [name for name in part.needs if name not in here]
 
 
@@ -120,7 +120,7 @@ def refuse(why: str) -> int:
 
 
 def environment(out: Path) -> dict[str, str]:
-    """Of every child: the checkout and what was brought along on the path, results and locks in `out`, no network."""
+    """Returns the environment of every child: checkout and wheels on the path, results in `out`, no network."""
     path = [str(out / "packages"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
         **os.environ,
@@ -134,7 +134,7 @@ def environment(out: Path) -> dict[str, str]:
 
 
 def machine(out: Path, chosen: Sequence[Part], seconds: float) -> dict[str, Any]:
-    """What is here: torch, GPUs, and of what the parts need the names that can be imported. A driver may hang."""
+    """Returns torch, GPUs, and the required packages that can be imported. A hanging driver is timed out."""
     names = sorted({name for part in chosen for name in part.needs})
     command = [sys.executable, "-c", FACTS, *names]
     try:
@@ -144,21 +144,21 @@ def machine(out: Path, chosen: Sequence[Part], seconds: float) -> dict[str, Any]
     except subprocess.TimeoutExpired:
         kill_processes(out)
         return {"torch": None, "torch error": f"it did not say within {seconds:.0f} s which GPUs there are"}
-    if done.returncode:  # torch itself may end it
+    if done.returncode:  # importing torch may crash the process
         return {"torch": None, "torch error": done.stderr.strip().rpartition("\n")[2]}
     facts: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return facts
 
 
 def install(wheels: Path, packages: Path) -> list[str]:
-    """Installs the newest fitting wheel of each name without an index; the names that could not be."""
+    """Installs the newest fitting wheel of each name without an index. Returns the names that failed."""
     names = sorted({wheel.name.partition("-")[0].lower() for wheel in wheels.glob("*.whl")})
     names = [name for name in names if not name.replace("_", "-").startswith(KEPT) or not installed(name)]
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index"]
     command += ["--no-deps", "--upgrade", "--find-links", str(wheels), "--target", str(packages)]
     if names and subprocess.run([*command, *names], stdin=subprocess.DEVNULL, check=False).returncode == 0:
         return []
-    # One that does not fit this Python or machine is no reason to do without the others.
+    # A wheel that does not fit this Python or machine must not prevent the installation of the rest.
     return [name for name in names if subprocess.run([*command, name], check=False).returncode]
 
 
@@ -169,7 +169,7 @@ def installed(name: str) -> bool:
 
 
 def outcome(part: Part, here: Sequence[str], left: float, out: Path, limit: float) -> dict[str, Any]:
-    """A row of the report: the part run with this limit, or why it was not."""
+    """Runs the part with this limit, or decides to skip it. Returns the part's row of the report."""
     part = part.lasting(limit)
     row: dict[str, Any] = {"part": part.name, "goal": part.goal, "command": " ".join(("python", *part.command))}
     row |= {"seconds": 0.0, "figures": []}
@@ -184,7 +184,7 @@ def outcome(part: Part, here: Sequence[str], left: float, out: Path, limit: floa
     output = log.read_text(encoding="utf-8", errors="replace")
     try:
         figures = part.read(out / "results", output)
-    except Exception as error:  # a benchmark that failed has recorded nothing, or not what is read
+    except Exception as error:  # a failed benchmark may have recorded no or unreadable results
         figures = []
         if code == 0:
             return {**row, "state": f"failed: its figures cannot be read: {type(error).__name__}: {error}"}
@@ -199,7 +199,7 @@ def outcome(part: Part, here: Sequence[str], left: float, out: Path, limit: floa
 
 
 def run(part: Part, limit_s: float, log: Path, out: Path) -> int | None:
-    """The part's exit code; None where it was over its limit."""
+    """Returns the part's exit code; None if the part exceeded its limit."""
     with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, *part.command],
@@ -213,7 +213,7 @@ def run(part: Part, limit_s: float, log: Path, out: Path) -> int | None:
     try:
         return process.wait(limit_s - min(END_S, limit_s / 2))
     except subprocess.TimeoutExpired:
-        # Its group: torchrun, for instance, ends its ranks, which are in groups of their own.
+        # Ends the process group. torchrun, for instance, then ends its ranks, which are in separate groups.
         os.killpg(process.pid, signal.SIGTERM)
         wait_until(lambda: process.poll() is not None and not processes(out), min(END_S, limit_s / 2))
         return None
@@ -225,9 +225,7 @@ def run(part: Part, limit_s: float, log: Path, out: Path) -> int | None:
 
 
 def processes(out: Path) -> list[int]:
-    """Those of this run, in whichever group, as far as the system says (Linux); without those that only have to be
-    waited for.
-    """
+    """Returns the processes of this run in any group, as far as the system lists them (Linux), without zombies."""
     mark, found = f"{RUN}={environment(out)[RUN]}".encode(), []
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -237,7 +235,7 @@ def processes(out: Path) -> list[int]:
 
 
 def kill_processes(out: Path) -> None:
-    """Whoever is left would keep the GPU's memory."""
+    """Kills the remaining processes of this run, which would keep the GPU's memory."""
     for left in processes(out):
         with suppress(OSError):
             os.kill(left, signal.SIGKILL)
@@ -250,7 +248,7 @@ def wait_until(holds: Callable[[], bool], seconds: float) -> None:
 
 
 def lacked(output: str) -> str | None:
-    """The package for lack of which a part ended: one that others need, which `Part.needs` does not name."""
+    """Returns the package whose absence ended a part: an indirect requirement that `Part.needs` does not name."""
     match = re.fullmatch(r"ModuleNotFoundError: No module named '([^']+)'", last_line(output))
     name = match[1].partition(".")[0] if match else "edgefront"
     is_ours = name == "edgefront" or (ROOT / "benchmarks" / f"{name}.py").exists()
@@ -262,7 +260,7 @@ def last_line(output: str) -> str:
 
 
 def write(out: Path, facts: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> None:
-    """The table and the JSON of what was run so far, each replaced whole."""
+    """Writes the table and the JSON of the results so far, each replaced atomically."""
     from record import markdown
 
     shown = []
@@ -270,7 +268,7 @@ def write(out: Path, facts: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]
         first = {"part": row["part"], "state": row["state"], "s": row["seconds"], "goal": row["goal"]}
         for number, figure in enumerate(row["figures"] or [{"what": "", "value": "", "met": None}]):
             met = {True: "yes", False: "no", None: ""}[None if facts["pretended"] else figure["met"]]
-            # A part's name and state stand once.
+            # A part's name and state appear only in its first row.
             shown.append(
                 (first if number == 0 else dict.fromkeys(first, ""))
                 | {"figure": figure["what"], "value": figure["value"], "met": met}
@@ -292,5 +290,5 @@ def replace(path: Path, text: str) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that a part that runs is ended too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the running part is ended too
     sys.exit(main())

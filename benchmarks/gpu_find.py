@@ -1,11 +1,11 @@
-"""A whole `edgefront find` on this machine's GPU: embedded service (SQLite, memory transport), agent, command.
+"""Runs a whole `edgefront find` on this machine's GPU: embedded service (SQLite, memory transport), agent, command.
 
-Records the answer, the launches, the anchors that the device measured there, and what the agent's kernels reached: the
-ceilings of what launches claim.
+Records the answer, the launches, the anchors (reference models that detect drift) measured on the device, and the
+results of the agent's kernels, which are the upper limit for the speed of launches.
 
     python benchmarks/gpu_find.py [--device cuda|cpu] [--candidates 12] [--minutes 1.5] [--quick]
 
-`--quick` searches among tiny models, to see that all of it runs.
+`--quick` searches among tiny models, as a test that everything runs.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def main() -> None:
         until(lambda: agent_is_ready(client, own), 90, "the agent did not start")
         answer = find(options, own)
         result = found_by(client, answer, options.device)
-        append("gpu_find", result, quick=options.quick)  # if it is cut off now, this remains
+        append("gpu_find", result, quick=options.quick)  # kept if the run is aborted from here on
 
         def anchored() -> bool:
             points = client.devices.anchor(DEVICE).points
@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def found_by(client: Client, answer: Mapping[str, Any], device: str) -> dict[str, Any]:
-    """What the answer says, and the device, which has no anchors yet."""
+    """Returns the figures of the answer and the facts of the device, which has no anchors yet."""
     (target,) = answer["targets"]
     recommended = target["recommendation"]["recommended"]
     facts = client.devices.get(DEVICE).facts
@@ -87,7 +87,7 @@ def found_by(client: Client, answer: Mapping[str, Any], device: str) -> dict[str
 
 
 def find(options: argparse.Namespace, service: EmbeddedService) -> dict[str, Any]:
-    """The answer of the command, as JSON."""
+    """Runs `edgefront find` and returns its answer as JSON."""
     narrow = [f"--narrow={text}" for text in (QUICK if options.quick else NARROW)]
     budget = ("--candidates", str(options.candidates), "--minutes", str(options.minutes))
     limits = ("--max-latency-ms", "50", "--max-memory-mb", "4000", "--train-tokens", "10B")
@@ -107,7 +107,7 @@ def find(options: argparse.Namespace, service: EmbeddedService) -> dict[str, Any
 
 
 def enrolled_long_ago(home: Path) -> None:
-    """A device measures its first anchor half an hour after it enrolled: now it did."""
+    """Backdates the device's enrolment, because a device measures its first anchor half an hour after it enrolled."""
     engine = create_engine(f"sqlite:///{home / 'edgefront.db'}")
     with engine.begin() as connection:
         connection.execute(update(Device).values(enrolled_at=datetime.now(timezone.utc) - 2 * EVERY))
@@ -115,7 +115,7 @@ def enrolled_long_ago(home: Path) -> None:
 
 
 def until(holds: Callable[[], bool], seconds: float, otherwise: str | None) -> None:
-    """Waits; ends with `otherwise`, unless that is None, where it does not come."""
+    """Waits until `holds` is true. After `seconds` exits with the message `otherwise`, or returns if that is None."""
     end = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > end:

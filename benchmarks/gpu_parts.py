@@ -1,6 +1,6 @@
-"""What `gpu.py` runs, in order of worth: of each part the command, its time, what it needs, its goal and its figures.
+"""The parts that `gpu.py` runs, the most important first: each with its command, time, requirements, goal and figures.
 
-Only the standard library is imported here: a part that needs a package is skipped where it is not installed.
+Only the standard library is imported here: a part that needs a missing package is skipped.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ SERVES = (
     "sklearn",
 )
 MINUTES = "{minutes}"
-"""In a command the place of its minutes, which `Part.lasting` puts in."""
+"""Placeholder for a part's minutes in a command, which `Part.lasting` fills in."""
 
 
 class Figure(NamedTuple):
-    """A figure of a part; `met` where the goal is about it."""
+    """A figure of a part; `met` states whether the figure reaches its goal, if there is one."""
 
     what: str
     value: str
@@ -42,7 +42,7 @@ class Figure(NamedTuple):
 
 
 Reader = Callable[[Path, str], list[Figure]]
-"""From the folder of results (`record.append`) and the part's output."""
+"""Functions that compute figures from the folder of results (`record.append`) and the part's output."""
 
 
 @dataclass(frozen=True)
@@ -51,23 +51,23 @@ class Part:
 
     name: str
     command: tuple[str, ...]
-    """After the interpreter, from the checkout's root; MINUTES is filled in."""
+    """Arguments after the interpreter, run from the checkout's root; MINUTES is filled in."""
     seconds: float
-    """Of nine minutes: after so long it is killed, unless others need less or the run has longer."""
+    """Time limit in seconds of a nine-minute run; more if other parts need less or the run is longer."""
     needs: tuple[str, ...]
     goal: str
     read: Reader
     around: float = 0.0
-    """Seconds before and after what it does for MINUTES."""
+    """Seconds of the part before and after the work that MINUTES limits."""
 
     def lasting(self, limit_s: float) -> Part:
-        """The same with the MINUTES that this limit leaves, or a quarter of it."""
+        """Returns the part with the MINUTES that this limit leaves, at least a quarter of the limit."""
         minutes = f"{max(limit_s - self.around, limit_s / 4) / 60:.2f}"
         return replace(self, command=tuple(minutes if word == MINUTES else word for word in self.command))
 
 
 def parts(pretend: bool) -> list[Part]:
-    """All of them; with `pretend` in small, on the CPU."""
+    """Returns all parts; with `pretend` small versions on the CPU."""
     device = ("--device", "cpu" if pretend else "cuda")
     quick = ("--quick",) if pretend else ()
     training = ("benchmarks/bench_training.py", *device, *quick, "--rounds", "3", "--only")
@@ -135,12 +135,12 @@ _VERDICT = re.compile(r"^\S*?::(\S+(?: \S+)*?) (PASSED|FAILED|ERROR|SKIPPED)(?: 
 
 
 def _passed(_: Path, output: str) -> list[Figure]:
-    """How many tests passed, and by name which did not. A run that was cut off keeps those that ended."""
+    """Returns the number of passed tests, and the names of the other tests. An aborted run keeps its finished tests."""
     ended = [match.groups() for match in _VERDICT.finditer(output)]
     passed = sum(verdict == "PASSED" for _, verdict, _ in ended)
     counts: dict[tuple[str, str, str], int] = {}
     for test, verdict, why in ended:
-        if verdict != "PASSED":  # the cases of one test that were skipped are one line
+        if verdict != "PASSED":  # the skipped cases of one test share one line
             key = (verdict.lower(), test.partition("[")[0] if verdict == "SKIPPED" else test, why or "")
             counts[key] = counts.get(key, 0) + 1
     figures = [Figure("passed", f"{passed} of {len(ended)}", passed > 0 or None)]
@@ -168,14 +168,14 @@ def _recurrence(results: Path, _: str) -> list[Figure]:
         if "of the bandwidth" in row:
             share = row["of the bandwidth"]
             figures.append(Figure(f"{row['pass']} in {row['type']}, of the bandwidth", f"{share:.0%}", share >= 0.6))
-        else:  # on a CPU: by how much it beats the plain operators
+        else:  # on a CPU: the speed-up over the plain operators
             name = f"{row['shape']}, {row['pass']}: plain / ours"
             figures.append(Figure(name, f"{row['plain / ours']:.3g}"))
     return figures
 
 
 def _training(results: Path, _: str) -> list[Figure]:
-    """How many times as fast the last named is as the first, which is what `relative` is about."""
+    """Returns the speed-up of the last model over the first, to which `relative` refers."""
     figures = []
     for title, rows in last(results, "training").items():
         if not isinstance(rows, list):
@@ -195,7 +195,7 @@ def _prediction(results: Path, _: str) -> list[Figure]:
     figures = []
     for setting in last(results, "predict")["settings"]:
         for row in setting["rows"]:
-            if row["error"] is not None:  # None: too few launches for so many
+            if row["error"] is not None:  # None: too few launches for this number
                 text = f"{row['error']:.2%}, {row['held']:.0%} of the intervals hold"
                 met = row["error"] <= 0.035 if row["launches"] == 20 else None
                 figures.append(Figure(f"error from {row['launches']} launches", text, met))
@@ -203,7 +203,7 @@ def _prediction(results: Path, _: str) -> list[Figure]:
 
 
 def lines(results: Path, name: str) -> list[dict[str, Any]]:
-    """What the benchmark of this name has recorded."""
+    """Returns the records of the benchmark of this name."""
     return [json.loads(line) for line in (results / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
 
 

@@ -41,11 +41,11 @@ for name in {names!r}:
 
 
 class Failed(Exception):
-    """A check did not find what it looked for."""
+    """Raised if a check did not find the expected result."""
 
 
 def run(command: list[str], environment: dict[str, str] | None = None, limit_s: float = 300) -> str:
-    """Its output. Raises `Failed` with the end of what it printed."""
+    """Runs a command and returns its output. Raises `Failed` with the end of the output."""
     try:
         done = subprocess.run(
             command,
@@ -66,7 +66,7 @@ def run(command: list[str], environment: dict[str, str] | None = None, limit_s: 
 
 
 def until(question: Callable[[], object], what: str, limit_s: float = 180) -> float:
-    """Asks until the answer is true; seconds that it took."""
+    """Repeats the question until the answer is true; returns the seconds of waiting."""
     start = time.monotonic()
     while not question():
         if time.monotonic() - start > limit_s:
@@ -76,7 +76,7 @@ def until(question: Callable[[], object], what: str, limit_s: float = 180) -> fl
 
 
 class Server:
-    """The services of docker-compose.yml, as a project of its own on a free port."""
+    """The services of docker-compose.yml, as a separate project on a free port."""
 
     def __init__(self, engine: str, pip_config: str | None) -> None:
         self.engine = engine
@@ -106,7 +106,7 @@ class Server:
             return False
 
     def cli(self, command: str, limit_s: float = 300) -> str:
-        """`edgefront COMMAND` in the image of the workers."""
+        """Runs `edgefront COMMAND` in the image of the workers and returns its output."""
         given = [
             "--env",
             "EDGEFRONT_URL=http://proxy:8090",
@@ -143,7 +143,7 @@ class Server:
 
 
 def check_rights(server: Server) -> str:
-    """Who every process is, and what it may do, by the kernel's word."""
+    """Checks user and capabilities of every process, as the kernel reports them."""
     processes = 0
     for service in SERVICES:
         said = server.inside(service, "sh", "-c", "cat /proc/[0-9]*/status 2>/dev/null || true")
@@ -158,7 +158,7 @@ def check_rights(server: Server) -> str:
 
 
 def check_agent(server: Server) -> str:
-    """What an agent's container sees of the others."""
+    """Checks which of the other services an agent's container can reach."""
     addresses = []
     for service in ("api", "postgres"):
         settings = server.state(service)["NetworkSettings"]
@@ -200,7 +200,7 @@ def check_health(server: Server) -> str:
 
 
 def check_address(server: Server) -> str:
-    """The API comes back at another address, as after a crash while something else took its own."""
+    """Checks that the API comes back at another address, as after a crash."""
     (api,) = server.containers("api")
     run([server.engine, "stop", api])
     image = str(server.state("redis")["Image"])
@@ -235,7 +235,7 @@ CHECKS: dict[str, Callable[[Server], str]] = {
 
 @contextmanager
 def row(rows: list[tuple[str, str]], name: str) -> Iterator[list[str]]:
-    """A row of the table; a failure is one too."""
+    """Adds a row to the table, also if the check fails."""
     result: list[str] = []
     try:
         yield result

@@ -28,12 +28,12 @@ def from_tests(module: str) -> Any:
 
 
 def table(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Prints rows of equal keys as a Markdown table."""
+    """Prints rows with equal keys as a Markdown table."""
     print(markdown(title, rows), end="")
 
 
 def markdown(title: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows of equal keys as a Markdown table under a title."""
+    """Formats rows with equal keys as a Markdown table under a title."""
     lines = ["", title, ""]
     if rows:
         head = list(rows[0])

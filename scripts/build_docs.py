@@ -1,8 +1,7 @@
 """Builds the documentation as a site: `python scripts/build_docs.py`, into site/.
 
-The pages are those of docs/ and files that are elsewhere in the repository. They are copied into build/docs, with
-links between them as the site needs them, and Zensical builds the site (zensical.toml). A link to a page or a heading
-that does not exist fails the build.
+The pages are those of docs/ and files elsewhere in the repository. They are copied into build/docs with adapted links,
+and Zensical builds the site (zensical.toml). A link to a missing page or heading fails the build.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ LINK = re.compile(r"(?<=\]\()([^)#:\s]+)(?=[)#])")
 
 
 def find_pages() -> dict[Path, Path]:
-    """Every file that the site is made of → its path in the site."""
+    """Returns the source files of the site → their paths in the site."""
     docs = ROOT / "docs"
     pages = {path: path.relative_to(docs) for path in sorted(docs.rglob("*")) if path.suffix in KINDS}
     return pages | {ROOT / path: Path(page) for path, page in ELSEWHERE.items()}
 
 
 def collect(folder: Path) -> None:
-    """Writes every page into `folder`, its links relative to its place there."""
+    """Writes every page into `folder`, with links relative to the page's path."""
     shutil.rmtree(folder, ignore_errors=True)
     pages = find_pages()
     for source, page in pages.items():
@@ -54,7 +53,7 @@ def collect(folder: Path) -> None:
 
 
 def build(folder: Path) -> Path:
-    """Builds the site in `folder`/site, and returns that. Raises subprocess.CalledProcessError if a link is broken."""
+    """Builds the site in `folder`/site, which is returned. Raises subprocess.CalledProcessError for a broken link."""
     collect(folder / "build" / "docs")
     if folder != ROOT:
         shutil.copyfile(ROOT / "zensical.toml", folder / "zensical.toml")

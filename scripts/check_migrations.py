@@ -1,4 +1,4 @@
-"""Runs `alembic check` on new SQLite and Postgres databases: the migrations create exactly the declared tables."""
+"""Runs `alembic check` on new SQLite and Postgres databases: migrations must create exactly the declared tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import servers  # noqa: E402
 
 
 def check(url: str) -> int:
-    """0 if upgrading an empty database to head leaves nothing to migrate."""
+    """Returns 0 if the database needs no migration after upgrading an empty database to head."""
     for command in (["upgrade", "head"], ["check"]):
         done = subprocess.run([sys.executable, "-m", "alembic", "-x", f"url={url}", *command], cwd=ROOT, check=False)
         if done.returncode:

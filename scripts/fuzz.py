@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def property_tests() -> list[str]:
-    """The test files that use Hypothesis. Collecting the others would take longer than some rounds."""
+    """Returns the test files that use Hypothesis. Collecting all test files would take longer than some rounds."""
     files = sorted((ROOT / "tests").rglob("test_*.py"))
     return [str(file) for file in files if "from hypothesis" in file.read_text(encoding="utf-8")]
 

@@ -18,7 +18,7 @@ import tools
 
 
 def missing() -> list[tools.Tool | tools.Library]:
-    """Missing tools. A running server that the tests may use replaces the Postgres binaries."""
+    """Returns the missing tools. A running server that the tests may use replaces the Postgres binaries."""
     absent = [tool for tool in tools.TOOLS if tool.find() is None]
     if tools.POSTGRES in absent and servers.running_postgres() is not None:
         absent.remove(tools.POSTGRES)

@@ -69,7 +69,7 @@ HWGPT = Origin(
 )
 
 LTS_TOKENS = 40_000 * 256 * 192
-"""Of a training on WikiText-103; those on LM1B are 32 tokens long."""
+"""Tokens of a training on WikiText-103: steps × sequences × their length. On LM1B sequences have 32 tokens."""
 LTS_TABLES = (
     StudyTable("random_GPT2_wt103", "WikiText-103", LTS_TOKENS, LTS_TOKENS),
     StudyTable("random_TransXL_wt103", "WikiText-103", LTS_TOKENS, LTS_TOKENS),
@@ -78,16 +78,16 @@ LTS_TABLES = (
     StudyTable("random_TransXL_lm1b", "LM1B", LTS_TOKENS, LTS_TOKENS),
 )
 MIN_TOKENS = 4e9
-"""The Gemstones warm up until about half of it; before, a curve tells about the warm-up."""
+"""Minimum training tokens of a point. The Gemstones warm up until about half of this."""
 MAX_TOKENS = 250e9
-"""Of what is asserted: until 350e9 the curves of small models are flat, so that their noise tells the slope."""
+"""Maximum training tokens of predictions: from here to 350e9 small models' curves are flat and their slope is noise."""
 GEMSTONES_TABLES = (
     StudyTable("constant_lr", "Dolma", MIN_TOKENS, MAX_TOKENS),
     StudyTable("cooled", "Dolma", 11e9, 110e9),
     StudyTable("half_lr", "Dolma", MIN_TOKENS, 100e9),
 )
 POINTS = 14
-"""Of a learning curve, evenly by ln tokens: more tell nothing new, and cost time at each prediction."""
+"""Points per learning curve, evenly spaced by ln tokens. More points would slow down predictions only."""
 
 
 def learn(table: str, origin: Origin, backbone: str | None = None) -> None:
@@ -124,7 +124,7 @@ def gemstones_study() -> ScalingStudy:
 
 
 def thinned(rows: Sequence[Row]) -> list[Row]:
-    """Of each model's curve, from `MIN_TOKENS` on, `POINTS` points that are evenly spaced by ln tokens."""
+    """Returns `POINTS` points of each model's learning curve from `MIN_TOKENS` on, evenly spaced by ln tokens."""
     curves: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         if float(row["tokens"]) >= MIN_TOKENS:

@@ -126,9 +126,7 @@ def ranked(cores: Iterable[Core]) -> tuple[int, ...]:
 
 
 def keep_to(cores: Iterable[int]) -> None:
-    """Pins the calling thread and the threads that it starts later. Does nothing if the system does not support
-    pinning.
-    """
+    """Pins the calling thread and its later threads. Does nothing if the system does not support pinning."""
     allowed = set(cores)
     if allowed and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, allowed)
@@ -215,9 +213,7 @@ class Conditions:
         self._throttled = self._throttle_count()
 
     def before(self, threads: int) -> tuple[str, ...]:
-        """The bad conditions now, before a launch with this many threads: those of `after`, and load of other
-        processes. Takes 0.2 s.
-        """
+        """The bad conditions before a launch with this many threads: those of `after`, and other load. Takes 0.2 s."""
         import psutil
 
         busy = psutil.cpu_percent(_WINDOW_S, percpu=True)
@@ -261,9 +257,7 @@ class Conditions:
         return "power-saving governor"
 
     def _is_cooled(self) -> bool:
-        """Whether the kernel lowers clock rates to cool the processor. Used where no throttling is counted, as on
-        ARM.
-        """
+        """Whether the kernel lowers clock rates to cool the processor (for ARM, which counts no throttling)."""
         devices = self._thermal.glob("cooling_device*")
         return any(
             _text(device / "cur_state") not in ("", "0") for device in devices if "cpufreq" in _text(device / "type")

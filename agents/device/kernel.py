@@ -55,9 +55,7 @@ def kernel_facts(plan: CorePlan, *, gpu: bool = False) -> dict[str, Fact]:
 
 
 def _answer(where: str, settings: dict[str, str]) -> dict[str, Fact]:
-    """Returns the benchmark's results on these cores or the GPU; empty if it fails. Then only the general bounds for
-    such a device hold.
-    """
+    """Returns the benchmark's results on these cores or the GPU; empty if it fails (general bounds apply then)."""
     with suppress(OSError, subprocess.SubprocessError, ValueError), work_folder() as temporary:
         answer = subprocess.run(
             python("edgefront.agents.device.kernel", where),
@@ -73,9 +71,7 @@ def _answer(where: str, settings: dict[str, str]) -> dict[str, Fact]:
 
 
 def core_reached() -> dict[str, float]:
-    """Returns the speed of one core: 10⁹ float32 operations per second and 10⁹ bytes copied per second, each the best
-    of several rounds.
-    """
+    """Returns 10⁹ float32 operations and 10⁹ copied bytes per second of one core, each the best of several rounds."""
     import numpy as np
 
     left, right = (np.random.default_rng(seed).random((_SIZE, _SIZE), dtype=np.float32) for seed in (1, 2))

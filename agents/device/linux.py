@@ -36,9 +36,7 @@ def strict_malloc() -> bool:
 
 
 def ordinary_malloc() -> bool:
-    """Returns malloc to glibc's normal steady state: the mmap threshold is at its maximum, and the heap keeps freed
-    memory.
-    """
+    """Returns malloc to glibc's normal state: the mmap threshold is at its maximum, the heap keeps freed memory."""
     return _mallopt(32 << 20, 64 << 20)
 
 

@@ -97,9 +97,7 @@ _ON_LINUX = sys.platform.startswith("linux")
 
 
 class Generations:
-    """Adapts a `Generator` to `Model`: one pass is one generation, whose time is the one that the protocol names as
-    latency.
-    """
+    """Adapts a `Generator` to `Model`: a pass is one generation; its time is the latency that the protocol names."""
 
     def __init__(self, generator: Generator, protocol: MeasurementProtocol) -> None:
         self._generator, self._protocol = generator, protocol
@@ -145,9 +143,7 @@ class Generations:
 
 
 def launch(request: LaunchRequest) -> LaunchResult:
-    """Runs this launch in this process, which should be fresh. Returns every failure as a result; raises no
-    Exception.
-    """
+    """Runs this launch in this process, which should be fresh. Every failure becomes a result; raises no Exception."""
     gc.disable()
     started = time.perf_counter()
     stage: FailureReason = "build_error"

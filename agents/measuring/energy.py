@@ -36,8 +36,8 @@ class EnergyMeter:
         self._used += map(_used, self._start, self._counters(), ranges)
 
     def read(self) -> tuple[float | None, str]:
-        """Returns the joules used within the blocks and their source, or None and the reason why they are unknown.
-        Never raises.
+        """Returns the joules used within the blocks and their source, or None and why they are unknown. Never
+        raises.
         """
         readings = [joules for joules in self._used if joules is not None]
         if readings and len(readings) == len(self._used) and sum(readings) > 0:

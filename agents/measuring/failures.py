@@ -23,9 +23,7 @@ _OUT_OF_MEMORY = re.compile(
 
 
 def failure(reason: FailureReason, message: str, **fields: object) -> LaunchResult:
-    """Returns a result without figures. Out of memory and over time count as infeasible, all other reasons as
-    failed.
-    """
+    """Returns a result without figures: infeasible for out of memory and over time, otherwise failed."""
     outcome = LaunchOutcome.INFEASIBLE if reason in INFEASIBLE else LaunchOutcome.FAILED
     values = {"outcome": outcome, "reason": reason, "message": message[-_MAX_MESSAGE:], **fields}
     return LaunchResult.model_validate(values)

@@ -185,9 +185,7 @@ def serve(control: socket.socket, lock: Path) -> None:
 
 
 def run_child(request: LaunchRequest, control: socket.socket) -> LaunchResult:
-    """Forks a child, waits without polling, and returns the child's result. Raises `AgentGone` after killing the
-    child.
-    """
+    """Forks a child, waits without polling, and returns its result. Raises `AgentGone` after killing the child."""
     reading, writing = os.pipe()
     output_file = os.memfd_create("output")
     oom_kills_before = linux.oom_kills()

@@ -377,9 +377,7 @@ def read_file(path: Path, protocol: MeasurementProtocol) -> GgufHeader | None:
 
 @lru_cache(maxsize=4)
 def _header_of(path: Path, _changed_ns: int, _size: int) -> GgufHeader:
-    """Returns the header of a GGUF file. Cached, because each launch needs it and reading a vocabulary takes a third of
-    a second.
-    """
+    """Returns the header of a GGUF file. Cached: each launch needs it, and a vocabulary takes 0.3 s to read."""
     return GgufHeader(path)
 
 

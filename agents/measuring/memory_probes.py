@@ -30,9 +30,7 @@ _POLL_S = 0.002
 
 
 class PeakMemoryMeter:
-    """Measures the peak memory of a model. Call `start`, `built` and `read` in this order, in the process that runs the
-    model.
-    """
+    """Measures a model's peak memory. Call `start`, `built`, `read` in this order, in the model's process."""
 
     method: MemoryMethod
     _build_peak = 0
@@ -82,9 +80,7 @@ def memory_methods(*, allocator: bool, device: bool) -> tuple[MemoryMethod, ...]
 
 
 def meter_for(protocol: MeasurementProtocol, weight_places: tuple[Path, ...]) -> PeakMemoryMeter:
-    """Returns the memory meter of the protocol. Raises `MeasurementError` (unsupported) for a method that this system
-    lacks.
-    """
+    """Returns the protocol's memory meter. Raises `MeasurementError` (unsupported) if this system lacks the method."""
     method = protocol.memory
     if method == "anonymous" and _ON_LINUX:
         return AnonymousMeter(weight_places)
@@ -137,9 +133,7 @@ class AnonymousMeter(PeakMemoryMeter):
 
 
 class ResidentMeter(PeakMemoryMeter):
-    """Resident high-water mark. On systems that cannot reset the mark, such as macOS, the forward peak is at least the
-    peak of the build.
-    """
+    """Resident high-water mark. If it cannot be reset (macOS), the forward peak is at least the build's peak."""
 
     method = "resident"
 

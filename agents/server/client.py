@@ -70,9 +70,7 @@ class ProtocolMismatch(EdgefrontError):
 
 
 class CopiedDataFolder(EdgefrontError):
-    """Raised if the data folder is a copy of another agent's folder, because this machine would report as that agent's
-    device.
-    """
+    """Raised if the data folder is a copy of another agent's folder, and would report as that agent's device."""
 
     kind = "copied-data-folder"
 
@@ -224,18 +222,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """Retry with the pauses of `core.common.http_client`. The latest attempt starts `total_s` after the first (None: no
-    limit).
-    """
+    """Retry with the pauses of `core.common.http_client`, for at most `total_s` seconds (None: no limit)."""
 
     base_s: float = 0.5
     cap_s: float = 30.0
     total_s: float | None = None
 
     async def run(self, what: str, call: Callable[[], Awaitable[Result]]) -> Result:
-        """Repeats the call until it succeeds. Raises permanent errors at once, and the latest error when the time is
-        up.
-        """
+        """Repeats the call until it succeeds. Raises permanent errors at once, and the latest error after `total_s`."""
 
         def log_failure(state: RetryCallState) -> None:
             # Logs the first failure, then at each doubling of the count, so that a long outage does not flood the log.

@@ -119,7 +119,7 @@ async def enrol(client: AgentClient, options: AgentOptions, facts: DeviceFacts) 
 async def enrol_again(client: AgentClient, options: AgentOptions, facts: DeviceFacts, refusal: EdgefrontError) -> None:
     """Enrols again with the token file after the server has refused the credential.
 
-    Raises `refusal` if there is no token or, for a revoked device, no newer one; otherwise the error about the token.
+    Raises `refusal` without a token or, for a revoked device, without a valid one; otherwise the token's error.
     """
     if options.token_file is None:
         raise refusal
@@ -134,9 +134,7 @@ async def enrol_again(client: AgentClient, options: AgentOptions, facts: DeviceF
 
 
 def read_token(path: Path | None) -> str:
-    """Reads the enrolment token from a file, or from standard input for `-`. Raises `InvalidInput` if it is missing or
-    empty.
-    """
+    """Reads the enrolment token from a file or, for `-`, standard input. Raises `InvalidInput` without a token."""
     if path is None:
         raise InvalidInput(
             "this device is not enrolled yet: give an enrolment token by --token-file",

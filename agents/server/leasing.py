@@ -147,9 +147,7 @@ class Leasing:
                 _log.info("returned %d launches", len(launch_ids))
 
     async def _ask(self, request: LeaseRequest) -> LeaseResponse | None:
-        """Sends a lease request; returns None if the device had to enrol again. Raises if the second enrolment is
-        refused too.
-        """
+        """Sends a lease request; None if the device had to enrol again. Raises if it is refused even then."""
         try:
             answer = await FOREVER.run("requesting work", lambda: self._client.lease(request))
         except (Unauthenticated, Gone) as error:

@@ -97,9 +97,7 @@ class Spool:
         return unstored
 
     def writable(self) -> bool:
-        """Whether the disk can store results. Writes the results that are in memory, and tests whether more can be
-        written.
-        """
+        """Whether the disk can store results. First writes the results that are in memory only."""
         if not all(self._store(name) for name in sorted(self._unstored)):
             return False
         try:

@@ -43,9 +43,7 @@ _ALWAYS = (401, 403, 410, 429, 500, 503)
 
 
 def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Returns the problem documents of an operation, in addition to those that all operations share; for
-    `responses`.
-    """
+    """Returns the problem documents of an operation, beside those of all operations; for `responses`."""
     return {status: {"$ref": f"#/components/responses/{_name_of(status)}"} for status in statuses}
 
 
@@ -97,9 +95,7 @@ def event_stream_answer(example: Any, *statuses: int) -> dict[int | str, dict[st
 
 
 def kept(example: Any) -> str:
-    """Returns a placeholder for a response's example until the document is built, because FastAPI would drop nulls from
-    the example.
-    """
+    """Returns a placeholder for a response's example, because FastAPI would drop nulls from the example."""
     _KEPT.append(example)
     return f"{_MARK}{len(_KEPT) - 1}"
 

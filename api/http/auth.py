@@ -129,9 +129,7 @@ def is_public(method: str, path: str) -> bool:
 
 
 def wants_page(scope: Scope) -> bool:
-    """Whether a browser requests a page: a GET that accepts HTML, and a path outside of the API and the static
-    files.
-    """
+    """Whether a browser requests a page: a GET that accepts HTML, outside of the API and the static files."""
     path = own_path(scope)
     if scope["method"] != "GET" or any(path == root or path.startswith(f"{root}/") for root in _NO_PAGES):
         return False

@@ -85,16 +85,12 @@ class Credentials:
         return remembered[0]
 
     def last_known(self, credential: Credential) -> Principal | None:
-        """Returns the cached principal, which may have been revoked meanwhile; for use while the database is
-        unavailable.
-        """
+        """Returns the cached principal, which may be revoked by now; for use while the database is unavailable."""
         remembered = self._remembered.get(credential)
         return None if remembered is None or remembered[1] <= self._clock() else remembered[0]
 
     async def resolve(self, credential: Credential) -> Principal:
-        """Returns the principal. Raises `Unauthenticated` for an unknown credential, `Unavailable` without the
-        database.
-        """
+        """Returns the principal. Raises `Unauthenticated` for an unknown secret, `Unavailable` without the database."""
         principal = self.remembered(credential)
         if principal is not None:
             return principal

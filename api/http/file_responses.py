@@ -25,9 +25,7 @@ IfNoneMatch = Annotated[str | None, Header(max_length=2000, examples=['"0"'])]
 def send_file(
     request: Request, file: Download, if_none_match: str | None, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Returns the file, the requested range, or 304 if the client has the file. Status 416 for a range that starts
-    after the end.
-    """
+    """Returns the file, the requested range, or 304 if the client has the file. 416 for a range after the end."""
     etag = f'"{file.sha256}"'
     sent = {"ETag": etag, "Cache-Control": "private, no-cache", "Accept-Ranges": "bytes", **(headers or {})}
     etags = {tag.strip().removeprefix("W/") for tag in (if_none_match or "").split(",")}
@@ -38,9 +36,7 @@ def send_file(
 
 
 def send_view(view: BaseModel) -> Response:
-    """Returns a view as JSON, encoded in the caller's thread, because FastAPI would validate and encode in the event
-    loop.
-    """
+    """Returns a view as JSON, encoded in the caller's thread; FastAPI would encode it in the event loop."""
     return Response(view.model_dump_json(), media_type="application/json")
 
 

@@ -18,9 +18,7 @@ _SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.25, 0.5, 1, 2.5, 5, 10)
 
 
 class Metrics:
-    """Prometheus metrics of one application. Each application has its own registry, so that a process can have several
-    (in tests).
-    """
+    """Prometheus metrics of one application; each has its own registry, so that tests can have several."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -59,9 +57,7 @@ class Metrics:
         self._seconds.labels(route).observe(seconds)
 
     def text(self, state: Sequence[StateGauge] | None) -> bytes:
-        """Returns the exposition text. If `state` is None (the database is unavailable), only the process's own
-        metrics.
-        """
+        """Returns the exposition text. Without `state` (no database) only the process's own metrics."""
         registry = CollectorRegistry()
         Gauge("edgefront_database_up", "1 if the database answers", registry=registry).set(state is not None)
         for name, meaning, label, values in state or ():

@@ -20,9 +20,7 @@ from edgefront.core.common.errors import EdgefrontError, TooLarge
 PUBLIC_BYTES = 16 << 10
 """Maximum body of a request without a key, bytes. A sign-in has some hundred bytes."""
 ENROL_BYTES = 128 << 10
-"""Maximum body of an enrolment, bytes. The body is read before its token is checked. A device's facts take at most
-half.
-"""
+"""Maximum body of an enrolment in bytes, read before its token is checked. A device's facts take at most half."""
 
 IMPORT_PATH = "/v1/trainings/import"
 
@@ -38,9 +36,7 @@ _HEADERS = (
 
 
 class Guard:
-    """The outermost middleware: counts responses, sets security headers, and turns exceptions into problem
-    documents.
-    """
+    """The outermost middleware: counts responses, sets security headers, turns exceptions into problem documents."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app

@@ -114,9 +114,7 @@ _PLAIN_DETAIL = {
 
 
 def of_validation(error: RequestValidationError) -> Response:
-    """Returns all wrong fields of a request as a problem document; the first is also at the top level as `field`,
-    `value`, `allowed`.
-    """
+    """Returns all wrong fields of a request; the first one also at the top level as `field`, `value`, `allowed`."""
     fields = [_wrong_field(item) for item in _one_per_field(error.errors())][:MAX_ERRORS]
     first = fields[0]
     detail = first["detail"] if len(fields) == 1 else f"{first['detail']} (and {len(fields) - 1} more, see errors)"

@@ -113,9 +113,7 @@ class WaitingRoom:
         return not waiter.called.done() or waiter.called.result()
 
     def call(self, keys: Iterable[str]) -> None:
-        """Wakes all requests that wait under one of `keys`, after a change of the device's state (draining,
-        revoked).
-        """
+        """Wakes all requests that wait under one of `keys`, after a change of the device's state."""
         for key in keys:
             self._call(key, len(self._waiters.get(key, ())))
 

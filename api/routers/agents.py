@@ -180,9 +180,7 @@ def release(
     device_id: DeviceId,
     context: AppContext,
 ) -> None:
-    """Returns launches that were not started, or all of the lease's unfinished ones if none are named. Uses up no
-    attempt.
-    """
+    """Returns launches that were not started, or all unfinished ones if none are named. Uses up no attempt."""
     _release(context, device_id, lease_id, body.launch_ids)
     context.changed()
 
@@ -204,9 +202,7 @@ def start_launch(
     device_id: DeviceId,
     context: AppContext,
 ) -> None:
-    """Marks the launch as started. If the agent dies afterwards, this launch loses one attempt; other launches of its
-    batch lose none.
-    """
+    """Marks the launch as started. If the agent dies from now on, only this launch loses an attempt."""
     with context.database.write() as session:
         leases.start(session, device_id, launch_id, body.fence, context.database.now(session))
 

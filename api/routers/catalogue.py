@@ -1,6 +1,4 @@
-"""`/v1/catalogue`, `/v1/quality/laws`, `/v1/datasets` and `/v1/trainers`: the choices for a search and for a
-training.
-"""
+"""`/v1/catalogue`, `/v1/quality/laws`, `/v1/datasets`, `/v1/trainers`: the choices for searches and trainings."""
 
 from __future__ import annotations
 
@@ -146,9 +144,7 @@ def describe(
     _principal: CurrentPrincipal,
     options: Annotated[PassOptions, Query()],
 ) -> Costs:
-    """Computes the cost of the architecture description in the body. FLOPs are those of the pass that the options
-    describe.
-    """
+    """Computes the cost of the architecture description in the body. FLOPs are those of the described pass."""
     found = costs(Architecture.parse(architecture), CostOptions(**options.model_dump()))
     return Costs.model_validate(found.to_json())
 
@@ -231,7 +227,5 @@ def list_datasets(_viewer: CurrentViewer, context: AppContext) -> list[DatasetVi
     responses=answer(example("trainers")),
 )
 def list_trainers(viewer: CurrentViewer, context: AppContext) -> list[TrainerView]:
-    """Lists workers on which a training of yours has ended; their pace determines the tokens that a training reads per
-    hour.
-    """
+    """Lists workers on which a training of yours has ended; their pace gives the tokens of a training per hour."""
     return paces.list_trainers(context.database, viewer.owner)

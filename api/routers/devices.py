@@ -61,9 +61,7 @@ def get_device(device: DeviceName, principal: CurrentPrincipal, context: AppCont
     responses=answer(example("device"), 404, 409),
 )
 def drain_device(device: DeviceName, user: CurrentUser, context: AppContext) -> DeviceView:
-    """Stops giving work to the device, which finishes its current launch first. Permitted to its owner and to
-    admins.
-    """
+    """Stops giving work to the device after its current launch. Permitted to its owner and to admins."""
     return _command(context, devices.drain_device, user, device)
 
 

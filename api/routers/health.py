@@ -81,9 +81,7 @@ async def get_ready(context: AppContext, response: Response) -> HealthView:
     responses=answer(example("metrics"), media="text/plain", schema={"type": "string"}),
 )
 def get_metrics(_viewer: CurrentViewer, context: AppContext) -> Response:
-    """Returns Prometheus metrics. Needs the key of a user, viewer or admin: in Prometheus, `authorization:
-    {credentials: efk_…}`.
-    """
+    """Returns Prometheus metrics. Needs a person's key: in Prometheus, `authorization: {credentials: efk_…}`."""
     try:
         with context.database.read() as session:
             state = overview(session, context.database.now(session))

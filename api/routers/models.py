@@ -74,9 +74,7 @@ async def download_model(
     ] = "float32",
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """Returns a model file that is built at the first request, cached, and streamed. One Range with If-Range resumes an
-    interrupted download.
-    """
+    """Builds the file at the first request, caches it, and streams it. One Range with If-Range resumes a download."""
     folder = context.settings.artifact_folder
     max_bytes = context.settings.data.max_model_bytes
     build = partial(artifact_for, context.database, viewer, candidate_id, format, folder, numbers, max_bytes)

@@ -124,9 +124,7 @@ async def download_trained_model(
     numbers: Annotated[NumberFormat, Query(description="Number format, as for a candidate's model")] = "float32",
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """Builds the file from the result at the first request, and keeps the file. One Range with If-Range resumes an
-    interrupted download.
-    """
+    """Builds the file at the first request and keeps it. One Range with If-Range resumes a download."""
     build = partial(trained_model, context.database, viewer, training_id, format, context.settings, numbers)
     return send_file(request, await context.slow.run(build), if_none_match)
 

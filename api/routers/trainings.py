@@ -68,9 +68,7 @@ async def estimate_trainings(
     user: CurrentUser,
     context: AppContext,
 ) -> Response:
-    """Returns recipe, data set and tokens. Refuses the same requests as a submission, except trainings that the owner
-    already has.
-    """
+    """Returns recipe, data set and tokens. Refuses what a submission refuses, except trainings that already exist."""
     work = partial(trainings.estimate_trainings, context.database, user, request, context.settings)
     return await context.slow.answer(work)
 
@@ -169,9 +167,7 @@ def cancel_training(training_id: TrainingId, user: CurrentUser, context: AppCont
     responses={204: {"description": "Deleted"}, **errors(404, 409)},
 )
 def delete_training(training_id: TrainingId, user: CurrentUser, context: AppContext) -> None:
-    """Removes the training with its log, curves and files, and stops it if it runs. Its scores are kept with the
-    architecture.
-    """
+    """Removes the training with its log, curves and files, and stops it. Its architecture keeps the scores."""
     with context.database.write() as session:
         free = trainings.delete_training(session, user, training_id)
     context.changed()
@@ -193,8 +189,6 @@ Records = Annotated[int, Query(ge=1, le=MAX_RECORDS, description="Maximum number
 def read(
     training_id: TrainingId, viewer: CurrentViewer, context: AppContext, records: Records = 100
 ) -> ProbabilitiesView:
-    """Returns the probability of each block in each layer over the steps, for each seed. Only for the training of a
-    supernet.
-    """
+    """Returns the probability of each block in each layer over the steps, per seed. For supernets only."""
     with context.database.read() as session:
         return trainings.read_probabilities(session, viewer, training_id, records)

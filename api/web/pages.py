@@ -118,9 +118,7 @@ def packaged_asset(name: str) -> Asset:
 
 @cache
 def imported(path: str) -> tuple[str, ...]:
-    """Returns the modules that an own script imports, directly or indirectly; a browser would otherwise find them level
-    by level.
-    """
+    """Returns the modules that an own script imports, directly or indirectly, so that browsers can preload them."""
     names: dict[str, None] = {}
     waiting = [path]
     while waiting:
@@ -281,9 +279,7 @@ def _render(request: Request, template: str, status: int = 200, /, **values: str
 
 
 def _serve(request: Request, asset: Asset, *, current: bool) -> Response:
-    """Returns the asset, compressed if the browser accepts gzip. Only the current version's URL may be cached
-    forever.
-    """
+    """Returns the asset, with gzip if accepted. Only the current version's URL may be cached forever."""
     zipped = "gzip" in request.headers.get("accept-encoding", "")
     etag = f'"{asset.digest}{"-gzip" if zipped else ""}"'
     headers = {

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Client:
-    """One server, one key. Thread-safe; a context manager that closes its connections.
+    """A connection to one server with one key. Thread-safe; a context manager that closes its connections.
 
     Args:
         url: the server; else `EDGEFRONT_URL`; else the embedded service that runs on this machine (`edgefront up`).
@@ -90,8 +90,9 @@ class Client:
         dataset: str | None = None,
         **limits: Unpack[LimitQuery],
     ) -> Frontier:
-        """The frontier of a job on a target (its id or name; may be left out if the job has one), within limits as in
-        "the best under 50 ms and 300 MB". With `by` perplexity, the frontier of the trained models (on `dataset`).
+        """Returns the frontier of a job on a target (its id or name; optional if the job has one target), within limits
+        as in "the best under 50 ms and 300 MB". With `by` perplexity, the frontier of the trained models (on
+        `dataset`).
         """
         params = {"target": target, **limit_query(**limits), "by": by, "dataset": dataset}
         return self._transport.ask(Frontier, "GET", f"/v1/jobs/{segment(job_id)}/frontier", params=params)
@@ -134,7 +135,7 @@ class Client:
         return self._transport.ask(PredictionsView, "POST", "/v1/predictions", body=body, repeatable=True)
 
     def identifier(self, kind: IdentifiedKind, text: str) -> str:
-        """The full identifier for `text`: its first or last characters, or `last`.
+        """Returns the full identifier for `text`: its first or last characters, or `last`.
 
         Raises `NotFound` without a match, `InvalidInput` that lists several matches.
         """
@@ -142,7 +143,7 @@ class Client:
         return self._transport.ask(IdentifierView, "GET", "/v1/identifiers", params=params).id
 
     def health(self) -> HealthView:
-        """Health and version of the server. Needs no key."""
+        """Returns health and version of the server. Needs no key."""
         return self._transport.ask(HealthView, "GET", "/v1/health")
 
 

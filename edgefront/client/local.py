@@ -24,11 +24,11 @@ from edgefront.core.common.files import write_private
 HOW_TO_START = "start one with `edgefront up`, or name one with --url (EDGEFRONT_URL)"
 
 STARTING_S = 45.0
-"""Maximum time in which the agent of an embedded service enrols; usually about ten seconds."""
+"""Maximum seconds in which the agent of an embedded service enrols; usually about ten seconds."""
 
 
 def default_home() -> Path:
-    """`EDGEFRONT_HOME`, or the user's data folder."""
+    """Returns `EDGEFRONT_HOME`, or the user's data folder."""
     return Path(os.environ.get("EDGEFRONT_HOME") or user_data_dir("edgefront"))
 
 
@@ -42,7 +42,7 @@ class LocalServer:
 
     @classmethod
     def find(cls, home: Path) -> LocalServer:
-        """The running server of `home`. Raises `Unavailable` that says how to start one."""
+        """Returns the running server of `home`. Raises `Unavailable` that says how to start a server."""
         try:
             server = cls(**json.loads((home / "server.json").read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
@@ -72,7 +72,7 @@ def is_starting(url: str, home: Path) -> bool:
 
 
 def read_key(home: Path) -> str | None:
-    """The admin key of the embedded service; None if this user cannot read it."""
+    """Returns the admin key of the embedded service; None if this user cannot read it."""
     try:
         return (home / "key").read_text(encoding="utf-8").strip() or None
     except OSError:
@@ -82,7 +82,7 @@ def read_key(home: Path) -> str | None:
 def is_alive(pid: int) -> bool:
     """Whether a process with this id exists, of any user."""
     if sys.platform == "win32":
-        return True  # os.kill would kill it; a dead server is noticed when it does not respond
+        return True  # os.kill would kill the process; a dead server is noticed when it does not respond
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -21,13 +21,13 @@ from edgefront.core.training.evaluation.given_model import architecture_of
 
 DEFAULT_SPACE = "lts-gpt2"
 _TARGET = re.compile(rf"(.*?)(?::({'|'.join(get_args(Runtime))})(?::([0-9]+))?)?", re.DOTALL)
-"""A device, its runtime, and threads."""
+"""Form of a target in messages: a device, its runtime, and threads."""
 _MODE_FIELDS = ("sequence_length", "memory_length", "new_tokens", "latency")
 """Protocol fields whose defaults depend on the mode."""
 
 
 def read_request(path: Path, model: type[Model]) -> Model:
-    """A request from a JSON file. Raises `InvalidInput` that names the field."""
+    """Reads a request from a JSON file. Raises `InvalidInput` that names the field."""
     try:
         value = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
@@ -43,7 +43,7 @@ def read_request(path: Path, model: type[Model]) -> Model:
 def parse_settings(
     texts: Iterable[str], *, option: str = "set", example: str = "population=20 or optimizer.lr=0.001"
 ) -> dict[str, Any]:
-    """`steps=500 optimizer.lr=0.001` → {"steps": 500, "optimizer": {"lr": 0.001}}."""
+    """Parses settings: `steps=500 optimizer.lr=0.001` → {"steps": 500, "optimizer": {"lr": 0.001}}."""
     allowed = f"NAME=VALUE such as {example}"
     settings: dict[str, Any] = {}
     for path, value in _assignments(texts, option, allowed):
@@ -60,12 +60,12 @@ def parse_settings(
 
 
 def parse_protocol(texts: Iterable[str]) -> dict[str, Any]:
-    """Protocol fields from `--protocol FIELD=VALUE`."""
+    """Parses protocol fields from `--protocol FIELD=VALUE`."""
     return parse_settings(texts, option="protocol", example="mode=decode")
 
 
 def parse_narrowing(texts: Iterable[str]) -> dict[str, Any]:
-    """`n_layer=2..6 d_model=128..512:64 n_head=2,4` → {"n_layer": {"min": 2, "max": 6}, …, "n_head": [2, 4]}."""
+    """Parses ranges of genes: `n_layer=2..6 n_head=2,4` → {"n_layer": {"min": 2, "max": 6}, "n_head": [2, 4]}."""
     genes: dict[str, Any] = {}
     allowed = "GENE=VALUES such as n_layer=2..6, d_model=128..512:64 or n_head=2,4"
     for gene, values in _assignments(texts, "narrow", allowed):
@@ -85,7 +85,7 @@ def parse_narrowing(texts: Iterable[str]) -> dict[str, Any]:
 
 
 def _assignments(texts: Iterable[str], option: str, allowed: str) -> Iterator[tuple[str, str]]:
-    """`population=20 mutation=0.3` → names and values."""
+    """Splits assignments such as `population=20 mutation=0.3` into names and values."""
     for part in (part for text in texts for part in text.split()):
         name, equals, value = part.partition("=")
         if not (name and equals and value):
@@ -100,7 +100,7 @@ def _unreadable(option: str, value: str, allowed: str) -> InvalidInput:
 
 
 def _scalar(text: str) -> Any:
-    """The JSON value of the text if it is valid JSON, else the text itself."""
+    """Returns the JSON value of the text if the text is valid JSON, else the text itself."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -111,7 +111,8 @@ def _scalar(text: str) -> Any:
 
 
 def parse_target(text: str, *, option: str = "target") -> dict[str, Any]:
-    """`DEVICE[:RUNTIME[:THREADS]][,FIELD=VALUE…]` → `device` or (`class=NAME`) `device_class`, and `protocol`.
+    """Parses `DEVICE[:RUNTIME[:THREADS]][,FIELD=VALUE…]` into `device` or (`class=NAME`) `device_class`, and
+    `protocol`.
 
     Device names may contain colons and commas: only a runtime's name, a number after it, and protocol fields are split
     off the end.
@@ -139,7 +140,7 @@ def parse_target(text: str, *, option: str = "target") -> dict[str, Any]:
 
 
 def changed_protocol(protocol: MeasurementProtocol, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The protocol with some fields changed. Fields that depend on a changed mode or runtime get their defaults."""
+    """Returns the protocol with changed fields. Fields that depend on a changed mode or runtime get their defaults."""
     fields = protocol.model_dump(mode="json")
     if changes.get("mode", protocol.mode) != protocol.mode:
         fields = {name: value for name, value in fields.items() if name not in _MODE_FIELDS}
@@ -153,7 +154,8 @@ def changed_protocol(protocol: MeasurementProtocol, changes: Mapping[str, Any]) 
 def generation_fields(
     mode: str | None, lengths: Mapping[str, int | None], **options: int | str | None
 ) -> dict[str, Any]:
-    """Protocol fields that are set. Any of the `options` (`prompt`, `new`, `context`, `latency`) implies mode generate.
+    """Returns the protocol fields that are set. Each of the `options` (`prompt`, `new`, `context`, `latency`) implies
+    mode generate.
 
     `lengths` are `sequence_length` and `memory_length`, which a generation calls `--prompt` and `--context`. A textual
     `context` (several contexts) sets no field. Raises `ProtocolError` for an option of another mode.
@@ -180,7 +182,7 @@ def generation_fields(
 
 
 def parse_contexts(text: str | None) -> list[int]:
-    """`0,1024,4096` as rising numbers of tokens; [0] for None. Raises `ProtocolError` for anything else."""
+    """Returns `0,1024,4096` as rising numbers of tokens; [0] for None. Raises `ProtocolError` for any other text."""
     if text is None:
         return [0]
     parts = [part.strip() for part in text.split(",")]
@@ -198,8 +200,8 @@ def parse_contexts(text: str | None) -> list[int]:
 def space_request(
     name: str, narrow: Mapping[str, Any], model: str | None, inherit: str | None = None
 ) -> dict[str, Any]:
-    """The `space` of a job request: a space, or a space around `model` (any form of `given_model`), or the submodels of
-    the service's model `inherit`.
+    """Returns the `space` of a job request: a space, or a space around `model` (any form of `given_model`), or the
+    submodels of the service's model `inherit`.
 
     Around a model, the default space stands for the one that contains the model.
     """
@@ -225,8 +227,8 @@ _POPULATION_SETTINGS = {"population", "parents", "mutants", "crossovers"}
 
 
 def apply_preset(name: str | None, algorithm: str, settings: Mapping[str, Any], proxy: str) -> dict[str, Any]:
-    """Algorithm and proxy of a job, from a preset (which also sets epsilon) or from options. Raises `InvalidInput` for
-    both.
+    """Returns algorithm and proxy of a job, from a preset (which also sets epsilon) or from options. Raises
+    `InvalidInput` if both are given.
     """
     if name is None:
         return {"algorithm": {"name": algorithm, "settings": dict(settings)}, "proxy": proxy}
@@ -243,7 +245,7 @@ def apply_preset(name: str | None, algorithm: str, settings: Mapping[str, Any], 
 
 
 EMBEDDING = ("div", "d_embed")
-"""Genes that published searches fix, and that `find` frees: they offer the largest gains."""
+"""Genes that published searches fix and that `find` searches too, because they offer the largest gains."""
 
 
 def find_request(
@@ -255,7 +257,8 @@ def find_request(
     inherit: str | None = None,
     **fields: Any,
 ) -> JobRequest:
-    """The best model within limits on these targets; each has a device or class, a `protocol` and `limits`.
+    """Returns the request for the best model within limits on these targets, each with a device or class, a `protocol`
+    and `limits`.
 
     A limit on a generation's times implies mode generate. The embedding genes are free unless `narrow` restricts them.
     `model` and `inherit`: see `space_request`. `fields`: further fields of the request.
@@ -277,8 +280,9 @@ def find_request(
 def published_request(
     targets: Sequence[Mapping[str, Any]], *, published: Mapping[str, Any], variants: Mapping[str, Any], **fields: Any
 ) -> JobRequest:
-    """The best published model within limits on these targets, in each of the `variants` (fields of
-    `core.schemas.published.Variants`). The default mode is generate. `fields`: further fields of the request.
+    """Returns the request for the best published model within limits on these targets, in each of the `variants`
+    (fields of `core.schemas.published.Variants`). The default mode is generate. `fields`: further fields of the
+    request.
     """
     targets = [
         {**target, "protocol": {"mode": "generate", **target["protocol"]}, "variants": dict(variants)}
@@ -293,14 +297,14 @@ def _best_within_limits(targets: Iterable[Mapping[str, Any]], **fields: Any) -> 
 
 
 def check_limits(limits: Mapping[str, float | None]) -> dict[str, float]:
-    """The limits that are set. Raises `InvalidInput` that names the option without any, or for a non-positive one."""
+    """Returns the limits that are set. Raises `InvalidInput` if none is set or one is not positive."""
     set_limits = {name: value for name, value in limits.items() if value is not None}
     for name, value in set_limits.items():
         if not (math.isfinite(value) and value > 0):
             unit = "MB" if name == "memory_mb" else "milliseconds"
             option = f"max-{name.replace('_', '-')}"
             raise InvalidInput(
-                f"--{option} {plain(value)} is no limit: give {unit} above 0",
+                f"--{option} {plain(value)} is not a limit: give {unit} above 0",
                 field=option,
                 value=value,
                 allowed=f"{unit} above 0",
@@ -326,9 +330,9 @@ def training_subject(
     *,
     has_start: bool,
 ) -> dict[str, Any]:
-    """The request fields that name the models to train. `selection` applies to a frontier only.
+    """Returns the request fields that name the models to train. `selection` applies to a frontier only.
 
-    Empty if none is named and the training starts from another (`has_start`), whose model it then trains
+    Empty if no model is named and the training starts from another training (`has_start`), whose model is then trained
     (`architecture_subject`).
     """
     options = {"architecture": architecture, "candidate": candidate, "frontier": frontier}
@@ -359,7 +363,7 @@ def training_subject(
 
 
 def architecture_subject(start: TrainingView) -> dict[str, Any]:
-    """The request field for training the model of `start` further. Raises `InvalidInput` if it has none yet."""
+    """Returns the request field for training the model of `start`. Raises `InvalidInput` if it has no model yet."""
     if start.trained is None:
         raise InvalidInput(
             f"start: training {start.id} has no model yet that could be trained further ({start.kind}, {start.state})",

@@ -69,7 +69,7 @@ class Transport:
         return self  # copies of a job share its connections
 
     def ask(self, kind: type[Answer], method: str, path: str, **sent: Any) -> Answer:
-        """The response to a request (arguments as of `request`), parsed as this model or list of models."""
+        """Sends a request (arguments of `request`) and returns the response as this model or list of models."""
         content = self.request(method, path, **sent).content
         items = get_args(kind)
         with self.reading(f"a list of {items[0].__name__}" if items else kind.__name__):
@@ -77,7 +77,7 @@ class Transport:
 
     @contextmanager
     def reading(self, what: str) -> Iterator[None]:
-        """Context in which a response is parsed: raises `EdgefrontError` for one that this release cannot read."""
+        """Context for parsing a response. Raises `EdgefrontError` if this release cannot read the response."""
         try:
             yield
         except ValueError as error:
@@ -98,7 +98,7 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         repeatable: bool | None = None,
     ) -> httpx.Response:
-        """The response if it is successful; otherwise raises the exception of its problem document.
+        """Returns a successful response; for an error response, raises the exception of its problem document.
 
         `content`, instead of a JSON `body`, is iterated again for each attempt; the server may take an hour to process
         it.
@@ -134,7 +134,7 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         read_timeout_s: float,
     ) -> Iterator[httpx.Response]:
-        """One GET with a streamed body. It is not retried: the reader knows where to resume."""
+        """Sends one GET with a streamed body. The request is not retried, because the reader knows where to resume."""
         timeout = httpx.Timeout(read_timeout_s, connect=min(read_timeout_s, 10.0))
         with (
             self._errors(),
@@ -169,8 +169,8 @@ class Transport:
                     raise InvalidInput(
                         f"this cannot be sent in a header: {error}", allowed="printable ASCII text"
                     ) from None
-        except httpx.InvalidURL as error:  # a path that is too long
-            raise InvalidInput(f"this cannot be asked for: {error}", allowed="a shorter name") from None
+        except httpx.InvalidURL as error:  # the path is too long
+            raise InvalidInput(f"this URL cannot be requested: {error}", allowed="a shorter name") from None
         except RuntimeError:
             if self._http.is_closed:
                 raise EdgefrontError("this client is closed") from None
@@ -178,7 +178,7 @@ class Transport:
 
 
 class Resource:
-    """A part of the client: the requests about one kind of object."""
+    """Base class of the client's resources: the requests about one kind of object."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -196,7 +196,7 @@ def _json(body: BaseModel | Mapping[str, Any]) -> bytes:
 
 
 def segment(name: str) -> str:
-    """A name, percent-encoded as one path segment."""
+    """Returns a name, percent-encoded as one path segment."""
     try:
         return quote(name, safe="")
     except UnicodeEncodeError:
@@ -204,7 +204,7 @@ def segment(name: str) -> str:
 
 
 def problem_error(response: httpx.Response) -> EdgefrontError:
-    """The exception of a problem document (RFC 9457), by its `kind`; of another response by its status."""
+    """Returns the exception of a problem document (RFC 9457), by its `kind`; of another response by its status."""
     document = problem_document(response) or {}
     kind = document.get("kind")
     error_class = _BY_KIND.get(kind) if isinstance(kind, str) else None
@@ -240,7 +240,7 @@ def _error_classes(base: type[EdgefrontError]) -> Iterator[type[EdgefrontError]]
         yield from _error_classes(child)
 
 
-# A class without its own `kind` is a local refinement; a client gets its base class.
+# A class without its own `kind` is a local subclass; a client gets the base class.
 _BY_KIND = {
     error_cls.kind: error_cls for error_cls in _error_classes(errors.EdgefrontError) if "kind" in vars(error_cls)
 }
@@ -252,5 +252,5 @@ _BY_STATUS: dict[int, type[EdgefrontError]] = {
 
 
 def _present(params: Query | None) -> dict[str, Any] | None:
-    """The parameters that have a value. httpx writes `true`, and repeats the name for a list."""
+    """Returns the parameters that have a value. httpx writes `true`, and repeats the name for a list."""
     return {name: value for name, value in params.items() if value is not None} if params else None

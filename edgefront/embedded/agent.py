@@ -1,7 +1,7 @@
 """The embedded agent: a child process that is restarted when it ends, and that never outlives its service.
 
-The child holds the reading end of a pipe whose writing end is in this process: when this process ends, even by `kill
--9`, the pipe closes and the child exits (`end_with_input`).
+The child has the reading end of a pipe whose writing end is in this process. When this process ends, even by `kill -9`,
+the pipe closes and the child exits (`end_with_input`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class AgentProcess:
         self._changed = threading.Lock()
         self._thread = threading.Thread(target=self._supervise, name="edgefront-agent", daemon=True)
         self.final_message: str | None = None
-        """Why it is not restarted; None while it is."""
+        """Why the agent is not restarted; None while it is restarted after each end."""
 
     @property
     def pid(self) -> int | None:
@@ -81,7 +81,7 @@ class AgentProcess:
             self._thread.join()
 
     def log_tail(self) -> str:
-        """The last lines of its log."""
+        """Returns the final lines of the agent's log."""
         try:
             lines = self._log_path.read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:

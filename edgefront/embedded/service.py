@@ -39,7 +39,7 @@ _START_S = 30.0
 _STOP_S = 5
 _DRAIN_S = 20.0
 _TRAININGS_S = 30.0
-"""Time for trainings to write a checkpoint; slower ones end after the service."""
+"""Seconds for trainings to write a checkpoint at the service's end; a slower training ends after the service."""
 
 
 @contextmanager
@@ -52,7 +52,7 @@ def locked_home(home: Path) -> Iterator[None]:
 
 
 class StartInterrupted(Exception):
-    """The service was stopped during its start."""
+    """Raised if the service was stopped during its start."""
 
 
 class EmbeddedService:
@@ -118,7 +118,7 @@ class EmbeddedService:
         started.enter_context(locked_home(self.home))
         listening = started.enter_context(closing(bind(settings.http.host, self.wanted_port)))
         secure = settings.http.certificate is not None
-        # A certificate is valid for a name, which this machine must use too.
+        # A certificate is valid for a host name, so that this machine must use the same name.
         certified_url = settings.http.url if secure else None
         self.url = (certified_url or address(listening, secure=secure)).rstrip("/")
         if self._on_bound is not None:
@@ -175,7 +175,7 @@ class EmbeddedService:
         return settings
 
     def _admin(self, database: Database) -> Principal:
-        """The principal of the key in the data folder. Creates a key if the folder has no valid one."""
+        """Returns the principal of the key in the data folder. Creates a key if the folder has no valid one."""
         from edgefront.core.services.access.keys import authenticate, create_key
 
         key = read_key(self.home)
@@ -266,7 +266,7 @@ _MAX_PORTS = 50
 
 
 def bind(host: str, port: int | None) -> socket.socket:
-    """A bound socket. `port` None: the default or the next free one; 0: any free one.
+    """Returns a bound socket. `port` None: the default or the next free one; 0: any free one.
 
     Raises `Conflict` if the requested port is in use, `InvalidInput` if the host is not one of this machine's.
     """
@@ -281,7 +281,7 @@ def bind(host: str, port: int | None) -> socket.socket:
 
 
 def address(bound: socket.socket, *, secure: bool = False) -> str:
-    """The URL at which this machine reaches the socket."""
+    """Returns the URL at which this machine reaches the socket."""
     scheme = "https" if secure else "http"
     host, port = bound.getsockname()[:2]
     if ipaddress.ip_address(host).is_unspecified:

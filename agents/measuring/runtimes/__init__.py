@@ -78,9 +78,7 @@ class Model(Protocol):
         """Runs one full forward pass over the input. Returns the wall time in ms, device work included."""
 
     def release(self) -> None:
-        """Frees the outputs of the previous pass, like a program that calls the model in a loop. Called before every
-        pass.
-        """
+        """Frees the outputs of the previous pass, like a caller in a loop. Called before every pass."""
 
     def finite(self) -> bool:
         """Whether the output of the latest forward pass is free of NaN and infinities."""

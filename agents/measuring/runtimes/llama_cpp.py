@@ -1,6 +1,4 @@
-"""Runs a GGUF file with llama.cpp, through the server of `xllamacpp`: a given file, or an architecture's file with
-weights of the seed.
-"""
+"""Runs GGUF files with llama.cpp, through the server of `xllamacpp`: given files, or files of an architecture."""
 
 from __future__ import annotations
 
@@ -216,9 +214,7 @@ class LlamaGenerator(_Loaded):
 
     @property
     def tokens(self) -> NDArray[np.int64]:
-        """Tokens of one more generation, which equal those of the timed ones, because a timed generation does not
-        return tokens.
-        """
+        """Tokens of one more, equal generation, because a timed generation does not return tokens."""
         chosen = self._complete({**self._request, "n_probs": 1})["choices"][0]["logprobs"]["content"]
         return np.array([[token["id"] for token in chosen]], np.int64)
 

@@ -1,6 +1,4 @@
-"""Functions of the runtimes that run edgefront's ONNX graphs: the graph of a request, its inputs, and checks of
-outputs.
-"""
+"""Shared functions of the runtimes for edgefront's ONNX graphs: graph of a request, inputs, checks of outputs."""
 
 from __future__ import annotations
 
@@ -35,9 +33,7 @@ def graph_mode(protocol: MeasurementProtocol) -> Mode:
 
 
 def generating(request: LaunchRequest) -> Architecture:
-    """Returns the architecture that generates. Raises `MeasurementError` for a file, because files are run
-    unchanged.
-    """
+    """Returns the architecture that generates. Raises `MeasurementError` for a file, which is run unchanged."""
     if isinstance(request.subject, Path):
         raise MeasurementError("an ONNX file does not generate: it is run unchanged", reason="unsupported")
     return request.subject
@@ -93,9 +89,7 @@ def inputs(request: LaunchRequest, declared: Sequence[Declared]) -> dict[str, np
 def with_room(
     architecture: Architecture, protocol: MeasurementProtocol, state: Mapping[str, np.ndarray[Any, Any]]
 ) -> dict[str, np.ndarray[Any, Any]]:
-    """Returns the entries of a state that a graph writes in place, padded with zeros up to the protocol's final
-    token.
-    """
+    """Returns the state's entries that a graph writes in place, padded with zeros to the protocol's final token."""
     padded = {}
     for spec in state_specs(architecture, "cache"):
         if writes_in_place(architecture, spec):
@@ -105,9 +99,7 @@ def with_room(
 
 
 def likeliest(scores: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Returns the tokens with the highest scores, int64 [batch, 1], from scores [batch, …, vocabulary] of one
-    position.
-    """
+    """Returns the tokens with the highest scores, int64 [batch, 1], from scores [batch, …, vocabulary]."""
     return np.asarray(scores.reshape(len(scores), -1).argmax(axis=1).reshape(-1, 1), dtype=np.int64)
 
 

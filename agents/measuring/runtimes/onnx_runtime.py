@@ -217,9 +217,7 @@ def _quiet_options() -> Any:
 
 
 def session_of(request: LaunchRequest, options: Any) -> Any:
-    """Creates a session for the request's model on its provider. Raises `MeasurementError` (unsupported) if it cannot
-    start.
-    """
+    """Creates a session for the request's model. Raises `MeasurementError` (unsupported) if it cannot start."""
     name = request.protocol.provider
     available = providers()
     if name not in available:

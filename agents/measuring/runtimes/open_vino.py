@@ -204,9 +204,7 @@ def _device(name: str) -> str:
 
 
 def _settings(protocol: MeasurementProtocol) -> dict[str, Any]:
-    """Returns settings for one stream in the protocol's number format. By default OpenVINO computes in float16 where
-    that is faster.
-    """
+    """Returns settings for one stream in the protocol's number format; the default may be float16 if faster."""
     settings: dict[str, Any] = {
         "NUM_STREAMS": "1",
         "INFERENCE_PRECISION_HINT": _PRECISIONS[protocol.dtype],
@@ -218,9 +216,7 @@ def _settings(protocol: MeasurementProtocol) -> dict[str, Any]:
 
 
 def _read(core: Any, request: LaunchRequest) -> tuple[Any, dict[str, int]]:
-    """Returns the model, and the bytes of each weight file that belong to it, because OpenVINO maps whole files
-    (2026.4).
-    """
+    """Returns the model, and the bytes of each weight file that belong to it: OpenVINO maps whole files (2026.4)."""
     subject = request.subject
     if isinstance(subject, Path):
         return core.read_model(subject), {}

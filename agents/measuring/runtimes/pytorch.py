@@ -141,9 +141,7 @@ class TorchModel(_Loaded):
                 )
 
     def _forward_on_cuda(self) -> float:
-        """Runs one pass timed by two events on the stream, so that kernel-launch time counts only if the GPU waits for
-        it. Returns ms.
-        """
+        """Runs one pass, timed by two events on the stream (ms): kernel-launch time counts only if the GPU waits."""
         start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         torch.cuda.synchronize(self._device)
         start.record()

@@ -1,6 +1,4 @@
-"""Examples of requests and responses in the OpenAPI document, one JSON file each; tests check each against its
-model.
-"""
+"""Example requests and responses of the OpenAPI document, one JSON file each; tests check each against its model."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The parts that all commands share: the options --url, --key, --json and --wide, the client, and the output of
-results.
-"""
+"""Shared parts of all commands: the options --url, --key, --json and --wide, the client, and output of results."""
 
 from __future__ import annotations
 

@@ -220,9 +220,7 @@ def show_token(session: Session, token: EnrolmentTokenView, name: str | None = N
 
 
 def agent_command(url: str, token: str, name: str | None) -> str:
-    """Returns the command, for any shell, that enrols a device and starts its agent. The page builds the same
-    command.
-    """
+    """Returns the command, for any shell, that enrols a device and starts its agent. The page builds it too."""
     parts = urlsplit(url)
     insecure = " --insecure" if parts.scheme == "http" and not is_loopback(parts.hostname or "") else ""
     device = "" if name is None else f" --name {quote(name)}"
@@ -314,9 +312,7 @@ NO_DEVICE = "start an agent with `edgefront agent`; that of `edgefront up` needs
 
 
 def only_device(session: Session, option: str = "--target") -> str:
-    """Returns the name of the only active device. Raises `InvalidInput` that names `option` unless there is exactly
-    one.
-    """
+    """Returns the only active device's name. Raises `InvalidInput` that names `option` unless there is exactly one."""
     active = _active_devices(session)
     if len(active) == 1:
         return active[0]

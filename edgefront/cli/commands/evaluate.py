@@ -144,9 +144,7 @@ def evaluate(
 
 
 def _prepared(package: Package, data: str) -> Prepared:
-    """Returns the data set of this name, digest or folder. Raises `InvalidInput` unless its vocabulary is the
-    model's.
-    """
+    """Returns the data set of this name, digest or folder. Raises `InvalidInput` for another vocabulary."""
     from edgefront.core.data.prepared.prepared import find_prepared
     from edgefront.core.data.tokenizers.load import same_tokens
     from edgefront.core.services.settings import Settings

@@ -203,9 +203,7 @@ def find(
 def _check_kind(
     published: PublishedOptions, space: SpaceOptions, training: TrainingBudgetOptions, law: str | None
 ) -> None:
-    """Raises `InvalidInput` for an option that belongs only to the other kind of search (architectures or published
-    models).
-    """
+    """Raises `InvalidInput` for an option of the other kind of search (architectures or published models)."""
     architecture_options = {
         "model": space.model,
         "inherit": space.inherit,

@@ -167,9 +167,7 @@ class TrainingBudgetOptions:
 
     @property
     def values(self) -> dict[str, Any]:
-        """Returns `train_tokens`, `train_hours` and `trainer`, as far as set. Raises `InvalidInput` for an unreadable
-        count.
-        """
+        """Returns `train_tokens`, `train_hours` and `trainer` if set. Raises `InvalidInput` for an unreadable count."""
         tokens = None if self.train_tokens is None else parse_token_count(self.train_tokens)
         options = {"train_tokens": tokens, "train_hours": self.train_hours, "trainer": self.trainer}
         return {name: value for name, value in options.items() if value is not None}

@@ -217,9 +217,7 @@ def conditions(options: Sequence[str]) -> dict[str, str]:
 
 
 def at_budget(law: PerplexityPredictor, tokens: str | None) -> PerplexityPredictor:
-    """Returns the scaling law for the training budget `--tokens`. Raises `InvalidInput` if the law knows a single
-    budget only.
-    """
+    """Returns the scaling law for the budget `--tokens`. Raises `InvalidInput` if it knows a single budget only."""
     if tokens is None:
         return law
     count = parse_token_count(tokens, "tokens")

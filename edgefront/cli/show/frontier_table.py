@@ -84,9 +84,7 @@ def frontier_table(view: FrontierView) -> Table:
 
 
 def frontier_label(view: FrontierView) -> str:
-    """Returns the line below a frontier's table: data and training of the predicted perplexities; empty without
-    predictions.
-    """
+    """Returns the line below a frontier's table: data and training of the predictions; empty without predictions."""
     return label_line(quality_label(point.predicted for point in (*view.points, *view.baseline)))
 
 

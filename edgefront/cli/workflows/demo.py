@@ -244,9 +244,7 @@ class DemoFolder:
         self.picture = path / "frontier.png"
 
     def prepare(self) -> None:
-        """Removes the files of an earlier demo. Raises `Conflict` if the folder has other files or a demo runs in the
-        folder.
-        """
+        """Removes the files of an earlier demo. Raises `Conflict` if the folder has other files or is in use."""
         if self.path.exists() and not self.path.is_dir():
             raise Conflict(f"{self.path} is a file: give another folder with --output")
         if self.path.is_dir() and any(self.path.iterdir()):

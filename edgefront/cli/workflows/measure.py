@@ -150,9 +150,7 @@ def time_limit_s(subject: Architecture | Path, protocol: MeasurementProtocol) ->
 
 
 def _weights_of(file: Path, protocol: MeasurementProtocol) -> tuple[int, int]:
-    """Returns bytes and number of the weights of an ONNX or GGUF file. Raises like
-    `agents.measuring.measure.read_file`.
-    """
+    """Returns bytes and number of an ONNX or GGUF file's weights. Raises like `agents.measuring.measure.read_file`."""
     from edgefront.agents.measuring.inputs import external_files
     from edgefront.agents.measuring.measure import read_file
 

@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 
 
 def read_report(path: Path) -> Report:
-    """Reads a report from `report.json` or from a folder with this file. Raises `NotFound`, `TooLarge` or
-    `InvalidInput`.
-    """
+    """Reads a report from `report.json` or its folder. Raises `NotFound`, `TooLarge` or `InvalidInput`."""
     if path.is_dir():
         path /= "report.json"
     try:

@@ -1,1 +1,1 @@
-"""The parts of `Client`, one per resource of the API."""
+"""Resources of `Client`, one per resource of the API."""

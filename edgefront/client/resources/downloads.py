@@ -21,10 +21,10 @@ from edgefront.core.model_files.model_file import ModelFormat
 from edgefront.core.schemas.service import ImportedModel
 
 Progress = Callable[[int, "int | None"], None]
-"""Called with the received and the total bytes (None while unknown)."""
+"""Progress callback: called with the received and the total bytes (None while unknown)."""
 
 _READ_TIMEOUT_S = 300.0
-"""The server may build the file of a large model, or its checksum, before the first byte."""
+"""Read timeout in seconds. The server may build the file of a large model, or its checksum, before the first byte."""
 _SHA256 = re.compile(r'^"?([0-9a-f]{64})"?$')
 _FILE_NAME = re.compile(r'filename="([^"/\\]+)"')
 
@@ -34,8 +34,8 @@ class Download:
     """A download of a file whose ETag is its SHA-256.
 
     `path` is a file, or a folder that gets the server's file name (`default_name` without one). The bytes are written
-    to a hidden `.part` file beside it, named by `key`, from which an interrupted download resumes, also in a later
-    call. The file gets its name once its SHA-256 equals the ETag. An existing equal file is not downloaded again.
+    to a hidden `.part` file in the same folder, named by `key`, from which an interrupted download resumes, also in a
+    later call. The file gets its name once its SHA-256 equals the ETag. An existing equal file is not downloaded again.
     """
 
     transport: Transport
@@ -112,7 +112,7 @@ class Download:
         return self._finish(fresh, target, expected)
 
     def _is_complete(self, target: Path, expected: str) -> bool:
-        """Whether the file exists already. Raises `Conflict` if its path has something that must not be replaced."""
+        """Whether the complete file exists already. Raises `Conflict` if its path is taken and must not be replaced."""
         if not target.exists():
             return False
         if not target.is_file():
@@ -124,7 +124,7 @@ class Download:
         return False
 
     def _partial_file(self, folder: Path) -> tuple[Path | None, str]:
-        """The non-empty `.part` file of an earlier attempt, and the checksum of its complete file."""
+        """Returns the non-empty `.part` file of an earlier attempt, and the checksum of its complete file."""
         for part in folder.glob(f"{self._prefix}*.part"):
             checksum = part.name[len(self._prefix) : -len(".part")]
             if _SHA256.match(checksum) and part.stat().st_size:
@@ -166,10 +166,11 @@ def _file_name(response: httpx.Response, default_name: str) -> str:
 
 
 class Models(Resource):
-    """`client.models`."""
+    """The models of the service, `client.models`."""
 
     def import_config(self, config: Mapping[str, Any]) -> ImportedModel:
-        """The description of a Hugging Face `config.json`, as the mapping that it contains. Nothing is stored.
+        """Converts a Hugging Face `config.json`, given as a mapping, into an architecture description. Nothing is
+        stored.
 
         Raises `InvalidInput` with all fields that cannot be expressed: `error.extra["errors"]`.
         """
@@ -185,15 +186,15 @@ class Models(Resource):
         replace: bool = True,
         progress: Progress | None = None,
     ) -> Path:
-        """Fetches a candidate's model and returns the file's path. Another file there is replaced; without `replace` it
-        raises `Conflict`.
+        """Downloads a candidate's model and returns the file's path. An existing different file is replaced with
+        `replace`; otherwise raises `Conflict`.
 
-        `numbers`: number format of an ONNX or GGUF file, as measured with such a dtype or weights. `path` is
-        a file, or a folder that gets the server's own file name. The bytes are written to a hidden `.part` file beside
-        it; after an interruption, also of an earlier call, the download resumes from it. The file appears under its
-        name only after its SHA-256 equals the server's ETag.
+        `numbers`: number format of an ONNX or GGUF file, as in a measurement with that dtype or those weights. `path`
+        is a file, or a folder that gets the server's own file name. The bytes are written to a hidden `.part` file in
+        the same folder, from which an interrupted download resumes, also in a later call. The file gets its name only
+        after its SHA-256 equals the server's ETag.
 
-        Raises `InvalidInput` that names `format` if the model has no such file (an encoder has none that decodes), or
+        Raises `InvalidInput` that names `format` if the model has no such file (an encoder has no decoding graph), or
         `numbers` if the format supports only float32.
         """
         return model_download(
@@ -219,7 +220,7 @@ def model_download(
     replace: bool,
     progress: Progress | None,
 ) -> Path:
-    """Fetches one file of the model of a candidate or a training."""
+    """Downloads one file of the model of a candidate or a training."""
     key = f"{segment(model_id)}-{format if numbers == 'float32' else f'{format}-{numbers}'}"
     params = {"format": format, "numbers": numbers}
     return Download(transport, url, path, key, model_id, params, replace, progress).fetch()

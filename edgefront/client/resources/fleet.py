@@ -30,21 +30,21 @@ from edgefront.core.schemas.trainings import RecipeView
 
 
 class Devices(Resource):
-    """`client.devices`. A device is named by its id or its name."""
+    """The devices, `client.devices`. A device is named by its id or its name."""
 
     def list(self, *, limit: int = 100) -> Iterator[DeviceView]:
-        """Devices over all pages."""
+        """Yields the devices over all pages."""
         return pages(self._transport, DevicePage, "/v1/devices", {"limit": limit})
 
     def get(self, device: str) -> DeviceView:
         return self._transport.ask(DeviceView, "GET", f"/v1/devices/{segment(device)}")
 
     def drain(self, device: str) -> DeviceView:
-        """The device finishes its launches and gets no more."""
+        """Drains the device: it finishes its launches and gets no more."""
         return self._change_state(device, "drain")
 
     def activate(self, device: str) -> DeviceView:
-        """Ends a drain."""
+        """Ends a drain of the device."""
         return self._change_state(device, "activate")
 
     def trust(self, device: str) -> DeviceView:
@@ -52,7 +52,7 @@ class Devices(Resource):
         return self._change_state(device, "trust")
 
     def anchor(self, device: str) -> AnchorView:
-        """The history of the small fixed model that the device measures regularly."""
+        """Returns the history of the anchor: a small reference model, measured regularly to detect drift."""
         return self._transport.ask(AnchorView, "GET", f"/v1/devices/{segment(device)}/anchor")
 
     def revoke(self, device: str) -> DeviceView:
@@ -60,7 +60,9 @@ class Devices(Resource):
         return self._change_state(device, "revoke")
 
     def reenrol(self, device: str, *, minutes: int = 60) -> EnrolmentTokenView:
-        """A token that enrols this device again, revoked or offline; its secret (`token`) is only in this response."""
+        """Creates a token to enrol this device again, revoked or offline. Only this response has its secret
+        (`token`).
+        """
         path = f"/v1/devices/{segment(device)}/reenrol"
         return self._transport.ask(EnrolmentTokenView, "POST", path, body=checked(ReenrolRequest, {"minutes": minutes}))
 
@@ -69,15 +71,15 @@ class Devices(Resource):
 
 
 class Tokens(Resource):
-    """`client.tokens`: enrolment tokens."""
+    """The enrolment tokens, `client.tokens`."""
 
     def create(self, *, name: str = "device", minutes: int = 60, uses: int = 1) -> EnrolmentTokenView:
-        """A new token; its secret (`token`) is only in this response."""
+        """Creates a token; its secret (`token`) is only in this response."""
         request = checked(EnrolmentTokenRequest, {"name": name, "minutes": minutes, "uses": uses})
         return self._transport.ask(EnrolmentTokenView, "POST", "/v1/enrolment-tokens", body=request)
 
     def address(self) -> AddressView:
-        """The address at which devices reach the service."""
+        """Returns the address at which devices reach the service."""
         return self._transport.ask(AddressView, "GET", "/v1/address")
 
     def list(self) -> list[EnrolmentTokenView]:
@@ -88,7 +90,7 @@ class Tokens(Resource):
 
 
 class Keys(Resource):
-    """`client.keys`."""
+    """The API keys, `client.keys`."""
 
     def create(
         self,
@@ -98,7 +100,7 @@ class Keys(Resource):
         owner: str | None = None,
         days: int | None = None,
     ) -> KeyView:
-        """A new key; its secret (`key`) is only in this response."""
+        """Creates a key; its secret (`key`) is only in this response."""
         request = checked(KeyRequest, {"name": name, "role": role, "owner": owner, "days": days})
         return self._transport.ask(KeyView, "POST", "/v1/keys", body=request)
 
@@ -106,13 +108,13 @@ class Keys(Resource):
         return self._transport.ask(list[KeyView], "GET", "/v1/keys")
 
     def revoke(self, key_id: str, *, force: bool = False) -> None:
-        """Revokes a key; the last one of an admin only with `force` (`Conflict` otherwise)."""
+        """Revokes a key. Raises `Conflict` for the last key of an admin unless `force` is set."""
         params = {"force": "true"} if force else None
         self._transport.request("DELETE", f"/v1/keys/{segment(key_id)}", params=params)
 
 
 class Catalogue(Resource):
-    """`client.catalogue`."""
+    """The catalogue of models, spaces and scaling laws, `client.catalogue`."""
 
     def spaces(self) -> list[SpaceView]:
         return self._transport.ask(list[SpaceView], "GET", "/v1/catalogue/spaces")
@@ -127,29 +129,29 @@ class Catalogue(Resource):
         return self._transport.ask(NamedModelView, "GET", f"/v1/catalogue/models/{segment(name)}")
 
     def published(self) -> PublishedCatalogue:
-        """The published models that the service knows, and the tables of their scores."""
+        """Returns the published models that the service knows, and the tables of their scores."""
         return self._transport.ask(PublishedCatalogue, "GET", "/v1/catalogue/published")
 
     def published_model(self, hub_id: str) -> PublishedView:
-        """One published model by its id on the Hugging Face Hub, `OWNER/NAME`."""
+        """Returns one published model by its id on the Hugging Face Hub, `OWNER/NAME`."""
         path = "/".join(segment(part) for part in hub_id.split("/"))
         return self._transport.ask(PublishedView, "GET", f"/v1/catalogue/published/{path}")
 
     def quality_laws(self) -> list[QualityLawView]:
-        """The scaling laws: data and training budget of their predictions, and their ranges of validity."""
+        """Returns the scaling laws: data and training budget of their predictions, and their ranges of validity."""
         return self._transport.ask(list[QualityLawView], "GET", "/v1/quality/laws")
 
     def quality_law(self, name: str) -> QualityLawView:
         return self._transport.ask(QualityLawView, "GET", f"/v1/quality/laws/{segment(name)}")
 
     def describe(self, architecture: Architecture | Mapping[str, Any], **options: Any) -> Costs:
-        """The exact costs of an architecture in one pass; options are fields of
+        """Returns the exact costs of an architecture in one forward pass; options are fields of
         `core.architectures.cost.costs.CostOptions`.
 
         Raises `ArchitectureError` that names the field of the description, `InvalidInput` that names the option.
         """
         description = architecture.canonical if isinstance(architecture, Architecture) else dict(architecture)
-        CostOptions(**options)  # TypeError for another name
+        CostOptions(**options)  # raises TypeError for an unknown name
         path = "/v1/catalogue/describe"
         return self._transport.ask(Costs, "POST", path, params=options, body=description, repeatable=True)
 

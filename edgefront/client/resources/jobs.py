@@ -1,4 +1,4 @@
-"""Jobs: create, follow, control; and their candidates."""
+"""Jobs: create, follow and control them; and their candidates."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _Page(JobPage):
 
 
 class Jobs(Resource):
-    """`client.jobs`."""
+    """The search jobs, `client.jobs`."""
 
     def create(self, request: JobRequest | Mapping[str, Any], *, idempotency_key: str | None = None) -> Job:
         """Submits a job. Safe to retry: the same key and request return the same job.
@@ -52,8 +52,8 @@ class Jobs(Resource):
         return self._job("POST", "/v1/jobs", body=request, headers=headers, repeatable=True)
 
     def estimate(self, request: JobRequest | Mapping[str, Any]) -> JobEstimate:
-        """Estimated launches, minutes and result size of a job, and all reasons for which `create` would fail. Nothing
-        is stored.
+        """Estimates launches, minutes and result size of a job, and lists all reasons for which `create` would fail.
+        Nothing is stored.
         """
         body = checked(JobRequest, request)
         return self._transport.ask(JobEstimate, "POST", "/v1/jobs/estimate", body=body, repeatable=True)
@@ -68,8 +68,8 @@ class Jobs(Resource):
         protocol: Mapping[str, Any] | None = None,
         limits: Mapping[str, Any] | None = None,
     ) -> Job:
-        """Adds a device to a job. It measures about ten of the job's candidates, and those predicted to matter on it.
-        Protocol and limits default to those of the job's first target. A finished job runs again.
+        """Adds a device to a job. The device measures about ten of the job's candidates, and the candidates predicted
+        to matter. Protocol and limits default to those of the job's first target. A finished job runs again.
 
         Raises `Conflict` for a job that was cancelled or has failed, `InvalidInput` that names the field.
         """
@@ -78,7 +78,7 @@ class Jobs(Resource):
         return self._job("POST", f"/v1/jobs/{segment(job_id)}/targets", body=request)
 
     def list(self, *, state: str | None = None, limit: int = 50) -> Iterator[Job]:
-        """Jobs (in this state), newest first, over all pages. `limit` is the size of a page."""
+        """Yields jobs (in this state), newest first, over all pages. `limit` is the size of a page."""
         for job in pages(self._transport, _Page, "/v1/jobs", {"state": state, "limit": limit}):
             yield job.with_transport(self._transport)
 
@@ -95,7 +95,8 @@ class Jobs(Resource):
         trainer: str | None = None,
         **limits: Unpack[LimitQuery],
     ) -> RecommendationView:
-        """The best model within limits that the job has measured, beside the stock model under the same limits.
+        """Returns the best measured model of the job within limits, and the stock (default) model under the same
+        limits.
 
         Limits default to the target's own. With `train_tokens`, or `train_hours` on the worker `trainer`, the best to
         train with that budget; raises `InvalidInput` if the job's scaling law knows a single training budget only, or
@@ -112,7 +113,8 @@ class Jobs(Resource):
         return self._transport.ask(RecommendationView, "GET", path, params=params)
 
     def choices(self, job_id: str, **limits: Unpack[LimitQuery]) -> ChoicesView:
-        """The best published model × format × runtime within limits that a job among published models has measured.
+        """Returns the best published model × format × runtime within limits that a job among published models has
+        measured.
 
         Limits default to those of its targets; `elsewhere` has the answers for its other devices. Raises `InvalidInput`
         for a job that searches another space.
@@ -130,19 +132,20 @@ class Jobs(Resource):
         return self._change_state(job_id, "cancel")
 
     def delete(self, job_id: str) -> None:
-        """Deletes a job with its candidates, cancelling it if it runs. Measurements are kept for other jobs."""
+        """Deletes a job with its candidates, cancelling a running job. Measurements are kept for other jobs."""
         self._transport.request("DELETE", f"/v1/jobs/{segment(job_id)}")
 
     def wait(self, job_id: str, *, timeout_s: float | None = None) -> Job:
-        """Returns the job once it has finished, failed or been cancelled; `TimeoutError` after `timeout_s`."""
+        """Returns the job once it has finished, failed or been cancelled. Raises `TimeoutError` after `timeout_s`."""
         return until_ended(lambda: self.get(job_id), ENDED_JOBS, f"job {job_id}", timeout_s)
 
     def events(self, job_id: str, *, after: int = 0, kinds: Collection[str] | None = None) -> Iterator[Event]:
-        """The job's events after number `after`, then live until the job has ended. None is skipped or repeated.
+        """Yields the job's events after number `after`, then live until the job has ended. Every event is sent exactly
+        once.
 
-        `edgefront.core.schemas.messages` says what the `data` of each kind holds. After a broken connection it resumes
-        from the last event; `Unavailable` if that fails for the client's patience. `kinds` selects kinds of events; the
-        numbers then have gaps.
+        `edgefront.core.schemas.messages` describes the `data` of each kind. After a broken connection the stream
+        resumes from the latest event; raises `Unavailable` if that fails for the client's patience. `kinds` selects
+        kinds of events; the numbers then have gaps.
         """
         path = f"/v1/jobs/{segment(job_id)}/events"
         return follow_log(self._transport, path, lambda: self.get(job_id), ENDED_JOBS, after=after, kinds=kinds)
@@ -162,11 +165,11 @@ _FIRST_BYTE_S = 300.0
 
 _CATEGORIES = ("job_id", "target", "target_id", "role", "operator", "state")
 _DEPTHS = ("n_layer", "n_block")
-"""Genes for the number of layers."""
+"""Names of genes for the number of layers."""
 
 
 class Candidates(Resource):
-    """`client.candidates`."""
+    """The candidates of jobs, `client.candidates`."""
 
     def list(
         self,
@@ -182,9 +185,9 @@ class Candidates(Resource):
         limit: int = 200,
         **limits: Unpack[LimitQuery],
     ) -> Iterator[CandidateView]:
-        """Candidates over all pages. `target` is a target's id or name, `limit` the size of a page, `sort` a field of
-        a candidate, with a leading `-` for descending order. `text` is a number, the beginning or end of an id, the
-        beginning of a digest, an operator, or part of a reason.
+        """Yields candidates over all pages. `target` is a target's id or name, `limit` the size of a page, `sort` a
+        field of a candidate, with a leading `-` for descending order. `text` is a number, the beginning or end of an
+        id, the beginning of a digest, an operator, or part of a reason.
         """
         params = {
             "target": target,
@@ -203,7 +206,7 @@ class Candidates(Resource):
         return self._transport.ask(CandidateView, "GET", f"/v1/candidates/{segment(candidate_id)}")
 
     def launches(self, candidate_id: str) -> tuple[LaunchView, ...]:
-        """The launches of its measurement, oldest first: raw samples, memory by parts, environment."""
+        """Returns the launches of a candidate, oldest first: raw samples, memory by parts, environment."""
         return self._transport.ask(tuple[LaunchView, ...], "GET", f"/v1/candidates/{segment(candidate_id)}/launches")
 
     def export(
@@ -223,7 +226,7 @@ class Candidates(Resource):
         return path
 
     def to_pandas(self, job_id: str, *, target: str | None = None) -> DataFrame:
-        """All candidates of a job (of one target, by its id or name), one row each, by order of proposal.
+        """Returns all candidates of a job (of one target, by its id or name), one row each, by order of proposal.
 
         Columns are those of `export` without the architecture, and one for each gene: `gene_d_model`, or
         `gene_n_head_1` for a gene of the first layer. A missing value is NA. Raises `EdgefrontError` with the pip
@@ -241,7 +244,7 @@ class Candidates(Resource):
         table = export.read([name for name in export.schema_arrow.names if name != "architecture"])
         frame = table.to_pandas(types_mapper=nullable.get)
         genomes = [json.loads(text) if text else {} for text in table.column("genome").to_pylist()]
-        columns: dict[str, list[Any]] = {}  # a value for each genome, None where it has none
+        columns: dict[str, list[Any]] = {}  # one value per genome, None if the genome lacks the gene
         for row, genome in enumerate(genomes):
             for name, value in _values(genome):
                 columns.setdefault(name, [None] * len(genomes))[row] = value
@@ -258,12 +261,12 @@ def _values(genome: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     depth = next((genome[name] for name in _DEPTHS if name in genome), None)
     for name, value in genome.items():
         if isinstance(value, list):
-            # A genome has values for layers beyond its depth, which are in no architecture.
+            # A genome has unused values for layers beyond its depth.
             yield from (
                 (f"gene_{name}_{layer}", layer_value) for layer, layer_value in enumerate(value[:depth], start=1)
             )
         else:
-            # The value of a gene that follows another one is that one's name.
+            # The value of a gene that follows another gene is the other gene's name.
             yield f"gene_{name}", genome[value] if isinstance(value, str) and value in genome else value
 
 
@@ -282,7 +285,7 @@ def limit_query(
     max_first_token_ms: float | None = None,
     max_token_ms: float | None = None,
 ) -> dict[str, float | None]:
-    """The limits as query parameters. Raises `TypeError` for another name."""
+    """Returns the limits as query parameters. Raises `TypeError` for an unknown name."""
     return {
         "max_latency_ms": max_latency_ms,
         "max_memory_mb": max_memory_mb,
@@ -296,14 +299,14 @@ class Chart:
     """The data of a target's plot."""
 
     recommendation: RecommendationView
-    """Has the target's name and limits, the recommended model, and the proxy's name."""
+    """Header with the target's name and limits, the recommended model, and the proxy's name."""
     points: PointsHeader
     columns: dict[str, Any]
-    """Name → array (`core.schemas.points`)."""
+    """Name of a column → array (`core.schemas.points`)."""
 
 
 def chart(transport: Transport, job_id: str, target: str, most: int) -> Chart:
-    """The points of a target (its id or name), with the recommended model among them."""
+    """Returns the points of a target (its id or name), including the recommended model."""
     from edgefront.core.schemas import points
 
     path = f"/v1/jobs/{segment(job_id)}"
@@ -317,12 +320,12 @@ def chart(transport: Transport, job_id: str, target: str, most: int) -> Chart:
 
 
 class Job(JobView):
-    """A job at the time of reading. A notebook shows it as a table; `plot()` draws it."""
+    """A job at the time of reading. Notebooks show it as a table; `plot()` draws the job's candidates."""
 
     _transport: Transport | None = PrivateAttr(default=None)
 
     def with_transport(self, transport: Transport) -> Job:
-        """This job, with the connection through which it reads its points."""
+        """Returns this job with the connection for reading its points."""
         self._transport = transport
         return self
 
@@ -342,7 +345,7 @@ class Job(JobView):
         return plot([chart(self._transport, self.id, target_id, most) for target_id in target_ids], title=self.name)
 
     def __getstate__(self) -> dict[Any, Any]:
-        """The pickled state, without the connection: its key must not get into a file."""
+        """Returns the pickled state without the connection, so that its key does not get into a file."""
         return {**super().__getstate__(), "__pydantic_private__": {"_transport": None}}
 
     def _repr_html_(self) -> str:
@@ -354,7 +357,7 @@ class Job(JobView):
 
 
 class Frontier(FrontierView):
-    """A frontier, which a notebook shows as a table."""
+    """A frontier, which notebooks show as a table."""
 
     def _repr_html_(self) -> str:
         from edgefront.cli.show.frontier_table import frontier_label, frontier_table

@@ -1,4 +1,4 @@
-"""Repeated requests: all pages of a list, polling until something has ended, and event logs over server-sent events."""
+"""Repeated requests: all pages of a list, polling until an end, and event logs over server-sent events."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edgefront.core.common.states import JobEventKind, TrainingEventKind
 from edgefront.core.schemas.messages import Event, read_event
 
 _READ_TIMEOUT_S = 60.0
-"""The server sends an event or a comment far more often."""
+"""Read timeout in seconds. The server sends an event or a comment far more often."""
 Item = TypeVar("Item", covariant=True)
 _MAX_POLL_S = 2.0
 
@@ -46,7 +46,7 @@ View = TypeVar("View", bound=Running)
 def pages(
     transport: Transport, page: type[Page[Item]], path: str, params: Mapping[str, str | float | bool | None]
 ) -> Iterator[Item]:
-    """The items of all pages."""
+    """Yields the items of all pages."""
     cursor: str | None = None
     while True:
         read = transport.ask(page, "GET", path, params={**params, "cursor": cursor})

@@ -1,4 +1,4 @@
-"""Trainings: submit, follow, control, download."""
+"""Trainings: submit, follow, control and download them."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from edgefront.core.schemas.trainings import (
 )
 
 RESULT, CHECKPOINTS, TENSORBOARD = "result", "checkpoints", "tensorboard"
-"""Folders of a training's files."""
+"""Folder names of a training's files."""
 
 FileProgress = Callable[[str, int, "int | None"], None]
-"""Called with a file's path, the received and the total bytes (None while unknown)."""
+"""Progress callback: called with a file's path, the received and the total bytes (None while unknown)."""
 
 
 _CHUNK = 1 << 20
@@ -52,12 +52,12 @@ class Archive:
 
     @property
     def size(self) -> int:
-        """Size in bytes."""
+        """Size of the archive in bytes."""
         sizes = [path.stat().st_size for path in self.files.values()]
         return sum(tarfile.BLOCKSIZE + size + _padding(size) for size in sizes) + 2 * tarfile.BLOCKSIZE
 
     def __iter__(self) -> Iterator[bytes]:
-        """The archive in chunks. Raises `Conflict` if a file changes its size meanwhile."""
+        """Yields the archive in chunks. Raises `Conflict` if a file changes its size meanwhile."""
         for name, path in self.files.items():
             info = tarfile.TarInfo(name)
             with path.open("rb") as file:
@@ -77,14 +77,14 @@ def _padding(size: int) -> int:
 
 
 class Trainings(Resource):
-    """`client.trainings`."""
+    """The trainings, `client.trainings`."""
 
     def datasets(self) -> list[DatasetView]:
-        """The service's data sets, prepared or built in."""
+        """Returns the service's data sets, prepared or built in."""
         return self._transport.ask(list[DatasetView], "GET", "/v1/datasets")
 
     def trainers(self) -> list[TrainerView]:
-        """The workers with a completed training, and their paces."""
+        """Returns the workers with a completed training, and their paces."""
         return self._transport.ask(list[TrainerView], "GET", "/v1/trainers")
 
     def create(
@@ -128,7 +128,9 @@ class Trainings(Resource):
             )
 
     def estimate(self, request: TrainingRequest | Mapping[str, Any]) -> TrainingEstimate:
-        """The trainings that the request would create; nothing is stored. Raises as `create`, except for conflicts."""
+        """Returns the trainings that the request would create; stores nothing. Raises like `create`, but no
+        conflicts.
+        """
         request = checked(TrainingRequest, request)
         path = "/v1/trainings/estimate"
         return self._transport.ask(TrainingEstimate, "POST", path, body=request, repeatable=True)
@@ -136,7 +138,7 @@ class Trainings(Resource):
     def list(
         self, *, state: str | None = None, job: str | None = None, digest: str | None = None, limit: int = 50
     ) -> Iterator[TrainingView]:
-        """Trainings (in this state, of this job or digest), newest first, over all pages of `limit`."""
+        """Yields trainings (in this state, of this job or digest), newest first, over all pages of `limit`."""
         params = {"state": state, "job": job, "digest": digest, "limit": limit}
         return pages(self._transport, TrainingPage, "/v1/trainings", params)
 
@@ -144,25 +146,25 @@ class Trainings(Resource):
         return self._transport.ask(TrainingView, "GET", _path(training_id))
 
     def pause(self, training_id: str) -> TrainingView:
-        """Pauses it after its current step, with a checkpoint."""
+        """Pauses the training after its current step, with a checkpoint."""
         return self._change_state(training_id, "pause")
 
     def resume(self, training_id: str) -> TrainingView:
-        """Resumes it from the last checkpoint, also if it has failed."""
+        """Resumes the training from its latest checkpoint, even if the training has failed."""
         return self._change_state(training_id, "resume")
 
     def cancel(self, training_id: str) -> TrainingView:
-        """Ends it permanently; its checkpoints are kept."""
+        """Ends the training permanently; its checkpoints are kept."""
         return self._change_state(training_id, "cancel")
 
     def delete(self, training_id: str) -> None:
-        """Deletes a training with its curves and files, cancelling it if it runs. The scores of its architecture are
+        """Deletes a training with its curves and files, cancelling a running one. The scores of its architecture are
         kept.
         """
         self._transport.request("DELETE", _path(training_id))
 
     def metrics(self, training_id: str, *, after: int = -1) -> Iterator[MetricView]:
-        """The run's metrics of steps above `after`, by rising step, over all pages."""
+        """Yields the run's metrics of steps above `after`, by rising step, over all pages."""
         step: int | None = after
         while step is not None:
             params = {"after": step, "limit": 5000}
@@ -171,24 +173,25 @@ class Trainings(Resource):
             step = page.next_step
 
     def probabilities(self, training_id: str, *, records: int = 100) -> ProbabilitiesView:
-        """For a supernet: the probability of each block in each layer, at `records` steps and at the end."""
+        """Returns the probability of each block in each layer of a supernet, at `records` steps and at the end."""
         path, params = f"{_path(training_id)}/probabilities", {"records": records}
         return self._transport.ask(ProbabilitiesView, "GET", path, params=params)
 
     def log(self, training_id: str, *, tail: int = 200) -> str:
-        """The last lines of the run's log."""
+        """Returns the final lines of the run's log."""
         return self._transport.request("GET", f"{_path(training_id)}/log", params={"tail": tail}).text
 
     def wait(self, training_id: str, *, timeout_s: float | None = None) -> TrainingView:
-        """Returns the training once it is done, has failed or was cancelled; `TimeoutError` after `timeout_s`."""
+        """Returns the training once it is completed, failed or cancelled. Raises `TimeoutError` after `timeout_s`."""
         return until_ended(lambda: self.get(training_id), ENDED_TRAININGS, f"training {training_id}", timeout_s)
 
     def events(self, training_id: str, *, after: int = 0, kinds: Collection[str] | None = None) -> Iterator[Event]:
-        """The training's events after number `after`, then live until it has ended. None is skipped or repeated.
+        """Yields the training's events after number `after`, then live until it has ended. Every event is sent exactly
+        once.
 
-        `edgefront.core.schemas.messages` says what the `data` of each kind holds. After a broken connection it resumes
-        from the last event; `Unavailable` if that fails for the client's patience. `kinds` selects kinds of events; the
-        numbers then have gaps.
+        `edgefront.core.schemas.messages` describes the `data` of each kind. After a broken connection the stream
+        resumes from the latest event; raises `Unavailable` if that fails for the client's patience. `kinds` selects
+        kinds of events; the numbers then have gaps.
         """
         path = f"{_path(training_id)}/events"
         return follow_log(
@@ -196,7 +199,7 @@ class Trainings(Resource):
         )
 
     def files(self, training_id: str) -> tuple[TrainingFile, ...]:
-        """The downloadable files: the result once it is done, the newest checkpoint, TensorBoard's files."""
+        """Lists the downloadable files: result of a completed training, newest checkpoint, TensorBoard's files."""
         return self._transport.ask(tuple[TrainingFile, ...], "GET", f"{_path(training_id)}/files")
 
     def download(
@@ -254,11 +257,11 @@ class Trainings(Resource):
         replace: bool = True,
         progress: Progress | None = None,
     ) -> Path:
-        """Fetches the trained model as one file and returns its path: `gguf` for llama.cpp and `transformers` have the
-        tokenizer inside.
+        """Downloads the trained model as one file and returns its path. Formats `gguf` (for llama.cpp) and
+        `transformers` include the tokenizer.
 
-        `path`, `numbers` and `replace`: see `client.models.download`. Raises `Conflict` before it has a result,
-        `InvalidInput` for a format, number format or tokenizer that the file cannot have.
+        `path`, `numbers` and `replace`: see `client.models.download`. Raises `Conflict` if the training has no result
+        yet, `InvalidInput` for a format, number format or tokenizer that the file does not support.
         """
         url = f"{_path(training_id)}/model"
         return model_download(
