@@ -108,9 +108,9 @@ def test_the_mark_of_extrapolated_perplexities_is_explained(extrapolated: bool) 
     ("options", "words"),
     [
         ((), "give --max-latency-ms, --max-memory-mb or both"),
-        (("--max-latency-ms", "-5"), "--max-latency-ms -5 is no limit: give milliseconds above 0"),
-        (("--max-memory-mb", "0"), "--max-memory-mb 0 is no limit: give MB above 0"),
-        (("--max-latency-ms", "nan"), "--max-latency-ms nan is no limit"),
+        (("--max-latency-ms", "-5"), "--max-latency-ms -5 is not a limit: give milliseconds above 0"),
+        (("--max-memory-mb", "0"), "--max-memory-mb 0 is not a limit: give MB above 0"),
+        (("--max-latency-ms", "nan"), "--max-latency-ms nan is not a limit"),
         (("--max-latency-ms", "5", "--device", "a:pytorch", "--runtime", "pytorch"), "both say the runtime"),
         (("--max-latency-ms", "5", "--device", "a:pytorch:2", "--threads", "1"), "both say the threads"),
         (("--max-latency-ms", "5", "--space", "lts-gpt9"), "lts-gpt2"),
