@@ -121,7 +121,7 @@ def test_a_job_searches_the_parts_and_answers_what_the_cut_costs(
     assert view.sentence.endswith("My model itself is beyond the limits.")
     assert "× as fast, perplexity" in view.sentence
     assert "before healing" in view.sentence
-    assert "random parts were evaluated" in view.note
+    assert "random submodels were evaluated" in view.note
 
     def predicted(**changes: Any) -> float | None:
         model, of = {**whole.canonical, **changes}, {"device_class": CLASS, "law": law.origin.name}
@@ -164,7 +164,7 @@ def test_what_cannot_be_inherited_is_refused_by_name(service: Service, settings:
         asked(parent.id, space={"name": "llama"}, proxy="quality_law", proxy_settings={"law": _law(service)}),
         asked(parent.id, space={"model": parent.trained}, proxy_settings={"law": _law(service)}),
     ):
-        with pytest.raises(InvalidInput, match="parts of one model"):
+        with pytest.raises(InvalidInput, match="submodels of one model"):
             resolve(service.database, service.user, request).checked()
 
 

@@ -204,7 +204,9 @@ def test_a_job_names_no_law_of_another_owner(service: Service, trainings: Traini
     assert refusal.field == "proxy_settings.law"
     assert taught.name not in refusal.allowed
     wrong = asked(proxy_settings={"law": f"{taught.name}@9"})
-    with pytest.raises(InvalidInput, match=rf"proxy_settings\.law: there is no '{taught.name}@9'; .*{taught.name}"):
+    with pytest.raises(
+        InvalidInput, match=rf"proxy_settings\.law: no scaling law '{taught.name}@9' exists; .*{taught.name}"
+    ):
         service.create(wrong)
     with pytest.raises(InvalidInput, match="has transformer-xl models"):
         service.create(asked(space={"name": "lts-transformer-xl"}, proxy_settings={"law": taught.name}))

@@ -64,7 +64,7 @@ def test_a_job_around_a_model_measures_it_first_and_then_its_neighbours(service:
     assert view.baseline.digest == MINE.digest
     assert "my model" in view.sentence
     assert "stock model" not in view.sentence
-    assert "No table of the law own-data-llama varies" in view.note
+    assert "No training data of the scaling law own-data-llama vary" in view.note
 
 
 def test_a_model_that_no_space_has_is_refused_with_its_fields(service: Service) -> None:

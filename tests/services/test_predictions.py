@@ -103,12 +103,12 @@ def test_a_fit_is_kept_until_something_is_measured(measured: Service, monkeypatc
 @ON_BOTH
 def test_too_little_known_says_what_would_do(service: Service) -> None:
     agent = SimulatedAgent(service.database)
-    with pytest.raises(Conflict, match=r"needs 3 different architectures.*there are 0 measurements") as nothing:
+    with pytest.raises(Conflict, match=r"has 0 measurements.*needs 3 different architectures") as nothing:
         ask(service, device=agent.name, device_class=None)
     assert (nothing.value.field, nothing.value.extra["value"]) == ("device", agent.name)
     service.submit(request(baseline_layers=[1, 2], budget={"candidates": 8, "refinement": 0.0}))
     service.run(agent)
-    with pytest.raises(Conflict, match=f"or ask with device_class '{CLASS}', which has 10"):
+    with pytest.raises(Conflict, match=f"or use device_class '{CLASS}', which has 10"):
         ask(service, device=agent.name, device_class=None)
     with pytest.raises(Conflict, match=r"forward pass of 192 tokens by onnxruntime on cpu.* \(10\)"):
         ask(service, protocol={"batch": 4})

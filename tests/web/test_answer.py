@@ -86,8 +86,8 @@ def test_nothing_that_explains_an_answer_is_said_twice(
     watch: Watch, member: BrowserContext, by_tokens: dict[str, Any], api: httpx.Client
 ) -> None:
     note = recommendation(api, by_tokens)["note"]
-    assert "No table of the law" in note
-    assert "No table of the law" in by_tokens["proxy_trust"]["sentence"]
+    assert "No training data of the scaling law" in note
+    assert "No training data of the scaling law" in by_tokens["proxy_trust"]["sentence"]
     seen = watch(member, f"/jobs/{by_tokens['id']}")
     expect(seen.page.locator("#answer-sentence")).not_to_be_empty()
     seen.page.locator("#why summary").click()

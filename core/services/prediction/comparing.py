@@ -1,4 +1,4 @@
-"""Compares targets: latency and memory of their baselines and frontier architectures on each of them."""
+"""Compares targets: latency and memory of their baselines and frontier architectures on each target."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ _COMPARED_FIELDS = (
     "kv_cache",
     "latency",
 )
-"""Fields of a protocol that make figures incomparable if they differ."""
+"""Protocol fields whose differences make figures incomparable."""
 MAX_OF_A_TARGET = 200
-"""Maximum number of a frontier's architectures in a comparison: the first by decoder parameters."""
+"""Maximum number of a frontier's architectures in a comparison, in ascending order of decoder parameters."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,11 @@ class _JobTarget:
 def compare(
     database: Database, principal: Principal, target_ids: Sequence[str], job_ids: Sequence[str], fits: Fits
 ) -> ComparisonView:
-    """The comparison of these targets and all targets of these jobs, in this order. Takes up to seconds.
+    """Returns the comparison of these targets and all targets of these jobs, in this order. Takes up to seconds.
 
     Raises:
-        NotFound: no such target or job, or another owner's.
-        InvalidInput: none, or more than 8 of them.
+        NotFound: a target or job does not exist, or belongs to another owner.
+        InvalidInput: no target, or more than 8 targets.
     """
     with database.read() as session:
         compared = _targets_of(session, principal, target_ids, job_ids)
@@ -121,16 +121,16 @@ def _targets_of(
         by_id.setdefault(target.id, _JobTarget(target, job, PROTOCOL.read(target.protocol)))
     if not 1 <= len(by_id) <= MAX_TARGETS:
         raise InvalidInput(
-            f"a comparison has 1 to {MAX_TARGETS} targets, not {len(by_id)}",
+            f"a comparison must have 1 to {MAX_TARGETS} targets, not {len(by_id)}",
             field="target",
             value=len(by_id),
-            allowed=f"1 to {MAX_TARGETS} targets, or jobs that have so many",
+            allowed=f"1 to {MAX_TARGETS} targets, or jobs with 1 to {MAX_TARGETS} targets in total",
         )
     return list(by_id.values())
 
 
 def _measured(session: Session, each: _JobTarget, digests: Sequence[str]) -> dict[str, ComparedEntry]:
-    """Digest → measurement on the target's device by its protocol, of this job or another."""
+    """Returns digest → measurement on the target's device by its protocol, of any job."""
     target = each.target
     variance = launch_variance(session, target.device_key, target.protocol_digest)
     has_figures = [
@@ -158,11 +158,11 @@ def _entry(row: Measurement | Candidate, half_width: float | None, **more: Any) 
 
 
 def _predicted(fit: DeviceFit, protocol: MeasurementProtocol, missing: Sequence[Candidate]) -> dict[str, ComparedEntry]:
-    """Digest → prediction, for architectures that support the protocol and are not extrapolated."""
+    """Returns digest → prediction, for architectures that support the protocol and need no extrapolation."""
     passing = []
     for candidate in missing:
         architecture = Architecture.parse(candidate.architecture)
-        with suppress(InvalidInput):  # it has no such pass: an encoder generates nothing
+        with suppress(InvalidInput):  # unsupported by the protocol, as generation is by an encoder
             protocol_costs(architecture, protocol)
             passing.append(architecture)
     if not passing:
@@ -238,4 +238,4 @@ def _note(protocols: Sequence[MeasurementProtocol]) -> str:
     if not differ:
         return ""
     words = " and ".join(name.replace("_", " ") for name in differ)
-    return f"These targets were not measured alike: they differ in {words}. Compare their figures with that in mind."
+    return f"These targets have different protocols: they differ in {words}. Compare their figures with that in mind."

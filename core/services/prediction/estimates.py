@@ -1,6 +1,6 @@
-"""Estimates a job before it is submitted, and lists the reasons to refuse it; checks limits against predictions.
+"""Estimates a job before its submission, lists the reasons to refuse the job, and checks limits against predictions.
 
-Data of the devices is read in one short session; checks and fits take place outside of it. Nothing is stored.
+One short session reads the data of the devices. Checks and fits take place outside the session. Nothing is stored.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Launch, Measurement
 
 EXAMPLES = 48
-"""Number of sampled architectures that represent those of the search."""
+"""Number of sampled architectures that represent the candidates of a search."""
 EVENT_BYTES = 570
-"""Bytes of a job's event log for each candidate."""
+"""Size of a job's event log per candidate, bytes."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,9 @@ class _Known:
     baselines: Mapping[str, int]
     """Digest of a baseline → number of its launches (`launches_of`)."""
     measured: int
-    """Number of architectures measured on it by this protocol."""
+    """Number of architectures measured on the device by this protocol."""
     precise: bool
-    """Whether one launch is as precise as the protocol asks."""
+    """Whether one launch reaches the precision that the protocol requires."""
     online: int
     past: PastLaunches
     to_fit: FitInputs
@@ -67,7 +67,7 @@ class _Known:
 def estimate(
     database: Database, principal: Principal, request: JobRequest, fits: Fits, settings: Settings | None = None
 ) -> JobEstimate:
-    """The estimate of a job. Takes up to seconds, as a submission does. `settings` as in `submit_job`."""
+    """Returns the estimate of a job. Takes up to seconds, like a submission. `settings` as in `submit_job`."""
     principal.require(KeyRole.USER)
     resolution = resolve(database, principal, request, settings)
     request, job, errors = resolution.request, resolution.job, resolution.errors
@@ -146,7 +146,7 @@ def _target(
     repeats = min(sum(lacking), sizes.baselines * launches_each)
     expected = plan_.algorithm.expected_candidates(data.measured, most)
     share = request.budget.refinement
-    # In a job with one answer over its targets only one of them is refined.
+    # Of a job with one answer over its targets, only one target is refined.
     none = data.precise or (index > 0 and has_one_answer(request))
     refinements = Count(expected=0 if none else int(share * expected), at_most=int(share * most))
     launches = Count(expected=repeats + expected + refinements.expected, at_most=repeats + most + refinements.at_most)
@@ -158,7 +158,7 @@ def _target(
     ]
     _, name = parsed(place.device_key)
     asked = request.targets[index]
-    offline = "" if data.online else "No agent is online there: the job waits for one."
+    offline = "" if data.online else "No agent of this device is online: the job waits for one."
     return TargetEstimate(
         name=place.name,
         device=asked.device or asked.device_class or name,
@@ -201,7 +201,7 @@ def _minutes(
 
 
 def _together(device_keys: Sequence[str], minutes: Sequence[float | None]) -> float | None:
-    """Minutes of all targets: those of one device add up, devices run in parallel. None if any is unknown."""
+    """Sums the minutes of targets on one device and takes the maximum over devices. None if any time is unknown."""
     total: dict[str, float] = {}
     for key, spent in zip(device_keys, minutes, strict=True):
         if spent is None:
@@ -227,12 +227,12 @@ def _sum(counts: Sequence[Count]) -> Count:
 
 
 LATEST = 60
-"""Maximum number of launches from which the pace is computed."""
+"""Maximum number of launches that the pace is computed from."""
 
 
 @dataclass(frozen=True)
 class PastLaunches:
-    """The latest launches of a device: by the same protocol, or if there are none by others."""
+    """The latest launches of a device: by the same protocol, or without any, by other protocols."""
 
     same: Sequence[Row[Any]]
     others: Sequence[Row[Any]]
@@ -240,7 +240,7 @@ class PastLaunches:
     def pace(
         self, architectures: Sequence[Architecture], protocol: MeasurementProtocol, fit: DeviceFit | None
     ) -> tuple[float | None, Source]:
-        """Mean seconds of a launch of these architectures by the protocol, and how they are known; None if unknown."""
+        """Returns mean seconds per launch of these architectures by the protocol, and the source; None if unknown."""
         if not architectures:
             return None, "unknown"
         passes = protocol.warmup + protocol.repeats
@@ -257,7 +257,7 @@ class PastLaunches:
 
 
 def past_launches(session: Session, device_keys: Sequence[str], protocol_digest: str) -> PastLaunches:
-    """The latest launches of the first device key that has any."""
+    """Returns the latest launches of the first device key that has any."""
     for key in device_keys:
         same = _latest(session, Launch.device_key == key, Measurement.protocol_digest == protocol_digest)
         if same:
@@ -281,12 +281,12 @@ def _latest(session: Session, *conditions: ColumnElement[bool]) -> list[Row[Any]
 
 
 def _overhead_s(past: Sequence[Row[Any]]) -> float:
-    """Median overhead of a launch: starting the process and building the model."""
+    """Median overhead of a launch, s: process start and model construction."""
     return float(median(max(0.0, launch.result["wall_s"] - launch.result["measuring_s"]) for launch in past))
 
 
 def _flops_per_ms(past: Sequence[Row[Any]]) -> float | None:
-    """The median speed; None if no launch is readable."""
+    """Median speed of past launches, FLOPs per ms; None if no launch is readable."""
     speeds = []
     for launch in past:
         try:
@@ -302,14 +302,15 @@ def _flops_per_ms(past: Sequence[Row[Any]]) -> float | None:
 OUT_OF_REACH = 0.5
 """A latency limit is refused below this share of the lower end of the fastest model's predicted interval."""
 NO_LIMIT = 10.0
-"""A memory limit above this multiple of the device's memory is refused: it was probably meant in another unit."""
+"""A memory limit above this multiple of the device's memory is refused, because its unit is probably wrong."""
 
 
 def check_limits(database: Database, principal: Principal, request: JobRequest, fits: Fits) -> None:
-    """`InvalidInput`, with the path of the limit, if even the fastest model of the space is predicted to take far
-    longer, or if a memory limit exceeds ten times the device's memory. Other errors of the request are ignored here.
+    """Raises `InvalidInput`, with the path of the limit, if even the fastest model of the space is predicted to take
+    far
+    longer, or if a memory limit exceeds ten times the device's memory. Ignores other errors of the request.
 
-    Takes up to seconds if a limit is below every measured latency of the device, else next to nothing.
+    Takes up to seconds if a limit is below every measured latency of the device, else milliseconds.
     """
     principal.require(KeyRole.USER)
     for index, target in enumerate(request.targets):

@@ -1,4 +1,4 @@
-"""Predictors fitted to all measurements of a device by a protocol, cached until something new is measured."""
+"""Predictors fitted to all measurements of a device by a protocol, cached until a new measurement arrives."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from edgefront.core.store.tables import Measurement
 
 MAX_FITS = 32
 ENOUGH = 20
-"""Number of measurements from which on a large error means that the device is hard to predict."""
+"""Minimum number of measurements at which a large error means that the device is hard to predict."""
 EXTRAPOLATION = 1.5
-"""Factor above the most, or below the least, multiply-accumulates of the measured models from which on predictions
-extrapolate."""
+"""Predictions extrapolate above this factor times the most multiply-accumulates of the measured models, and below the
+least divided by it."""
 
 
 @dataclass(frozen=True)
 class DeviceFit:
-    """The predictors of a device under a protocol."""
+    """Predictors of latency and memory of a device under a protocol."""
 
     extent: Extent
     latency: LatencyPredictor
@@ -49,7 +49,7 @@ class DeviceFit:
     """Logarithms of the least and the most multiply-accumulates of the measured models."""
 
     def beyond_measured(self, shapes: Shapes) -> NDArray[np.bool_]:
-        """(n,) whether each has far more, or far fewer, multiply-accumulates than any measured model."""
+        """(n,) whether each shape has far more, or far fewer, multiply-accumulates than every measured model."""
         asked, (least, most) = _log_macs(shapes, self.latency.protocol), self.log_macs
         return np.asarray((asked < least - math.log(EXTRAPOLATION)) | (asked > most + math.log(EXTRAPOLATION)))
 
@@ -59,24 +59,23 @@ class DeviceFit:
 
     @property
     def note(self) -> str:
-        """A warning about its predictions, else empty."""
+        """Warning about the predictions of this device; empty if none is needed."""
         if self.hard_to_predict:
             return (
-                f"This device is hard to predict: {self.latency.launches} measurements, each predicted from the "
-                f"others, were missed by {self.latency.error:.1%} in the mean. The intervals are accordingly wide; "
-                "measure what matters."
+                f"This device is hard to predict: the mean error is {self.latency.error:.1%} when each of "
+                f"{self.latency.launches} measurements is predicted from the others. The intervals are therefore wide: "
+                "measure important models."
             )
         if self.latency.launches < ENOUGH:
             return (
-                f"Learnt from {self.latency.launches} measurements only: intervals become narrower with "
-                f"{ENOUGH} or more."
+                f"Fitted to {self.latency.launches} measurements only: intervals become narrower with {ENOUGH} or more."
             )
         return ""
 
 
 @dataclass(frozen=True)
 class FitInputs:
-    """Data of a device, read in a session; the fit takes place outside of it."""
+    """Data of a device, read in a session; the fit takes place outside the session."""
 
     key: tuple[str, str]
     """Device key and protocol digest."""
@@ -104,12 +103,12 @@ class Fits:
         return FitInputs(key, protocol, newest, snapshots.current_device_data(session, *key))
 
     def fit(self, asked: FitInputs) -> DeviceFit | None:
-        """The cached or new fit, which takes up to a second; None if there are too few different architectures."""
+        """Returns the cached or a new fit, which takes up to a second; None for too few different architectures."""
         with self._lock:
             kept = self._kept.get(asked.key)
         if kept is not None and kept.extent == asked.extent:
             return kept
-        if asked.data is None:  # a newer fit replaced it since the data was read
+        if asked.data is None:  # a newer fit replaced the cached one since the data was read
             return kept
         made = _fitted(asked.data, asked.protocol, asked.extent)
         if made is None:
@@ -142,7 +141,7 @@ def _fitted(data: DeviceData, protocol: MeasurementProtocol, measured: Extent) -
 
 
 def _log_macs(shapes: Shapes, protocol: MeasurementProtocol) -> NDArray[np.float64]:
-    """(n,) logarithms of the multiply-accumulates of a pass."""
+    """(n,) logarithms of the multiply-accumulates of a forward pass."""
     return np.asarray(descriptors(shapes, features(shapes, protocol))[:, 0])
 
 
@@ -152,7 +151,7 @@ _NO_MORE = 1 << 30
 
 
 class Extent(NamedTuple):
-    """Version of a device's data: every measurement and launch changes it."""
+    """Version of a device's measurements: every measurement and launch changes it."""
 
     measurements: int
     launches: int
@@ -160,7 +159,7 @@ class Extent(NamedTuple):
 
 
 def extent(session: Session, device_key: str, protocol_digest: str) -> Extent:
-    """Extent of the measurements of a device (class) by a protocol."""
+    """Returns the version of the measurements of a device (class) by a protocol."""
     query = select(func.count(), func.sum(Measurement.launches), func.max(Measurement.measured_at))
     row = session.execute(query.where(*measured_at(device_key, protocol_digest))).one()
     return Extent(int(row[0]), int(row[1] or 0), row[2])
@@ -169,7 +168,7 @@ def extent(session: Session, device_key: str, protocol_digest: str) -> Extent:
 def measured_by_digest(
     session: Session, device_key: str, protocol_digest: str, digests: Collection[str]
 ) -> dict[str, Measurement]:
-    """Digest → its measurement; of several seeds the one with most launches."""
+    """Returns digest → measurement; of several seeds the one with the most launches."""
     query = select(Measurement).where(*measured_at(device_key, protocol_digest), any_of(Measurement.digest, digests))
     rows = session.scalars(query.order_by(Measurement.launches, Measurement.id.desc()))
     return {row.digest: row for row in rows}
@@ -178,7 +177,7 @@ def measured_by_digest(
 def launches_of(
     session: Session, device_key: str, protocol_digest: str, seed: int, digests: Collection[str]
 ) -> dict[str, int]:
-    """Digest → number of its launches with weights of this seed; a large number if no more will be made."""
+    """Returns digest → number of launches with weights of this seed; a large number if no more will be made."""
     rows = session.execute(
         select(Measurement.digest, Measurement.launches, Measurement.state).where(
             Measurement.device_key == device_key,
@@ -192,7 +191,7 @@ def launches_of(
 
 
 def protocols(session: Session, device_key: str, most: int) -> list[tuple[MeasurementProtocol, int]]:
-    """The protocols with the most measurements of a device, and their numbers."""
+    """Returns the protocols with the most measurements of a device, each with its number of measurements."""
     count = func.count()
     groups = session.execute(
         select(func.min(Measurement.id), count)
@@ -210,7 +209,7 @@ def protocols(session: Session, device_key: str, most: int) -> list[tuple[Measur
 
 
 def measured_at(device_key: str, protocol_digest: str) -> tuple[ColumnElement[bool], ...]:
-    """Conditions: measured on this device (class) by this protocol."""
+    """Returns query conditions: measured on this device (class) by this protocol."""
     return (
         Measurement.device_key == device_key,
         Measurement.protocol_digest == protocol_digest,

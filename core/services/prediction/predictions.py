@@ -1,6 +1,6 @@
 """Predicts latency, memory and quality of architectures on a device without running them.
 
-Data is read in a short session; fits and predictions take place outside of it.
+A short session reads the data. Fits and predictions take place outside the session.
 """
 
 from __future__ import annotations
@@ -53,27 +53,29 @@ MEANINGS = {
     "stream": "the residual stream",
     "inner": "activations of the widest block",
     "attention_weights": "attention weights",
-    "state": "keys and values that are kept",
+    "state": "cached keys and values",
     "logits": "scores of tokens",
     "blocks": "a share for each block",
     "output": "the output layer in another order",
     "copies": "weights held a second time",
 }
-"""Names of the parts of memory in words: `core.measurement.prediction.memory.MEMORY_FEATURES`, and the weights."""
+"""Names of the components of memory (`core.measurement.prediction.memory.MEMORY_FEATURES`, and the weights) in words.
+"""
 _TOO_FEW = (
-    f"Nothing is predicted here yet: that needs {MIN_ARCHITECTURES} different architectures, measured on this device "
-    "by this protocol."
+    f"Predictions need at least {MIN_ARCHITECTURES} different architectures that were measured on this device by this "
+    "protocol."
 )
 
 
 def predict(database: Database, principal: Principal, request: PredictionRequest, fits: Fits) -> PredictionsView:
-    """Latency, memory and quality of each architecture, with 95 % intervals. Takes up to seconds.
+    """Predicts latency, memory and quality of each architecture, with 95 % intervals. Takes up to seconds.
 
     Raises:
         InvalidInput: an architecture is invalid or does not fit the protocol, or no such device supports the protocol;
             names the field.
-        NotFound: no such device, class or named model.
-        Conflict: fewer than three different architectures were measured there by this protocol; says by which others.
+        NotFound: the device, class or named model does not exist.
+        Conflict: fewer than three different architectures were measured on the device by this protocol; lists its
+            other protocols.
     """
     principal.require(KeyRole.USER, KeyRole.VIEWER)
     protocol = request.protocol
@@ -122,8 +124,8 @@ def predict(database: Database, principal: Principal, request: PredictionRequest
 def _law(
     architecture: Architecture, named: PerplexityPredictor | None, budget: TrainingBudget
 ) -> PerplexityPredictor | None:
-    """The scaling law that predicts the model's quality after this training; None if none applies. `InvalidInput` names
-    the field if a budget is given that the law, or the lack of one, does not permit.
+    """Returns the scaling law that predicts the model's quality after this training; None if none covers the model.
+    `InvalidInput` names the field of a budget that the law does not permit, or that needs a law.
     """
     law = named or law_for(architecture)
     if law is not None:
@@ -174,7 +176,7 @@ def _predictions(
 
 
 def part_views(fit: DeviceFit, shapes: Shapes, row: int = 0) -> tuple[PartView, ...]:
-    """The predicted latency of each part of the architecture in this row of `shapes`."""
+    """Returns the predicted latency of each part of the architecture in this row of `shapes`."""
     return tuple(
         PartView(block=part.block, kind=part.kind, ms=part.ms, by_feature=dict(part.by_feature))
         for part in fit.latency.parts(shapes, row)
@@ -182,7 +184,7 @@ def part_views(fit: DeviceFit, shapes: Shapes, row: int = 0) -> tuple[PartView, 
 
 
 def candidate_parts(database: Database, principal: Principal, candidate_id: str, fits: Fits) -> CandidateParts:
-    """Predicted latency and memory of a candidate by part. Takes up to seconds. NotFound for another owner's."""
+    """Predicts latency and memory of a candidate by part. Takes up to seconds. `NotFound` for another owner's."""
     with database.read() as session:
         candidate, job = candidate_of(session, principal, candidate_id)
         target = target_of(session, job, candidate.target_id)
@@ -226,7 +228,7 @@ def _too_few(
     measurements: int,
     device_class: str,
 ) -> Conflict:
-    """The error for too few measurements, with alternatives."""
+    """Returns the error for too few measurements, with alternatives."""
     there = [
         f"{used.one_pass} by {used.runtime} on {used.provider}, {used.threads} thread(s), batch {used.batch}, logits "
         f"{used.logits}, {used.number_format} ({count})"
@@ -234,17 +236,16 @@ def _too_few(
     ]
     hints = ["measure some by a job, as `edgefront job submit` does"]
     if there:
-        hints.append(f"or name a protocol that it was measured by: {'; '.join(there)}")
+        hints.append(f"or use a protocol with measurements on this device: {'; '.join(there)}")
     kind, _ = parsed(device_key)
     if kind == "device":
         of_class = extent(session, key_of_class(device_class), protocol.digest).measurements
         if of_class >= MIN_ARCHITECTURES:
-            hints.append(f"or ask with device_class {device_class!r}, which has {of_class}")
-    enough = f"{MIN_ARCHITECTURES} different architectures, measured there by this protocol"
+            hints.append(f"or use device_class {device_class!r}, which has {of_class} measurements")
+    enough = f"{MIN_ARCHITECTURES} different architectures, measured on the device by this protocol"
     return Conflict(
-        f"nothing can be predicted for {label!r} by this protocol ({protocol.one_pass}, {protocol.runtime} on "
-        f"{protocol.provider}): a prediction needs {enough}, and there are {measurements} measurements; "
-        f"{'; '.join(hints)}",
+        f"{label!r} has {measurements} measurements by this protocol ({protocol.one_pass}, {protocol.runtime} on "
+        f"{protocol.provider}), but a prediction needs {enough}. To continue, {'; '.join(hints)}",
         field="device" if kind == "device" else "device_class",
         value=label,
         allowed=f"a device with {enough}",

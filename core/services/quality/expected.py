@@ -17,7 +17,7 @@ from edgefront.core.store.sql import Document
 
 
 def perplexities(law: PerplexityPredictor | None, architectures: Sequence[Architecture]) -> list[Document]:
-    """The quality fields of `PredictedView` for each architecture; empty without a predictor."""
+    """Returns the quality fields of `PredictedView` for each architecture: empty documents without a predictor."""
     if law is None or not architectures:
         return [{} for _ in architectures]
     shapes = Shapes.of(architectures)
@@ -40,29 +40,29 @@ def perplexities(law: PerplexityPredictor | None, architectures: Sequence[Archit
 
 
 def label_of(predicted: Document | None) -> str:
-    """Data and training of a stored prediction in about six words; empty without a perplexity."""
+    """Label of a stored prediction: its training data and training in about six words. Empty without a perplexity."""
     return "" if predicted is None or predicted.get("perplexity") is None else str(predicted["label"])
 
 
 def perplexity_of(names: Iterable[str | None], law: PerplexityPredictor | None = None) -> str:
-    """Data and training of predictions by the scaling laws of these names. `law` is the job's, if it is not shipped."""
+    """Returns the training data of the scaling laws with these names. `law` is the job's law, if it is not shipped."""
     given = set(names)
     laws = dict(shipped_laws()) | ({} if law is None else {law.origin.name: law})
     return "; ".join(laws[name].about for name in laws if name in given)
 
 
 def law_note(request: JobRequest, law: PerplexityPredictor | None, datasets: Iterable[str] = ()) -> str:
-    """A warning if a job's predictor was fitted to other data or models than the job's; else empty.
+    """Returns a warning if a job's predictor was fitted to other data or models than the job's; else an empty string.
 
-    `datasets` are names of data sets that its models were trained on, beside the one in its proxy settings.
+    `datasets` are names of data sets that the job's models were trained on, besides the one in its proxy settings.
     """
     space = spaces().get(request.space.name)
     if space is None or law is None:
         return ""
     if isinstance(law, PruningPredictor):
         return (
-            f"Predicted perplexity is that of the parts of the model as they are cut, on {law.origin.data} "
-            f"({law.models} random parts were evaluated there); healing lowers it."
+            f"Predicted perplexity is that of the pruned models before recovery training, on {law.origin.data} "
+            f"({law.models} random submodels were evaluated there); healing lowers it."
         )
     origin = law.origin
     notes = []
@@ -72,37 +72,37 @@ def law_note(request: JobRequest, law: PerplexityPredictor | None, datasets: Ite
     )
     if others:
         notes.append(
-            f"Predicted perplexity is that of models trained on {origin.data} (law {origin.name}), not on "
-            f"{', '.join(others)}: compare predictions with each other, not with what is reached there."
+            f"Predicted perplexity is that of models trained on {origin.data} (scaling law {origin.name}), not on "
+            f"{', '.join(others)}: compare predictions with each other, not with perplexities on other data."
         )
     stock = space.example
     beyond = law.beyond(Shapes.of([stock]))[0]
     if "blocks" in beyond:
         notes.append(
-            f"The law {origin.name} was learnt from models without the blocks of {space.name}: its perplexities are "
-            "extrapolated, until trainings of such models refine it."
+            f"The scaling law {origin.name} was fitted to models without the blocks of {space.name}: its perplexities "
+            "are extrapolated until trainings of models with these blocks refine it."
         )
     apart = [difference.name for difference in DIFFERENCES if difference.name in beyond]
     if apart:
         notes.append(
-            f"No table of the law {origin.name} varies {', '.join(apart)}: intervals are wider by stated amounts where "
+            f"No training data of the scaling law {origin.name} vary {', '.join(apart)}: intervals are wider where "
             "models differ in it."
         )
     if "train_tokens" in beyond and law.token_range:
         low, high = (in_words(tokens) for tokens in law.token_range)
         notes.append(
-            f"The law {origin.name} knows trainings on {low} to {high} tokens, not on {law.train_budget}: intervals "
-            "are wider."
+            f"The scaling law {origin.name} covers trainings on {low} to {high} tokens, not on {law.train_budget}: "
+            "intervals are wider."
         )
     if origin.family not in ("", family(stock)):
         notes.append(
-            f"The law {origin.name} was learnt from models of the family {origin.family}, which those of {space.name} "
-            "are not."
+            f"The scaling law {origin.name} was fitted to models of the family {origin.family}, and {space.name} has "
+            "models of another family."
         )
     return " ".join(notes)
 
 
 def _is_of(data: str, dataset: str) -> bool:
-    """Whether a data set's name matches a law's data, as `wikitext-103-bpe` matches WikiText-103."""
+    """Whether a data set's name matches a scaling law's data, as `wikitext-103-bpe` matches WikiText-103."""
     of_law, name = (re.sub(r"[^a-z0-9]", "", text.lower()) for text in (data, dataset))
     return of_law == "notstated" or name.startswith(of_law)

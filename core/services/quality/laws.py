@@ -1,7 +1,8 @@
-"""Looks up scaling laws and pruning predictors: shipped ones, and private ones of an owner.
+"""Looks up scaling laws and pruning predictors: shipped ones, and the private ones of an owner.
 
-An owner's are fitted to trainings of one kind (`quality.learning`), or predict an imported model's submodels. A job
-keeps the law that its search began with, so that generations are comparable; its answers use the newest one.
+An owner's scaling laws are fitted to trainings of one kind (`quality.learning`). An owner's pruning predictors predict
+submodels of an imported model. A job keeps the scaling law that its search began with, so that generations are
+comparable. The job's answers use the newest version of that law.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from edgefront.core.training.proxies.score import covers, law_about
 Law = TypeVar("Law", bound=PerplexityPredictor)
 
 PRUNING_PREDICTOR = "cuts"
-"""Field of a training's result: name of the pruning predictor of an imported model."""
+"""Field of a training's result: name of the pruning predictor of the imported model."""
 _REFINED: ColumnElement[bool] = OwnerLaw.base != ""
 
 
@@ -43,18 +44,20 @@ _REFINED: ColumnElement[bool] = OwnerLaw.base != ""
 
 
 def named(session: Session, owner: str, name: str) -> PerplexityPredictor:
-    """The shipped law of this name, or the owner's. `InvalidInput` lists the existing ones."""
+    """Returns the shipped or the owner's scaling law of this name. `InvalidInput` lists the existing ones."""
     if name in NAMES:
         return law_named(name)
     row = session.get(OwnerLaw, (owner, name))
     if row is None:
         allowed = _existing(session, owner)
-        raise InvalidInput(f"law: there is no {name!r}; there are {allowed}", field="law", value=name, allowed=allowed)
+        raise InvalidInput(
+            f"law: no scaling law {name!r} exists; choose one of {allowed}", field="law", value=name, allowed=allowed
+        )
     return parsed(row)
 
 
 def parsed(row: OwnerLaw) -> PerplexityPredictor:
-    """The law of a row; parsed documents are cached."""
+    """Returns the scaling law of a database row; parsed documents are cached."""
     return _parsed(row.document)
 
 
@@ -64,13 +67,13 @@ def _parsed(document: str) -> PerplexityPredictor:
 
 
 def _existing(session: Session, owner: str) -> str:
-    """Names that a job may use; pruning predictors follow from `space.inherit`."""
+    """Names of the scaling laws that a job may use. `space.inherit` determines the pruning predictor of a job."""
     own = select(OwnerLaw.name).where(OwnerLaw.owner == owner, _REFINED).order_by(OwnerLaw.name)
     return ", ".join([*NAMES, *session.scalars(own)])
 
 
 def views(database: Database, principal: Principal) -> list[QualityLawView]:
-    """The shipped laws, and those of the caller."""
+    """Returns the shipped scaling laws and the caller's own laws."""
     with database.read() as session:
         query = select(OwnerLaw.name, OwnerLaw.summary).where(OwnerLaw.owner == principal.owner)
         own = [_view(row.name, row.summary) for row in session.execute(query.order_by(OwnerLaw.name))]
@@ -78,7 +81,7 @@ def views(database: Database, principal: Principal) -> list[QualityLawView]:
 
 
 def _view(name: str, stored: Document) -> QualityLawView:
-    """An owner's law; if the row is unreadable only its name, with the reason as its title."""
+    """View of an owner's scaling law. An unreadable row gives only its name, with the reason as its title."""
     reader = RowReader()
     view = reader.read(lambda: QualityLawView.model_validate(stored))
     unknown = dict.fromkeys(("family", "data", "split", "tokens", "trained", "source", "licence"), "")
@@ -95,13 +98,13 @@ def _view(name: str, stored: Document) -> QualityLawView:
 
 
 def law_view(database: Database, principal: Principal, name: str) -> QualityLawView:
-    """One law by name. NotFound lists the existing ones."""
+    """Returns one scaling law by name. `NotFound` lists the existing ones."""
     if name in NAMES:
         return QualityLawView.model_validate(summary(law_named(name)))
     with database.read() as session:
         own = session.get(OwnerLaw, (principal.owner, name))
         if own is None:
-            raise NotFound(f"no scaling law {name!r}; there are {_existing(session, principal.owner)}")
+            raise NotFound(f"no scaling law {name!r} exists; choose one of {_existing(session, principal.owner)}")
         return _view(own.name, own.summary)
 
 
@@ -109,31 +112,32 @@ def law_view(database: Database, principal: Principal, name: str) -> QualityLawV
 
 
 def check_covers(law: PerplexityPredictor, space: SearchSpace) -> None:
-    """`InvalidInput` unless the law is of the space's family. Pruning predictors are refused: only jobs with
-    `space.inherit` use them.
+    """Raises `InvalidInput` unless the scaling law is of the space's family. Also refuses pruning predictors, which
+    only
+    jobs with `space.inherit` use.
     """
     if isinstance(law, PruningPredictor):
         raise InvalidInput(
-            f"law: {law.origin.name} is about parts of one model, and a job takes it with space.inherit alone",
+            f"law: {law.origin.name} predicts submodels of one model; only jobs with space.inherit use it",
             field="law",
             value=law.origin.name,
-            allowed="a law about trained models, or space.inherit",
+            allowed="a scaling law, or space.inherit",
         )
     own = family(space.example)
     if own is None:
         law_about(space)  # raises the reason
     if own != law.origin.family:
         raise InvalidInput(
-            f"law: {law.origin.name} is about {law.origin.family or 'neither'} models, and the space {space.name} has "
+            f"law: {law.origin.name} predicts {law.origin.family or 'no known'} models, but the space {space.name} has "
             f"{own} models",
             field="law",
             value=law.origin.name,
-            allowed=f"a law of the family {own}",
+            allowed=f"a scaling law of the family {own}",
         )
 
 
 def check_named(database: Database, owner: str, request: JobRequest) -> JobRequest:
-    """The request, if its owner's law exists and covers the space; else `InvalidInput` names the setting."""
+    """Returns the request if the named scaling law exists and covers the space; else `InvalidInput` names it."""
     name = request.proxy_settings.get("law")
     if not isinstance(name, str) or name in NAMES:
         return request
@@ -149,20 +153,20 @@ def check_named(database: Database, owner: str, request: JobRequest) -> JobReque
 
 
 def with_law(request: JobRequest, name: str | None) -> JobRequest:
-    """The request with another law; None: the default of its space."""
+    """Returns the request with another scaling law; None selects the default of its space."""
     kept = {key: value for key, value in request.proxy_settings.items() if key != "law"}
     return request.model_copy(update={"proxy_settings": kept if name is None else {**kept, "law": name}})
 
 
 def scaling_law_of_request(session: Session, owner: str, request: JobRequest) -> PerplexityPredictor | None:
-    """The predictor of a job with this request: the one that it names, or its space's default. None if none covers the
-    space. `InvalidInput` if the space or the named law does not exist.
+    """Returns the predictor of a job with this request: the named one, or its space's default. None if no predictor
+    covers the space. Raises `InvalidInput` if the space or the named scaling law does not exist.
     """
     return _law_of(request, lambda name: named(session, owner, name))
 
 
 def law_of(session: Session, job: Job, request: JobRequest) -> PerplexityPredictor | None:
-    """The predictor of a job's search, as it was when the search began. `InvalidInput` as `scaling_law_of_request`."""
+    """Returns a job's predictor as of the start of its search. Raises like `scaling_law_of_request`."""
 
     def kept(name: str) -> PerplexityPredictor:
         if name in NAMES or job.law is None:
@@ -173,12 +177,12 @@ def law_of(session: Session, job: Job, request: JobRequest) -> PerplexityPredict
 
 
 def document_to_keep(law: PerplexityPredictor | None) -> str | None:
-    """The value of `Job.law` for a job that begins with this predictor: an owner's document; None for a shipped one."""
+    """Returns `Job.law` for a new job with this predictor: the document of an owner's law; None for a shipped law."""
     return None if law is None or law.origin.name in NAMES else to_text(law)
 
 
 def readable_law_of(session: Session, job: Job, request: JobRequest | None) -> PerplexityPredictor | None:
-    """The predictor of a job's search for views; None also if this release lacks its space or law."""
+    """Returns the predictor of a job's search for views. None also if this release lacks its space or scaling law."""
     try:
         return None if request is None else law_of(session, job, request)
     except InvalidInput:
@@ -188,10 +192,10 @@ def readable_law_of(session: Session, job: Job, request: JobRequest | None) -> P
 def law_of_answers(
     session: Session, job: Job, request: JobRequest | None, digests: Collection[str] = ()
 ) -> tuple[PerplexityPredictor | None, OwnerLaw | None]:
-    """The predictor of a job's answers, and the owner's row that it comes from (None for a shipped one).
+    """Returns the predictor of a job's answers, and the owner's database row of this predictor (None if shipped).
 
-    It is the newest refined law of the owner if the search uses a refined law, or the base of one that was fitted to
-    models with these `digests` of the job. Else it is the predictor of the search.
+    This predictor is the newest refined law of the owner if the search uses a refined law, or if a refined law with
+    the search's base was fitted to models with these `digests` of the job. Else it is the predictor of the search.
     """
     law = readable_law_of(session, job, request)
     if request is None or law is None or isinstance(law, PruningPredictor):
@@ -201,8 +205,8 @@ def law_of_answers(
 
 
 def refined_row(session: Session, owner: str, name: str, digests: Collection[str]) -> OwnerLaw | None:
-    """The owner's law of this name; for a shipped name the newest refined law with this base that was fitted to a model
-    with one of these digests.
+    """Returns the owner's scaling law of this name. For a shipped name: the newest refined law with this base that was
+    fitted to a model with one of these digests.
     """
     if name not in NAMES:
         return session.get(OwnerLaw, (owner, name))
@@ -215,13 +219,13 @@ def refined_row(session: Session, owner: str, name: str, digests: Collection[str
 
 
 def names_refined_law(request: JobRequest | None) -> bool:
-    """Whether a request names a refined law of its owner, so that its answers use the newest version."""
+    """Whether a request names a refined law of its owner, so that its answers use the newest version of this law."""
     name = None if request is None or request.space.inherit is not None else request.proxy_settings.get("law")
     return name is not None and name not in NAMES
 
 
 def last_refined(session: Session, owners: Collection[str]) -> dict[str, datetime]:
-    """Owner → time of the latest refined law; owners without one are left out."""
+    """Returns owner → time of the latest refined law. Owners without a refined law are left out."""
     query = select(OwnerLaw.owner, func.max(OwnerLaw.updated_at)).where(any_of(OwnerLaw.owner, owners), _REFINED)
     return {row[0]: row[1] for row in session.execute(query.group_by(OwnerLaw.owner))}
 
@@ -235,10 +239,10 @@ def _law_of(request: JobRequest, find: Callable[[str], PerplexityPredictor]) -> 
     law = None if name is None else find(name)
     if request.space.inherit is not None and not isinstance(law, PruningPredictor):
         raise InvalidInput(
-            f"proxy_settings.law: the models of this job are parts of one, and {name} is not about its cuts",
+            f"proxy_settings.law: the models of this job are submodels of one model, and {name} is not its predictor",
             field="proxy_settings.law",
             value=name,
-            allowed="omit it: the law of the model's cuts is taken",
+            allowed="omit it: the predictor of the model's submodels is used",
         )
     return for_budget(law or law_about(space), request)
 
@@ -247,25 +251,25 @@ def _law_of(request: JobRequest, find: Callable[[str], PerplexityPredictor]) -> 
 
 
 def for_budget(law: Law, budget: TrainingBudget) -> Law:
-    """The predictor for this training budget; a duration needs its pace. `InvalidInput` names the field if the
-    predictor has one budget.
+    """Returns the predictor for this training budget; a training time must have a pace. `InvalidInput` names the field
+    if the predictor has only one budget.
     """
     if budget.train_tokens is not None:
         return law.at_tokens(float(budget.train_tokens))
     time = budget.train_time
     if time is None:
         return law
-    assert time.pace is not None, "who asks names the pace of the trainer"
+    assert time.pace is not None, "the caller must set the trainer's pace"
     pace = Pace(time.pace.seconds_per_token, time.pace.seconds_per_flop, time.pace.segment)
     return law.in_time(TrainingTime(time.hours, time.trainer, pace))
 
 
 def check_no_budget(budget: TrainingBudget, models: str) -> None:
-    """`InvalidInput` if a training budget is given for `models`, which no scaling law covers."""
+    """Raises `InvalidInput` if a training budget is given for `models`, which no scaling law covers."""
     for field, value in (("train_tokens", budget.train_tokens), ("train_time", budget.train_time)):
         if value is not None:
             raise InvalidInput(
-                f"{field}: no scaling law is about {models}, so no training budget changes what is predicted of them",
+                f"{field}: no scaling law covers {models}, so a training budget has no effect; omit it",
                 field=field,
                 value=str(value),
                 allowed="none",

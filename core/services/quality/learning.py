@@ -2,10 +2,10 @@
 
 1. A training that ends with a perplexity requests the work `LEARN` for its owner and kind (recipe and data,
    `recipe_key`), in the transaction that stores the perplexity.
-2. `learn` reads all ended trainings of this owner and kind, and groups them by base law: that of the models' family for
-   data that no table has.
+2. `learn` reads all ended trainings of this owner and kind, and groups them by the scaling law of the models' family
+   (base law).
 3. The data of a training are the loss of its best checkpoint at that checkpoint's tokens, and earlier points of its
-   curve. Later points are ignored.
+   learning curve. Later points of the curve are ignored.
 4. The posterior and its leave-one-out predictions replace the former ones.
 
 Fits take seconds and hold no transaction. The same trainings give the same document, byte by byte.
@@ -39,18 +39,18 @@ from edgefront.core.store.sql import Document, any_of, lock_name, typed
 from edgefront.core.store.tables import Evaluation, OwnerLaw, Training, TrainingMetric
 
 SPLIT = "valid"
-"""The split of the predicted perplexity, as in the shipped laws' tables."""
+"""Split of the predicted perplexity, as in the training tables of the shipped laws."""
 CURVE_SHARE = 0.5
 """Points of a learning curve count from this share of the best checkpoint's tokens on, after the warm-up."""
 CURVE_POINTS = 4
 ATTEMPTS = 5
-"""Maximum number of fits of one task; it repeats the fit if a training ends meanwhile."""
+"""Maximum number of fits in one task. A training that ends during a fit makes the task repeat the fit."""
 
 _log = logging.getLogger(__name__)
 
 
 class LeftOut(TypedDict):
-    """The prediction of a training without the trainings of its shape; None without a perplexity."""
+    """Prediction of a trained model without the trainings of its shape; None if no perplexity can be predicted."""
 
     training_id: str
     digest: str
@@ -74,7 +74,7 @@ class TrainedModel(NamedTuple):
     dataset_digest: str | None
     recipe: Document
     tokens: int
-    """Tokens that it was trained on."""
+    """Training tokens of the model."""
 
     @property
     def length(self) -> str:
@@ -90,7 +90,7 @@ class CurvePoint(NamedTuple):
 
 
 def learn(database: Database, subject: str) -> None:
-    """Replaces the posteriors of an owner and kind; `subject` is `KIND OWNER`. Safe to run concurrently."""
+    """Replaces the posteriors of an owner and a kind of training. `subject` is `KIND OWNER`. Thread-safe."""
     recipe_key, _, owner = subject.partition(" ")
     for _ in range(ATTEMPTS):
         with database.read() as session:
@@ -106,7 +106,7 @@ def learn(database: Database, subject: str) -> None:
                 for law, base, left_out in fitted:
                     session.merge(row_of(owner, law, base, left_out, now))
                 return
-    _log.warning("trainings %s end faster than they are learnt from; the next one that ends requests it again", subject)
+    _log.warning("trainings %s end faster than they are learnt from; the end of the next one repeats the fit", subject)
 
 
 def store_pruning_predictor(session: Session, owner: str, law: PruningPredictor, now: datetime) -> str:
@@ -122,7 +122,7 @@ def store_pruning_predictor(session: Session, owner: str, law: PruningPredictor,
 def row_of(
     owner: str, law: ScalingLaw | PruningPredictor, base: str, left_out: Sequence[LeftOut], now: datetime
 ) -> OwnerLaw:
-    """The row of an owner's predictor."""
+    """Returns the database row of an owner's predictor."""
     document = to_text(law)
     return OwnerLaw(
         owner=owner,
@@ -137,15 +137,15 @@ def row_of(
 
 
 def data_of_training(model: TrainedModel, curve: Sequence[CurvePoint]) -> tuple[int, tuple[CurvePoint, ...]]:
-    """The data of a training: the tokens of its best checkpoint (the first of the least loss), and earlier points of
-    the curve, with losses relative to it.
+    """Returns the data of a training: the tokens of its best checkpoint (the first with the least loss), and earlier
+    points of the learning curve, with losses relative to the best checkpoint.
     """
     usable = [point for point in curve if math.isfinite(point.loss)]
     if not usable:
         return max(model.tokens, 1), ()
     best = min(usable, key=lambda point: point.loss)
     before = [point for point in usable if CURVE_SHARE * best.tokens <= point.tokens < best.tokens]
-    # Evaluations during a training may use a part of the split, so only differences of losses count.
+    # Evaluations during a training may use only a share of the split, so only differences of losses count.
     apart = tuple(CurvePoint(point.tokens, point.loss - best.loss) for point in before[-CURVE_POINTS:])
     return max(best.tokens, 1), apart
 
@@ -154,7 +154,7 @@ def data_of_training(model: TrainedModel, curve: Sequence[CurvePoint]) -> tuple[
 
 
 def _trained(session: Session, owner: str, recipe_key: str) -> list[TrainedModel]:
-    """The ended trainings of an owner and kind, by digest."""
+    """Returns the ended trainings of an owner and kind, ordered by digest."""
     columns = (
         Evaluation.id.label("evaluation_id"),
         Training.id.label("training_id"),
@@ -185,11 +185,11 @@ def _trained(session: Session, owner: str, recipe_key: str) -> list[TrainedModel
 
 
 def _outcomes(trained: Sequence[TrainedModel]) -> list[tuple[str, str]]:
-    return [(model.evaluation_id, repr(model.perplexity)) for model in trained]  # a NaN is not equal to itself
+    return [(model.evaluation_id, repr(model.perplexity)) for model in trained]  # repr, because NaN != NaN
 
 
 def _curves(session: Session, trainings: Collection[str]) -> dict[str, list[CurvePoint]]:
-    """Training id → its learning curve by rising step."""
+    """Returns training id → learning curve, ordered by step."""
     query = (
         select(TrainingMetric.training_id, TrainingMetric.data)
         .where(any_of(TrainingMetric.training_id, trainings))
@@ -203,10 +203,10 @@ def _curves(session: Session, trainings: Collection[str]) -> dict[str, list[Curv
 
 
 def _groups(trained: Sequence[TrainedModel]) -> list[tuple[ScalingLaw, list[TrainedModel], list[Architecture]]]:
-    """Groups the models by base law, in the order of names, without those that lack a usable perplexity or a law. The
+    """Groups the models by base law, ordered by its name. Models without a usable perplexity or a law are left out. The
     order within a group does not depend on ids.
 
-    For a base of one budget only the models with the most frequent length count.
+    For a base law with one budget, only the models with the most frequent length count.
     """
     by_law: dict[str, tuple[ScalingLaw, list[TrainedModel], list[Architecture]]] = {}
     for model in trained:
@@ -237,7 +237,7 @@ def _fitted(
     curves: Mapping[str, Sequence[CurvePoint]],
     recipe_key: str,
 ) -> tuple[ScalingLaw, str, list[LeftOut]]:
-    """The refined law, the name of its base, and the leave-one-out prediction of each training."""
+    """Returns the refined law, the name of its base law, and the leave-one-out prediction of each training."""
     first = models[0]
     best = [data_of_training(model, curves.get(model.training_id, ())) for model in models]
     logs = [math.log(model.perplexity) for model in models]
@@ -247,7 +247,7 @@ def _fitted(
         for place, (_, curve) in enumerate(best)
         for point in (curve if base.study.budgets else ())
     ]
-    chosen = [*ends, *points]  # ends first: excess rows at the end are dropped
+    chosen = [*ends, *points]  # final losses first, because excess rows at the end are dropped
     shapes = Shapes.of(architectures)
     own = own_trainings(
         base,

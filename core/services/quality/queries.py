@@ -46,9 +46,9 @@ def scores(
     architectures: Mapping[str, Document],
     now: datetime,
 ) -> dict[str, ProxyScore]:
-    """Digest → score, created if missing (state `wanted`), locked in the order of ids.
+    """Returns digest → score, locked in the order of ids. Missing scores are created in the state `wanted`.
 
-    The lock keeps workers from writing a score between this query and the commit of the wait for it.
+    The lock keeps workers from writing a score between this query and the commit of the wait for that score.
     """
     if not architectures:
         return {}
@@ -83,14 +83,14 @@ def scores(
 
 
 def wait_for(session: Session, target_id: str, score_ids: Sequence[str]) -> None:
-    """Sets the scores that the target waits for."""
+    """Replaces the scores that the target waits for."""
     session.execute(delete(ProxyWait).where(ProxyWait.target_id == target_id))
     if score_ids:
         session.execute(insert(ProxyWait), [{"target_id": target_id, "score_id": id_} for id_ in score_ids])
 
 
 def waiting(session: Session, target_ids: Collection[str]) -> dict[str, int]:
-    """Target id → number of open scores that it waits for; without targets that wait for none."""
+    """Returns target id → number of open scores that the target waits for. Targets that wait for none are left out."""
     query = (
         select(ProxyWait.target_id, func.count())
         .join(ProxyScore, ProxyScore.id == ProxyWait.score_id)
@@ -101,7 +101,7 @@ def waiting(session: Session, target_ids: Collection[str]) -> dict[str, int]:
 
 
 def waited_for(session: Session, score_id: str) -> ProxyScore | None:
-    """The score, if it is open and a live target waits for it."""
+    """Returns the score if it is open and a live target waits for it."""
     waits = (
         select(ProxyWait.score_id)
         .join(Target, Target.id == ProxyWait.target_id)
@@ -112,7 +112,7 @@ def waited_for(session: Session, score_id: str) -> ProxyScore | None:
 
 
 def forgotten(session: Session) -> dict[str, str]:
-    """Score id → owner, for open scores of live targets without a work item."""
+    """Returns score id → owner, for open scores of live targets without a work item."""
     item = select(WorkItem.subject).where(WorkItem.kind == WorkKind.SCORE, WorkItem.subject == ProxyScore.id)
     query = (
         select(ProxyScore.id, func.min(Job.owner))
@@ -132,7 +132,7 @@ def lock(session: Session, score_id: str) -> ProxyScore | None:
 
 
 def released(session: Session, score_id: str) -> list[str]:
-    """Removes all waits for a score; returns the targets that wait for no other score."""
+    """Removes all waits for a score. Returns the targets that now wait for no score."""
     concerned = list(session.scalars(select(ProxyWait.target_id).where(ProxyWait.score_id == score_id)))
     session.execute(delete(ProxyWait).where(ProxyWait.score_id == score_id))
     still = set(session.scalars(select(ProxyWait.target_id).where(any_of(ProxyWait.target_id, concerned))))
@@ -140,7 +140,7 @@ def released(session: Session, score_id: str) -> list[str]:
 
 
 class Trained(NamedTuple):
-    """A score of a trained model that is a candidate, with the candidate's proxy."""
+    """Evaluation of a trained candidate, with the candidate's proxy score."""
 
     digest: str
     proxy: float
@@ -154,11 +154,11 @@ class Trained(NamedTuple):
     candidate_id: str
     training_id: str | None
     joins_frontiers: bool
-    """Whether it is a search candidate measured within the limits."""
+    """Whether the candidate is a search candidate measured within the limits."""
 
 
 def trained(session: Session, target_id: str) -> list[Trained]:
-    """The owner's evaluations of a target's candidates, baselines included, the newest first."""
+    """Returns the owner's evaluations of a target's candidates, baselines included, newest first."""
     query = (
         select(Candidate, Evaluation)
         .join(Job, Job.id == Candidate.job_id)
@@ -187,14 +187,14 @@ def trained(session: Session, target_id: str) -> list[Trained]:
 
 
 class Scores(NamedTuple):
-    """Number and time of the latest of the evaluations of a target's candidates."""
+    """Number of evaluations of a target's candidates, and the time of the latest one."""
 
     number: int
     newest: datetime | None
 
 
 def scores_of(session: Session, target_ids: Collection[str]) -> dict[str, Scores]:
-    """Target id → its `Scores`."""
+    """Returns target id → number of evaluations of its candidates, and the time of the latest one."""
     query = (
         select(Candidate.target_id, func.count(Evaluation.id), func.max(Evaluation.created_at))
         .join(Job, Job.id == Candidate.job_id)

@@ -1,7 +1,7 @@
-"""Scores of a job's proxy: computed at once without torch, or by workers, each once for all jobs.
+"""Proxy scores of a job: computed at once without torch, or by workers. Each score is computed once for all jobs.
 
 A target requests the scores of its proposals and waits for them before any measurement. Each score is a work item
-(`core.services.work`); scores are deterministic, so a result is accepted from any worker.
+(`core.services.work`). Scores are deterministic, so a result is accepted from any worker.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from edgefront.core.training.proxies.score import law_about, score, score_by
 from edgefront.core.training.recipes.catalogue import recipe
 
 MAX_WORKERS = 8
-"""Maximum number of workers that are notified at once; each computes scores until none is left."""
+"""Maximum number of workers that are notified at once. Each worker computes scores until none is left."""
 DATA_FIELD = "proxy_settings.data"
 
 
 @dataclass(frozen=True)
 class Scored:
-    """A score as an objective (higher is better), or the reason why there is none."""
+    """A score as an objective (higher is better), or the reason why the score is missing."""
 
     value: float | None
     reason: str | None = None
@@ -47,7 +47,7 @@ class Scored:
 
 @dataclass(frozen=True)
 class ScoreTask:
-    """A score to compute."""
+    """Proxy score that a worker computes."""
 
     id: str
     architecture: Document
@@ -57,7 +57,7 @@ class ScoreTask:
 
 
 def proxy_of(request: JobRequest) -> tuple[Proxy, ProxySettings]:
-    """The job's proxy and its settings. `InvalidInput` names the field of the request."""
+    """Returns the job's proxy and its settings. `InvalidInput` names the field of the request."""
     proxy = PUBLISHED_SCORE if request.proxy == PUBLISHED_SCORE.name else proxy_named(request.proxy)
     with within("proxy_settings"):
         settings = ProxySettings.parse(request.proxy_settings)
@@ -79,7 +79,7 @@ def proxy_of(request: JobRequest) -> tuple[Proxy, ProxySettings]:
     if "law" in proxy.uses:
         space = spaces().get(request.space.name)
         if space is not None:
-            law_about(space)  # raises the reason if there is none; `laws` looks up a named one
+            law_about(space)  # raises the reason if no law covers the space; `laws` looks up a named one
     if "recipe" in proxy.uses:
         try:
             recipe(settings.recipe)
@@ -92,8 +92,8 @@ def proxy_of(request: JobRequest) -> tuple[Proxy, ProxySettings]:
 
 
 def data_of(request: JobRequest, settings: Settings | None) -> str | None:
-    """Digest of the prepared data of the job's scores; None if they need none. `InvalidInput` names the field if the
-    data is not prepared.
+    """Returns the digest of the prepared data of the job's scores; None if the proxy needs no data. `InvalidInput`
+    names the field if the data set is not prepared.
     """
     _, asked = proxy_of(request)
     if asked.data is None:
@@ -113,25 +113,25 @@ def data_of(request: JobRequest, settings: Settings | None) -> str | None:
 
 
 def check_data(request: JobRequest, settings: Settings | None) -> str | None:
-    """`data_of` if this machine has a data folder; else None: only the workers have the data and check it."""
+    """Returns `data_of` if this machine has a data folder; else None, because only the workers have the data."""
     return data_of(request, settings) if (settings or Settings()).data_folder.is_dir() else None
 
 
 @dataclass(frozen=True)
 class Scorer:
-    """A job's proxy with all inputs of its scores."""
+    """Computes the proxy scores of a job; holds all inputs of these scores."""
 
     proxy: Proxy
     settings: ProxySettings
-    """`data` is a digest."""
+    """Settings of the proxy; `data` is a digest."""
     seed: int
     law: PerplexityPredictor | None = None
-    """The predictor of `quality_law`; None: the one in the settings, or the architecture's default."""
+    """Predictor of the proxy `quality_law`; None: the one in the settings, or the architecture's default."""
     published: Mapping[str, float] | None = None
-    """Digest → score of published models."""
+    """Digest → score of published models; None for other proxies."""
 
     def at_once(self, architectures: Sequence[Architecture]) -> dict[str, Scored] | None:
-        """Digest → score; None for a proxy that needs torch, whose scores workers compute."""
+        """Returns digest → score; None if the proxy needs torch, because workers compute its scores."""
         if self.proxy.needs_torch:
             return None
         values = {architecture.digest: self._score(architecture) for architecture in architectures}
@@ -148,12 +148,12 @@ class Scorer:
 def scorer_of(
     request: JobRequest, data: str | None, settings: Settings | None = None, law: PerplexityPredictor | None = None
 ) -> Scorer:
-    """The scorer of the job's candidates; `law` is the job's.
+    """Returns the scorer of the job's candidates. `law` is the job's predictor.
 
     Args:
-        data: digest of the scores' data, since a name may refer to other data later. None: looked up by the name in
+        data: digest of the scores' data, because a name may refer to other data later. None: looked up by the name in
             `request`, if any.
-        settings: locate the data; by default they come from the environment.
+        settings: locate the data. None reads them from the environment.
     """
     proxy, asked = proxy_of(request)
     if asked.data is not None:
@@ -165,8 +165,8 @@ def scorer_of(
 def stored_scores(
     session: Session, target: Target, scorer: Scorer, architectures: Sequence[Architecture], now: datetime
 ) -> dict[str, Scored] | None:
-    """Digest → score by a proxy that needs torch; None while some are missing. Missing scores are requested from
-    workers, which send `advance` when they are complete. The target is locked.
+    """Returns digest → score by a proxy that needs torch; None while scores are missing. Missing scores are requested
+    from workers, which send `advance` when all are complete. The caller must hold the target's lock.
 
     Scores that failed before the job was created are requested again: memory, data or packages may be available now.
     """
@@ -192,13 +192,13 @@ def stored_scores(
 
 
 def task_of(session: Session, score_id: str) -> ScoreTask | None:
-    """The score to compute; None if it exists, or no live target waits for it."""
+    """Returns the score to compute; None if the score exists, or no live target waits for it."""
     row = score_queries.waited_for(session, score_id)
     return None if row is None else ScoreTask(row.id, row.architecture, row.proxy, row.settings, row.seed)
 
 
 def store_score(session: Session, score_id: str, value: float | None, reason: str | None, now: datetime) -> None:
-    """Stores a score, or the reason why there is none. The first result counts; waiting targets are advanced."""
+    """Stores a score, or the reason why it is missing. Only the first result counts. Advances the waiting targets."""
     row = score_queries.lock(session, score_id)
     if row is None or row.state in FINISHED_SCORES:
         return
@@ -212,5 +212,5 @@ def store_score(session: Session, score_id: str, value: float | None, reason: st
 
 
 def resend(session: Session, now: datetime) -> None:
-    """Requests scores of live targets without a work item; called by the sweep."""
+    """Requests open scores of live targets that have no work item. The sweep calls this function."""
     work.request(session, WorkKind.SCORE, score_queries.forgotten(session), now)

@@ -1,4 +1,4 @@
-"""The reliability of a job's proxy: published figures, and Spearman's ρ over the job's trained models."""
+"""Reliability of a job's proxy: published figures, and Spearman's ρ over the job's trained models."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _LOGS = "LTS's logs of fully trained models (arXiv 2203.02094, microsoft/archai)
 _LEFT_OUT = "LTS's logs of fully trained models (arXiv 2203.02094), WikiText-103; each predicted from the others"
 _FIGURE_5 = "LTS (arXiv 2203.02094) Figure 5, WikiText-103"
 _GOOD = 0.9
-"""ρ over the best tenth from which on a proxy needs no warning."""
+"""Lowest ρ over the best tenth of the models at which a proxy needs no warning."""
 _PARAMETERS = ("decoder_parameters", "total_parameters")
 
 
 @dataclass(frozen=True)
 class PublishedRanking:
-    """A published study. `best_tenth` is ρ over the best tenth of the models; `at_least`: ρ is a lower bound."""
+    """Published study of a proxy. `best_tenth`: ρ over the best tenth of the models; `at_least`: ρ is a lower bound."""
 
     space: str
     proxy: str
@@ -44,7 +44,7 @@ PUBLISHED: tuple[PublishedRanking, ...] = (
     PublishedRanking("lts-transformer-xl", "total_parameters", 0.261, 200, _LOGS, 0.099),
     PublishedRanking("lts-gpt2", "quality_law", 0.999, 200, _LEFT_OUT, 0.952),
     PublishedRanking("lts-transformer-xl", "quality_law", 0.999, 200, _LEFT_OUT, 0.967),
-    # "Even the lowest performing relu_log_det has > 0.8": the figure's other values are not printed.
+    # "Even the lowest performing relu_log_det has > 0.8": the paper does not print the other values of the figure.
     *(
         PublishedRanking("lts-transformer-xl", proxy, 0.8, 200, _FIGURE_5, at_least=True)
         for proxy in ("grad_norm", "snip", "grasp", "fisher", "synflow", "jacob_cov", "relu_log_det")
@@ -62,7 +62,7 @@ PUBLISHED: tuple[PublishedRanking, ...] = (
 
 
 def trust_of(session: Session, job: Job, request: JobRequest, target: Target | None = None) -> ProxyTrust:
-    """Published figures on the proxy in the job's space; for a target also ρ over its trained candidates."""
+    """Returns published figures on the proxy in the job's space; for a target also ρ over its trained candidates."""
     live = None if target is None else _live(score_queries.trained(session, target.id))
     space = spaces().get(request.space.name)
     found = trust(request.space.name, request.proxy, "" if space is None else space.caveat, live)
@@ -72,8 +72,8 @@ def trust_of(session: Session, job: Job, request: JobRequest, target: Target | N
 
 
 def trained_of(session: Session, target_id: str, dataset: str | None = None) -> list[score_queries.Trained]:
-    """Perplexities of the target's candidates that were trained alike (data set, recipe, length) and evaluated on one
-    split: the largest such group (on `dataset` if given), preferably of the test split; the newest score per model.
+    """Returns the perplexities of the target's largest group of candidates with equal data set (`dataset` if given),
+    recipe, length and split. Of groups of equal size one on the test split. One per model: the newest.
     """
     groups: dict[tuple[str, ...], dict[str, score_queries.Trained]] = {}
     for score in score_queries.trained(session, target_id):
@@ -85,7 +85,7 @@ def trained_of(session: Session, target_id: str, dataset: str | None = None) -> 
 
 
 def _live(trained: Iterable[score_queries.Trained]) -> LiveTrust | None:
-    """ρ over the largest group of models that were trained and evaluated alike; the newest score per model."""
+    """Returns ρ over the largest group of models with equal training and evaluation; the newest score per model."""
     groups: dict[tuple[str, ...], dict[str, score_queries.Trained]] = {}
     for score in trained:
         if score.metric in QUALITIES:
@@ -101,10 +101,10 @@ def _live(trained: Iterable[score_queries.Trained]) -> LiveTrust | None:
 
 
 def trust(space: str, proxy: str, caveat: str = "", live: LiveTrust | None = None) -> ProxyTrust:
-    """Published figures on a proxy in a space. `caveat` is the space's, which applies to parameter counts only."""
+    """Returns published figures on a proxy in a space. `caveat` is the space's warning about parameter counts."""
     if proxy == "published_score":
         return ProxyTrust(
-            proxy=proxy, sentence="Scores are as published, of the weights as they were published.", live=live
+            proxy=proxy, sentence="Scores are published benchmark results of the published weights.", live=live
         )
     published = next((entry for entry in PUBLISHED if entry.space == space and entry.proxy == proxy), None)
     warned = caveat if proxy in _PARAMETERS else ""
@@ -128,11 +128,11 @@ def trust(space: str, proxy: str, caveat: str = "", live: LiveTrust | None = Non
 
 
 def live_of(dataset: str, metric: str, proxies: Sequence[float], quality: Sequence[float]) -> LiveTrust | None:
-    """ρ of proxies and qualities of trained models (higher is better in both); None for fewer than three models."""
+    """Returns ρ of proxies and qualities of trained models (higher is better in both); None for fewer than three."""
     if len(proxies) < MIN_PAIRS:
         return None
     rho = spearman(proxies, quality)
-    if rho != rho:  # all alike
+    if rho != rho:  # NaN: all values are equal
         return None
     low_high = interval(proxies, quality)
     low, high = low_high if low_high is not None else (None, None)
@@ -167,7 +167,7 @@ def _live_sentence(proxy: str, live: LiveTrust) -> str:
 
 
 def _two(value: float) -> str:
-    """Two digits; never 1.00 for a value below 1."""
+    """Formats a value with two decimals; never 1.00 for a value below 1."""
     return f"{min(value, 0.99) if value < 1 else value:.2f}"
 
 
