@@ -180,9 +180,9 @@ def test_what_is_no_whole_model_is_refused_and_leaves_nothing(
         (b"", "not a tar archive"),
         (b"{}" * 600, "not a tar archive"),
         (body(folder)[:-40_000], "not a tar archive"),
-        (packed({**whole, "../escaped": b""}), "'../escaped', which is no file of a model"),
-        (packed({**whole, "/etc/escaped": b""}), "'/etc/escaped', which is no file of a model"),
-        (linked.getvalue(), "architecture.json is no ordinary file"),
+        (packed({**whole, "../escaped": b""}), "'../escaped', which is not a model file"),
+        (packed({**whole, "/etc/escaped": b""}), "'/etc/escaped', which is not a model file"),
+        (linked.getvalue(), "architecture.json is not a regular file"),
         (packed({"model.safetensors": weights}), "architecture.json is missing"),
         (packed({"architecture.json": whole["architecture.json"]}), "model.safetensors is missing"),
         (packed({**whole, "model.safetensors": b"weights"}), "model.safetensors is not a safetensors file"),
@@ -225,7 +225,7 @@ def test_a_long_name_in_an_archive_is_not_read(client: httpx.Client) -> None:
     info = tarfile.TarInfo("name")
     info.type, info.size = tarfile.XHDTYPE, 3 << 20
     content = info.tobuf(tarfile.USTAR_FORMAT) + bytes(3 << 20)
-    assert "description is too long" in problem(client.post(PATH, content=content), 422)["detail"]
+    assert "header of an entry is too long" in problem(client.post(PATH, content=content), 422)["detail"]
 
 
 @pytest.mark.slow

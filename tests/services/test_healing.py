@@ -53,7 +53,7 @@ def facts(pool: Pool, training_id: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"inherit": True}, r"start is missing \(inherit takes a part of its model\)"),
+        ({"inherit": True}, r"start is missing \(inherit uses a submodel of its model\)"),
         ({"recipe": "distil", **PLAIN}, r"start is missing \(recipe distil: its model teaches\)"),
         ({"overrides": {"distil": {}}}, r"start is missing \(recipe quick: its model teaches\)"),
     ],

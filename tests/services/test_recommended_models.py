@@ -133,7 +133,7 @@ def test_other_limits_are_answered_from_what_is_known(service: Service, agent: S
 def test_a_law_of_other_data_says_so(service: Service, agent: SimulatedAgent) -> None:
     law = {"law": "lts-gpt2-wikitext103"}
     job = service.finish(agent, asked(proxy="quality_law", proxy_settings={"data": "letters", **law}))
-    said = "Predicted perplexity is that of models trained on WikiText-103 (scaling law lts-gpt2-wikitext103), not on letters"
+    said = "models trained on WikiText-103 (scaling law lts-gpt2-wikitext103), not on letters"
     assert said in service.recommended(job).note
     assert said in job.proxy_trust.sentence
     assert said in estimate(service.database, service.user, job.request, Fits()).note

@@ -1,7 +1,7 @@
 """Workers claim trainings by leases, report on them, and release them.
 
-A claim raises the training's fence. A report under an older fence, or for a released training, gets `Conflict`; for a
-deleted training it gets `NotFound`. The sender then ends its run, and the report is not stored.
+A claim raises the training's fencing token (`fence`). A report with an older token, or for a released training, raises
+`Conflict`; a report for a deleted training raises `NotFound`. The sender then ends its run; the report is not stored.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from edgefront.core.training.recipes.recipe import Recipe
 
 MAX_ATTEMPTS = 3
 
-LOST = "the worker was lost while it trained this"
+LOST = "the worker was lost during this training"
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A worker's resources for trainings. GPUs: number on the machine → bytes of memory."""
+    """A worker's resources for trainings. `gpus`: number of the GPU on the machine → bytes of its memory."""
 
     worker: str
     slots: int
@@ -57,10 +57,10 @@ class TrainingClaim:
 
 @dataclass(frozen=True)
 class RunReport:
-    """What a run has written since the previous report.
+    """Data that a run has written since the previous report.
 
-    `metrics` are new lines of its metrics by rising step. With `whole` they are all lines: other stored ones are
-    removed.
+    `metrics` are the new metric lines of the run, ordered by step. With `whole` they are all its lines, so that other
+    stored lines are removed.
     """
 
     state: TrainingState | None = None
@@ -85,7 +85,7 @@ class Score:
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """The end of a run, with its result and scores if it is done."""
+    """The end of a run, with its result and scores if the run is done."""
 
     outcome: RunOutcome
     reason: str = ""
@@ -94,8 +94,8 @@ class FinishedRun:
 
 
 def claim(session: Session, machine: Machine, queue: str, now: datetime, ttl_s: float) -> TrainingClaim | None:
-    """Claims the queue's next training, by turns of the owners, that fits the worker's free resources. None if there
-    is none.
+    """Claims the queue's next training, by turns of the owners, that fits the worker's free resources. Returns None if
+    no training fits.
     """
     lock_name(session, "worker", machine.worker)  # concurrent claims of one worker count its slots one after another
     claimed = training_queries.claimed_by(session, machine.worker)
@@ -108,7 +108,7 @@ def claim(session: Session, machine: Machine, queue: str, now: datetime, ttl_s: 
     else:
         taken = {number for training in claimed for number in training.gpu_numbers}
         free = {number: size for number, size in machine.gpus.items() if number not in taken}
-        # Number of GPUs → memory of the smallest among that many of the largest.
+        # Number of GPUs → memory of the smallest GPU among that many largest ones.
         memory = dict(enumerate(sorted(free.values(), reverse=True), start=1))
     training = training_queries.claimable(session, queue, memory)
     if training is None:
@@ -123,8 +123,9 @@ def claim(session: Session, machine: Machine, queue: str, now: datetime, ttl_s: 
 
 
 def _gpus_for(training: Training, free: Mapping[int, int]) -> list[int]:
-    """GPUs for a training among the free ones (number → bytes): the smallest with enough memory, which leaves the
-    larger ones to larger trainings; the first ones if the training states no memory.
+    """Returns the numbers of the GPUs for a training among the free ones (number → bytes): the smallest GPUs with
+    enough
+    memory, so that larger ones stay free for larger trainings. The first GPUs if the training states no memory.
     """
     count, memory_bytes = training.gpus or 0, training.memory_bytes
     if memory_bytes is None:
@@ -134,20 +135,20 @@ def _gpus_for(training: Training, free: Mapping[int, int]) -> list[int]:
 
 
 def lock_claimed(session: Session, training_id: str, fence: int) -> Training:
-    """The training claimed under this fence, locked.
+    """Locks and returns the training claimed with this fencing token.
 
     Raises:
-        NotFound: it was deleted.
-        Conflict: it was released, or claimed by another worker.
+        NotFound: the training was deleted.
+        Conflict: the training was released, or claimed by another worker.
     """
     return _checked(training_queries.lock(session, training_id), training_id, fence)
 
 
 def _checked(training: Training | None, training_id: str, fence: int) -> Training:
     if training is None:
-        raise NotFound(f"no training {training_id!r}: it was deleted")
+        raise NotFound(f"no training {training_id!r} exists any more: it was deleted")
     if training.fence != fence or training.state not in LIVE_TRAININGS:
-        raise Conflict(f"training {training.id} is no longer leased under fence {fence}", state=training.state)
+        raise Conflict(f"training {training.id} is no longer leased with fencing token {fence}", state=training.state)
     return training
 
 
@@ -160,10 +161,10 @@ def start(
     now: datetime,
     ttl_s: float,
 ) -> None:
-    """Marks the run as started: its loss now counts as an attempt. `trained` is the architecture."""
+    """Marks the run as started, so that its loss counts as an attempt. `trained` is the trained architecture."""
     training = lock_claimed(session, training_id, fence)
     training.dataset_digest = dataset_digest
-    training.note = ""  # it said what the training waited for
+    training.note = ""  # the note said what the training waited for
     training.running_since = now
     training.lease_expires_at = now + timedelta(seconds=ttl_s)
     training.trained = None if trained is None else dict(trained)
@@ -171,14 +172,14 @@ def start(
 
 
 def read_command(session: Session, training_id: str, fence: int) -> TrainingCommand:
-    """The owner's command (run, pause or cancel), without a lock. Raises as `lock_claimed`."""
+    """Reads the owner's command (run, pause or cancel) without a lock. Raises like `lock_claimed`."""
     return _checked(training_queries.find(session, training_id), training_id, fence).wanted
 
 
 def heartbeat(
     session: Session, training_id: str, fence: int, note: str, now: datetime, ttl_s: float
 ) -> TrainingCommand:
-    """Extends the lease before the run starts, and stores a note on what it waits for. Returns the owner's command."""
+    """Extends the lease before the run starts, and stores a note on its wait. Returns the owner's command."""
     training = lock_claimed(session, training_id, fence)
     training.lease_expires_at = now + timedelta(seconds=ttl_s)
     if note != training.note:
@@ -189,7 +190,7 @@ def heartbeat(
 def report(
     session: Session, training_id: str, fence: int, report: RunReport, now: datetime, ttl_s: float
 ) -> TrainingCommand:
-    """Stores a report and extends the lease. Returns the owner's command."""
+    """Stores a report of a run and extends the lease. Returns the owner's command."""
     training = lock_claimed(session, training_id, fence)
     training.lease_expires_at = now + timedelta(seconds=ttl_s)
     _store_report(session, training, report, now)
@@ -197,11 +198,11 @@ def report(
 
 
 def finish(session: Session, training_id: str, fence: int, report: RunReport, run: FinishedRun, now: datetime) -> str:
-    """Stores the last report of a run that has ended, and returns the training's new state.
+    """Stores the final report of a run that has ended, and returns the training's new state.
 
     A done run ends the training. Otherwise the owner's command to pause or cancel takes effect. A stopped run waits in
-    its queue without a charge. A failed run waits for another attempt, up to `MAX_ATTEMPTS` in a row without a new
-    checkpoint.
+    its queue, and no attempt is charged. A failed run waits for another attempt, up to `MAX_ATTEMPTS` in a row without
+    a new checkpoint.
     """
     training = lock_claimed(session, training_id, fence)
     _store_report(session, training, report, now)
@@ -222,7 +223,7 @@ def finish(session: Session, training_id: str, fence: int, report: RunReport, ru
         _release(session, training, now, run.reason)
     else:
         _count_attempt(session, training, run.reason or "the run ended", now)
-    enqueue(session, tasks.TRAIN, queue=training.queue)  # for the free slot
+    enqueue(session, tasks.TRAIN, queue=training.queue)  # the worker's slot is free again
     return training.state
 
 
@@ -264,7 +265,7 @@ def _release(session: Session, training: Training, now: datetime, note: str) -> 
 
 
 def _count_attempt(session: Session, training: Training, reason: str, now: datetime) -> None:
-    """Charges an attempt. The training fails at the third one in a row without a new checkpoint."""
+    """Charges a failed attempt. The third consecutive one without a new checkpoint fails the training."""
     checkpoint = -1 if training.checkpoint is None else training.checkpoint
     is_further = training.failed_at_checkpoint is None or checkpoint > training.failed_at_checkpoint
     training.attempts = 1 if is_further else training.attempts + 1
@@ -316,7 +317,7 @@ def _store_report(session: Session, training: Training, report: RunReport, now: 
 
 
 def _last_metric(before: Document, metrics: Sequence[Document]) -> Document:
-    """The last metrics, with missing figures from earlier ones: few lines contain a validation."""
+    """Returns the latest metrics, with missing figures from earlier lines, because few lines contain a validation."""
     figures = {name: value for name, value in before.items() if name != "extra"}
     for metric in metrics:
         figures.update({name: value for name, value in metric.items() if name != "extra"})
@@ -324,9 +325,9 @@ def _last_metric(before: Document, metrics: Sequence[Document]) -> Document:
 
 
 def _changed_metrics(session: Session, training_id: str, report: RunReport) -> tuple[list[Document], int | None]:
-    """New or changed metrics, merged by step, and the step after which stored ones were removed."""
+    """Returns the new or changed metrics, merged by step, and the step after which stored metrics were removed."""
     merged: dict[int, Document] = {}
-    for metric in report.metrics:  # a step may have one line with its loss and another with its validation
+    for metric in report.metrics:  # a step may have one line with its loss and another line with its validation
         merged[metric["step"]] = merged.get(metric["step"], {}) | dict(metric)
     if not report.whole:
         stored = training_queries.metrics_at(session, training_id, merged)
@@ -352,9 +353,9 @@ def _store_scores(session: Session, training: Training, scores: Sequence[Score],
     start = start_of(training)
     initial_weights = f"{start}, a part" if inherits(training) else start
     budget = {name: value for name, value in training.budget.items() if value is not None}
-    # Equal for comparable scores: same length, recipe, data and evaluation.
+    # The key is equal for comparable scores: equal length, recipe, data and evaluation.
     key = _key(recipe, budget, training.dataset_digest, initial_weights)
-    # Scaling laws are about models without inherited weights.
+    # Scaling laws cover only models without inherited weights.
     recipe_key = None if inherits(training) else _key(recipe, training.dataset_digest, initial_weights)
     evaluations = [
         {

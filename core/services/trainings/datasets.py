@@ -1,4 +1,4 @@
-"""Data sets that trainings may use: those prepared in the service's data folder, and no other files."""
+"""Data sets that trainings may use: only those prepared in the service's data folder, and built-in ones."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _SHORTEST_DIGEST = 6
 
 
 def list_datasets(data_folder: Path) -> list[DatasetView]:
-    """The prepared data sets of the folder and the built-in ones, by name; several of one name newest first.
+    """Returns the prepared data sets of the folder and the built-in ones, by name; equal names by age, newest first.
 
-    Damaged ones are left out: `edgefront data list` shows what is wrong with them.
+    Damaged data sets are left out: `edgefront data list` shows what is wrong with them.
     """
     sources = data_sets()
     views = []
@@ -52,7 +52,7 @@ def list_datasets(data_folder: Path) -> list[DatasetView]:
 def check_dataset(
     name: str, data_folder: Path, task: str = "streams", level: str | None = None, *, allow_remote: bool = True
 ) -> str | None:
-    """The digest of the data set for a training of this task; None if it is not prepared yet.
+    """Returns the digest of the data set for a training of this task; None if the data set is not prepared yet.
 
     `level`, if given, is the required kind of tokens, which selects one of several data sets of the name. Built-in data
     sets are prepared at their first use. With `allow_remote` the data may be on the workers' machines only: without a
@@ -80,7 +80,7 @@ def check_dataset(
     if (task == "pairs") != (manifest.source_vocab_size is not None):
         what = "parallel text" if task == "pairs" else "text of one language"
         raise InvalidInput(
-            f"dataset: the recipe trains on {what}, which {name} is not",
+            f"dataset: the recipe trains on {what}, but {name} is another kind of data",
             field="dataset",
             value=name,
             allowed=what,
@@ -89,14 +89,14 @@ def check_dataset(
 
 
 def find_dataset(name: str, data_folder: Path, digest: str | None = None, level: str | None = None) -> Path:
-    """The folder of a prepared data set, by its name, the first digits of its digest, or a path within the data folder.
+    """Finds the folder of a prepared data set by name, by the first digits of its digest, or by its path.
 
-    `digest` and `level`, if given, select one of several data sets of the name. A name with a slash is a path, and may
-    not lead outside the data folder, not even through links.
+    `digest` and `level`, if given, select one of several data sets of the name. A name with a slash is a path, which
+    must stay within the data folder, also through links.
 
     Raises:
-        NotFound: there is none.
-        InvalidInput: several have the name, or it is damaged or outside the data folder.
+        NotFound: no prepared data set matches.
+        InvalidInput: several data sets have the name, or the data set is damaged or outside the data folder.
     """
     if is_path(name):
         folder = _within(name, data_folder)
@@ -132,7 +132,7 @@ def find_dataset(name: str, data_folder: Path, digest: str | None = None, level:
 
 
 def _available(data_folder: Path) -> str:
-    """Names of the available data sets, for a message."""
+    """Returns the names of the available data sets as text for a message."""
     built_in = {source.name for source in data_sets().values() if source.built_in}
     prepared = {manifest.name for _, manifest in prepared_in(data_folder) if isinstance(manifest, Manifest)}
     names = sorted(built_in | prepared)

@@ -1,4 +1,4 @@
-"""Downloads of a training: single files, its result as a zip archive, its model as one file."""
+"""Downloads of a training: single files, the result as a zip archive, and the model as one file."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ from edgefront.core.training.run_folder import LOG, RESULT, TENSORBOARD
 BINARY = "application/octet-stream"
 _CHUNK = 1 << 20
 _MODELS = "models"
-"""Folder of single-file models, each built from the result at its first request."""
+"""Folder of single-file models. Each is built from the training's result at its first request."""
 
 
 @dataclass(frozen=True)
 class Download:
-    """A file that is ready to be sent. `sha256`, of its bytes, is its ETag."""
+    """A file that is ready to be sent. `sha256` is the hash of its content and its ETag."""
 
     path: Path
     name: str
@@ -54,18 +54,18 @@ class Download:
 
 @dataclass(frozen=True)
 class TrainingFiles:
-    """A training's downloadable files. Reading them may take seconds."""
+    """Downloadable files of a training. Reading the files may take seconds."""
 
     training_id: str
     folder: Path
 
     def listed(self) -> list[TrainingFile]:
-        """Files of the result, of the newest checkpoint, and for TensorBoard."""
+        """Lists the files of the result, of the newest checkpoint, and for TensorBoard."""
         files: list[TrainingFile] = []
         folders = (self.folder / RESULT, *list(checkpoints_in(self.folder).values())[-1:], self.folder / TENSORBOARD)
         for folder in folders:
             for path in files_in(folder):
-                with suppress(OSError):  # the next checkpoint has just replaced this one
+                with suppress(OSError):  # the next checkpoint has just replaced the folder
                     state = path.stat()
                     modified_at = datetime.fromtimestamp(state.st_mtime, timezone.utc)
                     name = path.relative_to(self.folder).as_posix()
@@ -73,9 +73,9 @@ class TrainingFiles:
         return files
 
     def file(self, path: str) -> Download:
-        """A listed file. `NotFound` for any other path."""
+        """Returns a listed file for download. `NotFound` for any other path."""
         if path not in {listed.path for listed in self.listed()}:
-            raise NotFound(f"training {self.training_id} has no file {path!r}: its list names those that it has")
+            raise NotFound(f"training {self.training_id} has no file {path!r}; choose a file of its list")
         name = f"{self.training_id}-{path.replace('/', '-')}"
         local = self.folder / path
         try:
@@ -87,14 +87,14 @@ class TrainingFiles:
             raise Unavailable(f"the server cannot read {path}: {error.strerror or error}") from error
 
     def archive(self) -> Iterator[bytes]:
-        """The files of the result as a zip archive, in a folder named by the training's id.
+        """Streams the files of the result as a zip archive, in a folder named by the training's id.
 
-        `Conflict` before there is a result. The iterator raises `NotFound` or `Unavailable` for a file that disappears
-        or changes.
+        Raises `Conflict` if the training has no result yet. The iterator raises `NotFound` or `Unavailable` for a file
+        that disappears or changes.
         """
         listed = [file for file in self.listed() if file.path.startswith(f"{RESULT}/")]
         if not listed:
-            raise Conflict(f"training {self.training_id} has no result yet: it has one once it is done")
+            raise Conflict(f"training {self.training_id} has no result yet; wait until it is done")
         return zipped(
             Member(self.training_id + file.path.removeprefix(RESULT), file.size, file.modified_at, self._chunks(file))
             for file in listed
@@ -111,12 +111,12 @@ class TrainingFiles:
             raise Unavailable(f"the server cannot read {file.path}: {error.strerror or error}") from error
 
     def log(self, lines: int) -> str:
-        """The last lines of the run's log; empty before the first line."""
+        """Returns the final `lines` lines of the run's log; empty before the first line."""
         return tail(self.folder / LOG, lines)
 
 
 def files_of(database: Database, principal: Principal, training_id: str, settings: Settings) -> TrainingFiles:
-    """The downloadable files of a training. `NotFound` for another owner's."""
+    """Returns the downloadable files of a training. `NotFound` for another owner's training."""
     with database.read() as session:
         training_of(session, principal, training_id)
     return TrainingFiles(training_id, training_folder(settings, training_id))
@@ -128,7 +128,7 @@ _READABLE = 0o644 << 16
 
 @dataclass(frozen=True)
 class Member:
-    """A file of the archive. Its chunks are read as they are written."""
+    """A file of a zip archive. Its chunks are read while the archive is written."""
 
     name: str
     size: int
@@ -137,7 +137,7 @@ class Member:
 
 
 class _Pipe(io.RawIOBase):
-    """An unseekable file in memory: `take` returns and removes what was written."""
+    """An unseekable file in memory: `take` returns the written bytes and removes them from the buffer."""
 
     def __init__(self) -> None:
         self._written: list[bytes] = []
@@ -155,23 +155,23 @@ class _Pipe(io.RawIOBase):
 
 
 def zipped(members: Iterable[Member]) -> Iterator[bytes]:
-    """The archive in chunks. An error while a file is read leaves the archive incomplete.
+    """Streams a zip archive in chunks. An error while a file is read leaves the archive incomplete.
 
-    Raises `Unavailable` for a file of another size than its member states.
+    Raises `Unavailable` if a file's size differs from the size that its member states.
     """
     pipe = _Pipe()
     with ZipFile(pipe, "w", ZIP_STORED) as archive:
         for member in members:
             info = ZipInfo(member.name, max(_EARLIEST, member.modified_at.timetuple()[:6]))
             info.external_attr = _READABLE
-            info.file_size = member.size  # from 2 GiB on, the entry needs the ZIP64 form
+            info.file_size = member.size  # from 2 GiB on, the zip entry must have the ZIP64 form
             sent = 0
             with archive.open(info, "w") as entry:
                 for chunk in member.chunks:
                     sent += entry.write(chunk)
                     yield pipe.take()
             if sent != member.size:
-                raise Unavailable(f"{member.name} has {sent} bytes, and had {member.size} when the archive was begun")
+                raise Unavailable(f"{member.name} has {sent} bytes, but had {member.size} when the archive was begun")
     yield pipe.take()
 
 
@@ -183,11 +183,11 @@ def trained_model(
     settings: Settings,
     number_format: NumberFormat = "float32",
 ) -> Download:
-    """The trained model in this format. Builds it outside of transactions, which may take seconds.
+    """Returns the trained model in this format. Builds the file outside of transactions, which may take seconds.
 
     Raises:
-        NotFound: no such training, another owner's, or a supernet, which is not one model.
-        Conflict: it has no result yet.
+        NotFound: the training does not exist, is another owner's, or trains a supernet, which is not one model.
+        Conflict: the training has no result yet.
         InvalidInput: the model does not support the format or number format, or GGUF does not support its tokenizer.
         Unavailable: the disk is full.
     """
@@ -196,7 +196,7 @@ def trained_model(
         training_state, kind, trained = training.state, training.kind, training.trained or training.architecture
     files = files_of(database, principal, training_id, settings)
     if kind == TrainingKind.SUPERNET:
-        raise NotFound(f"training {training_id} is of a supernet, which is no single model: train what it found")
+        raise NotFound(f"training {training_id} is of a supernet, not of one model: train a model that it found")
     try:
         sha256 = hashed(files.folder / WEIGHTS)[1]
     except FileNotFoundError:
@@ -220,7 +220,7 @@ def trained_model(
 
 
 def formats_of_trained(training: Training) -> tuple[ModelFormat, ...]:
-    """Formats in which this training's model can be downloaded; none before it is done."""
+    """Formats in which this training's model can be downloaded; empty before the training is done."""
     if training.state != TrainingState.DONE or training.kind == TrainingKind.SUPERNET or training.trained is None:
         return ()
     formats = _formats(Architecture.parse(training.trained))

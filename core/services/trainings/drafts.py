@@ -1,10 +1,10 @@
-"""Files of a model during its import, in a folder of their own until its training is stored.
+"""Files of a model during its import, in a separate folder until the import's training is stored.
 
-    imports/ID.lock      locked by the importing process; ID becomes the training's
+    imports/ID.lock      locked by the importing process; ID becomes the training's id
     imports/ID/          the archive, then its files; the marker `placed` once they are in the training's folder
 
-The files move into the training's folder before its row is stored. After any failure the row decides: files of an
-import without a row are removed, by the same process or by the next import.
+The files move into the training's folder before the training's row is stored. After any failure the row decides: files
+of an import without a row are removed, by the same process or by the next import.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ IMPORTS = "imports"
 MAX_MEMBERS = 64
 _PLACED = "placed"
 _MAX_READ = 1 << 20
-"""Maximum bytes of one read from an archive: a header with its names and attributes is smaller."""
+"""Maximum bytes of one read from an archive: more than a header with its names and attributes takes."""
 
 _log = logging.getLogger(__name__)
 
 
 class Draft:
-    """A model during its import by this process. Callers close it, whether or not its training was stored."""
+    """A model during its import by this process. Callers must close it, whether or not its training was stored."""
 
     def __init__(self, settings: Settings, database: Database) -> None:
         self._settings, self._database = settings, database
@@ -53,12 +53,12 @@ class Draft:
         self._file = self.archive.open("xb")
 
     def write(self, content: bytes) -> None:
-        """Appends to the archive. `Unavailable` if the disk is full."""
+        """Appends `content` to the archive. `Unavailable` if the disk is full."""
         with refusing_full_disk(self.archive):
             self._file.write(content)
 
     def unpack(self) -> None:
-        """Unpacks the complete archive, and removes it. Raises as the function `unpack`."""
+        """Unpacks the complete archive, and removes the archive. Raises like the function `unpack`."""
         with refusing_full_disk(self.result):
             self._file.close()
             unpack(self.archive, self.result)
@@ -105,7 +105,7 @@ def remove_abandoned(settings: Settings, database: Database) -> None:
 def unpack(archive: Path, into: Path) -> None:
     """Unpacks a model's files from an uncompressed tar archive, and syncs them to disk.
 
-    `InvalidInput` for another kind of file, a truncated archive, or members that are no files of a model; `TooLarge`
+    Raises `InvalidInput` for another kind of file, a truncated archive, or members that are not model files; `TooLarge`
     for a text file above its limit.
     """
     into.mkdir()
@@ -127,40 +127,40 @@ def unpack(archive: Path, into: Path) -> None:
 
 
 def _name(member: tarfile.TarInfo) -> str:
-    """The file name of a permitted member."""
+    """Returns the file name of an archive member, after checking that the member is permitted."""
     name = PurePosixPath(member.name).as_posix()
     if name not in FILES:
-        raise _refused(f"it has {name[:100]!r}, which is no file of a model")
+        raise _refused(f"it contains {name[:100]!r}, which is not a model file")
     if not member.isreg() or member.issparse():
-        raise _refused(f"its {name} is no ordinary file")
+        raise _refused(f"its {name} is not a regular file")
     most = max_file_bytes(name)
     if most is not None and member.size > most:
-        raise TooLarge(f"the model cannot be imported: its {name} has {member.size} bytes, and at most {most} may be")
+        raise TooLarge(f"the model cannot be imported: its {name} has {member.size} bytes, more than {most}")
     return name
 
 
 def _refused(what: str) -> InvalidInput:
-    allowed = f"an uncompressed tar archive of {', '.join(FILES)}, those that there are"
+    allowed = f"an uncompressed tar archive of {', '.join(FILES)}, as far as the model has them"
     return InvalidInput(f"the body is not a tar archive of a model: {what}", field="model", allowed=allowed)
 
 
 class _Bounded(io.FileIO):
-    """An archive that refuses large reads, which a forged length of a header would cause."""
+    """An archive file that refuses large reads, which a forged length in a header would cause."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         if size is None or not 0 <= size <= _MAX_READ:
-            raise tarfile.ReadError("an entry's description is too long")
+            raise tarfile.ReadError("the header of an entry is too long")
         return super().read(size) or b""
 
 
 def _lock(path: Path) -> Any:
-    from filelock import FileLock  # it hooks into forks, as in `core.common.files.locked`
+    from filelock import FileLock  # imported late because it hooks into forks, as in `core.common.files.locked`
 
     return FileLock(path, mode=0o600, thread_local=False, fallback_to_soft=False)
 
 
 def _remove(settings: Settings, database: Database, draft: Path) -> None:
-    """Removes an import's folder and lock, and its training's folder unless the training is stored."""
+    """Removes an import's folder and lock. Removes also the training's folder, unless the training is stored."""
     if (draft / _PLACED).exists():
         with database.read() as session:
             is_stored = training_queries.find(session, draft.name) is not None

@@ -1,6 +1,6 @@
-"""The folder of a training: checkpoints, log, the marker of a deletion; and the limit on an owner's files.
+"""The folder of a training: checkpoints, log, and the marker of a deletion. Also the limit on an owner's files.
 
-API and workers share its disk.
+API and workers share the disk of these folders.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from edgefront.core.training.run_folder import CHECKPOINTS, RESULT
 FOLDER = "trainings"
 WEIGHTS = f"{RESULT}/model.safetensors"
 MAX_LOG_BYTES = 1 << 20
-"""Maximum bytes of a log in one answer."""
+"""Maximum size of a log in one response, bytes."""
 _STEP = "step-"
 _DELETED = ".deleted"
 
 
 def training_folder(settings: Settings, training_id: str) -> Path:
-    """The folder of a training's state; see `core.training.run_folder`."""
+    """Returns the folder of a training's files; see `core.training.run_folder`."""
     return settings.artifact_folder / FOLDER / training_id
 
 
@@ -49,25 +49,25 @@ def mark_deleted(settings: Settings, training_id: str) -> None:
 
 
 def deleted_trainings(settings: Settings) -> list[str]:
-    """Deleted trainings that still have files."""
+    """Ids of deleted trainings that still have files."""
     return sorted(path.parent.name for path in (settings.artifact_folder / FOLDER).glob(f"*/{_DELETED}"))
 
 
 def checkpoints_in(folder: Path) -> dict[int, Path]:
-    """Step → folder of the complete checkpoints, by rising step."""
+    """Returns step → folder of the complete checkpoints, ordered by step."""
     paths = (folder / CHECKPOINTS).glob(f"{_STEP}*")
     by_step = {int(step): path for path in paths if (step := path.name.removeprefix(_STEP)).isdigit()}
     return dict(sorted(by_step.items()))
 
 
 def files_in(folder: Path) -> list[Path]:
-    """All files below a folder, without hidden ones and links."""
+    """Returns all files below a folder, without hidden files and links."""
     paths = (Path(parent) / name for parent, _, names in os.walk(folder) for name in names)
     return sorted(path for path in paths if not path.name.startswith(".") and not path.is_symlink())
 
 
 def hashed(path: Path) -> tuple[os.stat_result, str]:
-    """A file's state (size, time …) and SHA-256. Computed once per state."""
+    """Returns a file's status (size, time …) and SHA-256, which is computed once per status."""
     state = path.stat()
     return state, _sha256_of(path, state.st_ino, state.st_size, state.st_mtime_ns)
 
@@ -78,7 +78,7 @@ def _sha256_of(path: Path, *_state: int) -> str:
 
 
 def tail(path: Path, lines: int) -> str:
-    """The last lines of a text file within its last `MAX_LOG_BYTES`; empty without a file."""
+    """Returns the final lines of a text file, from its final `MAX_LOG_BYTES`. Empty if the file does not exist."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -94,7 +94,7 @@ def tail(path: Path, lines: int) -> str:
 
 
 def stored_bytes(settings: Settings, training_ids: Iterable[str]) -> int:
-    """Total size of the files of these trainings. It reads folders: call it outside of transactions."""
+    """Total size of the files of these trainings, bytes. Reads folders: call it outside of transactions."""
     total = 0
     for id_ in training_ids:
         for path in files_in(training_folder(settings, id_)):
@@ -106,8 +106,8 @@ def stored_bytes(settings: Settings, training_ids: Iterable[str]) -> int:
 
 
 def check_stored(database: Database, owner: str, settings: Settings, added: int = 0) -> None:
-    """Raises `BoundReached` if the files of the owner's trainings reach their limit, or would exceed it with `added`
-    bytes more.
+    """Raises `BoundReached` if the files of the owner's trainings reach their limit, or would exceed the limit with
+    `added` more bytes.
     """
     most = settings.owners.stored_bytes
     if most is None:

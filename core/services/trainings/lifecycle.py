@@ -77,11 +77,11 @@ def submit_trainings(
 ) -> tuple[TrainingView, ...]:
     """Stores a training for each architecture of the request, and notifies the workers. Planning holds no transaction.
 
-    A repeated request with the same `idempotency_key` returns the trainings of the first one.
+    A repeated request with the same `idempotency_key` returns the trainings of the first request.
 
     Raises:
         InvalidInput: architecture, recipe, overrides, data set or limits are invalid; names the field.
-        NotFound: no such model, candidate, job or target.
+        NotFound: the model, candidate, job or target does not exist.
         Conflict: the key was used with another request.
         BoundReached: the owner's files have reached their limit.
     """
@@ -141,7 +141,7 @@ def submit_trainings(
 def estimate_trainings(
     database: Database, principal: Principal, request: TrainingRequest, settings: Settings
 ) -> TrainingEstimate:
-    """What a request for trainings would create. Raises as `submit_trainings`, but ignores the owner's limit."""
+    """Estimates the trainings of a request. Raises like `submit_trainings`, but ignores the owner's limit."""
     principal.require(KeyRole.USER)
     with database.read() as session:
         selection = read_selection(session, principal, request)
@@ -162,7 +162,7 @@ class SupernetRequest:
     seed: int
     dataset_digest: str | None = None
     overrides: Document = field(default_factory=dict)
-    """Replaced fields of the recipe."""
+    """Fields of the recipe with replaced values."""
     supernet: Document = field(default_factory=dict)
     """Settings of the supernet: `core.search.supernet_settings`."""
     budget: Document = field(default_factory=dict)
@@ -174,7 +174,7 @@ class SupernetRequest:
 
 
 def create_supernet(session: Session, request: SupernetRequest, settings: Settings, now: datetime) -> Training:
-    """Queues the training of a search's supernet. Its end advances the target."""
+    """Queues the training of a search's supernet. The end of this training advances the search's target."""
     training = _queued(
         resolved_recipe(request.recipe, dict(request.overrides)),
         resources_for(request.requires, settings),
@@ -200,7 +200,7 @@ def create_supernet(session: Session, request: SupernetRequest, settings: Settin
 
 
 def get_training(session: Session, principal: Principal, training_id: str) -> TrainingView:
-    """The training. `NotFound` if there is none or it is another owner's."""
+    """Returns the training. `NotFound` if it does not exist or belongs to another owner."""
     return training_view(session, training_of(session, principal, training_id))
 
 
@@ -214,8 +214,8 @@ def list_trainings(
     cursor: str | None = None,
     limit: int = 50,
 ) -> TrainingPage:
-    """Trainings, newest first: the caller's own, or all for an admin or a viewer. `state`, `job_id` and `digest` filter
-    them.
+    """Lists trainings, newest first: the caller's own, or all for an admin or a viewer. `state`, `job_id` and `digest`
+    filter the list.
     """
     principal.require(KeyRole.USER, KeyRole.VIEWER)
     filters = {"owner": None if principal.reads_all else principal.owner, "state": state, "job_id": job_id}
@@ -228,7 +228,7 @@ def list_trainings(
 def list_metrics(
     session: Session, principal: Principal, training_id: str, *, after: int = -1, limit: int = 1000
 ) -> MetricPage:
-    """The metrics of steps above `after`, by rising step."""
+    """Lists the metrics of steps above `after`, ordered by step."""
     training = training_of(session, principal, training_id)
     limit = max(1, min(limit, MAX_METRICS))
     metrics = training_queries.metrics(session, training.id, after=min(after, (1 << 63) - 1), limit=limit + 1)
@@ -245,9 +245,9 @@ def _metric_view(step: int, stored: Document) -> MetricView:
 def read_probabilities(
     session: Session, principal: Principal, training_id: str, records: int = 100
 ) -> ProbabilitiesView:
-    """At most `records` records per seed, spread evenly over its steps.
+    """Returns at most `records` records of block probabilities per seed, spread evenly over the seed's steps.
 
-    `NotFound` if there is no such training, it is another owner's, or it is not a supernet's.
+    `NotFound` if the training does not exist, belongs to another owner, or is not a supernet's.
     """
     training = training_of(session, principal, training_id)
     if training.kind != TrainingKind.SUPERNET:
@@ -286,7 +286,7 @@ def pause_training(session: Session, principal: Principal, training_id: str, now
 
 
 def resume_training(session: Session, principal: Principal, training_id: str, now: datetime) -> TrainingView:
-    """Resumes a paused or failed training from its last checkpoint, with all its attempts."""
+    """Resumes a paused or failed training from its latest checkpoint, with all its attempts."""
     training = _locked(session, principal, training_id)
     resume(session, training, now)
     return training_view(session, training)
@@ -309,14 +309,14 @@ def cancel_training(session: Session, principal: Principal, training_id: str, no
 def delete_training(session: Session, principal: Principal, training_id: str) -> bool:
     """Deletes the training, its log and metrics. Its scores stay, under the architecture's digest.
 
-    Returns whether its folder can be removed at once. Otherwise its worker notices the deletion, ends the run and
-    removes the folder. `Conflict` for the supernet of a running search, which would request another one.
+    Returns whether the training's folder can be removed at once. Otherwise the worker notices the deletion, ends the
+    run and removes the folder. `Conflict` for the supernet of a running search, which would request a new supernet.
     """
     training = _locked(session, principal, training_id)
     is_supernet = training.kind == TrainingKind.SUPERNET and training.target_id is not None
     target = session.get(Target, training.target_id) if is_supernet else None
     if target is not None and target.state in ACTIVE_TARGETS:
-        raise Conflict(f"training {training.id} is the supernet of job {training.job_id}: end that first")
+        raise Conflict(f"training {training.id} is the supernet of job {training.job_id}: end the job first")
     has_no_run = training.state not in LIVE_TRAININGS
     training_queries.remove(session, training.id)
     return has_no_run
@@ -348,7 +348,7 @@ def _begin(session: Session, training: Training, now: datetime) -> None:
 
 
 def _locked(session: Session, principal: Principal, training_id: str) -> Training:
-    """The training, locked, for a change by its owner."""
+    """Locks and returns the training, for a change by its owner."""
     principal.require(KeyRole.USER)
     training = training_of(session, principal, training_id)
     locked = training_queries.lock(session, training.id)

@@ -15,12 +15,12 @@ from edgefront.core.services.trainings.claims import Machine
 
 
 def default_threads(device: str, slots: int) -> int | None:
-    """Default number of CPU threads of a training; None: torch's default."""
+    """Default number of CPU threads of a training; None selects torch's default."""
     return None if device == "cuda" else max(1, usable_cores() // 2 // max(1, slots))
 
 
 def machine_of(settings: Settings) -> Machine:
-    """The resources of a worker with these settings on this machine."""
+    """Returns the resources of a worker with these settings on this machine."""
     gpus = system_gpus()
     count = settings.training.gpus
     if count is not None:
@@ -34,7 +34,7 @@ def machine_of(settings: Settings) -> Machine:
 
 
 def cannot_train(settings: Settings) -> str | None:
-    """Why no training can run on this machine; None if one can."""
+    """Returns the reason why this machine can run no training; None if it can run trainings."""
     if settings.training.command is None and importlib.util.find_spec("torch") is None:
         return "a training needs torch, which is not installed: pip install 'edgefront-lm[train]'"
     return None
@@ -42,8 +42,8 @@ def cannot_train(settings: Settings) -> str | None:
 
 @lru_cache(maxsize=1)
 def system_gpus() -> dict[int, int]:
-    """Number → bytes of memory of the NVIDIA GPUs that this process may use, numbered as in `CUDA_VISIBLE_DEVICES` in
-    the order of the PCI bus.
+    """Returns GPU number → bytes of memory of the NVIDIA GPUs that this process may use. They are numbered as in
+    `CUDA_VISIBLE_DEVICES` in the order of the PCI bus.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     allowed = None if visible is None else {part.strip() for part in visible.split(",")}
@@ -55,7 +55,7 @@ def system_gpus() -> dict[int, int]:
 
 
 def served_queues(settings: Settings) -> tuple[str, ...]:
-    """The queues of trainings that a worker on this machine can serve."""
+    """Returns the queues of trainings that a worker on this machine can serve."""
     if cannot_train(settings) is not None:
         return ()
     machine = machine_of(settings)

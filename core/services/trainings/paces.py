@@ -1,4 +1,4 @@
-"""Training speed of the pool's workers, fitted to the trainings that have ended there."""
+"""Training speed of the pool's workers, fitted to the trainings that have ended on each worker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from edgefront.core.store.database import Database
 from edgefront.core.store.tables import Training
 
 LATEST = 20
-"""Number of the latest trainings to which a pace is fitted."""
+"""Number of the latest trainings that a pace is fitted to."""
 
 Budget = TypeVar("Budget", bound=TrainingBudget)
 
@@ -31,15 +31,15 @@ _ENDED = (
     Training.state == TrainingState.DONE,
     Training.tokens > 0,
     Training.seconds > 0,
-    Training.recipe["distil"].as_string().is_(None),  # a teacher takes most of the time
+    Training.recipe["distil"].as_string().is_(None),  # with a teacher, the teacher takes most of the time
 )
 
 
 def ended_by(session: Session, owner: str, worker: str) -> list[Row[Any]]:
-    """Architecture, recipe, tokens and seconds of the owner's latest trainings on a worker, newest first."""
+    """Returns architecture, recipe, tokens and seconds of the owner's latest trainings on a worker, newest first."""
     columns = (
         Training.architecture,
-        Training.trained,  # with the vocabulary of its data; may be None
+        Training.trained,  # the architecture with the vocabulary of its data; may be None
         Training.recipe["segment"].as_integer().label("segment"),
         Training.tokens,
         Training.seconds,
@@ -53,16 +53,16 @@ def ended_by(session: Session, owner: str, worker: str) -> list[Row[Any]]:
 
 
 def trainers(session: Session, owner: str) -> list[str]:
-    """The workers on which a training of this owner has ended, by name."""
+    """Names of the workers on which a training of this owner has ended, in alphabetical order."""
     own = (*_ENDED, Training.owner == owner, Training.worker.is_not(None))
     query = select(Training.worker).where(*own).distinct().order_by(Training.worker)
     return [worker for worker in session.scalars(query) if worker is not None]
 
 
 def with_pace(session: Session, owner: str, budget: Budget) -> Budget:
-    """The budget with the pace of its trainer, if it names a training time without a pace.
+    """Returns the budget with the pace of its trainer, if the budget has a training time without a pace.
 
-    `InvalidInput` if no training has ended on the trainer; it lists the trainers with a known pace.
+    Raises `InvalidInput` if no training has ended on the trainer; the error lists the trainers with a known pace.
     """
     time = budget.train_time
     if time is None or time.pace is not None:
@@ -80,7 +80,7 @@ def with_pace(session: Session, owner: str, budget: Budget) -> Budget:
 
 
 def list_trainers(database: Database, owner: str) -> list[TrainerView]:
-    """The workers on which a training of this owner has ended, with their paces, by name."""
+    """Returns the workers on which a training of this owner has ended, with their paces, ordered by name."""
     with database.read() as session:
         ended = {name: ended_by(session, owner, name) for name in trainers(session, owner)}
 
@@ -92,7 +92,7 @@ def list_trainers(database: Database, owner: str) -> list[TrainerView]:
 
 
 def _view(ended: Sequence[Row[Any]]) -> TrainerPace:
-    """Pace of the trainings with the number of GPUs, the precision and the compilation of the newest one."""
+    """Pace of the trainings with the same number of GPUs, precision and compilation as the newest training."""
     setup = attrgetter("gpus", "precision", "compile")
     rows = [row for row in ended if setup(row) == setup(ended[0])]
     architectures = [Architecture.model_validate(row.trained or row.architecture) for row in rows]

@@ -40,7 +40,7 @@ _PREPARED_WITH = {"bpe": " --vocabulary FOLDER/tokenizer.json", "words": " --voc
 
 @dataclass(frozen=True)
 class Subject:
-    """One architecture to train, and its origin."""
+    """An architecture to train, and the candidate that it comes from, if any."""
 
     name: str
     architecture: Architecture
@@ -49,18 +49,18 @@ class Subject:
 
 
 class Resources(NamedTuple):
-    """Resources that a training needs of its worker, and the queue of such workers."""
+    """Resources that a training requires of its worker, and the queue of workers with such resources."""
 
     device: str
     gpus: int
-    """0 on a CPU."""
+    """Number of GPUs; 0 on a CPU."""
     memory_bytes: int | None
     queue: str
 
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """A resolved request. Each subject becomes one training."""
+    """A resolved request for trainings. Each subject becomes one training."""
 
     subjects: tuple[Subject, ...]
     recipe: Recipe
@@ -71,16 +71,16 @@ class TrainingPlan:
 
 @dataclass(frozen=True)
 class Selection:
-    """The rows that a request for trainings refers to, detached from their session."""
+    """Database rows that a request for trainings refers to, detached from their session."""
 
     candidates: tuple[tuple[str, Candidate], ...] = ()
-    """Candidates with the names of their trainings."""
+    """Names of the trainings, each with the candidate to train."""
     start: Training | None = None
-    """The training whose weights initialise the new ones."""
+    """Training whose weights initialise the new ones."""
 
 
 def read_selection(session: Session, principal: Principal, request: TrainingRequest) -> Selection:
-    """Reads the rows that the request names.
+    """Reads the database rows that the request names.
 
     Raises `NotFound` for missing rows; `InvalidInput` for an empty frontier, or if the parent of the job's models was
     deleted.
@@ -98,7 +98,7 @@ def read_selection(session: Session, principal: Principal, request: TrainingRequ
 
 
 def _parent(session: Session, principal: Principal, request: TrainingRequest) -> Training | None:
-    """The model whose weights the job's models inherit, if the request asks for them."""
+    """Returns the model whose weights the job's models inherit; None if the request inherits no weights."""
     if not request.inherit:
         return None
     if request.candidate is not None:
@@ -115,14 +115,14 @@ def _parent(session: Session, principal: Principal, request: TrainingRequest) ->
         return training_of(session, principal, parent)
     except NotFound:
         raise InvalidInput(
-            f"start is missing: {parent}, whose weights the models of job {job.id} inherit, was deleted",
+            f"start is missing: {parent} was deleted, and the models of job {job.id} inherit its weights",
             field="start",
             allowed="the id of the same model, imported again",
         ) from None
 
 
 def plan_for(request: TrainingRequest, selection: Selection, settings: Settings) -> TrainingPlan:
-    """Resolves the request. Reads the data's manifest, but no database.
+    """Resolves a request for trainings. Reads the data set's manifest, but not the database.
 
     Raises `InvalidInput` with the field's path within the request; `NotFound` for an unknown model.
     """
@@ -165,8 +165,8 @@ def check_selection(session: Session, selection: Selection) -> None:
 
 
 def _check_weights(start: Training, subjects: Sequence[Subject], *, are_parts: bool) -> None:
-    """Checks that `start` has weights, for the architectures of the subjects unless these are parts of its model (the
-    run checks parts).
+    """Checks that the training `start` has weights. Checks also that its architecture equals that of the subjects,
+    unless they are submodels of its model (`are_parts`), which the run checks.
     """
     if start.kind == TrainingKind.SUPERNET or start.state != TrainingState.DONE or start.trained is None:
         what = "of a supernet" if start.kind == TrainingKind.SUPERNET else start.state
@@ -187,12 +187,12 @@ def _check_weights(start: Training, subjects: Sequence[Subject], *, are_parts: b
                 f"start: training {start.id} has a different architecture from {subject.name}",
                 field="start",
                 value=start.id,
-                allowed="a training of the same architecture, or inherit for a part of its model",
+                allowed="a training of the same architecture, or inherit for a submodel of its model",
             )
 
 
 def _check_tokens(start: Training, dataset: str, level: str | None, digest: str, settings: Settings) -> None:
-    """Checks that the weights were trained on the tokens of this prepared data set. The run checks it again.
+    """Checks that the weights were trained on the tokens of this prepared data set. The run repeats this check.
 
     `InvalidInput` names the command that prepares the data with the weights' tokenizer.
     """
@@ -213,7 +213,7 @@ def _check_tokens(start: Training, dataset: str, level: str | None, digest: str,
 
 
 def resolved_recipe(name: str, overrides: Document) -> Recipe:
-    """The named recipe with replaced fields. Errors name `recipe` or `overrides.<field>`."""
+    """Returns the named recipe with replaced fields. Errors name `recipe` or `overrides.<field>`."""
     try:
         recipe = named_recipe(name)
     except NotFound as error:
@@ -230,7 +230,7 @@ def resolved_recipe(name: str, overrides: Document) -> Recipe:
 
 
 def resources_for(requires: Requirements, settings: Settings) -> Resources:
-    """Resources and queue of a training. Raises `InvalidInput` for requirements that no worker can meet."""
+    """Returns resources and queue of a training. Raises `InvalidInput` for requirements that no worker can meet."""
     device = requires.device or settings.training.device
     memory_bytes = None if requires.memory_gb is None else int(requires.memory_gb * GIB)
     if memory_bytes is not None and memory_bytes >= 1 << 62:
@@ -253,9 +253,9 @@ def resources_for(requires: Requirements, settings: Settings) -> Resources:
 
 
 def check_served(device: str, queue: str, settings: Settings) -> None:
-    """Raises `InvalidInput` if the only worker of an embedded service can never train on such a device.
+    """Raises `InvalidInput` if the only worker of an embedded service can never train on this device.
 
-    Other services may get further workers later: their trainings wait.
+    Other services may get more workers later, so their trainings wait.
     """
     if not settings.embedded or queue in served_queues(settings):
         return
@@ -275,7 +275,7 @@ def check_served(device: str, queue: str, settings: Settings) -> None:
 
 
 def evenly(items: Sequence[Item], count: int) -> list[Item]:
-    """`count` items, evenly spread over their order and with both ends; the last item for a count of 1."""
+    """Returns `count` items, evenly spread over `items` and with both ends. A count of 1 returns the final item."""
     if count >= len(items):
         return list(items)
     if count == 1:
@@ -300,17 +300,17 @@ def _subjects(request: TrainingRequest, selection: Selection) -> list[Subject]:
 def _from_frontier(
     session: Session, principal: Principal, pick: FrontierPick, name: str | None
 ) -> list[tuple[str, Candidate]]:
-    """Candidates of a target's frontier within the request's bounds, with the names of their trainings."""
+    """Returns candidates of a target's frontier within the request's bounds, with the names of their trainings."""
     job = job_of(session, principal, pick.job)
     target = target_of(session, job, pick.target)
     members = training_queries.frontier(session, target.id)
     within = [member for member in members if _is_within(member, pick)]
     if not within:
-        what = "its frontier is empty" if not members else f"none of the {len(members)} points is within the limits"
+        what = "its frontier is empty" if not members else f"all {len(members)} points are outside the limits"
         raise InvalidInput(
-            f"frontier: there is no model to train on target {target.name!r}: {what}",
+            f"frontier: target {target.name!r} has no model to train: {what}",
             field="frontier",
-            allowed="bounds that a point of the frontier meets",
+            allowed="bounds that contain a point of the frontier",
         )
     if pick.count is None and len(within) > MAX_PICKS:
         raise InvalidInput(
@@ -335,16 +335,16 @@ def _is_within(candidate: Candidate, pick: FrontierPick) -> bool:
 
 
 def _subject(name: str, architecture: Architecture) -> Subject:
-    # The count does not depend on the sequence length, but the position embedding limits that.
+    # The count does not depend on the sequence length, but the position embedding limits the sequence length.
     return Subject(name, architecture, costs(architecture, CostOptions(sequence_length=1)).decoder_parameters)
 
 
 def _check_parent(request: TrainingRequest, recipe: Recipe, start: Training | None) -> None:
-    """Checks that there is a parent or teacher where one is needed, and that its licence allows derivatives."""
+    """Checks that a required parent or teacher exists, and that its licence allows derivatives."""
     if not request.inherit and recipe.distil is None:
         return
     if start is None:
-        why = "inherit takes a part of its model" if request.inherit else f"recipe {recipe.name}: its model teaches"
+        why = "inherit uses a submodel of its model" if request.inherit else f"recipe {recipe.name}: its model teaches"
         raise InvalidInput(
             f"start is missing ({why})",
             field="start",

@@ -19,7 +19,7 @@ from edgefront.core.store.tables import Candidate, Evaluation, Job, Target, Trai
 _MEASURED = 16
 """Maximum number of measurements on a model card."""
 _BATCH = 500
-"""Rows per statement."""
+"""Maximum number of rows per statement."""
 
 
 def find(session: Session, training_id: str) -> Training | None:
@@ -27,13 +27,13 @@ def find(session: Session, training_id: str) -> Training | None:
 
 
 def find_by_key(session: Session, owner: str, idempotency_key: str) -> list[Training]:
-    """The trainings of one request, in the order of their architectures."""
+    """Returns the trainings of one request, in the order of their architectures."""
     query = select(Training).where(Training.owner == owner, Training.idempotency_key == idempotency_key)
     return list(session.scalars(query.order_by(Training.position)))
 
 
 def find_import(session: Session, owner: str, import_digest: str) -> Training | None:
-    """The owner's import of the same weights and tokenizer."""
+    """Returns the owner's import of the same weights and tokenizer; None if there is none."""
     query = select(Training).where(Training.owner == owner, Training.import_digest == import_digest)
     return session.scalar(query)
 
@@ -44,13 +44,13 @@ def lock(session: Session, training_id: str) -> Training | None:
 
 
 def supernet_of(session: Session, target_id: str) -> Training | None:
-    """The latest supernet of a target's search."""
+    """Returns the latest supernet of a target's search; None if there is none."""
     query = select(Training).where(Training.target_id == target_id, Training.kind == TrainingKind.SUPERNET)
     return session.scalar(query.order_by(Training.id.desc()).limit(1))
 
 
 def open_supernets(session: Session, target_ids: Collection[str]) -> list[Training]:
-    """The supernets of these targets that have not ended, locked."""
+    """Returns and locks the supernets of these targets that have not ended."""
     query = (
         select(Training)
         .where(
@@ -73,15 +73,15 @@ def remove(session: Session, training_id: str) -> None:
 
 
 def claimed_by(session: Session, worker: str) -> list[Row[Any]]:
-    """`device`, `gpu_numbers` and `memory_bytes` (None: not stated) of the worker's claimed trainings."""
+    """Returns `device`, `gpu_numbers` and `memory_bytes` (None: not stated) of the worker's claimed trainings."""
     query = select(Training.device, Training.gpu_numbers, Training.memory_bytes)
     query = query.where(Training.worker == worker, Training.state.in_(LIVE_TRAININGS))
     return [*session.execute(query)]
 
 
 def claimable(session: Session, queue: str, memory: Mapping[int, int]) -> Training | None:
-    """The queue's next training that fits, locked; locked rows are skipped. `memory`: number of GPUs (0: none) → bytes
-    available to a training with that many, per GPU.
+    """Returns and locks the queue's next training that fits; skips locked rows. `memory`: number of GPUs (0 for the
+    CPU) → bytes available to a training with that many GPUs, per GPU.
     """
     needed = func.coalesce(Training.memory_bytes, 0)
     query = (
@@ -112,7 +112,7 @@ def take_turn(session: Session, training: Training) -> None:
 
 
 def expired(session: Session, now: datetime) -> list[Training]:
-    """Trainings whose lease has expired, locked."""
+    """Returns and locks the trainings whose lease has expired."""
     query = (
         select(Training)
         .where(Training.state.in_(LIVE_TRAININGS), over(Training.lease_expires_at, now, MAX_TTL))
@@ -123,7 +123,7 @@ def expired(session: Session, now: datetime) -> list[Training]:
 
 
 def count_ahead(session: Session, training: Training) -> int:
-    """Number of waiting trainings ahead of this one in its queue."""
+    """Number of waiting trainings ahead of this training in its queue."""
     own = tuple_(literal(training.turn), literal(training.id))
     query = select(func.count()).where(
         Training.state == TrainingState.QUEUED,
@@ -134,7 +134,7 @@ def count_ahead(session: Session, training: Training) -> int:
 
 
 def measured(session: Session, candidate_ids: Collection[str]) -> dict[str, tuple[Candidate, Target]]:
-    """Candidate id → candidate and target."""
+    """Returns candidate id → candidate and its target."""
     if not candidate_ids:
         return {}
     query = select(Candidate, Target).join(Target, Target.id == Candidate.target_id)
@@ -143,7 +143,7 @@ def measured(session: Session, candidate_ids: Collection[str]) -> dict[str, tupl
 
 
 def measured_as(session: Session, owner: str, digest: str) -> list[tuple[Candidate, Target]]:
-    """The owner's measured candidates with this architecture, one per target, newest first."""
+    """Returns the owner's measured candidates with this architecture, one per target, newest first."""
     query = (
         select(Candidate, Target)
         .join(Target, Target.id == Candidate.target_id)
@@ -157,18 +157,18 @@ def measured_as(session: Session, owner: str, digest: str) -> list[tuple[Candida
 
 
 def frontier(session: Session, target_id: str) -> list[Candidate]:
-    """The frontier of a target, by rising decoder parameters."""
+    """Returns the candidates on the frontier of a target, in ascending order of decoder parameters."""
     members = session.scalars(
         select(Candidate).where(Candidate.target_id == target_id, Candidate.on_frontier == true())
     )
-    # Sorted here: SQLite would read all candidates in the order of an index.
+    # Sorted in Python, because SQLite would read all candidates in the order of an index.
     return sorted(members, key=lambda row: (row.decoder_parameters, row.number))
 
 
 def metrics(
     session: Session, training_id: str, *, after: int = -1, limit: int | None = None
 ) -> list[tuple[int, Document]]:
-    """Steps above `after` with their metrics, in order."""
+    """Returns the steps above `after` with their metrics, ordered by step."""
     query = select(TrainingMetric.step, TrainingMetric.data).where(
         TrainingMetric.training_id == training_id, TrainingMetric.step > after
     )
@@ -176,7 +176,7 @@ def metrics(
 
 
 def metrics_at(session: Session, training_id: str, steps: Collection[int]) -> dict[int, Document]:
-    """Step → its stored metrics. The steps of one report lie close together."""
+    """Returns step → stored metrics. Reads one range, because the steps of one report lie close together."""
     if not steps:
         return {}
     query = select(TrainingMetric.step, TrainingMetric.data).where(TrainingMetric.training_id == training_id)
@@ -185,7 +185,7 @@ def metrics_at(session: Session, training_id: str, steps: Collection[int]) -> di
 
 
 def put_metrics(session: Session, training_id: str, metrics: Sequence[Document]) -> None:
-    """Inserts or replaces the metrics of steps."""
+    """Inserts or replaces the metrics of these steps."""
     for start in range(0, len(metrics), _BATCH):
         rows = [
             {"training_id": training_id, "step": metric["step"], "data": dict(metric)}
@@ -210,7 +210,7 @@ def remove_metrics(session: Session, training_id: str, steps: Sequence[int]) -> 
 
 
 def save_evaluations(session: Session, rows: Sequence[Document]) -> None:
-    """Inserts scores. A training's score of the same data set, split and metric is replaced."""
+    """Inserts evaluations, or replaces a training's evaluation of the same data set, split and metric."""
     for row in rows:
         statement = sql.upsert(session, Evaluation).values(id=new_id("evl"), **row)
         session.execute(
@@ -222,7 +222,7 @@ def save_evaluations(session: Session, rows: Sequence[Document]) -> None:
 
 
 def evaluations_of(session: Session, training_ids: Collection[str]) -> dict[str, list[Evaluation]]:
-    """Training id → its scores, sorted by data set, split and metric."""
+    """Returns training id → evaluations, sorted by data set, split and metric."""
     by_training: dict[str, list[Evaluation]] = {training_id: [] for training_id in training_ids}
     query = select(Evaluation).where(any_of(Evaluation.training_id, training_ids))
     for row in session.scalars(query.order_by(Evaluation.dataset, Evaluation.split, Evaluation.metric)):

@@ -1,4 +1,4 @@
-"""The API's views of trainings, from their rows."""
+"""Converts database rows of trainings to the API's views."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _DOCUMENT: TypeAdapter[Document | None] = TypeAdapter(Document | None)
 
 
 def training_views(session: Session, trainings: Sequence[Training]) -> list[TrainingView]:
-    """Views of trainings with their scores and the measurements of their candidates."""
+    """Returns views of trainings with their scores and the measurements of their candidates."""
     scores = training_queries.evaluations_of(session, [training.id for training in trainings])
     candidates = training_queries.measured(
         session, {training.candidate_id for training in trainings if training.candidate_id}
@@ -49,17 +49,17 @@ def training_view(session: Session, training: Training) -> TrainingView:
 
 
 def start_of(training: Training) -> str | None:
-    """Id of the training whose weights initialise this one."""
+    """Id of the training whose weights initialise this one; None for random weights."""
     return training.request.get("start")
 
 
 def inherits(training: Training) -> bool:
-    """Whether the model is a part of the model of `start_of`."""
+    """Whether the model is a submodel of the model of `start_of`."""
     return bool(training.request.get("inherit", False))
 
 
 def vocabulary_of_start(session: Session, training: Training) -> int | None:
-    """Vocabulary size of the model whose weights initialise the training; None without one."""
+    """Vocabulary size of the model whose weights initialise the training; None for random weights."""
     start = start_of(training)
     row = None if start is None else training_queries.find(session, start)
     if row is None or row.trained is None:
@@ -68,20 +68,20 @@ def vocabulary_of_start(session: Session, training: Training) -> int | None:
 
 
 def licence_of(training: Training) -> str | None:
-    """Licence of the weights, as the request states it."""
+    """Licence of the weights, as the request states it; None if not stated."""
     return training.request.get("licence")
 
 
 def requested_dataset(training: Training) -> str | None:
-    """The data set of the request; None for the recipe's default."""
+    """Name of the requested data set; None for the recipe's default."""
     return training.request.get("dataset")
 
 
 def card_facts(session: Session, training: Training, digest: str | None) -> Document:
-    """Facts for the model card in addition to the run's own: names, licence and measurements.
+    """Returns facts for the model card in addition to the run's own: names, licence and measurements.
 
-    `digest`: of the trained architecture, with the vocabulary of its data. The measurements are those of all targets
-    of the owner's jobs, else the candidate's.
+    `digest` is the digest of the trained architecture, with the vocabulary of its data. The measurements are those of
+    this architecture in all of the owner's jobs, or without any, those of the training's candidate.
     """
     origin: Document = {"name": training.name, "training": training.id}
     if (start := start_of(training)) is not None:
@@ -174,7 +174,7 @@ def _requirements(training: Training) -> Requirements | None:
 
 
 def _note(session: Session, training: Training) -> str:
-    """The stored note, and what the training waits for."""
+    """Returns the stored note, and what the training waits for."""
     parts = [training.note] if training.note else []
     if training.state == TrainingState.QUEUED:
         ahead = training_queries.count_ahead(session, training)
