@@ -12,13 +12,13 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from edgefront.core.common.errors import EdgefrontError, Unavailable
 
-# Postgres: shut down, starting up, too many connections.
+# Postgres errors: shut down, starting up, too many connections.
 _AWAY = frozenset({"57P01", "57P02", "57P03", "57P05", "53300", "25P03"})
-# Deadlock, serialisation, lock timeout.
+# Postgres errors: deadlock, serialisation failure, lock timeout.
 _BUSY = frozenset({"40001", "40P01", "55P03"})
-# Disk full, out of memory, and input or output that failed.
+# Postgres errors: disk full, out of memory, failed input or output.
 _FULL = frozenset({"53100", "53200", "58030"})
-# SQLite's messages for the same; its error codes have names only from Python 3.11 on.
+# SQLite's messages for the same errors; its error codes have names only from Python 3.11 on.
 _SQLITE_BUSY = ("database is locked", "database table is locked", "database schema is locked")
 _SQLITE_FULL = ("database or disk is full", "disk I/O error", "out of memory")
 _SQLITE_AWAY = ("unable to open database file", "attempt to write a readonly database", "locking protocol")
@@ -26,7 +26,7 @@ _SQLITE_AWAY = ("unable to open database file", "attempt to write a readonly dat
 
 @contextmanager
 def unavailable_when_away() -> Iterator[None]:
-    """Turns errors of an unreachable, full or busy database into `Unavailable`. Other errors pass."""
+    """Turns errors of an unreachable, full or busy database into `Unavailable`. Other errors are raised unchanged."""
     try:
         yield
     except PoolTimeout as error:
@@ -43,11 +43,11 @@ def unavailable_when_away() -> Iterator[None]:
 
 
 def _state(error: DBAPIError | sqlite3.Error | psycopg.Error) -> str | None:
-    """`unavailable`, `busy` or `out of room`; None for an error of the statement."""
+    """State of the database: `unavailable`, `busy` or `out of room`; None for an error of the statement."""
     said: BaseException | None = error
     if isinstance(error, DBAPIError):
         said = error.orig
-        # Without a statement it was the connection that failed.
+        # An error without a statement is an error of the connection.
         if error.connection_invalidated or (error.statement is None and isinstance(said, psycopg.OperationalError)):
             return "unavailable"
     code = getattr(said, "sqlstate", None)
@@ -58,14 +58,14 @@ def _state(error: DBAPIError | sqlite3.Error | psycopg.Error) -> str | None:
         return "out of room"
     if code in _AWAY or (code or "").startswith("08") or text.startswith(_SQLITE_AWAY):
         return "unavailable"
-    # Past SQLAlchemy: the test of an idle connection, or its return to the pool.
+    # These errors do not pass through SQLAlchemy: the test of an idle connection, or its return to the pool.
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and code is None:
         return "unavailable"
     return None
 
 
 def _damaged(error: Exception) -> bool:
-    """Whether SQLite reports a damaged file, or one that is not a database."""
+    """Whether SQLite reports a damaged file, or a file that is not a database."""
     said = error.orig if isinstance(error, DBAPIError) else error
     damage = ("file is not a database", "database disk image is malformed")
     return isinstance(said, sqlite3.DatabaseError) and str(said).startswith(damage)

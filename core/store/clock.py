@@ -1,7 +1,7 @@
-"""The database's clock, extrapolated by this machine's, and comparisons of stored times that survive a clock set back.
+"""The database's clock, extrapolated by this machine's clock. Comparisons of stored times survive a clock set back.
 
-Waits for a stored time compare with `over`: a time further ahead than possible was stored before the clock was set
-back, so the wait is over.
+Waits for a stored time compare with `over`. A time further ahead than possible was stored before the clock was set
+back, so that its wait is over.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 from sqlalchemy import ColumnElement, and_, or_
 
 KEPT_S = 1.0
-"""Seconds for which a time is extrapolated before the clock is queried again."""
+"""Seconds for which a database time is extrapolated before the clock is queried again."""
 
 SLEPT_S = 0.05
-"""Difference in seconds between this machine's monotonic and wall clock above which it slept or was set, so that the
-clock is queried again."""
+"""Difference in seconds between this machine's monotonic and wall clock above which the database's clock is queried
+again, because the machine slept or its clock was set."""
 
 MAX_TTL = timedelta(hours=1)
 """Maximum extension of a lease (settings `leases.ttl_s`, `training.ttl_s`)."""
@@ -26,7 +26,7 @@ MARGIN = timedelta(seconds=10)
 
 
 def over(end: Any, now: datetime, longest: timedelta) -> ColumnElement[bool]:
-    """Whether a wait with a stored end is over. `longest`: the maximum duration of such a wait."""
+    """Whether a wait with a stored end is over. `longest` is the maximum duration of the wait."""
     return or_(end <= now, end > now + longest + MARGIN)
 
 
@@ -41,23 +41,23 @@ def between(column: Any, start: datetime, now: datetime) -> ColumnElement[bool]:
 
 
 def elapsed_s(since: datetime, now: datetime) -> float:
-    """Seconds since a stored time; infinite for one ahead of the clock."""
+    """Seconds since a stored time; infinite for a time ahead of the clock."""
     seconds = (now - since).total_seconds()
     return seconds if seconds > -MARGIN.total_seconds() else float("inf")
 
 
 class Clock:
-    """The last time of the database's clock, and when it was read. Thread-safe."""
+    """The latest time read from the database's clock, and when it was read. Thread-safe."""
 
     def __init__(self) -> None:
         self._read: tuple[datetime, float, float] | None = None
 
     def set(self, now: datetime) -> None:
-        """Stores a new time."""
+        """Stores a time that was read from the database's clock."""
         self._read = (now, time.monotonic(), time.time())
 
     def now(self) -> datetime | None:
-        """The extrapolated time; None if the clock must be queried."""
+        """Returns the extrapolated time; None if the clock must be queried."""
         read = self._read
         if read is None:
             return None

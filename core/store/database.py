@@ -1,6 +1,6 @@
-"""The database: sessions for reading and writing, its clock, its migrations.
+"""The database: sessions for reading and writing, its clock, and its migrations.
 
-Only the edge (an endpoint, a task, a command) opens sessions; services take one and never commit.
+Only the edge (an endpoint, a task, a command) opens sessions. Services receive a session and never commit.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ IDLE_S = 1.0
 """Idle seconds after which a pooled connection is tested before its use."""
 
 PREPARED_STATEMENTS = 500
-"""Maximum number of prepared statements per connection; the service has some hundred."""
+"""Maximum number of prepared statements per connection; the service has some hundred statements."""
 
 _USED_AT = "edgefront_used_at"
 
 BUSY_TIMEOUT_S = 15
-"""Seconds that a writer waits for another one before `Unavailable` is raised."""
+"""Seconds that a writer waits for another writer before `Unavailable` is raised."""
 
 
 def parse_url(text: str) -> URL:
-    """The URL with its driver; only SQLite files and Postgres are supported."""
+    """Returns the URL with its driver. `InvalidInput` for databases other than SQLite files and Postgres."""
     allowed = "sqlite:////path/file.db or postgresql+psycopg://user@host/database"
     try:
         url = make_url(text)
         backend = url.get_backend_name()
     except (ArgumentError, ValueError):
-        raise InvalidInput(  # without the URL, which may hold a password
+        raise InvalidInput(  # the message leaves out the URL, which may contain a password
             "database.url: this is not the URL of a database; in a user name or password /, @ and : are written as "
             f"%2F, %40 and %3A. Such as {allowed}",
             field="database.url",
@@ -81,10 +81,11 @@ def parse_url(text: str) -> URL:
 
 
 def make_engine(url: URL, *, pool_size: int, migrating: bool = False) -> Engine:
-    """An engine for `url`.
+    """Creates an engine for `url`.
 
     SQLite runs in WAL mode with `synchronous=FULL`, so that an acknowledged report survives a power failure as on
-    Postgres. Foreign keys of SQLite are off in migrations, where rebuilding a table drops it and would cascade.
+    Postgres. Foreign keys of SQLite are off in migrations, because rebuilding a table drops the table, which would
+    cascade.
     """
     common: dict[str, Any] = {
         "json_serializer": lambda value: orjson.dumps(value).decode(),
@@ -109,8 +110,8 @@ def make_engine(url: URL, *, pool_size: int, migrating: bool = False) -> Engine:
 
 
 def _watch_connections(engine: Engine) -> None:
-    # SQLAlchemy's pre-ping tests at every use. Testing only idle connections saves a round trip; if a recently used one
-    # is broken, its user gets an error and the pool drops all older connections.
+    # SQLAlchemy's pre-ping tests at every use. Testing only idle connections saves a round trip. If a recently used
+    # connection is broken, its user gets an error and the pool drops all older connections.
     @event.listens_for(engine, "connect")
     def connect(connection: psycopg.Connection[Any], _record: Any) -> None:
         connection.prepared_max = PREPARED_STATEMENTS
@@ -129,7 +130,7 @@ def _watch_connections(engine: Engine) -> None:
 
 
 def _control_transactions(engine: Engine, *, foreign_keys: bool) -> None:
-    # The sqlite3 module begins transactions late and only for some statements; SQLAlchemy's recipe takes over.
+    # The sqlite3 module begins transactions late and only for some statements, so this is SQLAlchemy's recipe instead.
     @event.listens_for(engine, "connect")
     def connect(connection: sqlite3.Connection, _record: Any) -> None:
         connection.isolation_level = None
@@ -146,7 +147,7 @@ def _control_transactions(engine: Engine, *, foreign_keys: bool) -> None:
 
 
 class WriterLock:
-    """Serialises the writers of this process: SQLite's own lock is not fair."""
+    """Lock that serialises the writers of this process, because SQLite's own lock is not fair."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -171,7 +172,7 @@ _locks_guard = threading.Lock()
 
 
 def writer_lock(url: URL) -> WriterLock:
-    """The lock of a SQLite file, shared by every `Database` on it in this process."""
+    """Returns the lock of a SQLite file, shared by all `Database` objects of this file in this process."""
     path = str(Path(url.database or "").resolve())
     with _locks_guard:
         lock = _locks.get(path)
@@ -200,23 +201,24 @@ def _check_revision(connection: Connection) -> None:
     for revision in MigrationContext.configure(connection).get_current_heads():
         if revision not in known:
             raise Conflict(
-                f"another release made this database: its schema {revision} is none of this release's "
-                f"({', '.join(sorted(known))}); run that release, or name another database"
+                f"another release made this database: its schema {revision} is unknown to this release "
+                f"({', '.join(sorted(known))}); run that release, or use another database"
             )
 
 
 Send = Callable[[str, dict[str, Any]], None]
-"""Delivers a task, by its name and arguments."""
+"""Function that delivers a task, by its name and arguments."""
 
 _OUTBOX = "edgefront.outbox"
 _log = logging.getLogger(__name__)
 
 
 def enqueue(session: Session, task: str, **arguments: Any) -> None:
-    """Sends a task after `session` has committed; a rollback drops it. A task that is enqueued twice is sent once.
+    """Sends a task after `session` has committed; a rollback drops the task. A task that is enqueued twice is sent
+    once.
 
-    The rows are authoritative and a task is only a notification. One that is lost between commit and delivery (a crash,
-    an unavailable broker) delays work until the next sweep, but loses nothing.
+    The rows are authoritative and a task is only a notification. A task that is lost between commit and delivery (a
+    crash, an unavailable broker) delays work until the next sweep, but loses nothing.
     """
     message = (task, arguments)
     waiting: list[tuple[str, dict[str, Any]]] = session.info.setdefault(_OUTBOX, [])
@@ -225,7 +227,7 @@ def enqueue(session: Session, task: str, **arguments: Any) -> None:
 
 
 def _deliver(messages: list[tuple[str, dict[str, Any]]], send: Send) -> None:
-    """Sends tasks. If the broker is unavailable, that is logged, not raised: the transaction has committed."""
+    """Sends tasks after a commit. An unavailable broker is logged and raises nothing."""
     for task, arguments in messages:
         try:
             send(task, arguments)
@@ -234,7 +236,7 @@ def _deliver(messages: list[tuple[str, dict[str, Any]]], send: Send) -> None:
 
 
 class _WriteSession(Session):
-    """A session that flushes before every statement, also before Core ones."""
+    """A session that flushes before every statement, also before statements of SQLAlchemy Core."""
 
 
 @event.listens_for(_WriteSession, "do_orm_execute")
@@ -245,14 +247,14 @@ def _flush_before(state: ORMExecuteState) -> None:
 
 
 class Database:
-    """One database, by its URL.
+    """A database, given by its URL.
 
     Args:
         url: `sqlite:////path/file.db` or `postgresql+psycopg://user@host/database`.
         send: sends a task by name and arguments after a commit; None drops tasks (the sweep sends them again).
         pool_size: maximum number of connections to Postgres.
 
-    Sessions raise `core.common.errors.Unavailable` if the database is unavailable or busy for too long; the next
+    Sessions raise `core.common.errors.Unavailable` if the database is unavailable or busy for too long. The next
     session reconnects.
     """
 
@@ -271,14 +273,14 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Session]:
-        """A read-only session with one snapshot of the database from its first query on."""
+        """Opens a read-only session with one snapshot of the database from its first query on."""
         with unavailable_when_away(), Session(self._reading, autoflush=False) as session:
             yield session
 
     @contextmanager
     def write(self) -> Iterator[Session]:
-        """A session that is committed on exit; then its tasks are sent (`enqueue`). An exception rolls back and drops
-        them.
+        """Opens a session that is committed on exit; then its tasks are sent (`enqueue`). An exception rolls back and
+        drops the tasks.
         """
         with unavailable_when_away(), self._lock() if self._lock else nullcontext():
             with _WriteSession(self._writing, expire_on_commit=False) as session, session.begin():
@@ -288,9 +290,9 @@ class Database:
             _deliver(messages, self.send)
 
     def now(self, session: Session) -> datetime:
-        """The database's time (with time zone), equal for all processes, and monotonic.
+        """Returns the database's time (with time zone), equal for all processes, and monotonic.
 
-        Postgres is queried once a second; in between its time is extrapolated by this machine's clock.
+        Postgres is queried once a second. Between queries its time is extrapolated by this machine's clock.
         """
         now = self._clock.now()
         if now is None:
@@ -300,9 +302,9 @@ class Database:
         return now
 
     def migrate(self) -> None:
-        """Upgrades the schema to this release. Of concurrent callers one migrates, the others wait.
+        """Upgrades the schema to this release. Of concurrent callers one migrates, and the others wait.
 
-        `Conflict`, without any change, for a database of another release.
+        Raises `Conflict`, without any change, for a database of another release.
         """
         config = _alembic()
         engine = make_engine(self.url, pool_size=1, migrating=True).execution_options(**{WRITE: True})
@@ -322,19 +324,19 @@ class Database:
             engine.dispose()
 
     def is_current(self) -> bool:
-        """Whether the schema is exactly that of this release."""
+        """Whether the schema is exactly the schema of this release."""
         heads = set(ScriptDirectory.from_config(_alembic()).get_heads())
         with unavailable_when_away(), self._reading.connect() as connection:
             return set(MigrationContext.configure(connection).get_current_heads()) == heads
 
     def refuse_other_release(self) -> None:
-        """`Conflict` if another release made the database; an unavailable database passes."""
+        """Raises `Conflict` if another release made the database. An unavailable database raises nothing."""
         with suppress(Unavailable), unavailable_when_away(), self._reading.connect() as connection:
             _check_revision(connection)
         self.engine.dispose()  # so that forked processes share no connection
 
     def dispose(self) -> None:
-        """Closes the pooled connections, and each one that a thread returns later."""
+        """Closes the pooled connections, and each connection that a thread returns later."""
         self._disposed = True
         self.engine.dispose()
 

@@ -4,8 +4,8 @@
 - `Prepared`: a compiled statement for hot paths.
 - `any_of`: `column IN (…)` with one parameter. An expanding `IN` is a different statement for each length, which
   SQLAlchemy renders and the database plans again.
-- `insert_rows`, `update_rows`, `write_back`: many rows in one statement. Postgres gets them as one JSON document;
-SQLite, which runs in this process, gets them one by one.
+- `insert_rows`, `update_rows`, `write_back`: many rows in one statement. Postgres gets the rows as one JSON document;
+  SQLite, which runs in this process, gets them one by one.
 - `upsert`: INSERT with ON CONFLICT.
 - `lock_name`: advisory locks on a name until the end of the transaction.
 """
@@ -87,25 +87,25 @@ class Parsed(TypeDecorator[BaseModel]):
 
 
 def typed(kind: type[Row], result: Result[Unpack[tuple[Any, ...]]]) -> list[Row]:
-    """The rows of a query as `kind`. `TypeError` unless its fields equal the query's columns."""
+    """Returns the rows of a query as `kind`. `TypeError` unless the fields of `kind` equal the query's columns."""
     _check_names(kind, tuple(result.keys()))
     return [kind._make(row) for row in result]
 
 
 def columns(table: type[Base], kind: type[NamedTuple]) -> tuple[InstrumentedAttribute[Any], ...]:
-    """The columns of a table with the names of the fields of `kind`."""
+    """Returns the columns of a table with the names of the fields of `kind`."""
     return tuple(getattr(table, name) for name in kind._fields)
 
 
 def _check_names(kind: type[NamedTuple], names: tuple[str, ...]) -> None:
     if names != kind._fields:
-        raise TypeError(f"{kind.__name__} has the fields {kind._fields}, and the query the columns {names}")
+        raise TypeError(f"the query must return the fields of {kind.__name__}, {kind._fields}, not {names}")
 
 
 class Prepared:
     """A statement for hot paths, compiled once. On Postgres the driver executes it directly, in a third of the time.
 
-    With ORM statements in place of this and of `update_rows`, a launch takes 5.5 ms of processor time from lease to
+    With ORM statements in place of `Prepared` and `update_rows`, a launch takes 5.5 ms of processor time from lease to
     result instead of 2.7 (`benchmarks/bench_leases.py`).
 
     Args:
@@ -119,7 +119,7 @@ class Prepared:
         self._readers: list[Callable[[Any], Any] | None] | None = None
 
     def run(self, session: Session, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        """Executes it in the session's transaction; returns its rows."""
+        """Executes the statement in the session's transaction. Returns its rows."""
         if session.autoflush:
             session.flush()
         connection = session.connection()
@@ -161,9 +161,9 @@ def _impl(kind: TypeEngine[Any]) -> TypeEngine[Any]:
 def fetch(
     session: Session, kind: type[Row], statement: Executable | Prepared, parameters: Mapping[str, Any]
 ) -> list[Row]:
-    """The rows of a query as `kind` (`typed`), without the ORM's work on each row.
+    """Returns the rows of a query as `kind` (`typed`), without the ORM's work on each row.
 
-    It does not see unflushed changes, unless the statement is `Prepared`.
+    A query sees unflushed changes only if the statement is `Prepared`.
     """
     if isinstance(statement, Prepared):
         _check_names(kind, statement.names)
@@ -172,12 +172,12 @@ def fetch(
 
 
 def json_text(column: Any) -> ColumnElement[str]:
-    """A JSON column as unparsed text."""
+    """Returns a JSON column as unparsed text."""
     return cast_to(column, Text)
 
 
 class _Texts(TypeDecorator[list[str]]):
-    """A list of texts: an array in Postgres, a JSON document in SQLite."""
+    """Column type of a list of texts: an array in Postgres, a JSON document in SQLite."""
 
     impl = String
     cache_ok = True
@@ -194,7 +194,7 @@ class _AnyOf(FunctionElement[bool]):
     inherit_cache = True
 
     def self_group(self, against: Any = None) -> Any:
-        return self  # without parentheses: SQLite does not use an index for `(...) = 1`
+        return self  # without parentheses, because SQLite does not use an index for `(...) = 1`
 
 
 @compiles(_AnyOf, "postgresql")
@@ -211,12 +211,12 @@ def _as_json(element: _AnyOf, compiler: SQLCompiler, **options: Any) -> str:
 
 
 def texts(name: str) -> BindParameter[list[str]]:
-    """A parameter for `any_of` in a prepared statement: a collection of texts."""
+    """Returns a parameter for `any_of` in a prepared statement: a collection of texts."""
     return bindparam(name, type_=_Texts())
 
 
 def any_of(column: Any, values: Collection[str] | BindParameter[list[str]]) -> ColumnElement[bool]:
-    """Whether the text `column` is among `values`."""
+    """Returns the condition that the text `column` is among `values`."""
     given = values if isinstance(values, BindParameter) else bindparam(None, list(values), type_=_Texts(), unique=True)
     return _AnyOf(column, given)
 
@@ -250,13 +250,13 @@ def _as_document(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def write_back(session: Session, objects: Sequence[Base], columns: Sequence[str]) -> None:
     """Writes these columns of loaded objects of one table, and marks them as unchanged in the session. Other changes
-    stay for the next flush. With flushes in its place a launch takes a fifth more processor time from lease to result
+    wait for the next flush. With a flush instead, a launch takes a fifth more processor time from lease to result
     (`benchmarks/bench_leases.py`).
     """
     if not objects:
         return
     rows = [{name: getattr(item, name) for name in ("id", *columns)} for item in objects]
-    with session.no_autoflush:  # a flush would write the same
+    with session.no_autoflush:  # a flush would write the same columns
         update_rows(session, type(objects[0]), rows)
     for item, row in zip(objects, rows, strict=True):
         for name in columns if item in session else ():
@@ -276,8 +276,8 @@ def _insert(table: Table, columns: tuple[str, ...]) -> Prepared:
 @lru_cache
 def _update(table: Table, columns: tuple[str, ...]) -> Prepared:
     values = ", ".join(f"{name} = r.{name}" for name in columns if name != "id")
-    # With the ids as an array Postgres uses the index. It cannot estimate the rows of the document, and would scan a
-    # table of less than some ten thousand rows.
+    # With the ids as an array Postgres uses the index. Postgres cannot estimate the number of rows of the document, and
+    # would scan a table of less than some ten thousand rows.
     found = f"{table.name}.id = ANY (CAST(:ids AS varchar[])) AND {table.name}.id = r.id"
     return Prepared(text(f"UPDATE {table.name} SET {values} FROM {_rows(table, columns)} WHERE {found}"))  # noqa: S608
 
@@ -288,7 +288,7 @@ def _rows(table: Table, columns: tuple[str, ...]) -> str:
 
 
 def upsert(session: Session, table: type[Base]) -> postgresql.Insert | sqlite.Insert:
-    """An INSERT of the session's database, with `on_conflict_do_nothing` and `on_conflict_do_update`."""
+    """Returns an INSERT of the session's database, with `on_conflict_do_nothing` and `on_conflict_do_update`."""
     return sqlite.insert(table) if session.get_bind().dialect.name == "sqlite" else postgresql.insert(table)
 
 
@@ -298,13 +298,13 @@ _TRY = Prepared(select(func.pg_try_advisory_xact_lock(*_NAME)))
 
 
 def lock_name(session: Session, kind: str, name: str) -> None:
-    """Locks the name until the end of the transaction; waits for other transactions."""
+    """Locks the name until the end of the transaction. Waits for other transactions with a lock on this name."""
     if session.get_bind().dialect.name != "sqlite":
         _LOCK.run(session, {"kind": f"edgefront/{kind}", "name": name})
 
 
 def try_lock_name(session: Session, kind: str, name: str) -> bool:
-    """Locks the name without waiting; False if another transaction holds it."""
+    """Locks the name without waiting. Returns False if another transaction has locked it."""
     if session.get_bind().dialect.name == "sqlite":
         return True
     ((locked,),) = _TRY.run(session, {"kind": f"edgefront/{kind}", "name": name})

@@ -76,7 +76,7 @@ def test_a_database_of_another_release_is_refused_by_name(database: Database, re
         connection.execute(text("UPDATE alembic_version SET version_num = :it"), {"it": revision})
     before = inspect(database.engine).get_table_names()
     for refuse in (database.migrate, database.refuse_other_release):
-        with pytest.raises(Conflict, match=f"another release made this database: its schema {revision} is none"):
+        with pytest.raises(Conflict, match=f"another release made this database: its schema {revision} is unknown"):
             refuse()
     with database.engine.connect() as connection:
         assert connection.scalar(text("SELECT version_num FROM alembic_version")) == revision

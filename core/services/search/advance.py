@@ -4,13 +4,14 @@ Refining returns to the search if further launches find the best model beyond th
 
 1. `advance` takes a step that needs only rows, under the target's row lock, or returns a `ComputeStep`.
 2. `ComputeStep.compute` runs without a session.
-3. `store` writes the result if the target still waits for it, else discards it; the target is advanced again.
+3. `store` writes the result if the target still waits for the step, else discards the result. Then the target is
+   advanced again.
 
-Idempotent: repeated, late or killed at any point, it leads to the same candidates. The snapshot of a generation is
+These steps are idempotent: repeated, late or killed steps lead to the same candidates. The snapshot of a generation is
 stored before its algorithm is called, and the proposals depend only on the snapshot and the target's seed.
 
 All services lock in one order: targets, measurements, launches, jobs, each by id. Events lock the job, so a step ends
-its transaction after it has written any.
+its transaction after writing events.
 """
 
 from __future__ import annotations
@@ -59,30 +60,30 @@ from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Generation, Job, Target
 
 STORE_BATCH = 100
-"""Maximum number of proposals that one transaction stores: less than a second of a target's lock."""
+"""Maximum number of proposals that one transaction stores, so that it locks the target for less than a second."""
 
 CATCH_UP_BATCH = 500
-"""Maximum number of candidates whose launches one transaction adds, or whose results it applies: some tenths of a
-second."""
+"""Maximum number of candidates whose launches one transaction adds, or whose results it applies, so that it takes some
+tenths of a second."""
 
 RESERVED = 4
-"""Launches for which a search for the best model within limits reserves time: further launches of the answer and of the
-stock model.
+"""Number of launches that a search for the best model within limits reserves time for: further launches of the answer
+and of the stock model.
 """
 
 MAX_EMPTY_GENERATIONS = 5
-"""Number of consecutive generations without a measured candidate after which a search ends."""
+"""Number of consecutive generations without a measured candidate that ends a search."""
 
 
 def advance(session: Session, target_id: str, now: datetime) -> bool | ComputeStep:
-    """One step of a target, in the caller's transaction.
+    """Advances a target by one step, in the caller's transaction.
 
     Applies known results to waiting candidates, adds missing launches, and begins the next phase or generation if the
-    present one is complete. Returns True if another step is possible at once (the worker commits and calls again); a
-    `ComputeStep` to compute and store first; False if the target waits for devices or a computation, or has ended. An
-    unknown target is no error: its job may have been deleted.
+    present one is complete. Returns True if another step is possible at once (the worker commits and calls again). A
+    returned `ComputeStep` must be computed and stored first. Returns False if the target waits for devices or a
+    computation, has ended, or does not exist (its job may have been deleted).
 
-    `InvalidInput` names the field of a request that this release cannot read or carry out.
+    Raises `InvalidInput`, with the field, for a request that this release cannot read or carry out.
     """
     row = _live(session, target_id)
     if row is None:
@@ -96,7 +97,7 @@ def advance(session: Session, target_id: str, now: datetime) -> bool | ComputeSt
         end_target(session, target, TargetState.FAILED, note, now)
         return False
     if target.started_at is not None and is_ahead(target.started_at, now):
-        target.started_at = now  # the clock was set back; the job's minutes start again
+        target.started_at = now  # the clock was set back, so the job's minutes start again
     if progress.out_of_time(session, request, target, now):
         unit = "minute" if request.budget.minutes == 1 else "minutes"
         note = f"The budget of {request.budget.minutes:g} {unit} was spent."
@@ -123,11 +124,12 @@ def store(
     now: datetime,
     settings: Settings | None = None,
 ) -> bool | ComputeStep:
-    """Writes a computed step in the caller's transaction; returns whether another step is possible at once.
+    """Writes a computed step in the caller's transaction. Returns whether another step is possible at once.
 
-    Of a generation it writes the next `STORE_BATCH` proposals and returns the step while there are more: commit, and
-    call again. It writes nothing if the target no longer waits for the step (another worker was faster, or the job was
-    paused or has ended). `settings` configure the training of a supernet; by default they come from the environment.
+    Of a generation this writes the next `STORE_BATCH` proposals and returns the step while proposals are left: the
+    caller must commit and call again. Nothing is written if the target no longer waits for the step (another worker was
+    faster, or the job was paused or has ended). `settings` configure the training of a supernet; None reads them from
+    the environment.
     """
     row = _live(session, step.target_id)
     if row is None:
@@ -138,7 +140,7 @@ def store(
     if isinstance(computed, SupernetRequest):
         supernets.request_training(session, job, target, computed, settings or Settings(), now)
         return False
-    if not computed.proposed:  # the generation row stays: `refining.is_reopened` reads it
+    if not computed.proposed:  # the generation's row stays, because `refining.is_reopened` reads it
         return _end_search(session, target, computed.note or step.plan.exhausted(), now)
     generation = None if step.number == BEFORE_SEARCH else job_queries.find_generation(session, target.id, step.number)
     begin, end = (
@@ -167,7 +169,7 @@ def store(
 
 
 def _live(session: Session, target_id: str) -> tuple[Target, Job] | None:
-    """The locked target and its job, if both are active."""
+    """Returns the locked target and its job, if both are active; else None."""
     target = job_queries.lock_target(session, target_id)
     job = None if target is None else job_queries.find(session, target.job_id)
     if target is None or job is None or target.state not in ACTIVE_TARGETS or job.state != JobState.RUNNING:
@@ -192,7 +194,7 @@ def _stands(session: Session, target: Target, step: ComputeStep) -> bool:
 
 
 def _unfinished(session: Session, target: Target) -> Generation | None:
-    """The target's partly stored generation, if any."""
+    """Returns the target's partly stored generation; None if there is none."""
     if target.generation < 0:
         return None
     last = job_queries.find_generation(session, target.id, target.generation)
@@ -207,7 +209,7 @@ def fail(session: Session, target_id: str, note: str, now: datetime) -> None:
 
 
 def stalled(session: Session, now: datetime) -> list[str]:
-    """Ids of the targets of running jobs for which the sweep sends `advance` again."""
+    """Returns ids of the targets of running jobs for which the sweep sends `advance` again."""
     active = job_queries.active_targets(session)
     requests = {job.id: job.request for _, job in active}
     read = {job_id: JOB_REQUEST.read_or(request, None) for job_id, request in requests.items()}
@@ -224,7 +226,7 @@ def stalled(session: Session, now: datetime) -> list[str]:
 
 
 def _must_end(target: Target, request: JobRequest | None, began: datetime | None, now: datetime) -> bool:
-    """Whether its time is over, or this release cannot read its request."""
+    """Whether a target's time is over, or this release cannot read its request."""
     try:
         PROTOCOL.read(target.protocol)
         LIMITS.read(target.limits)
@@ -234,8 +236,8 @@ def _must_end(target: Target, request: JobRequest | None, began: datetime | None
 
 
 def _catch_up(session: Session, request: JobRequest, target: Target, now: datetime) -> bool:
-    """Repairs the effects of a crash or a pause: applies known results, adds missing launches, up to `CATCH_UP_BATCH`
-    of each. Returns whether there may be more.
+    """Repairs the effects of a crash or a pause: applies known results and adds missing launches, up to
+    `CATCH_UP_BATCH` each. Returns whether more may be left.
     """
     lacking = candidate_queries.without_launches(session, target.id, CATCH_UP_BATCH)
     with_results = candidate_queries.with_results(session, target.id, CATCH_UP_BATCH)
@@ -273,14 +275,14 @@ def _baselines(session: Session, target: Target, plan: SearchPlan, now: datetime
         target.started_at is None
         and job_queries.devices_seen(session, [target.device_key], now - ONLINE)[target.device_key]
     ):
-        target.started_at = now  # its search begins without a launch of its own
+        target.started_at = now  # the search begins without a new launch of a baseline
     change_state(session, target, TargetState.SEARCHING, refining.opening(len(every), len(points), plan), now)
     return True
 
 
 def _search(session: Session, target: Target, plan: SearchPlan, now: datetime) -> bool | ComputeStep:
-    """Begins the next generation once no candidate of the last one waits for a first or repeated launch, or continues a
-    partly stored one.
+    """Begins the next generation once no candidate of the latest one waits for a first or repeated launch. Continues a
+    partly stored generation.
     """
     unfinished = _unfinished(session, target)
     budget = plan.job.request.budget.candidates
@@ -320,12 +322,12 @@ def _search(session: Session, target: Target, plan: SearchPlan, now: datetime) -
 def _ask(
     session: Session, target: Target, plan: SearchPlan, number: int, left: int | None, now: datetime
 ) -> bool | ComputeStep:
-    """The step that computes a generation; False while one of its inputs is missing."""
+    """Returns the step that computes a generation; False while one of its inputs is missing."""
     step = ComputeStep(target.id, number, plan, target.seed, target.proxy_data, most=left)
     needs, search = plan.algorithm.needs(number), plan.algorithm
     if Need.CANDIDATE_POOL in needs:
         pool = _candidate_pool(session, target, plan.job.request)
-        if pool is None:  # the sweep advances it again
+        if pool is None:  # the sweep advances the target again
             return False
         step = replace(step, candidate_pool=pool)
     if Need.SUPERNET in needs and isinstance(search, ParSupernet):
@@ -338,7 +340,7 @@ def _ask(
             return False
         step = replace(step, supernet=probabilities)
     stored = job_queries.find_generation(session, target.id, number)
-    if stored is not None:  # computed before: its worker died, or it waited for scores
+    if stored is not None:  # computed before, but its worker died, or the step waited for scores
         snapshot = snapshots.restore(session, target.id, number)
         data = None if stored.device_data is None else snapshots.load_device_data(session, stored.device_data)
     else:
@@ -361,7 +363,9 @@ def _end_search(session: Session, target: Target, why: str, now: datetime) -> bo
 def _candidate_pool(
     session: Session, target: Target, request: JobRequest
 ) -> Sequence[tuple[Genome, Document, float]] | None:
-    """All candidates of the job's original targets; None while one of these is active, since the pool must be final."""
+    """Returns all candidates of the job's original targets; None while such a target is active, because the pool must
+    be final.
+    """
     own = [
         sibling
         for sibling in job_queries.targets(session, [target.job_id])

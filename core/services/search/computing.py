@@ -1,6 +1,7 @@
 """The computation of a target's next step, without a session: proposals, costs and scores.
 
-It takes from milliseconds to many seconds, so no transaction or connection is held (`core.services.search.advance`).
+A computation takes from milliseconds to many seconds, so it holds no transaction or connection
+(`core.services.search.advance`).
 """
 
 from __future__ import annotations
@@ -33,27 +34,27 @@ class ComputeStep:
     plan: SearchPlan
     seed: int
     proxy_data: str | None
-    """Digest of the data that the target's scores use, if known."""
+    """Digest of the data that the target's scores use; None if unknown."""
     snapshot: Snapshot = field(default_factory=Snapshot)
     generation_id: str | None = None
-    """Id of the row with the snapshot; None for baselines and supernets."""
+    """Id of the database row with the snapshot; None for baselines and supernets."""
     most: int | None = None
     """Maximum number of candidates by the budget; None: unlimited. For baselines the maximum number of depths."""
     device_data: DeviceData | None = None
-    """Other data of the device; None if the algorithm does not need it."""
+    """Other data of the device; None if the algorithm needs no such data."""
     depths: Sequence[Depth] = ()
-    """The measured baselines."""
+    """Depth and results of each measured baseline."""
     candidate_pool: Sequence[tuple[Genome, Document, float]] = ()
     """Genome, architecture and proxy of the job's candidates, for a target that was added later."""
     supernet: Sequence[Probabilities] = ()
-    """The result of the search's supernet for each seed."""
+    """The search supernet's block probabilities for each seed."""
     describes_supernet: ParSupernet | None = None
     """If set, the step computes the training request of this search's supernet instead of proposals."""
     owner: str = ""
-    """Owner of the job; workers take turns between owners."""
+    """Owner of the job, because workers take turns between owners."""
 
     def compute(self, settings: Settings | None = None) -> Computed | SupernetRequest:
-        """Deterministic. `settings` locate data; by default they come from the environment."""
+        """Computes the step, deterministically. `settings` locate data; None reads them from the environment."""
         if self.describes_supernet is not None:
             return wanted_supernet(self.describes_supernet, self.snapshot, self.owner, settings or Settings())
         note = ""
@@ -93,12 +94,12 @@ class ComputeStep:
 
 @dataclass(frozen=True)
 class Computed:
-    """The proposals of a step, with their scores."""
+    """Proposals of a step, with their scores."""
 
     proposed: tuple[Proposed, ...]
-    """Empty if the algorithm proposes nothing."""
+    """Proposed architectures; empty if the algorithm proposes nothing."""
     scorer: Scorer
     scores: Mapping[str, Scored] | None
-    """Digest → score; None if workers compute them."""
+    """Digest → score; None if workers compute the scores."""
     note: str = ""
-    """The algorithm's reason for proposing nothing, if it gives one."""
+    """The algorithm's reason for an empty proposal; may be empty."""

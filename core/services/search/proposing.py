@@ -40,13 +40,13 @@ BEFORE_SEARCH = -1
 
 @dataclass(frozen=True)
 class Proposed:
-    """A proposed architecture, with its lineage."""
+    """A proposed architecture, with its origin: operator, genome and parents."""
 
     architecture: Architecture
     costs: Costs
     operator: str
     genome: Document = field(default_factory=dict)
-    """Empty for baselines, which may be outside the space."""
+    """Genome of the architecture; empty for baselines, which may be outside the space."""
     parents: tuple[str, ...] = ()
     predicted: Document = field(default_factory=dict)
     """Fields of `core.schemas.predictions.PredictedView`; empty without predictions."""
@@ -65,8 +65,8 @@ def propose(
 ) -> None:
     """Stores candidates of the target's generation with their scores, and adds their launches.
 
-    Candidates without a score, or with weights larger than the device's memory, are infeasible at once. Existing
-    measurements are applied at once. `begins`: the size of the generation, if these are its first candidates.
+    Candidates without a score, or with weights larger than the device's memory, become infeasible at once. Existing
+    measurements are applied at once. `begins` is the size of the generation if these are its first candidates.
     """
     devices = job_queries.devices_of(session, target.device_key)
     memory = max(filter(None, (_memory(device, plan.protocol) for device in devices)), default=None)
@@ -109,7 +109,7 @@ def apply_known_results(
     measurements: Mapping[str, Measurement],
     now: datetime,
 ) -> int:
-    """Applies existing measurements to waiting candidates; returns the number of such candidates."""
+    """Applies existing measurements to waiting candidates. Returns the number of these candidates."""
     answered = [
         candidate
         for candidate in waiting
@@ -125,8 +125,8 @@ def apply_known_results(
 def missing_launches(
     session: Session, candidates: Iterable[Candidate], measurements: Mapping[str, Measurement], each_baseline: int
 ) -> list[str]:
-    """Measurement ids of the missing launches of these candidates, an id twice for two launches. Baselines need
-    `each_baseline` launches, others one.
+    """Returns measurement ids of the missing launches of these candidates; an id occurs twice for two launches.
+    Baselines need `each_baseline` launches, other candidates one.
     """
     needed = {
         candidate.measurement_id: each_baseline if candidate.role == CandidateRole.BASELINE else 1
@@ -187,7 +187,7 @@ def _row(
 
 
 def _memory(device: Device, protocol: MeasurementProtocol) -> int | None:
-    """Memory in bytes for a model on this device; None if unknown."""
+    """Memory for a model on this device, bytes; None if unknown."""
     if Provider(protocol.provider).shares_host_memory:
         size: int | None = device.facts.get("memory_bytes")
         return size

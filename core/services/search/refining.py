@@ -1,10 +1,12 @@
 """Refining: further launches after the search, for candidates that may change the frontier or the answer.
 
-1. A candidate is uncertain if the 95 % interval of its latency is wider than the protocol's precision, and it is on the
-   frontier, or would be at the fast end of its interval. Uncertain candidates and baselines get further launches.
-2. If the goal is the best model within limits, only that model and the largest stock model within the limits do, at
-   least two launches each.
-3. Then models that a single launch put just beyond the limits get a second one.
+1. A candidate is uncertain if the 95 % interval of its latency is wider than the protocol's precision, and the
+candidate
+   is on the frontier, or would be with the lower end of the interval. Uncertain candidates and baselines get further
+   launches.
+2. If the goal is the best model within limits, only that model and the largest stock model within the limits get
+   further launches, so that each has at least two.
+3. Then models that a single launch put just beyond the limits get a second launch.
 4. If the best model is found beyond the limits, the target returns to the search.
 """
 
@@ -56,21 +58,21 @@ from edgefront.core.store.database import enqueue
 from edgefront.core.store.tables import Candidate, Job, Launch, Measurement, Target
 
 SPREAD_UNKNOWN = 2
-"""Launches of each frontier point while the scatter of launches is unknown."""
+"""Number of launches of each frontier point while the scatter of launches is unknown."""
 MOST_EXCLUDED, EXCLUDED_LAUNCHES = 4, 2
-"""Number of models just beyond the limits that get further launches, and their total launches."""
+"""Number of models just beyond the limits that get further launches, and the total launches of each."""
 DISTURBED = 0.75
-"""Share of launches in disturbed conditions from which on the note mentions them."""
+"""Lowest share of launches in disturbed conditions that the target's note mentions."""
 
 
 def refine(session: Session, request: JobRequest, target: Target, now: datetime) -> bool | ComputeStep:
-    """Adds launches of uncertain candidates until none is left or the budget is spent; then of the depths and models
-    that a single launch decided. Ends the target when nothing is left.
+    """Adds launches of uncertain candidates until none is left or the budget is spent. Then adds launches of depths and
+    models that a single launch decided. Ends the target when no launch is left to add.
     """
     if has_one_answer(request):
         ahead = target_ahead(session, target)
         if ahead is not None and ahead.state in ACTIVE_TARGETS:
-            return False  # its model may be found beyond the limits; then this target has the answer
+            return False  # that target's model may be found beyond the limits; then this target has the answer
     if demand.has_live_launch(session, target):
         return False
     further = uncertain(session, target)
@@ -85,15 +87,16 @@ def refine(session: Session, request: JobRequest, target: Target, now: datetime)
         return False
     end_target(session, target, TargetState.FINISHED, _closing(session, target), now)
     for other in job_queries.targets(session, [target.job_id]) if has_one_answer(request) else ():
-        enqueue(session, tasks.ADVANCE, target_id=other.id)  # which may have waited for this one
+        enqueue(session, tasks.ADVANCE, target_id=other.id)  # the other target may have waited for this one
     return False
 
 
 def uncertain(session: Session, target: Target, most: int | None = None) -> list[str]:
-    """Measurement ids for further launches, the widest interval first, at most `most` (default: the remaining budget).
+    """Returns measurement ids for further launches, the widest interval first, at most `most` (default: the remaining
+    budget).
 
-    Empty when nothing is uncertain, or the budget or `max_launches` is spent. Measurements with a pending launch are
-    left out.
+    Empty when no candidate is uncertain, or the budget or `max_launches` is spent. Measurements with a pending launch
+    are left out.
     """
     most = _left(session, target) if most is None else most
     if most < 1:
@@ -111,7 +114,7 @@ def uncertain(session: Session, target: Target, most: int | None = None) -> list
 
 
 def optimism(protocol: MeasurementProtocol, variance: LaunchVariance) -> dict[int, float]:
-    """Number of launches → factor to the lower end of the interval, for numbers that are not precise enough."""
+    """Returns number of launches → factor from latency to the lower end of its interval, for imprecise numbers only."""
     factors: dict[int, float] = {}
     for number in range(1, protocol.max_launches):
         half = relative_half_width(number, variance)
@@ -125,7 +128,7 @@ def optimism(protocol: MeasurementProtocol, variance: LaunchVariance) -> dict[in
 
 
 def _left(session: Session, target: Target) -> int:
-    """Remaining budget of further launches; 0 for targets of a job with one answer that do not have it."""
+    """Remaining budget of further launches; 0 in a job with one answer for the targets without the answer."""
     request = JOB_REQUEST.read(session.get_one(Job, target.job_id).request)
     if has_one_answer(request) and target_ahead(session, target) is not None:
         return 0
@@ -139,16 +142,16 @@ def _refinable(
     dominance: Dominance,
     only: Collection[str] | None = None,
 ) -> list[str]:
-    """Measurements of baselines, and of candidates on the target's frontier or not dominated at their optimistic
-    latency.
+    """Returns measurement ids of baselines, of frontier candidates, and of candidates that are not dominated at their
+    optimistic latency.
 
-    Order: frontier members and baselines first, then the fewest launches, then the best quality. Measurements with a
+    Order: frontier candidates and baselines first, then the fewest launches, then the best quality. Measurements with a
     live launch are left out.
 
     Args:
         optimism: number of launches → factor from a latency to the lower end of its interval; measurements with other
             numbers of launches are left out.
-        dominance: that of the job.
+        dominance: the dominance relation of the job.
         only: ids of the candidates to consider; None: all.
     """
     if not optimism:
@@ -185,8 +188,8 @@ def _refinable(
 
 
 def _last_depth(session: Session, target: Target, request: JobRequest) -> ComputeStep | None:
-    """The step that proposes another depth of the stock model, if further launches moved the deepest one within the
-    limits beyond them.
+    """Returns the step that proposes another depth of the stock model, if further launches moved the deepest one within
+    the limits beyond the limits. Else None.
     """
     every = candidate_queries.baselines(session, target.id)
     if request.goal != Goal.BEST_WITHIN_LIMITS or not every or target.candidates >= candidate_queries.MAX_BASELINES:
@@ -203,7 +206,7 @@ def _last_depth(session: Session, target: Target, request: JobRequest) -> Comput
 
 
 def _excluded_once(session: Session, request: JobRequest, target: Target) -> list[str]:
-    """Measurement ids of models that a single launch put just beyond the limits, and that would change the answer."""
+    """Returns measurement ids of models that one launch put just beyond the limits and that would change the answer."""
     score, ties = None, False
     if has_one_answer(request):
         best = best_of_job(session, target)
@@ -234,7 +237,7 @@ def is_reopened(session: Session, request: JobRequest, target: Target) -> bool:
     if incumbent_then is not None:
         incumbent = incumbent_of(session, target)
         if incumbent is None or incumbent.rank < Incumbent(**incumbent_then).rank:
-            return True  # the incumbent that ended the search is beyond them
+            return True  # the incumbent that ended the search is beyond the limits
     then = snapshots.restore(session, target.id, target.generation + 1).in_bounds()
     best = max(then, key=lambda model: (model.proxy, model.digest), default=None)
     now = {row.id: row.state for row in candidate_queries.search_rows(session, target.id)}
@@ -242,7 +245,7 @@ def is_reopened(session: Session, request: JobRequest, target: Target) -> bool:
 
 
 def reopen(session: Session, target: Target, plan: SearchPlan, now: datetime) -> bool:
-    """Returns to the search, whose last generation is computed again with the present results."""
+    """Returns the target to the search, whose latest generation is computed again with the present results."""
     ended = job_queries.find_generation(session, target.id, target.generation + 1)
     job_queries.remove_generation(session, None if ended is None else ended.id)
     baselines = candidate_queries.baseline_count(session, target.id)
@@ -254,14 +257,14 @@ def reopen(session: Session, target: Target, plan: SearchPlan, now: datetime) ->
 
 
 def opening(baselines: int, measured: int, plan: SearchPlan) -> str:
-    """Note about the baselines and the algorithm."""
+    """Returns a note about the baselines and the algorithm."""
     without = baselines - measured
     note = f"{without} of {baselines} baselines could not be measured; the comparison uses the others."
     return " ".join(text for text in (note if without else "", plan.algorithm.note) if text)
 
 
 def _closing(session: Session, target: Target) -> str:
-    """The note of a finished target: why its search ended, and why latencies are uncertain."""
+    """Returns the note of a finished target: why its search ended, and why latencies are uncertain."""
     notes = [target.note]
     if target.refinements and _left(session, target) < 1 and uncertain(session, target, 1):
         further = f"{target.refinements:,} further launch{'' if target.refinements == 1 else 'es'}"

@@ -1,12 +1,11 @@
-"""The input of a generation, stored with it and restored exactly: the snapshot of the search, and other data of the
-device.
+"""The input of a generation, stored with it and restored exactly: snapshot of the search and data of the device.
 
 A snapshot stores only the results that changed since the previous generation (candidate number, state, latency, peak
 memory, launches, and in mode generate the times), so the total size is linear in the number of candidates. Constant
 columns are read from the candidates' rows.
 
-Device data (baselines, measurements of other jobs, priors from other devices) stores measurement ids with their
-figures; architectures are read from the measurements' rows.
+Device data (baselines, measurements of other jobs, priors from other devices) store measurement ids with their figures.
+Architectures are read from the measurements' rows.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _Result = tuple[str, float | None, int | None, int, Times]
 
 
 def take(session: Session, target_id: str, generation: int) -> tuple[Items, Snapshot]:
-    """The current results of a target's search: the changes to store with `generation`, and the complete snapshot."""
+    """Takes the current results of a target's search: the changes to store with `generation`, and the snapshot."""
     before = _folded(job_queries.snapshots(session, target_id, generation - 1))
     rows = candidate_queries.search_rows(session, target_id)
     now: dict[int, _Result] = {
@@ -51,7 +50,7 @@ def take(session: Session, target_id: str, generation: int) -> tuple[Items, Snap
 
 
 def restore(session: Session, target_id: str, generation: int) -> Snapshot:
-    """The snapshot with which a generation was proposed."""
+    """Returns the snapshot that a generation was proposed from."""
     then = _folded(job_queries.snapshots(session, target_id, generation))
     return _snapshot((row for row in candidate_queries.search_rows(session, target_id) if row.number in then), then)
 
@@ -89,7 +88,7 @@ def _evaluated(row: SearchCandidate, result: _Result) -> Evaluated:
 
 
 def _predicted(stored: Document | None) -> Predicted | None:
-    """The stored prediction of latency and memory; None if there is none."""
+    """Returns the stored prediction of latency and memory; None if there is none."""
     if stored is None or stored.get("latency_ms") is None:
         return None
     return Predicted(**{field.name: stored[field.name] for field in fields(Predicted)})
@@ -98,9 +97,9 @@ def _predicted(stored: Document | None) -> Predicted | None:
 # Device data ---------------------------------------------------------------------------------------------------------
 
 MAX_MEASUREMENTS = 400
-"""Maximum number of measurements of other jobs, the latest ones; the time of a fit is cubic in it."""
+"""Maximum number of measurements of other jobs, the latest ones; the time of a fit is cubic in this number."""
 MAX_PRIOR_DEVICES, MAX_PRIOR_MEASUREMENTS, MIN_PRIOR_MEASUREMENTS = 2, 100, 10
-"""Number of other devices that give priors, and the maximum and minimum number of their measurements."""
+"""Number of other devices that give priors, and the maximum and minimum number of measurements of each."""
 
 Figures = Items
 """[measurement id, latency_ms, memory_bytes, launches], and in mode generate the times."""
@@ -108,15 +107,15 @@ Figures = Items
 
 @dataclass(frozen=True)
 class DeviceData:
-    """Stored figures, and the architectures (JSON) by measurement id."""
+    """Stored figures of a device's measurements, and the measured architectures."""
 
     stored: Document
     """The JSON of `generation.device_data`: `baselines`, `others`, `priors` (a list for each device), `noise`, `rival`
-    (fields of `Incumbent`; absent if there is none)."""
+    (fields of `Incumbent`; absent without one)."""
     architectures: Mapping[str, Document]
 
     def known_to(self, snapshot: Snapshot, protocol: MeasurementProtocol) -> Snapshot:
-        """The snapshot with the device data. Fits predictors of other devices, so call it outside transactions."""
+        """Returns the snapshot with the device data. Fits predictors of other devices: call it outside transactions."""
         fits = (self._fit(rows, protocol) for rows in self.stored["priors"])
         incumbent = self.stored.get("rival")
         return replace(
@@ -145,12 +144,12 @@ class DeviceData:
                 [observation.latency_ms for observation in observed],
                 launches=[observation.launches for observation in observed],
             )
-        except InvalidInput:  # too few, or all alike
+        except InvalidInput:  # too few measurements, or all are equal
             return None
 
 
 def take_device_data(session: Session, target: Target, *, with_incumbent: bool = False) -> DeviceData:
-    """The present data of the target's device, with the incumbent of the job's other targets if asked for."""
+    """Reads the present data of the target's device; `with_incumbent` adds the incumbent of the job's other targets."""
     own = select(Candidate.measurement_id).where(Candidate.target_id == target.id)
     of_device = (Measurement.device_key == target.device_key, Measurement.protocol_digest == target.protocol_digest)
     baselines = select(Candidate.measurement_id).where(
@@ -173,7 +172,7 @@ def take_device_data(session: Session, target: Target, *, with_incumbent: bool =
 
 
 def current_device_data(session: Session, device_key: str, protocol_digest: str) -> DeviceData:
-    """The present data of a device (class) by a protocol, of all jobs."""
+    """Reads the present data of a device (class) by a protocol, of all jobs."""
     own = (Measurement.device_key == device_key, Measurement.protocol_digest == protocol_digest)
     others = _figures(session, MAX_MEASUREMENTS, *own)
     return load_device_data(
@@ -182,14 +181,14 @@ def current_device_data(session: Session, device_key: str, protocol_digest: str)
 
 
 def load_device_data(session: Session, stored: Document) -> DeviceData:
-    """Restores the device data of a generation."""
+    """Restores the device data of a generation from their stored figures."""
     ids = [row[0] for rows in (stored["baselines"], stored["others"], *stored["priors"]) for row in rows]
     rows = session.execute(select(Measurement.id, Measurement.architecture).where(any_of(Measurement.id, ids)))
     return DeviceData(stored, {row.id: row.architecture for row in rows})
 
 
 def _beside(session: Session, device_key: str, protocol_digest: str) -> Document:
-    """Measurements of similar devices, and the scatter of launches."""
+    """Returns measurements of similar devices, and the scatter of launches."""
     return {
         "priors": [
             _figures(
@@ -209,7 +208,7 @@ _TIMES = (Measurement.first_token_ms, Measurement.token_ms, Measurement.total_ms
 
 
 def _figures(session: Session, most: int, *conditions: ColumnElement[bool]) -> list[Figures]:
-    """The latest measurements, in the order of their ids."""
+    """Returns the latest measurements that meet the conditions, ordered by id."""
     rows = session.execute(
         select(*_FIGURES, *_TIMES)
         .where(Measurement.state == MeasurementState.MEASURED, *conditions)
@@ -221,7 +220,7 @@ def _figures(session: Session, most: int, *conditions: ColumnElement[bool]) -> l
 
 
 def _similar(session: Session, device_key: str, protocol_digest: str) -> list[str]:
-    """Keys of other devices with the most measurements by the same protocol."""
+    """Returns keys of the other devices with the most measurements by the same protocol."""
     count = func.count()
     rows = session.execute(
         select(Measurement.device_key, count)

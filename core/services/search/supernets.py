@@ -1,4 +1,4 @@
-"""The supernet of a target's search: requests its training, and passes its result to the algorithm."""
+"""The supernet of a target's search: requests the supernet's training, and passes its result to the algorithm."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ from edgefront.core.store.tables import Job, Target, Training
 
 
 def wanted_supernet(search: ParSupernet, snapshot: Snapshot, owner: str, settings: Settings) -> SupernetRequest:
-    """The training request of a search's supernet, without the fields of the target (`request_training`). Reads the
-    data set's manifest, so call it outside transactions. `InvalidInput` if there is none.
+    """Returns the training request of a search's supernet, without the fields of the target (`request_training`).
+
+    Reads the data set's manifest, so call this outside transactions. `InvalidInput` if the data set is not prepared.
     """
     asked = search.settings
     recipe = recipe_of(asked)
@@ -41,18 +42,18 @@ def wanted_supernet(search: ParSupernet, snapshot: Snapshot, owner: str, setting
         overrides=asked.overrides,
         supernet=supernet.model_dump(mode="json"),
         budget={name: limit for name, limit in limits.items() if limit is not None},
-        requires=Requirements(device=asked.device),  # one, since it is trained by one process
+        requires=Requirements(device=asked.device),  # one GPU, because one process trains the supernet
     )
 
 
 def request_training(
     session: Session, job: Job, target: Target, asked: SupernetRequest, settings: Settings, now: datetime
 ) -> None:
-    """Creates the training, and notes at the target that it waits for it."""
+    """Creates the supernet's training, and notes at the target that it waits for the training."""
     named = replace(
         asked,
         name=f"{job.name[:60]} {target.name[:20]} supernet",
-        seed=target.seed >> 43,  # 20 bits, to be readable; the seeds of the searches count up from it
+        seed=target.seed >> 43,  # 20 bits, to be readable; the seeds of the searches count up from this seed
         job_id=job.id,
         target_id=target.id,
     )
@@ -63,8 +64,8 @@ def request_training(
 def result(
     session: Session, target: Target, search: ParSupernet, training: Training, now: datetime
 ) -> list[Probabilities] | None:
-    """The supernet's result for each seed; None while the training runs, or if it failed, which ends the target. The
-    end of a training advances its target.
+    """Returns the supernet's probabilities for each seed; None while the training runs, or if it failed. A failed
+    training ends the target. The end of a training advances its target.
     """
     if training.state in (TrainingState.FAILED, TrainingState.CANCELLED):
         reason = f": {training.reason}" if training.reason else ""
