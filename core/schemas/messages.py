@@ -1,6 +1,6 @@
 """Base classes of messages, which are frozen (requests refuse unknown fields), and events.
 
-The `data` of each kind of event, of a job's log and of a training's:
+Fields of `data` by kind of event, in the log of a job or of a training:
 
 job_state       state; reason
 target_state    state, note
@@ -28,7 +28,7 @@ from edgefront.core.schemas.agent import Identifier
 
 
 class Request(BaseModel):
-    """A request of a person."""
+    """Base class of requests by people."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -43,7 +43,7 @@ class Event(View):
     """An event of a log, also of a kind that this release does not know."""
 
     number: int
-    """Rises by one within the log."""
+    """Number within the log, which rises by one with each event."""
     kind: str
     target_id: Identifier | None = None
     data: dict[str, Any]

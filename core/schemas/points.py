@@ -21,7 +21,7 @@ from edgefront.core.schemas.messages import View
 
 MEDIA_TYPE = "application/octet-stream"
 Axis = Literal["proxy", "predicted"]
-"""Measure of quality in a window: the proxy, or the predicted perplexity."""
+"""Quality axis of a chart: the proxy, or the predicted perplexity."""
 
 COLUMNS: dict[str, str] = {
     **{name: "<f8" for name in CHARTED if not FIGURES[name].of_generations},
@@ -35,7 +35,7 @@ COLUMNS: dict[str, str] = {
     "group": "|u1",
     "marked": "|u1",
 }
-"""Name → numpy's type. `perplexity` and its interval are predicted; `group` is an index into `GROUPS`; `marked` is 1 if
+"""Column → numpy type. `perplexity` and its interval are predicted; `group` is an index into `GROUPS`; `marked` is 1 if
 a valid launch has a mark.
 """
 _ALIGNED = 8
@@ -51,20 +51,20 @@ class PointsHeader(View):
     measured: dict[Group, int]
     """Number of measured candidates of the whole target by group."""
     latency_ms: tuple[float, float] | None
-    """Range over the measured candidates of the whole target; None before the first."""
+    """Range over the measured candidates of the whole target; None before the first measurement."""
     memory_bytes: tuple[float, float] | None
     relative_to: str | None = None
-    """The model to which predicted perplexities are ratios; None: they are perplexities."""
+    """Model whose perplexity the predictions are relative to; None: predictions are perplexities."""
     label: str = ""
     """Data and training of predicted perplexities in about six words."""
     ids: tuple[Identifier, ...]
     columns: dict[str, str]
-    """As `COLUMNS`, without empty ones."""
+    """Column → numpy type, as in `COLUMNS`, without empty columns."""
     groups: tuple[Group, ...] = GROUPS
 
 
 def encode(header: Mapping[str, Any], columns: Mapping[str, NDArray[Any]]) -> bytes:
-    """Encodes points. `header` lacks `columns`; empty columns are left out."""
+    """Encodes points as bytes. `header` must lack `columns`; empty columns are left out."""
     plain = {
         name: np.ascontiguousarray(columns[name], dtype=kind)
         for name, kind in COLUMNS.items()
@@ -81,7 +81,7 @@ def encode(header: Mapping[str, Any], columns: Mapping[str, NDArray[Any]]) -> by
 
 
 def decode(data: bytes) -> tuple[PointsHeader, dict[str, NDArray[Any]]]:
-    """Decodes points; empty columns are absent."""
+    """Decodes the header and the columns of points. Empty columns are missing."""
     length = int.from_bytes(data[:_LENGTH], "little")
     header = PointsHeader.model_validate(json.loads(data[_LENGTH : _LENGTH + length]))
     at, columns = _LENGTH + length, {}

@@ -11,7 +11,7 @@ from edgefront.core.measurement.runtimes import Runtime
 from edgefront.core.schemas.messages import Request
 
 DEFAULT_SCORE = "mobilellm_r1_base:CommonSense Avg"
-"""Of the tables with models of 2024 and 2025 the one with a benchmark that all its models have."""
+"""Default score. Of the tables with models of 2024 and 2025, only this one has a benchmark of all its models."""
 
 ModelKind = Literal["base", "instruct", "any"]
 
@@ -24,18 +24,18 @@ class PublishedRequest(Request):
     kind: ModelKind = "any"
     licence: Annotated[str, Field(min_length=1, max_length=100)] | None = None
     """Licence in the catalogue, such as apache-2.0; `permissive`: licences that require attribution at most. Models
-    with an unknown licence match neither.
+    with an unknown licence never match.
     """
     min_context: Annotated[StrictInt, Field(ge=1, le=1 << 31)] | None = None
-    """Minimum context length in tokens; models with an unknown one do not match."""
+    """Minimum context length in tokens; models with an unknown context length do not match."""
 
 
 class Variants(Request):
     """Variants of a target: one target for each combination that a runtime supports."""
 
     runtimes: Annotated[tuple[Runtime, ...], Field(max_length=4)] = ()
-    """That of the target's protocol if empty."""
+    """Runtimes; if empty, the runtime of the target's protocol."""
     formats: Annotated[tuple[WeightFormat, ...], Field(max_length=16)] = ()
     """Formats of the weights; if empty, 8 and 4 bits in each runtime that supports them."""
     kv_caches: Annotated[tuple[KvCache, ...], Field(max_length=4)] = ()
-    """Formats of llama.cpp's key/value cache; that of the protocol, or f16, if empty."""
+    """Formats of llama.cpp's key/value cache; if empty, the format of the protocol, or f16."""

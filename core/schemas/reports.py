@@ -15,7 +15,7 @@ from edgefront.core.schemas.recommendations import ChoicesView, RecommendationVi
 from edgefront.core.schemas.service import DeviceView
 
 MAX_REPORT_BYTES = 64 << 20
-"""Maximum size of a file. A launch takes about 2 kB, a candidate as much."""
+"""Maximum size of a report file, bytes. A launch or a candidate takes about 2 kB."""
 
 
 class ReportedTarget(View):
@@ -26,7 +26,7 @@ class ReportedTarget(View):
 
 
 class ReportedCommand(View):
-    """A command to reproduce the result; or several, one per line."""
+    """Command that reproduces a result; several commands stand one per line."""
 
     title: str
     command: str
@@ -39,22 +39,22 @@ class Report(View):
     version: Literal[1] = 1
     made_at: datetime
     client: Annotated[str, Field(max_length=100)]
-    """Version of the client that wrote it; `service` is that of the service."""
+    """Version of the client that wrote the report; `service` is the version of the service."""
     service: Annotated[str, Field(max_length=100)]
     job: JobView
     choices: ChoicesView | None = None
     """The answers of a job among published models; None for other jobs."""
     targets: Annotated[tuple[ReportedTarget, ...], Field(max_length=64)] = ()
-    """The answers of other jobs, by target."""
+    """Answer and frontier of each target; empty for a job among published models."""
     devices: Annotated[tuple[DeviceView, ...], Field(max_length=1000)] = ()
-    """The devices of the measurements in their present state, without deleted ones."""
+    """Devices of the measurements in their present state, without deleted devices."""
     launches: Annotated[dict[Identifier, tuple[LaunchView, ...]], Field(max_length=10_000)]
     """Id of each shown candidate → its launches with raw samples, oldest first."""
     commands: Annotated[tuple[ReportedCommand, ...], Field(max_length=200)] = ()
 
     @property
     def recommended(self) -> tuple[tuple[TargetView, CandidateView], ...]:
-        """The recommended model of each target, or of each device for a job among published models."""
+        """Returns the recommended model of each target, or of each device for a job among published models."""
         by_id = {target.id: target for target in self.job.targets}
         chosen = [each.recommendation.recommended for each in self.targets]
         for view in () if self.choices is None else self.choices.every:
@@ -68,7 +68,7 @@ class Report(View):
 
     @property
     def shown(self) -> tuple[CandidateView, ...]:
-        """Each shown candidate once, the recommended ones first."""
+        """Returns each shown candidate once, recommended ones first."""
         each: list[CandidateView | None] = [candidate for _, candidate in self.recommended]
         for target in self.targets:
             view = target.recommendation

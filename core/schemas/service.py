@@ -40,15 +40,15 @@ class DeviceView(View):
     owner: str
     state: DeviceState
     online: bool
-    """Seen within the last minute."""
+    """Whether the device was seen within the last minute."""
     last_seen_at: datetime | None
     enrolled_at: datetime
     facts: DeviceFacts
     leased: int
-    """Number of its leased launches."""
+    """Number of launches that the device leases."""
     measuring_share: float | None
     quarantine: str | None = None
-    """Why it gets no launches until its owner or an admin trusts it again; None if it gets them."""
+    """Reason why the device gets no launches until its owner or an admin trusts it again; else None."""
 
 
 class AnchorPoint(View):
@@ -66,7 +66,7 @@ class AnchorPoint(View):
 
 
 class AnchorView(View):
-    """Measurements of a device's anchor, the small fixed model that it measures regularly; oldest first."""
+    """Measurements of a device's anchor, a small fixed model that the device measures regularly; oldest first."""
 
     device_id: Identifier
     digest: str
@@ -74,18 +74,18 @@ class AnchorView(View):
 
 
 class HeldLaunch(View):
-    """A launch that a device holds: it runs, or comes next."""
+    """A launch that a device leases: it runs, or waits on the device."""
 
     launch_id: Identifier
     purpose: Purpose
     started_at: datetime | None
-    """None: it waits on the device."""
+    """None: the launch waits on the device."""
     digest: str
     architecture: dict[str, Any]
     runtime: str
     mode: str
     job_id: Identifier | None = None
-    """None for an anchor, and for launches of other owners' jobs."""
+    """Job of the launch; None for an anchor, and for launches of other owners' jobs."""
     job_name: str | None = None
     candidate_id: Identifier | None = None
 
@@ -94,25 +94,25 @@ class QueuedLaunches(View):
     """Waiting launches of one job."""
 
     job_id: Identifier | None
-    """None: anchors and other owners' jobs together."""
+    """Job of the launches; None for anchors and other owners' jobs together."""
     job_name: str | None
     of_class: bool
-    """Whether any device of the class may take them."""
+    """Whether any device of the class may take these launches."""
     launches: int
 
 
 class DeviceWork(View):
-    """Present and waiting launches of a device."""
+    """Leased and waiting launches of a device."""
 
     device_id: Identifier
     held: tuple[HeldLaunch, ...]
-    """Started ones first."""
+    """Leased launches, started ones first."""
     waiting: int
     """Number of launches that wait for this device."""
     waiting_class: int
     """Number of launches that wait for any device of its class."""
     queue: tuple[QueuedLaunches, ...]
-    """The same by job, the largest first, at most 50."""
+    """Waiting launches by job: at most 50 jobs, those with the most launches first."""
 
 
 class AddressView(View):
@@ -120,9 +120,9 @@ class AddressView(View):
 
     url: str
     local_only: bool
-    """Whether only agents on the server's machine reach it."""
+    """Whether only agents on the server's machine reach this address."""
     note: str = ""
-    """A warning; mostly empty."""
+    """Warning about the address; mostly empty."""
 
 
 class DevicePage(View):
@@ -147,18 +147,18 @@ class EnrolmentTokenView(View):
     uses_left: int
     revoked: bool
     device_id: Identifier | None = None
-    """The device that it enrols again; null: it enrols new devices."""
+    """Device that the token enrols again; None: the token enrols new devices."""
     enrolled: tuple[Identifier, ...] = ()
-    """Ids of the devices enrolled with it; empty in lists."""
+    """Ids of the devices enrolled with this token; empty in lists."""
     token: str | None = None
-    """The secret; only in the answer that made it."""
+    """The secret token; only in the response that created the token."""
 
 
 class KeyRequest(Request):
     name: Name
     role: PersonRole = KeyRole.USER
     owner: Name | None = None
-    """Owner whose rows it sees; default: the name. Admins and viewers see all."""
+    """Owner whose rows the key may read; default: the key's name. Admins and viewers read all rows."""
     days: Annotated[StrictInt, Field(ge=1, le=3650)] | None = None
 
 
@@ -172,11 +172,11 @@ class KeyView(View):
     expires_at: datetime | None
     revoked: bool
     key: str | None = None
-    """The secret; only in the answer that made it."""
+    """The secret key; only in the response that created the key."""
 
 
 class IdentifierView(View):
-    """The identifier with a given prefix."""
+    """The one identifier that begins with the requested prefix."""
 
     id: Identifier
 
@@ -190,10 +190,10 @@ class Costs(View):
     embedding_parameters: int
     total_parameters: int
     flops: int
-    """FLOPs of one pass, two for each multiply-accumulate; the fields after `state_bytes` describe the pass."""
+    """FLOPs of one forward pass, two per multiply-accumulate. The fields after `state_bytes` describe this pass."""
     weight_bytes: int
     state_bytes: int = 0
-    """Bytes of the cache after the pass: keys, values and recurrent states."""
+    """Size of the cache after the forward pass, bytes: keys, values and recurrent states."""
     sequence_length: int
     batch: int
     dtype: str
@@ -208,17 +208,17 @@ class SpaceView(View):
     title: str
     source: str
     caveat: str = ""
-    """Why the proxy misleads in this space; empty if it does not."""
+    """Reason why parameter counts mislead as a proxy in this space; empty without one."""
     genes: dict[str, Any]
-    """Gene → its permitted values as {values} or {min, max, step}, and whether it is per layer."""
+    """Gene → permitted values, as {values} or {min, max, step}, and whether the gene is per layer."""
     loads_in: tuple[str, ...] = ()
-    """Libraries that load its architectures, or those left by the narrowing `loads_in`: transformers, llamacpp."""
+    """Libraries that load the space's architectures, as narrowed by `loads_in`: transformers, llamacpp."""
     size: str
-    """Number of architectures as decimal text (it may exceed 2^64)."""
+    """Number of architectures as decimal text, because it may exceed 2^64."""
 
 
 class QualityFeature(View):
-    """A feature of a scaling law, and its range in the law's data."""
+    """A feature of a scaling law, and the feature's range in the law's training data."""
 
     name: str
     unit: str
@@ -228,39 +228,39 @@ class QualityFeature(View):
 
 
 class QualityLawView(View):
-    """A scaling law without its data: metadata and ranges."""
+    """Metadata of a scaling law, and the ranges of its training data."""
 
     name: str
     family: str
-    """gpt2, llama, transformer-xl or empty."""
+    """Family of the models: gpt2, llama, transformer-xl or empty."""
     title: str
     data: str
     split: str
     tokens: str
-    """Tokens that the perplexity is per."""
+    """Kind of tokens that the perplexity refers to."""
     trained: str
     label: str = ""
-    """Data, tokens and training of its predictions in about six words."""
+    """Label of the predictions: data, tokens and training in about six words."""
     source: str
     licence: str
     table_models: int
-    """Number of trained models that it was fitted to."""
+    """Number of trained models that the scaling law was fitted to."""
     blocks: tuple[str, ...]
-    """Block kinds of those models."""
+    """Kinds of blocks in the trained models."""
     features: tuple[QualityFeature, ...]
     widening: float
-    """Factor of all standard deviations, calibrated by leave-one-out."""
+    """Factor of all standard deviations of predictions, calibrated by leave-one-out."""
     prior: str | None
-    """The law whose prediction is its prior mean; None without one."""
+    """Name of the scaling law whose prediction is the prior mean; None without one."""
     relative_to: str | None = None
-    """The named model to which predictions are ratios; None: they are perplexities."""
+    """Named model whose perplexity the predictions are relative to; None: predictions are perplexities."""
     train_tokens: float | None = None
-    """Default training tokens; None for a law of one budget."""
+    """Default number of training tokens; None for a scaling law with one budget."""
     min_train_tokens: float | None = None
     max_train_tokens: float | None = None
-    """Intervals are wider beyond this range."""
+    """Range of training tokens in the scaling law's data; intervals are wider beyond this range."""
     updated_at: datetime | None = None
-    """Time of its last fit; None for a shipped law."""
+    """Time of the latest fit; None for a shipped law."""
 
 
 class AlgorithmView(View):
@@ -268,7 +268,7 @@ class AlgorithmView(View):
     title: str
     source: str
     settings: dict[str, Any]
-    """JSON schema of its settings, with defaults."""
+    """JSON schema of the algorithm's settings, with defaults."""
 
 
 class NamedModelView(View):
@@ -292,13 +292,13 @@ class HealthView(View):
 
 
 class SessionRequest(Request):
-    """Login of a browser."""
+    """Login of a browser with an API key."""
 
     key: Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class MeView(View):
-    """The key of the request."""
+    """The API key of the request."""
 
     key_id: Identifier
     name: str
@@ -308,20 +308,20 @@ class MeView(View):
 
 
 class LawChoice(View):
-    """A scaling law."""
+    """The scaling law of a job's search or of its answers."""
 
     law: str
     models: int
-    """Number of trained models that it was fitted to, without its prior's."""
+    """Number of trained models that the scaling law was fitted to, without those of its prior."""
     data: str
     split: str
     trained: str
     label: str = ""
-    """What its predictions are of, in about six words."""
+    """Label of the predictions: data and training in about six words."""
     relative_to: str | None = None
-    """The model to whose perplexity predictions are ratios; None: they are perplexities."""
+    """Model whose perplexity the predictions are relative to; None: predictions are perplexities."""
     updated_at: datetime | None = None
-    """When trainings taught it last; None of a shipped law."""
+    """Time of the latest fit to trainings; None for a shipped law."""
 
 
 class AgreementRow(View):
@@ -331,46 +331,46 @@ class AgreementRow(View):
     target: str
     number: int
     name: str
-    """Its shape in words."""
+    """Shape of the architecture in words."""
     training_id: Identifier | None
     predicted: float
     low: float
     high: float
-    """The ends of the 95 % interval."""
+    """Ends of the prediction's 95 % interval."""
     trained: float
     held: bool
-    """Whether the interval contains the trained perplexity."""
+    """Whether the predicted interval contains the trained perplexity."""
     learnt_from: bool
-    """Whether the law was fitted to this training; the prediction is then leave-one-out."""
+    """Whether the scaling law was fitted to this training; the prediction is then leave-one-out."""
 
 
 class LawAgreement(View):
-    """Agreement of predictions with the job's candidates that were trained alike (data, recipe, budget)."""
+    """Agreement of predicted and trained perplexity, over the job's candidates with equal data, recipe and budget."""
 
     dataset: str
     split: str
     recipe: str
     alike: bool
-    """Whether the law's models were trained likewise. If not, only order and ratio are meaningful."""
+    """Whether the scaling law's models were trained in the same way. If not, only order and ratio are meaningful."""
     models: int
     held: int
     ratio: float
-    """Median of trained by predicted perplexity."""
+    """Median ratio of trained to predicted perplexity."""
     held_after_shift: int
-    """Number of intervals that hold after division by that ratio."""
+    """Number of intervals that contain the trained perplexity after division by `ratio`."""
     spearman: float | None
     """ρ of predicted and trained perplexity; None for too few models."""
     rows: tuple[AgreementRow, ...]
-    """By rising trained perplexity."""
+    """Trained candidates in ascending order of trained perplexity."""
 
 
 class JobLawView(View):
-    """The scaling laws of a job's search and of its answers, and the agreement of the latter with trainings."""
+    """The scaling laws of a job's search and of its answers, and the agreement of the answers' law with trainings."""
 
     job_id: Identifier
     law: LawChoice | None
-    """Law of the search, fixed at its beginning; None if no law covers the space."""
+    """Scaling law of the search, fixed when the search begins; None if no law covers the space."""
     answers: LawChoice | None
-    """Law of the answers: the newest one refined by the owner's trainings, if any."""
+    """Scaling law of the answers: the newest one refined by the owner's trainings, else the search's law."""
     agreement: LawAgreement | None
-    """None while no candidate has both a predicted and a trained perplexity."""
+    """Agreement with trainings; None until a candidate has a predicted and a trained perplexity."""

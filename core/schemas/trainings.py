@@ -16,7 +16,7 @@ Wanted = Literal[TrainingCommand.RUN, TrainingCommand.PAUSE, TrainingCommand.CAN
 Device = Literal["cpu", "cuda"]
 
 MAX_PICKS = 64
-"""Maximum number of trainings of one request."""
+"""Maximum number of trainings in one request."""
 
 Text = Annotated[str, Field(min_length=1, max_length=64)]
 Licence = Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9.+_-]*$")]
@@ -28,7 +28,7 @@ class FrontierPick(Request):
 
     job: Identifier
     target: Name | None = None
-    """Id or name; the job's first if absent."""
+    """Id or name of the target; default: the job's first target."""
     min_latency_ms: Positive | None = None
     max_latency_ms: Positive | None = None
     min_memory_mb: Positive | None = None
@@ -37,11 +37,11 @@ class FrontierPick(Request):
     min_proxy: Score | None = None
     max_proxy: Score | None = None
     count: Annotated[StrictInt, Field(ge=1, le=MAX_PICKS)] | None = None
-    """By decoder parameters, including the smallest and the largest; a single one is the largest."""
+    """Number of points, evenly spaced by decoder parameters from smallest to largest; 1 selects the largest."""
 
 
 class TrainingBudget(Request):
-    """A training ends at the first of these bounds, else with the recipe's steps."""
+    """Bounds of a training, which ends at the first bound that it reaches, or after the recipe's steps."""
 
     steps: Annotated[StrictInt, Field(ge=1, le=1 << 40)] | None = None
     tokens: Annotated[StrictInt, Field(ge=1, le=1 << 60)] | None = None
@@ -49,7 +49,7 @@ class TrainingBudget(Request):
 
 
 class Requirements(Request):
-    """What a worker must have to take a training."""
+    """Resources that a worker must have to take a training."""
 
     device: Device | None = None
     """Default: the service's setting `training.device`."""
@@ -60,30 +60,31 @@ class Requirements(Request):
 
 
 class TrainingRequest(Request):
-    """Exactly one of `architecture`, `model`, `candidate` and `frontier` names what to train."""
+    """Request for trainings. Exactly one of `architecture`, `model`, `candidate` and `frontier` must be given."""
 
     name: Name | None = None
-    """Default: made from what is trained."""
+    """Name of the training; default: derived from the trained model."""
     architecture: dict[str, Any] | None = None
-    """A description as in `docs/architecture.md`."""
+    """Description of an architecture as in `docs/architecture.md`."""
     model: Text | None = None
-    """A named model of the catalogue."""
+    """Name of a model in the catalogue."""
     candidate: Identifier | None = None
     frontier: FrontierPick | None = None
     dataset: Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f]+$")] | None = None
-    """A data set of the service by name, or a folder within its data folder; the recipe's own if absent."""
+    """Name of a data set, or a folder within the service's data folder; default: the recipe's data set."""
     recipe: Text | None = None
-    """By name; if absent `modern`, or `quick` where a model carries memory from one segment to the next."""
+    """Name of the recipe; default: `modern`, or `quick` if a model carries memory from one segment to the next."""
     overrides: Annotated[dict[str, Any], Field(max_length=64)] = Field(default_factory=dict)
-    """Changes to fields of the recipe, as {"steps": 500, "optimizer": {"lr": 0.001}}."""
+    """Changed fields of the recipe, as in {"steps": 500, "optimizer": {"lr": 0.001}}."""
     start: Identifier | None = None
-    """A done training of the same owner, or an imported model, whose weights initialise this one. Its architecture is
-    equal, or with `inherit` that of the parent. For a recipe with `distil` it is also the teacher."""
+    """A done training of the same owner, or an imported model, whose weights initialise this training. The architecture
+    must be equal; with `inherit` it is the parent's. A recipe with `distil` also uses this model as teacher."""
     inherit: StrictBool = False
-    """The model is a submodel of `start`'s model and begins with its weights. Defaults: `start` is the parent of the
-    candidate's job, the recipe is `distil`."""
+    """Whether the model is a submodel of `start`'s model and begins with its weights. Defaults: `start` is the parent
+    of
+    the candidate's job, the recipe is `distil`."""
     licence: Licence | None = None
-    """Licence of the weights for the model card: an identifier of SPDX or the Hugging Face Hub. Default: that of
+    """Licence of the weights for the model card: an identifier of SPDX or the Hugging Face Hub. Default: the licence of
     `start`, else not stated.
     """
     budget: TrainingBudget = TrainingBudget()
@@ -104,15 +105,15 @@ class TrainingEstimate(View):
 
     trainings: int
     recipe: str
-    """Name of the recipe, or of the default one."""
+    """Name of the requested or default recipe."""
     dataset: str
     tokens: int
-    """Maximum tokens of each training; a budget of hours may end it earlier."""
+    """Maximum tokens of each training; a budget of hours may end a training earlier."""
 
 
 class MetricView(View):
-    """One report of a run, a line of its `metrics.jsonl`. Losses are in nats per token, `seconds` and `tokens` over all
-    starts and ranks.
+    """One metrics report of a run, a line of its `metrics.jsonl`. Losses are in nats per token. `seconds` and `tokens`
+    are totals over all starts and ranks.
     """
 
     step: int
@@ -127,18 +128,18 @@ class MetricView(View):
     valid_perplexity: float | None = None
     valid_bpc: float | None = None
     extra: dict[str, Any] = Field(default_factory=dict)
-    """With a teacher `divergence`: mean KL(teacher || student) at the recipe's temperature."""
+    """Other metrics. With a teacher, `divergence` is mean KL(teacher || student) at the recipe's temperature."""
 
 
 class MetricPage(View):
-    """By rising step. `next_step` is the `after` of the next page."""
+    """Page of metrics, ordered by step. `next_step` is the `after` of the next page."""
 
     items: tuple[MetricView, ...]
     next_step: int | None = None
 
 
 class EvaluationView(View):
-    """A score of a trained architecture; it belongs to the digest."""
+    """Score of a trained architecture, stored under the architecture's digest."""
 
     id: Identifier
     digest: str
@@ -165,19 +166,19 @@ class TrainingView(View):
     name: str
     owner: str
     kind: Literal[TrainingKind.TRAINING, TrainingKind.SUPERNET, TrainingKind.IMPORT]
-    """An import was trained elsewhere: it has no data set, recipe, budget, requirements, queue and seed."""
+    """An import was trained elsewhere, so that it has no data set, recipe, budget, requirements, queue and seed."""
     state: TrainingState
     wanted: Wanted
     """The owner's latest command; the run follows it after its current step."""
     reason: str | None
-    """Why it failed."""
+    """Reason why the training failed."""
     note: str
-    """Status: the batch was halved, it resumed from step 3000, it waits for a worker."""
+    """Status in words, such as a halved batch, a resumed step, or a wait for a worker."""
     digest: str | None
     """Digest of the requested architecture, to which results belong. None for a supernet."""
     architecture: dict[str, Any]
     trained: dict[str, Any] | None
-    """The description with the vocabulary of the data, once known."""
+    """Trained architecture with the vocabulary of the data; None until the vocabulary is known."""
     decoder_parameters: int | None
     job_id: Identifier | None
     target_id: Identifier | None
@@ -185,22 +186,22 @@ class TrainingView(View):
     measured: MeasuredCandidateView | None
     dataset: str | None
     dataset_digest: str | None
-    """Digest of the data set, once known."""
+    """Digest of the data set; None until the data set is prepared."""
     recipe: dict[str, Any] | None
     """The recipe with overrides."""
     start: Identifier | None = None
-    """The training whose weights initialise it."""
+    """Id of the training whose weights initialise this one."""
     inherit: bool = False
-    """Whether it is a submodel of that one's model."""
+    """Whether the model is a submodel of the model of `start`."""
     licence: str | None = None
     """Licence of the weights; None if not stated."""
     budget: TrainingBudget | None
     requires: Requirements | None
     queue: str | None
-    """The queue whose workers may take it, without the installation's prefix."""
+    """Queue of the workers that may take the training, without the installation's prefix."""
     seed: int | None
     attempts: int
-    """Consecutive failures without a new checkpoint; the third ends it."""
+    """Consecutive failures without a new checkpoint; the third failure ends the training."""
     worker: str | None
     step: int
     steps: int
@@ -210,10 +211,10 @@ class TrainingView(View):
     seconds: float
     seconds_left: float | None
     last_metric: MetricView | None
-    """The latest value of each figure, so that a validation may be older than the training loss."""
+    """Latest value of each metric, so that a validation may be older than the training loss."""
     result: dict[str, Any] | None
     formats: tuple[str, ...] = ()
-    """Download formats of the trained model (`/v1/trainings/{id}/model`); empty before it is done."""
+    """Download formats of the trained model (`/v1/trainings/{id}/model`); empty before the training is done."""
     evaluations: tuple[EvaluationView, ...]
     created_at: datetime
     started_at: datetime | None
@@ -228,7 +229,7 @@ class TrainingPage(View):
 
 
 class TrainingFile(View):
-    """A file to download. `path` is below the training: `result/model.safetensors`."""
+    """A file to download. `path` is relative to the training's folder, as in `result/model.safetensors`."""
 
     path: str
     size: int
@@ -236,7 +237,7 @@ class TrainingFile(View):
 
 
 class ProbabilityRecord(View):
-    """Probabilities after a step: a row for each layer, a number for each of `choices`."""
+    """Block probabilities after a step: a row for each layer, a number for each of `choices`."""
 
     step: int
     temperature: float
@@ -244,39 +245,39 @@ class ProbabilityRecord(View):
 
 
 class SearchProgress(View):
-    """The search of one seed."""
+    """Progress of a supernet's search with one seed."""
 
     seed: int
     phase: Literal["weights", "tuning"]
-    """Weights only, or weights and probabilities alternately."""
+    """Phase, which trains weights only, or weights and probabilities alternately."""
     pattern: str
     """The most probable block of each layer: s attention, f feed-forward, i identity."""
     expected_ms: float | None = None
     """Expected latency of the blocks; None without a latency term."""
     records: tuple[ProbabilityRecord, ...]
-    """By rising step; the last one is current."""
+    """Records, ordered by step; the final record is current."""
 
 
 class ProbabilitiesView(View):
     training_id: Identifier
     choices: tuple[str, ...]
-    """Block types of a row of probabilities."""
+    """Block types, in the order of a row of probabilities."""
     searches: tuple[SearchProgress, ...]
-    """One a seed; empty before the first report."""
+    """One search per seed; empty before the first report."""
 
 
 class RecipeView(View):
     name: str
     title: str
     source: str
-    """Source: paper, table or script."""
+    """Source of the recipe: paper, table or script."""
     task: str
-    """Type of its batches, and so of its models: streams, sentences, masked or pairs."""
+    """Type of the recipe's batches and models: streams, sentences, masked or pairs."""
     dataset: str | None
-    """Default data set."""
+    """Name of the default data set."""
     steps: int
     tokens: int
-    """Tokens of the whole training, by its rows and segments."""
+    """Tokens of the whole training, computed from its rows and segments."""
     recipe: dict[str, Any]
     """The complete recipe."""
 
@@ -285,17 +286,17 @@ class DatasetView(View):
     name: str
     title: str
     digest: str | None
-    """Distinguishes data sets with equal names; None before a built-in one is prepared on its first use."""
+    """Digest that distinguishes data sets with equal names; None before the first use of a built-in data set."""
     level: str
     vocab_size: int | None
     parallel: bool
-    """Text in two languages, for recipes whose task is pairs."""
+    """Whether the data set is text in two languages, for recipes whose task is pairs."""
 
 
 class TrainerView(View):
-    """A worker with a known pace: it has completed a training."""
+    """A worker with a known pace, because it has completed a training."""
 
     name: str
     gpus: int
-    """Number of GPUs of its latest training; 0: its CPU."""
+    """Number of GPUs of the worker's latest training; 0 for its CPU."""
     pace: TrainerPace

@@ -32,11 +32,11 @@ class ApiKey(Base):
     expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     pending: Mapped[bool] = mapped_column(default=False, server_default=false())
-    """A device's new, unused credential; its first use revokes the older ones."""
+    """Whether this is a device's new, unused credential. Its first use revokes the device's older credentials."""
     token_id: Mapped[str | None] = mapped_column(ForeignKey("enrolment_token.id", ondelete="SET NULL"))
-    """The enrolment token that it was exchanged for."""
+    """Enrolment token that was exchanged for this key."""
     enrolment_nonce: Mapped[str | None] = mapped_column(String(64))
-    """SHA-256 of the nonce of the enrolment request, which its agent may repeat."""
+    """SHA-256 of the nonce of the enrolment request, which the agent may repeat."""
 
 
 class EnrolmentToken(Base):
@@ -46,7 +46,7 @@ class EnrolmentToken(Base):
     name: Mapped[str] = mapped_column(String(100))
     owner: Mapped[str] = mapped_column(String(100), index=True)
     device_id: Mapped[str | None] = mapped_column(ForeignKey("device.id", ondelete="CASCADE"), index=True)
-    """The device that it enrols again; None: it enrols new devices."""
+    """Device that this token enrols again; None: the token enrols new devices."""
     secret_hash: Mapped[str] = mapped_column(String(64), unique=True)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime)
@@ -56,7 +56,7 @@ class EnrolmentToken(Base):
 
 
 class WebSession(Base):
-    """A browser session (cookie), opened with an API key; ends with the key."""
+    """A browser session (cookie), opened with an API key. The session ends with the key."""
 
     __tablename__ = "web_session"
 
@@ -68,8 +68,8 @@ class WebSession(Base):
 
 
 class AccessVersion(Base):
-    """A single row: the number of revoked keys, credentials and browser sessions. Its change invalidates the processes'
-    caches of secrets.
+    """Single row with the number of revoked keys, credentials and browser sessions. A change of this number invalidates
+    the processes' caches of secrets.
     """
 
     __tablename__ = "access_version"
@@ -79,7 +79,7 @@ class AccessVersion(Base):
 
 
 def digest_of_facts(facts: Mapping[str, Any]) -> str:
-    """Hash of the device facts. A new hash invalidates whatever was derived from them."""
+    """Hash of the device facts. A new hash invalidates whatever was derived from the facts."""
     return hashlib.sha256(orjson.dumps(facts, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
 
 
@@ -96,13 +96,13 @@ class Device(Base):
     protocol_version: Mapped[int]
     enrolled_at: Mapped[datetime] = mapped_column(UtcDateTime)
     last_seen_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    reported_at: Mapped[datetime | None] = mapped_column(UtcDateTime)  # its last result that counted
+    reported_at: Mapped[datetime | None] = mapped_column(UtcDateTime)  # time of the latest accepted result
     busy_s: Mapped[float] = mapped_column(default=0.0)
     measuring_s: Mapped[float] = mapped_column(default=0.0)
-    instances: Mapped[dict[str, Any] | None] = mapped_column(Json)  # the processes of its agent
-    quarantine: Mapped[str | None] = mapped_column(Text)  # why it gets no launches
-    failing: Mapped[list[str] | None] = mapped_column(Json)  # models that failed here beyond those done
-    trusted_at: Mapped[datetime | None] = mapped_column(UtcDateTime)  # its anchor's history counts from here
+    instances: Mapped[dict[str, Any] | None] = mapped_column(Json)  # processes of the device's agent
+    quarantine: Mapped[str | None] = mapped_column(Text)  # reason why the device gets no launches
+    failing: Mapped[list[str] | None] = mapped_column(Json)  # ids of measurements that failed here
+    trusted_at: Mapped[datetime | None] = mapped_column(UtcDateTime)  # start of the anchor history that counts
 
     @validates("facts")
     def _set_digest(self, _name: str, facts: dict[str, Any]) -> dict[str, Any]:

@@ -30,7 +30,7 @@ class Base(DeclarativeBase):
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """An aware datetime in UTC; naive ones are refused. Text with microseconds on SQLite, so that it sorts."""
+    """Column type of aware datetimes in UTC; naive datetimes are refused. On SQLite sortable text with microseconds."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -57,7 +57,7 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 
 def state_type(states: type[State], length: int, name: str = "state") -> Enum:
-    """The type of a column of these states: text, which a CHECK called `name` keeps to their values."""
+    """Returns the text type of a column of these states. A CHECK constraint called `name` allows only their values."""
     return Enum(
         states,
         name=name,
@@ -75,9 +75,9 @@ AutoId = BigInteger().with_variant(Integer(), "sqlite")
 
 
 def random_ids(prefix: str, count: int) -> list[str]:
-    """So many identifiers of the form of `new_id`, rising, of which none can be guessed from the others.
+    """Returns `count` ascending identifiers of the form of `new_id`, of which none can be guessed from the others.
 
-    80 bits are random, also within a millisecond, where those of `new_id` count up.
+    80 bits are random, also within a millisecond, in which identifiers of `new_id` count up.
     """
     now = ULID().bytes[:6]
     tails = sorted(secrets.token_bytes(10) for _ in range(count))
@@ -85,5 +85,5 @@ def random_ids(prefix: str, count: int) -> list[str]:
 
 
 def new_id(prefix: str) -> str:
-    """A sortable identifier: prefix, underscore, ULID in lower case."""
+    """Returns a sortable identifier: prefix, underscore, ULID in lower case."""
     return f"{prefix}_{str(ULID()).lower()}"

@@ -19,7 +19,7 @@ _POINTS = (
 
 
 def _by(figure: str, *, optional: bool = True) -> Index:
-    """Index for lists ordered by a figure (`services.jobs.queries.lists`); rows without the figure are left out."""
+    """Creates an index for lists ordered by a figure (`services.jobs.queries.lists`); leaves out rows without it."""
     measured = text(f"{figure} IS NOT NULL") if optional else None
     return Index(
         f"ix_candidate_by_{figure}", "target_id", figure, "id", postgresql_where=measured, sqlite_where=measured
@@ -50,7 +50,7 @@ class Candidate(FigureColumns, Base):
     number: Mapped[int]  # order of proposal within the target, from 0, baselines first
     role: Mapped[CandidateRole] = mapped_column(state_type(CandidateRole, 10, "role"))
     generation: Mapped[int]  # -1 for baselines
-    operator: Mapped[str] = mapped_column(String(20))  # baseline, or as its algorithm calls it: an open set
+    operator: Mapped[str] = mapped_column(String(20))  # baseline, or the algorithm's name of the operator
     parents: Mapped[list[str]] = mapped_column(Json)  # candidate ids
     genome: Mapped[Any] = mapped_column(Json)
     digest: Mapped[str] = mapped_column(String(64))
@@ -62,15 +62,15 @@ class Candidate(FigureColumns, Base):
     proxy: Mapped[float]
     predicted: Mapped[dict[str, Any] | None] = mapped_column(
         Json
-    )  # core.schemas.predictions.PredictedView, when it was proposed
+    )  # core.schemas.predictions.PredictedView at the time of the proposal
     predicted_perplexity: Mapped[float | None]  # copied from `predicted`
     seed: Mapped[int] = mapped_column(BigInt)  # seed of its random weights
     state: Mapped[CandidateState] = mapped_column(state_type(CandidateState, 15))
     reason: Mapped[str | None] = mapped_column(Text)
-    # These and the figures are copied from the measurement when reports are processed, so that lists need no join.
+    # These columns and the figures are copied from the measurement when reports are processed; lists need no join.
     latency_half_width_ms: Mapped[float | None]
     launches: Mapped[int] = mapped_column(default=0)
-    marked: Mapped[bool] = mapped_column(default=False, server_default=false())  # one of those launches has a mark
+    marked: Mapped[bool] = mapped_column(default=False, server_default=false())  # a launch of it has a mark
     on_frontier: Mapped[bool] = mapped_column(default=False)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     measured_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
@@ -81,7 +81,7 @@ class Artifact(Base):
     __table_args__ = (UniqueConstraint("digest", "seed", "format"),)
 
     id: Mapped[str] = mapped_column(String(40), primary_key=True, default=lambda: new_id("art"))
-    digest: Mapped[str] = mapped_column(String(64))  # of the architecture
+    digest: Mapped[str] = mapped_column(String(64))  # digest of the architecture
     seed: Mapped[int] = mapped_column(BigInt)
     format: Mapped[str] = mapped_column(String(20))  # onnx, safetensors, architecture
     path: Mapped[str] = mapped_column(String(300))  # below the artifact folder
@@ -94,7 +94,7 @@ _OPEN = text("state = 'wanted'")
 
 
 class ProxyScore(Base):
-    """A proxy's score of an architecture, under these settings and this seed: computed once, for all jobs."""
+    """Score of an architecture by a proxy with these settings and this seed, computed once for all jobs."""
 
     __tablename__ = "proxy_score"
     __table_args__ = (
@@ -117,7 +117,7 @@ class ProxyScore(Base):
 
 
 class ProxyWait(Base):
-    """A target that waits for this score."""
+    """A target's wait for a proxy score."""
 
     __tablename__ = "proxy_wait"
 

@@ -12,7 +12,7 @@ from edgefront.core.common.states import JobEventKind, JobState, TargetState, Wo
 from edgefront.core.store.tables.base import AutoId, Base, BigInt, Json, UtcDateTime, new_id, state_type
 
 PROXY = "decoder_parameters"
-"""The proxy of jobs from before it could be chosen."""
+"""Proxy of jobs that were stored before a job could choose its proxy."""
 
 
 class Job(Base):
@@ -27,7 +27,7 @@ class Job(Base):
     idempotency_key: Mapped[str | None] = mapped_column(String(200))
     state: Mapped[JobState] = mapped_column(state_type(JobState, 10), index=True)
     reason: Mapped[str | None] = mapped_column(Text)
-    law: Mapped[str | None] = mapped_column(Text, deferred=True)  # its owner's scaling law as the search began with it
+    law: Mapped[str | None] = mapped_column(Text, deferred=True)  # the owner's scaling law at the start of the search
     last_event: Mapped[int] = mapped_column(default=0)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
@@ -49,11 +49,11 @@ class Target(Base):
     protocol_digest: Mapped[str] = mapped_column(String(64))
     limits: Mapped[dict[str, Any]] = mapped_column(Json)  # read by core.services.stored
     seed: Mapped[int] = mapped_column(BigInt)
-    proxy: Mapped[str] = mapped_column(String(32), default=PROXY, server_default=PROXY)  # of the job's request
-    proxy_data: Mapped[str | None] = mapped_column(String(64))  # digest of the data that its scores use
+    proxy: Mapped[str] = mapped_column(String(32), default=PROXY, server_default=PROXY)  # proxy of the job's request
+    proxy_data: Mapped[str | None] = mapped_column(String(64))  # digest of the data that the target's scores use
     state: Mapped[TargetState] = mapped_column(state_type(TargetState, 10), index=True)
     note: Mapped[str] = mapped_column(Text, default="")
-    generation: Mapped[int] = mapped_column(default=-1)  # the last one requested; -1: only baselines
+    generation: Mapped[int] = mapped_column(default=-1)  # number of the latest one requested; -1: only baselines
     reference: Mapped[dict[str, float] | None] = mapped_column(Json)  # proxy, latency_ms, memory_bytes, proxy_scale
     hypervolume: Mapped[float] = mapped_column(default=0.0)
     frontier_size: Mapped[int] = mapped_column(default=0)
@@ -76,10 +76,10 @@ class Generation(Base):
     id: Mapped[str] = mapped_column(String(40), primary_key=True, default=lambda: new_id("gen"))
     target_id: Mapped[str] = mapped_column(ForeignKey("target.id", ondelete="CASCADE"), index=True)
     number: Mapped[int]
-    snapshot: Mapped[list[Any]] = mapped_column(Json)  # what changed since the last one: core.services.search.snapshots
-    device_data: Mapped[dict[str, Any] | None] = mapped_column(Json)  # what else was known of the device: snapshots
-    proposals: Mapped[int | None]  # how many it has; None until the first are stored
-    stored: Mapped[int] = mapped_column(default=0, server_default="0")  # how many of them are candidates
+    snapshot: Mapped[list[Any]] = mapped_column(Json)  # changes since the previous one: core.services.search.snapshots
+    device_data: Mapped[dict[str, Any] | None] = mapped_column(Json)  # other data of the device: snapshots
+    proposals: Mapped[int | None]  # number of proposals; None until the first are stored
+    stored: Mapped[int] = mapped_column(default=0, server_default="0")  # number of proposals stored as candidates
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
@@ -97,7 +97,7 @@ class Event(Base):
 
 
 class WorkItem(Base):
-    """A piece of work for a subject, from the request until it is done."""
+    """Work of one kind for a subject. The row exists from the request until the work is done."""
 
     __tablename__ = "work_item"
     __table_args__ = (Index("ix_work_item_turn", "kind", "turn"), Index("ix_work_item_owner", "owner", "kind"))
@@ -105,14 +105,14 @@ class WorkItem(Base):
     kind: Mapped[WorkKind] = mapped_column(state_type(WorkKind, 10, "kind"), primary_key=True)
     subject: Mapped[str] = mapped_column(
         String(120), primary_key=True
-    )  # id of a target or score, kind of training and owner
-    owner: Mapped[str] = mapped_column(String(100))  # empty if it has none
+    )  # id of a target or score, or kind of training and owner
+    owner: Mapped[str] = mapped_column(String(100))  # empty without an owner
     turn: Mapped[float]  # lowest first
     requeue_requested: Mapped[bool] = mapped_column(default=False)  # requested during the present claim
-    holder: Mapped[str | None] = mapped_column(String(120))  # the worker that does it
-    fence: Mapped[int] = mapped_column(default=0)  # claims so far
+    holder: Mapped[str | None] = mapped_column(String(120))  # worker with the claim
+    fence: Mapped[int] = mapped_column(default=0)  # fencing token: number of claims so far
     attempts: Mapped[int] = mapped_column(
         default=0
-    )  # claims that expired without an answer of their holder, plus the present one
+    )  # number of expired claims without an answer of the worker, plus the present claim
     claimed_until: Mapped[datetime | None] = mapped_column(UtcDateTime)
     requested_at: Mapped[datetime] = mapped_column(UtcDateTime)

@@ -15,7 +15,7 @@ from edgefront.core.store.tables.base import Base, BigInt, Json, UtcDateTime, ne
 
 
 class FigureColumns:
-    """A column for each of `MEASURED`. Statements name these; the loop below makes all of them."""
+    """A column for each figure in `MEASURED`. The annotations serve type checks; the loop below creates the columns."""
 
     if TYPE_CHECKING:
         latency_ms: Mapped[float | None]
@@ -30,12 +30,12 @@ for _name in MEASURED:
 
 
 class Measurement(FigureColumns, Base):
-    """The result of an architecture on a device (or device class) under a protocol: the aggregate of its launches."""
+    """Result of an architecture on a device (or device class) by a protocol, aggregated over its launches."""
 
     __tablename__ = "measurement"
     __table_args__ = (
         UniqueConstraint("digest", "device_key", "protocol_digest", "seed"),
-        # Ends with the id, in whose order the first few are read without reading all.
+        # Ends with the id, so that the first rows by id are read without reading all rows.
         Index("ix_measurement_device", "device_key", "protocol_digest", "state", "id"),
         # Launch variance is pooled over the measurements that have at least two launches.
         Index(
@@ -56,19 +56,19 @@ class Measurement(FigureColumns, Base):
     architecture: Mapped[dict[str, Any]] = mapped_column(Json)
     seed: Mapped[int] = mapped_column(BigInt)
     state: Mapped[MeasurementState] = mapped_column(state_type(MeasurementState, 12))
-    reason: Mapped[str | None] = mapped_column(Text)  # why it has no result, or is not confirmed
+    reason: Mapped[str | None] = mapped_column(Text)  # reason why the result is missing or not confirmed
     launches: Mapped[int] = mapped_column(default=0)  # number of done launches
-    log_mean: Mapped[float | None]  # of the launches' log medians
-    log_m2: Mapped[float | None]  # sum of squared deviations from it: pooled over the device for the interval
+    log_mean: Mapped[float | None]  # mean of the launches' log medians
+    log_m2: Mapped[float | None]  # sum of squared deviations from `log_mean`, pooled over the device for the interval
     measured_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
     @property
     def log_launches(self) -> LogLaunches:
-        """What is known of its done launches."""
+        """Number, mean and squared deviations of the log medians of the done launches."""
         return LogLaunches(self.launches, self.log_mean or 0.0, self.log_m2 or 0.0)
 
 
-# Spelled out in queries too: with a parameter, a prepared statement's plan could not use a partial index.
+# Literals for queries, because a prepared statement's plan cannot use a partial index for a parameter.
 WANTED: ColumnElement[str] = literal_column("'wanted'")
 LEASED: ColumnElement[str] = literal_column("'leased'")
 REPORTED: ColumnElement[str] = literal_column("'reported'")
@@ -81,11 +81,11 @@ _IMPLAUSIBLE = text("state = 'implausible'")
 
 
 class Launch(Base):
-    """One child process that builds and times one architecture once."""
+    """One child process that builds and measures one architecture once."""
 
     __tablename__ = "launch"
     __table_args__ = (
-        # Partial, so that a launch is in them only while it waits: each change of its state writes an entry less.
+        # Partial, so that they contain a launch only while it waits: each change of state writes one entry less.
         Index("ix_launch_wanted", "device_key", "turn", "id", postgresql_where=_WANTED, sqlite_where=_WANTED),
         Index("ix_launch_reported", "finished_at", postgresql_where=_REPORTED, sqlite_where=_REPORTED),
         # Launches are written often, so the indexes leave out done launches, which have no lease and no device.
@@ -107,21 +107,21 @@ class Launch(Base):
     state: Mapped[LaunchState] = mapped_column(state_type(LaunchState, 12))
     purpose: Mapped[Purpose] = mapped_column(state_type(Purpose, 10, "purpose"))
     turn: Mapped[float] = mapped_column(default=0.0, server_default="0")  # lowest first: services.turns
-    attempts: Mapped[int] = mapped_column(default=0)  # deaths of the child, or of the agent after the start
-    fence: Mapped[int] = mapped_column(default=0)  # rises with every claim
+    attempts: Mapped[int] = mapped_column(default=0)  # deaths of the child process, or of the agent after the start
+    fence: Mapped[int] = mapped_column(default=0)  # fencing token: rises with every claim
     lease_id: Mapped[str | None] = mapped_column(ForeignKey("lease.id"))
-    device_id: Mapped[str | None] = mapped_column(ForeignKey("device.id"))  # the device that holds it, or held it last
+    device_id: Mapped[str | None] = mapped_column(ForeignKey("device.id"))  # device with the present or latest lease
     former_device_id: Mapped[str | None] = mapped_column(
         String(40)
-    )  # the device that held it before, whose result counts too
+    )  # device with the previous lease, whose result counts too
     started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     result: Mapped[dict[str, Any] | None] = mapped_column(Json)  # core.measurement.record.LaunchResult
     reports: Mapped[list[str]] = mapped_column(Json, default=list)  # digests of the accepted reports
     reason: Mapped[str | None] = mapped_column(Text)
-    mark: Mapped[str | None] = mapped_column(Text)  # note on the conditions that it was measured in
+    mark: Mapped[str | None] = mapped_column(Text)  # note on the conditions of the measurement
     busy_s: Mapped[float] = mapped_column(
         default=0.0, server_default="0"
-    )  # time of its device, until the launch is processed
+    )  # device time in seconds, until the launch is processed
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 

@@ -12,16 +12,16 @@ from edgefront.core.common.states import TrainingCommand, TrainingEventKind, Tra
 from edgefront.core.store.tables.base import AutoId, Base, BigInt, Json, UtcDateTime, new_id, state_type
 
 _TRAINED = ("dataset", "recipe_name", "recipe", "budget", "seed", "device", "gpus", "queue")
-"""What only an import has not."""
+"""Columns that are null only for an import."""
 _LIVE = text("state IN ('starting', 'training', 'evaluating')")
 
 
 class Training(Base):
-    """One architecture trained on one data set by one recipe, one supernet, or one model that was imported."""
+    """Training of an architecture on a data set by a recipe, training of a supernet, or an imported model."""
 
     __tablename__ = "training"
     __table_args__ = (
-        # One request may create several: points of a frontier.
+        # One request may create several trainings, one for each point of a frontier.
         UniqueConstraint("owner", "idempotency_key", "position"),
         UniqueConstraint("owner", "import_digest"),
         CheckConstraint(f"kind = 'import' OR ({' AND '.join(f'{name} IS NOT NULL' for name in _TRAINED)})", "trained"),
@@ -36,9 +36,9 @@ class Training(Base):
     request: Mapped[dict[str, Any]] = mapped_column(Json)  # read by core.services.stored
     request_digest: Mapped[str] = mapped_column(String(64))
     idempotency_key: Mapped[str | None] = mapped_column(String(200))
-    position: Mapped[int] = mapped_column(default=0)  # among the trainings of one request
-    import_digest: Mapped[str | None] = mapped_column(String(64))  # of an import's weights and tokenizer
-    # What is trained. The digest is the candidate's; `trained` has the vocabulary of the data instead.
+    position: Mapped[int] = mapped_column(default=0)  # position among the trainings of one request
+    import_digest: Mapped[str | None] = mapped_column(String(64))  # digest of an import's weights and tokenizer
+    # The trained architecture. `digest` is the candidate's digest; `trained` has the vocabulary of the data instead.
     architecture: Mapped[dict[str, Any]] = mapped_column(Json)  # canonical description; empty for a supernet
     digest: Mapped[str | None] = mapped_column(String(64), index=True)
     decoder_parameters: Mapped[int | None] = mapped_column(BigInt)
@@ -46,7 +46,7 @@ class Training(Base):
     job_id: Mapped[str | None] = mapped_column(ForeignKey("job.id", ondelete="SET NULL"), index=True)
     target_id: Mapped[str | None] = mapped_column(ForeignKey("target.id", ondelete="SET NULL"), index=True)
     candidate_id: Mapped[str | None] = mapped_column(ForeignKey("candidate.id", ondelete="SET NULL"), index=True)
-    # How it is trained: None for an import.
+    # Data, recipe and budget of the training; None for an import.
     dataset: Mapped[str | None] = mapped_column(String(200))
     dataset_digest: Mapped[str | None] = mapped_column(String(64))  # None until the data is prepared
     recipe_name: Mapped[str | None] = mapped_column(String(64))
@@ -59,7 +59,7 @@ class Training(Base):
     # Requirements on the worker; None for an import.
     device: Mapped[str | None] = mapped_column(String(10))  # cpu, cuda
     gpus: Mapped[int | None]
-    memory_bytes: Mapped[int | None] = mapped_column(BigInt)  # of each GPU, or of the machine
+    memory_bytes: Mapped[int | None] = mapped_column(BigInt)  # memory of each GPU, or of the machine
     queue: Mapped[str | None] = mapped_column(String(10))
     turn: Mapped[float | None]  # lowest first: services.turns
     # Progress.
@@ -69,16 +69,16 @@ class Training(Base):
     note: Mapped[str] = mapped_column(Text, default="")
     attempts: Mapped[int] = mapped_column(default=0)  # failures in a row without a new checkpoint
     failed_at_checkpoint: Mapped[int | None] = mapped_column(BigInt)  # the newest checkpoint at the last failure
-    fence: Mapped[int] = mapped_column(default=0)  # rises with every claim
+    fence: Mapped[int] = mapped_column(default=0)  # fencing token: rises with every claim
     worker: Mapped[str | None] = mapped_column(String(200))
     gpu_numbers: Mapped[list[int]] = mapped_column(Json, default=list)  # GPUs of the worker that this training uses
     lease_expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    running_since: Mapped[datetime | None] = mapped_column(UtcDateTime)  # the process; None before it has started
+    running_since: Mapped[datetime | None] = mapped_column(UtcDateTime)  # start of the process; None before the start
     step: Mapped[int] = mapped_column(BigInt, default=0)
     steps: Mapped[int] = mapped_column(BigInt, default=0)
-    checkpoint: Mapped[int | None] = mapped_column(BigInt)  # step of the newest
+    checkpoint: Mapped[int | None] = mapped_column(BigInt)  # step of the newest checkpoint
     tokens: Mapped[int] = mapped_column(BigInt, default=0)
-    seconds: Mapped[float] = mapped_column(default=0.0)  # of training, over all starts
+    seconds: Mapped[float] = mapped_column(default=0.0)  # training time over all starts
     seconds_left: Mapped[float | None]
     last_metric: Mapped[dict[str, Any] | None] = mapped_column(Json)  # core.schemas.trainings.MetricView
     result: Mapped[dict[str, Any] | None] = mapped_column(Json)  # result.json
@@ -90,7 +90,7 @@ class Training(Base):
 
 
 class TrainingEvent(Base):
-    """The log of a training: numbered from 1 without gaps, in commit order."""
+    """Event in the log of a training. Events are numbered from 1 without gaps, in commit order."""
 
     __tablename__ = "training_event"
     __table_args__ = (UniqueConstraint("training_id", "number"),)
@@ -104,7 +104,7 @@ class TrainingEvent(Base):
 
 
 class TrainingMetric(Base):
-    """One report of a run: a line of its metrics.jsonl."""
+    """One metrics report of a run: a line of its metrics.jsonl."""
 
     __tablename__ = "training_metric"
     __table_args__ = (UniqueConstraint("training_id", "step"),)
@@ -116,7 +116,7 @@ class TrainingMetric(Base):
 
 
 class Evaluation(Base):
-    """A score of an owner's trained architecture. It stays when its training is deleted."""
+    """Score of an owner's trained architecture. The row stays when the training is deleted."""
 
     __tablename__ = "evaluation"
     __table_args__ = (
@@ -129,7 +129,7 @@ class Evaluation(Base):
     owner: Mapped[str] = mapped_column(String(100))
     digest: Mapped[str] = mapped_column(String(64))
     training_id: Mapped[str | None] = mapped_column(ForeignKey("training.id", ondelete="SET NULL"))
-    recipe_key: Mapped[str | None] = mapped_column(String(16))  # of trainings that teach one law; None: they teach none
+    recipe_key: Mapped[str | None] = mapped_column(String(16))  # recipe and data; None: refines no scaling law
     dataset: Mapped[str] = mapped_column(String(200))
     split: Mapped[str] = mapped_column(String(40))
     metric: Mapped[str] = mapped_column(String(64))
@@ -139,19 +139,19 @@ class Evaluation(Base):
 
 
 class OwnerLaw(Base):
-    """A scaling law of one owner. The posterior of a kind of training is replaced whenever such a training ends; the
-    law of a model's cuts is named after what it says and never changes.
+    """A scaling law of one owner. The posterior of a kind of training is replaced whenever such a training ends. A
+    pruning predictor is named by a hash of its content and never changes.
     """
 
     __tablename__ = "owner_law"
 
     owner: Mapped[str] = mapped_column(String(100), primary_key=True)
     name: Mapped[str] = mapped_column(String(64), primary_key=True)
-    base: Mapped[str] = mapped_column(String(64))  # the shipped law that is its prior; empty for a law of cuts
+    base: Mapped[str] = mapped_column(String(64))  # name of the shipped prior law; empty for a pruning predictor
     document: Mapped[str] = mapped_column(Text)  # JSON of core.quality.stored
     digest: Mapped[str] = mapped_column(String(64))  # SHA-256 of the document
     summary: Mapped[dict[str, Any]] = mapped_column(
         Json
     )  # core.schemas.service.QualityLawView, read without the document
-    left_out: Mapped[list[dict[str, Any]]] = mapped_column(Json)  # of services.quality.learning: LeftOut
+    left_out: Mapped[list[dict[str, Any]]] = mapped_column(Json)  # services.quality.learning.LeftOut
     updated_at: Mapped[datetime] = mapped_column(UtcDateTime)
