@@ -1,4 +1,4 @@
-"""Opaque cursors: the position where a page ended, as text that clients send back unchanged; and pages of rows."""
+"""Pages of rows, and opaque cursors: the position where a page ended, as text that clients send back unchanged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from edgefront.core.store.tables import Job, Training
 
 MAX_LENGTH = 500
 MAX_NUMBER = (1 << 31) - 1
-"""Largest number of an event in its log."""
+"""Largest number that an event can have within its event log."""
 
 Row = TypeVar("Row", Job, Training)
 
@@ -25,7 +25,7 @@ Row = TypeVar("Row", Job, Training)
 def newest_page(
     session: Session, table: type[Row], cursor: str | None, limit: int, **filters: str | None
 ) -> tuple[list[Row], str | None]:
-    """Rows after the cursor, newest first, and the cursor of the next page. `filters`: column → value (None: any)."""
+    """Returns rows after the cursor, newest first, and the next cursor. `filters`: column → value (None: any value)."""
     query = select(table).order_by(table.created_at.desc(), table.id.desc()).limit(limit + 1)
     query = query.where(*(getattr(table, name) == value for name, value in filters.items() if value is not None))
     if cursor is not None:
@@ -43,7 +43,7 @@ def encode(value: Sequence[str | float | None]) -> str:
 
 
 def decode(text: str, kinds: tuple[type | tuple[type, ...], ...]) -> list[Any]:  # of these types, checked below
-    """The list from `encode`. `InvalidInput` unless its items have these types."""
+    """Returns the list that `encode` turned into this text. Raises `InvalidInput` unless the items have these types."""
     try:
         if len(text) > MAX_LENGTH:
             raise ValueError
@@ -59,7 +59,7 @@ def decode(text: str, kinds: tuple[type | tuple[type, ...], ...]) -> list[Any]: 
 
 
 def moment(text: str, cursor: str) -> datetime:
-    """An aware datetime from an item of this cursor."""
+    """Parses an item of the cursor as a UTC time. Raises `InvalidInput` if the item is not a time with a time zone."""
     try:
         value = datetime.fromisoformat(text)
         if value.tzinfo is None:
@@ -79,7 +79,7 @@ def invalid_cursor(text: str) -> InvalidInput:
 
 
 def _is_valid(item: object, kind: type | tuple[type, ...]) -> bool:
-    """Whether the value has this type and a database can store it."""
+    """Whether the item has this type and a database can store it."""
     if isinstance(item, bool) or not isinstance(item, kind):
         return False
     if isinstance(item, str):

@@ -1,4 +1,4 @@
-"""Sends tasks to the broker."""
+"""Sends background tasks to the broker."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from celery import Celery
 
 PROCESS_INTERVAL_S = 0.4
-"""Minimum seconds between two `process_results` tasks of one target: many reports cost little more than one."""
+"""Minimum interval between two `process_results` tasks of one target: one task processes many reports at once."""
 
 PAUSE_S = 5.0
-"""Seconds without attempts after a failure: an unreachable broker must not slow down every request."""
+"""Seconds without attempts to send after a failure, so that an unreachable broker does not slow down every request."""
 
 REDIS_OPTIONS = {"socket_connect_timeout": 2.0, "socket_timeout": 10.0, "socket_keepalive": True}
 MEMORY_OPTIONS = {"polling_interval": 0.01}
@@ -32,8 +32,8 @@ _log = logging.getLogger(__name__)
 
 
 def queue_name(settings: Settings) -> str:
-    """Name of the default queue. All services of a process share the memory transport, so its names include the
-    database.
+    """Returns the default queue's name. In memory it includes the database, because services of a process share the
+    broker.
     """
     if not settings.embedded:
         return "edgefront"
@@ -41,17 +41,17 @@ def queue_name(settings: Settings) -> str:
 
 
 def work_queue(settings: Settings, queue: str) -> str:
-    """Full name of a queue of work (`work.Queue.name`)."""
+    """Returns the full name of a queue of work (`work.Queue.name`)."""
     return f"{queue_name(settings)}-{queue}" if queue else queue_name(settings)
 
 
 def training_queue(settings: Settings, queue: str) -> str:
-    """Full name of a queue of trainings (one of `tasks.TRAIN_QUEUES`)."""
+    """Returns the full name of a queue of trainings (one of `tasks.TRAIN_QUEUES`)."""
     return f"{queue_name(settings)}-train-{queue}"
 
 
 def queue_of(settings: Settings, task: str, arguments: Document) -> str:
-    """Full name of a task's queue."""
+    """Returns the full name of the queue that a task with these arguments is sent to."""
     if task == TRAIN:
         return training_queue(settings, arguments["queue"])
     if task == WORK:
@@ -60,7 +60,7 @@ def queue_of(settings: Settings, task: str, arguments: Document) -> str:
 
 
 def broker_app(settings: Settings) -> Celery:
-    """A Celery application on the settings' broker, for API, workers and the readiness check."""
+    """Returns a Celery application on the settings' broker, for the API, the workers and the readiness check."""
     # Slow to import, so only processes that send tasks import it.
     from celery import Celery
 
@@ -76,7 +76,7 @@ def broker_app(settings: Settings) -> Celery:
 
 
 def broker_answers(settings: Settings, timeout_s: float) -> bool:
-    """Whether the broker accepts a connection."""
+    """Whether the broker accepts a connection within the timeout."""
     options = {"socket_connect_timeout": timeout_s, "socket_timeout": timeout_s}
     try:
         transport = broker_app(settings).connection(transport_options=options).transport
@@ -88,16 +88,16 @@ def broker_answers(settings: Settings, timeout_s: float) -> bool:
 
 
 def sender(settings: Settings) -> Send:
-    """A `send(task_name, kwargs)` for `Database(url, send=...)`.
+    """Returns a function `send(task_name, kwargs)` for `Database(url, send=...)`.
 
-    It never raises, because the transaction has committed: an unavailable broker is logged, and the sweep sends the
-    task later. `memory://` reaches the worker of this process.
+    The function never raises, because the transaction has already committed. If the broker is unavailable, the failure
+    is logged and the sweep sends the task later. A broker URL `memory://` reaches the worker of this process.
     """
     return _Sender(settings)
 
 
 class _Throttle:
-    """Limits equal messages to one per `every_s`: sends the first at once and merges the later ones."""
+    """Limits equal messages to one per `every_s` seconds: sends the first at once and merges the later ones."""
 
     def __init__(self, send: Send, every_s: float) -> None:
         self._send, self._every_s = send, every_s

@@ -1,8 +1,8 @@
-"""The event logs of jobs and trainings, each numbered from 1 without gaps, in commit order.
+"""Event logs of jobs and trainings. The events of a log are numbered from 1 without gaps, in commit order.
 
-An event names what changed, not the new figures. Its number is assigned under the row lock of the job or training.
-Lock order everywhere: targets by id, then measurements by id, then jobs by id. So a transaction that appends to the
-logs of several jobs locks those jobs first, in the order of their ids.
+An event names what changed, without the new figures. Its number is assigned under the row lock of the job or training.
+Every transaction locks targets by id, then measurements by id, then jobs by id. A transaction that appends to the logs
+of several jobs therefore locks these jobs first, in the order of their ids.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _COLUMNS = ("number", "kind", "data", "created_at")
 
 @dataclass(frozen=True)
 class Entry:
-    """An event without its number. `kind` and `data` as in `core.schemas.messages`; `target_id` for logs of jobs."""
+    """Event without its number. `kind` and `data` as in `core.schemas.messages`; `target_id` for logs of jobs only."""
 
     kind: JobEventKind | TrainingEventKind
     data: Document
@@ -39,7 +39,7 @@ class Entry:
 
 
 class _Log:
-    """The statements on the log of jobs or of trainings, built once."""
+    """SQL statements on the event logs of jobs or of trainings, built once."""
 
     def __init__(self, owner: type[Job | Training], events: type[Event | TrainingEvent]) -> None:
         self.owner, self.events = owner, events
@@ -71,7 +71,7 @@ def _log_of(owner_id: str) -> _Log:
 
 
 def append(session: Session, owner_id: str, entries: Sequence[Entry], now: datetime) -> int:
-    """Writes events in order. Returns the last number; 0 without events, or for a deleted job or training."""
+    """Appends events in order. Returns the final event's number; 0 without events, or for a deleted job or training."""
     if not entries:
         return 0
     log = _log_of(owner_id)
@@ -99,7 +99,7 @@ def append(session: Session, owner_id: str, entries: Sequence[Entry], now: datet
 
 
 def read(session: Session, owner_id: str, after: int, limit: int = 500) -> list[messages.Event]:
-    """The events of a job or training with numbers above `after`, in order. Without access check: `check_access`."""
+    """Returns events of a job or training with numbers above `after`, in order. Call `check_access` before."""
     log = _log_of(owner_id)
     parameters = {"log": owner_id, "number": min(max(after, 0), MAX_NUMBER), "most": limit}
     events: list[messages.Event] = []
@@ -112,5 +112,5 @@ def read(session: Session, owner_id: str, after: int, limit: int = 500) -> list[
 
 
 def check_access(session: Session, principal: Principal, owner_id: str) -> None:
-    """`NotFound` unless the job or training exists and the principal may read it."""
+    """Raises `NotFound` unless the job or training exists and the principal may read it."""
     (training_of if _log_of(owner_id) is _TRAININGS else job_of)(session, principal, owner_id)

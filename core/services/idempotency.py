@@ -1,4 +1,4 @@
-"""Idempotency-Key: a repeated request with the same key returns what the first one created."""
+"""Support for the header Idempotency-Key: a repeated request with the same key returns what the first one created."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ Former = TypeVar("Former")
 
 
 def request_digest(stored: Document) -> str:
-    """SHA-256 of a request, to detect a key that comes with another request."""
+    """Returns the SHA-256 of a request, which reveals that a key was reused for a different request."""
     return hashlib.sha256(json.dumps(stored, sort_keys=True).encode()).hexdigest()
 
 
 def check_key(key: str) -> None:
-    """Raises `InvalidInput` unless the key can be stored."""
+    """Raises `InvalidInput` unless the key is 1 to `MAX_KEY` printable ASCII characters."""
     if not 1 <= len(key) <= MAX_KEY or not key.isascii() or not key.isprintable():
         raise InvalidInput(
-            f"Idempotency-Key: 1 to {MAX_KEY} printable ASCII characters",
+            f"Idempotency-Key must be 1 to {MAX_KEY} printable ASCII characters",
             field="Idempotency-Key",
             value=key[:80],
-            allowed="such as a UUID",
+            allowed="for example a UUID",
         )
 
 
 def check_same(former_digest: str, digest: str, former: str) -> None:
-    """Raises `Conflict` if the key comes with another request than the one that created `former`."""
+    """Raises `Conflict` if the request differs from the one that created `former` with the same key."""
     if former_digest != digest:
         raise Conflict(f"this Idempotency-Key was used for another request, which created {former}")
 
 
 def add_once(session: Session, rows: Sequence[Base], former: Callable[[], Former]) -> Former | None:
-    """Adds rows that hold a unique key. Returns None, or what `former` finds if a concurrent request was faster."""
+    """Adds rows with a unique key. Returns None, or the result of `former` if a concurrent request was faster."""
     try:
         with session.begin_nested():
             session.add_all(rows)

@@ -1,4 +1,4 @@
-"""Imports a model with its weights, as a training in state done."""
+"""Imports a model with its weights and stores it as a training in state done."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from edgefront.core.training.pruning.study_file import read_study_file
 
 
 def begin_import(database: Database, principal: Principal, settings: Settings) -> Draft:
-    """A draft to which the caller writes the archive of a model, and which it closes.
+    """Returns a draft into which the caller writes a model's archive. The caller must close the draft.
 
     Raises `Forbidden` for viewers and agents, `BoundReached` if the owner's files have reached their limit.
     """
@@ -47,11 +47,11 @@ def import_model(
     name: str | None = None,
     licence: str | None = None,
 ) -> tuple[TrainingView, bool]:
-    """Stores the model of a complete archive. Returns its training, and whether that is new: if the owner has already
-    imported the same weights, tokenizer and study of cuts, that training is returned unchanged.
+    """Stores the model of a complete archive. Returns the training of the model, and whether this training is new: if
+    the owner has already imported the same weights, tokenizer and study of cuts, the existing training is returned.
 
     Raises:
-        InvalidInput: the archive is no tar archive of a model, or the model is incomplete; names the wrong tensor.
+        InvalidInput: the archive is not a tar archive of a model, or the model is incomplete; names the wrong tensor.
         TooLarge: a file is too large.
         BoundReached: the owner's files would exceed their limit.
         Unavailable: the disk is full.
@@ -105,13 +105,15 @@ def _row(owner: str, training_id: str, model: ImportedModel, **request: str | No
 
 
 def _law_of_cuts(folder: Path, model: ImportedModel) -> PruningPredictor | None:
-    """The scaling law of the archive's study of cuts. `InvalidInput` if it is damaged, or about another model."""
+    """Returns the pruning predictor of the archive's study of cuts; None without a study. Raises `InvalidInput` if the
+    study is damaged or belongs to another model.
+    """
     if not (folder / CUTS).is_file():
         return None
     law, weights = read_study_file(folder / CUTS)
     if law.parent != model.architecture or weights != sha256(folder / WEIGHTS):
         raise InvalidInput(
-            f"the model cannot be imported: {CUTS} is about other weights than {WEIGHTS}",
+            f"the model cannot be imported, because {CUTS} is about other weights than {WEIGHTS}",
             field="cuts",
             value=weights[:12],
             allowed="the study of this model (edgefront inherit study), or none",

@@ -68,7 +68,7 @@ class BrokerSettings(_Group):
         if not is_usable or not location or not re.fullmatch(r"/?\d*", database):
             raise InvalidInput(  # without the URL, which holds a password
                 "this is not the URL of a broker, such as redis://HOST:6379/0, rediss://… for TLS, or "
-                "redis+socket:///PATH; in a user name or password /, ?, # and @ are written as %2F, %3F, %23 and %40",
+                "redis+socket:///PATH. A user name or password must write /, ?, # and @ as %2F, %3F, %23 and %40",
                 allowed="redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE], the same with rediss:// for TLS (and "
                 "?ssl_cert_reqs=none for a certificate of no known authority), redis+socket:///PATH, or memory://",
             )
@@ -196,7 +196,7 @@ class Settings(BaseSettings):
             group, nested, _ = name.upper().removeprefix(PREFIX).partition("__")
             if nested and name.upper().startswith(PREFIX) and group.lower() not in _GROUPS:
                 hint = existing(group.lower(), _GROUPS)
-                raise InvalidInput(f"{name}: there is no such group of settings; {hint}", field=name)
+                raise InvalidInput(f"{name}: {group.lower()} is not a group of settings; {hint}", field=name)
 
     @property
     def database_url(self) -> str:
@@ -207,7 +207,7 @@ class Settings(BaseSettings):
     def _folder(cls, artifacts: Any) -> Any:
         if isinstance(artifacts, str) and "://" in artifacts:
             raise InvalidInput(
-                "artifacts are kept in a folder, not at a URL", allowed="a folder that API and workers share"
+                "artifacts must be a folder, not a URL", allowed="a folder that the API and the workers share"
             )
         return artifacts
 
@@ -230,7 +230,7 @@ class Settings(BaseSettings):
         http = self.http
         if http.share_port and (self.embedded or http.port == 0 or not hasattr(socket, "SO_REUSEPORT")):
             raise InvalidInput(
-                "http.share_port is for several API processes on one machine: it needs a separate broker, a fixed "
+                "http.share_port is for several API processes on one machine. It needs a separate broker, a fixed "
                 "port, and a system on which processes can share a port",
                 field="http.share_port",
                 value=True,
@@ -246,7 +246,7 @@ class Settings(BaseSettings):
         if http.certificate is not None or http.insecure or is_local(http.host):
             return
         raise InvalidInput(
-            f"http.host {http.host} can be reached from other machines, and plain HTTP would show them every key: give "
+            f"http.host {http.host} can be reached from other machines, and plain HTTP would show them every key. Give "
             "http.certificate and http.certificate_key, or put a proxy that ends TLS in front and set "
             "EDGEFRONT_HTTP__INSECURE=true",
             field="http.host",

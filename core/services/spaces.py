@@ -1,4 +1,4 @@
-"""The search space of a request."""
+"""Search spaces of job requests."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from edgefront.core.schemas.published import PublishedRequest
 
 
 def space_of(request: SpaceRequest) -> SearchSpace:
-    """The narrowed space of a request. Errors name `space.name`, `space.model`, `space.published` or
+    """Returns the narrowed space of a request. Errors name the field, for example `space.model` or
     `space.narrow.<gene>`.
     """
     return _space(request.model_dump_json())
 
 
 def filter_of(request: SpaceRequest) -> Filter:
-    """The filter of published models in a request."""
+    """Returns the filter of published models in a request; the default filter if the request has none."""
     published = request.published or PublishedRequest()
     return Filter(published.kind, published.licence, published.min_context)
 

@@ -1,4 +1,4 @@
-"""Reads JSON columns into their models. A change of such a model comes with a migration of the stored values."""
+"""Reads JSON columns into their models. A change of a model requires a migration of the stored values."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ Other = TypeVar("Other")
 
 @dataclass(frozen=True)
 class Stored(Generic[Model]):
-    """A kind of stored value: its name in errors, and its model."""
+    """Kind of value that a JSON column stores: its name in errors, and its pydantic model."""
 
     name: str
     model: type[Model]
 
     def read(self, stored: Mapping[str, object]) -> Model:
-        """The stored value. `InvalidInput` names an unreadable field."""
+        """Returns the stored value. Raises `InvalidInput` that names an unreadable field."""
         try:
             return self.model.model_validate(stored)
         except ValidationError as error:
             raise invalid_input(error, InvalidInput).under(self.name) from None
 
     def read_or(self, stored: Mapping[str, object], default: Other) -> Model | Other:
-        """The stored value, or the default if it is unreadable: views then show the rest of the row."""
+        """Returns the stored value, or `default` if it is unreadable, so that views can show the rest of the row."""
         try:
             return self.read(stored)
         except InvalidInput:
@@ -44,31 +44,31 @@ class Stored(Generic[Model]):
 
 JOB_REQUEST = Stored("request", JobRequest)
 PROTOCOL = Stored("protocol", MeasurementProtocol)
-"""Protocols of targets and measurements."""
+"""Reader of the measurement protocols of targets and measurements."""
 LIMITS = Stored("limits", Limits)
 REFERENCE: TypeAdapter[dict[str, float] | None] = TypeAdapter(dict[str, float] | None)
-"""Reference points of targets."""
+"""Reader of the targets' reference points for the hypervolume."""
 
 
 @lru_cache(maxsize=1024)
 def read_protocol(text: str) -> MeasurementProtocol | None:
-    """`PROTOCOL.read` of a JSON text; None if it is unreadable. Cached, because many launches share few protocols."""
+    """Reads a protocol from JSON text; None if it is unreadable. Cached, because many launches share few protocols."""
     return PROTOCOL.read_or(orjson.loads(text), None)
 
 
 def described(stored: Document) -> Document:
-    """A stored architecture. `InvalidInput` if it has no list of blocks."""
+    """Returns a stored architecture. Raises `InvalidInput` if it has no list of blocks."""
     if not isinstance(stored.get("blocks"), list):
-        raise InvalidInput("architecture has no blocks", field="architecture")
+        raise InvalidInput("architecture must have a list of blocks", field="architecture")
     return stored
 
 
 UNREADABLE = (InvalidInput, NotFound, ValidationError, LookupError, TypeError, ValueError, AttributeError)
-"""Errors for a stored document of another form, or with a name that this release does not have."""
+"""Errors raised by a stored document that has another form, or a name unknown to this release."""
 
 
 class RowReader:
-    """Reads the documents of one row for a view. A row of another release then does not break the whole list.
+    """Reads the JSON documents of one row for a view, so that a row of another release does not break the whole list.
 
     `note` names the unreadable documents, with the reasons.
     """
@@ -77,7 +77,7 @@ class RowReader:
         self._errors: dict[str, None] = {}
 
     def read(self, do: Callable[[], Other]) -> Other | None:
-        """The result of `do`; None if it meets an unreadable document."""
+        """Returns the result of `do`; None if `do` meets an unreadable document."""
         try:
             return do()
         except UNREADABLE as error:
@@ -85,7 +85,7 @@ class RowReader:
             return None
 
     def note(self, note: str | None = None) -> str | None:
-        """`note`, preceded by `cannot be read: …` for errors that it does not contain."""
+        """Returns `note`, preceded by `cannot be read: …` for errors that `note` does not already contain."""
         if not (errors := [error for error in self._errors if error not in (note or "")]):
             return note
         return f"cannot be read: {'; '.join(errors)}" + (f". {note}" if note else "")

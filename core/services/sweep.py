@@ -1,4 +1,4 @@
-"""The sweep repairs the effects of crashes, lost messages and silent devices."""
+"""Periodic sweep, which repairs the effects of crashes, lost messages and silent devices."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from edgefront.core.services.trainings import claims as training_claims
 from edgefront.core.store.database import enqueue
 
 PROCESSED_WITHIN = timedelta(seconds=1)
-"""Age at which the task of an unprocessed report counts as lost."""
+"""Age of an unprocessed report at which its task counts as lost."""
 
 MAX_TARGETS = 100
-"""Maximum number of targets per sweep. With more stalled ones, the workers are still busy with those of the last."""
+"""Maximum number of targets resumed per sweep. If more are stalled, workers are still busy with the previous ones."""
 
 KEEP_ENDED_LEASES = timedelta(hours=1)
-"""Retention of ended leases: a late heartbeat gets 410 (ended) instead of 404."""
+"""Time for which ended leases are kept, so that a late heartbeat gets 410 (ended) instead of 404."""
 
 LOST = "the agent was lost while it measured this"
 
@@ -47,9 +47,9 @@ def _leases(session: Session, now: datetime) -> None:
 def return_stranded(session: Session, now: datetime) -> None:
     """Releases launches whose lease has ended without a report.
 
-    The launch of a lease that was started last was running when its agent fell silent: it is charged an attempt, and
-    fails after its last one; an anchor fails at once. The other launches of the lease are charged nothing. Each lost
-    lease counts as a failure of the device (`quarantine`), unless an anchor was running.
+    Of each lease, the launch that was started most recently was running when its agent fell silent. Only this launch is
+    charged an attempt; it fails after `MAX_ATTEMPTS` attempts, and an anchor fails at once. Each lost lease counts as a
+    failure of the device (`quarantine`), unless an anchor was running.
     """
     stranded = leases.stranded(session)
     if not stranded:
@@ -82,12 +82,12 @@ def return_stranded(session: Session, now: datetime) -> None:
 
 
 def _fails(row: LaunchRow) -> bool:
-    """Whether a launch fails by one more attempt."""
+    """Whether one more charged attempt makes the launch fail."""
     return charged(row) == "failed"
 
 
 def _running(leased: Iterable[LaunchRow]) -> list[LaunchRow]:
-    """The launch of each lease that was started last."""
+    """Returns the most recently started launch of each lease."""
     last: dict[str | None, LaunchRow] = {}
     for row in leased:
         if row.started_at is not None:
@@ -134,9 +134,9 @@ PARTS: tuple[Callable[[Session, datetime], object], ...] = (
     scoring.resend,
     keys.purge_web_sessions,
 )
-"""Expired leases and unneeded launches, devices in quarantine, due anchors, reports and targets whose task was lost,
-ended leases, lost trainings, unclaimed work, unclaimed scores, expired sessions.
+"""Parts of a sweep: expired leases and unneeded launches, devices in quarantine, due anchors, reports and targets whose
+task was lost, ended leases, lost trainings, unclaimed work, unclaimed scores, expired sessions.
 
 Each part has its own transaction, so a failure does not undo the others. Several sweeps may run at once, beside claims
-and reports: a locked row is left for the next sweep.
+and reports, because a sweep skips locked rows and leaves them to the next sweep.
 """

@@ -1,4 +1,4 @@
-"""Names of the background tasks. API and services send them by name; the workers implement them.
+"""Names of the background tasks, which API and services send and the workers implement.
 
 A task first requests the work that its message names, then does waiting work (`core.services.work`) for a few seconds.
 """
@@ -6,20 +6,21 @@ A task first requests the work that its message names, then does waiting work (`
 from __future__ import annotations
 
 ADVANCE = "edgefront.advance"
-"""Advances one target as far as possible now. Argument: `target_id`."""
+"""Task that advances the search of one target as far as possible now. Argument: `target_id`."""
 
 PROCESS_RESULTS = "edgefront.process_results"
-"""Processes reports (`measuring.result_processing`). Argument: `target_id`; None for reports of deleted targets."""
+"""Task that processes reports (`measuring.result_processing`). Argument: `target_id`, None for deleted targets."""
 
 WORK = "edgefront.work"
-"""Does waiting work. Arguments: `queue`, the name of one of `core.services.work.QUEUES`, and `number`, which makes the
-messages of one transaction distinct: each wakes one worker."""
+"""Task that does waiting work. Arguments: `queue`, the name of one of `core.services.work.QUEUES`, and `number`, which
+makes the messages of one transaction distinct, so that each wakes one worker.
+"""
 
 SWEEP = "edgefront.sweep"
-"""Releases expired leases, ends targets whose budget is used up and resends lost tasks. No argument."""
+"""Task that releases expired leases, ends targets whose budget is used up and resends lost tasks. No argument."""
 
 TRAIN = "edgefront.train"
-"""Starts waiting trainings in the worker's free slots. Argument: `queue`, one of `TRAIN_QUEUES`."""
+"""Task that starts waiting trainings in the worker's free slots. Argument: `queue`, one of `TRAIN_QUEUES`."""
 
 TRAIN_QUEUES = ("cpu", "gpu", "gpus")
-"""Queues of trainings without GPU, with one, and with several; workers choose which to serve."""
+"""Queues of trainings without a GPU, with one GPU, and with several; each worker serves some of them."""

@@ -1,8 +1,8 @@
 """Turns: the order in which a queue serves its owners, by start-time fair queueing (Goyal, Vin, Cheng 1996).
 
-Each request gets a number, its turn, and a queue serves the lowest one. A new request gets the number that is served
-now, or one above the owner's last one. So owners with many requests alternate, and a single request waits for at most
-one request of each other owner.
+Each request gets a number, its turn, and a queue serves the lowest turn first. A new request gets the turn that is
+served now, or one above the owner's highest turn. So owners with many requests alternate, and a single request waits
+for at most one request of each other owner.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from sqlalchemy.orm import Session
 from edgefront.core.store.tables import Launch, Training, WorkItem
 
 FIRST = 1.0
-"""Turn of the first request. The service's own requests have 0 and come before all owners."""
+"""Turn of an owner's first request. The service's own requests have turn 0 and come before all owners."""
 
 
 @dataclass(frozen=True)
 class TurnQueue:
-    """The rows of a queue: their table, and the conditions for waiting and for served rows."""
+    """Rows of a queue: their table, and the SQL conditions for waiting and for served rows."""
 
     table: type[Launch] | type[Training] | type[WorkItem]
     waiting: tuple[ColumnElement[bool], ...]
@@ -29,7 +29,7 @@ class TurnQueue:
 
 
 def next_turns(session: Session, queue: TurnQueue, owned: ColumnElement[bool], count: int) -> list[float]:
-    """Rising turns for `count` requests of an owner. `owned` is the condition for the owner's rows."""
+    """Returns rising turns for `count` requests of an owner. `owned` is the SQL condition for the owner's rows."""
 
     def extreme(function: Any, *conditions: ColumnElement[bool]) -> Any:
         return select(function(queue.table.turn)).where(*conditions).scalar_subquery()

@@ -1,10 +1,10 @@
-"""Work items: the background work, its order, and the worker that does each item.
+"""Work items: background work, the order in which it is done, and the worker that does each item.
 
-A message names a kind of work and a subject. The worker that receives it requests that item, then claims the next item
-of the queue, which may be another one. Rows decide who does what, and a message only wakes a worker: a lost, late or
-repeated message does no harm.
+A message names a kind of work and a subject. The worker that receives the message requests this item, then claims the
+next item of the queue, which may be another one. The rows decide who does what, and a message only wakes a worker, so a
+lost, late or repeated message does no harm.
 
-Each queue serves its owners by turns (`services.turns`). A claim expires `CLAIM` after it was last extended; then
+Each queue serves its owners by turns (`services.turns`). A claim expires `CLAIM` after it was last extended, and then
 another worker may claim the item.
 """
 
@@ -28,62 +28,63 @@ from edgefront.core.store.database import enqueue
 from edgefront.core.store.tables import WorkItem
 
 CLAIM = timedelta(seconds=20)
-"""Time after which a claim expires unless it is extended."""
+"""Time after which a claim expires unless the worker extends it."""
 
 MAX_ATTEMPTS = 3
-"""Attempts before an item is given up. An exception and the death of a worker use one up; a worker that stops releases
-its claims (`release`)."""
+"""Maximum number of attempts at an item. An exception or the death of a worker uses up an attempt; a worker that stops
+releases its claims (`release`).
+"""
 
 
 class Outcome(Enum):
-    """How an attempt at an item ended."""
+    """Result of an attempt at a work item."""
 
     DONE = auto()
     MORE = auto()
-    """A part is done; the rest waits for its owner's next turn."""
+    """The attempt did a part of the item; the rest waits for the owner's next turn."""
     FAILED = auto()
-    """The item waits for another attempt."""
+    """The attempt failed, and the item waits for another attempt."""
 
 
 class Queue(NamedTuple):
-    """A broker queue, and its kinds of work, which share their turns."""
+    """A broker queue and its kinds of work, which share their turns."""
 
     name: str
-    """Empty for the default queue."""
+    """Name of the queue; empty for the default queue."""
     kinds: tuple[WorkKind, ...]
 
 
 SHORT = Queue("", (WorkKind.RESULTS, WorkKind.ADVANCE))
-"""Milliseconds per item; long work must not delay these."""
+"""Queue of items that take milliseconds, which long work must not delay."""
 SEARCH = Queue("search", (WorkKind.SEARCH, WorkKind.LEARN))
-"""Seconds of one core per item."""
+"""Queue of items that take seconds of one core."""
 SCORES = Queue("scores", (WorkKind.SCORE,))
-"""Work that needs torch."""
+"""Queue of items that need torch."""
 QUEUES = (SHORT, SEARCH, SCORES)
-"""Each worker serves some of these."""
+"""All queues of work. Each worker serves some of them."""
 
 REQUESTED_BY = {
     tasks.ADVANCE: WorkKind.ADVANCE,
     tasks.PROCESS_RESULTS: WorkKind.RESULTS,
 }
-"""Task → the kind of work that it requests."""
+"""Task → kind of work that the task requests."""
 
 
 def queue_of(kind: WorkKind) -> Queue:
-    """The queue of a kind of work."""
+    """Returns the queue of a kind of work."""
     return next(queue for queue in QUEUES if kind in queue.kinds)
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A worker's claim of an item."""
+    """A worker's claim of a work item."""
 
     kind: WorkKind
     subject: str
     owner: str
     fence: int
     attempts: int
-    """Attempts at the item, including this one."""
+    """Number of attempts at the item, including the current one."""
 
     @property
     def is_last(self) -> bool:
@@ -92,12 +93,12 @@ class Claim:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the worker of the last attempt died: the item is given up."""
+        """Whether the worker of the final attempt died, so that the item is given up."""
         return self.attempts > MAX_ATTEMPTS
 
 
 def request(session: Session, kind: WorkKind, subjects: Mapping[str, str], now: datetime) -> None:
-    """Requests work for each subject (subject → owner).
+    """Requests a work item for each subject (subject → owner).
 
     A waiting item keeps the earlier of the two turns. An item in progress is requeued when it ends, because its worker
     may have read older rows.
@@ -123,8 +124,8 @@ def request(session: Session, kind: WorkKind, subjects: Mapping[str, str], now: 
 
 
 def claim(session: Session, queue: Queue, holder: str, slots: int, now: datetime) -> Claim | None:
-    """Claims the queue's next item; None if none waits, or if the worker has `slots` claims of short work, or of long
-    work.
+    """Claims the queue's next item. Returns None if no item waits, or if the worker already has `slots` claims: claims
+    of short work and claims of long work count separately.
     """
     sql.lock_name(session, "work", holder)
     same_slots = SHORT.kinds if queue == SHORT else (*SEARCH.kinds, *SCORES.kinds)
@@ -149,7 +150,7 @@ def claim(session: Session, queue: Queue, holder: str, slots: int, now: datetime
 
 
 def extend(session: Session, held: Claim, now: datetime) -> bool:
-    """Extends the claim; False if it is lost."""
+    """Extends the claim by `CLAIM`. Returns False if the claim is lost."""
     statement = update(WorkItem).where(_is(held)).values(claimed_until=now + CLAIM)
     return bool(session.execute(statement.returning(WorkItem.fence)).first())
 
@@ -168,7 +169,7 @@ def finish(session: Session, held: Claim, now: datetime, outcome: Outcome = Outc
 
 
 def release(session: Session, held: Claim | str) -> None:
-    """Releases a claim, or all claims of the worker of this name, without charging an attempt."""
+    """Releases a claim, or all claims of the worker with this name, without using up an attempt."""
     whose = WorkItem.holder == held if isinstance(held, str) else _is(held)
     values = {"holder": None, "claimed_until": None, "attempts": WorkItem.attempts - 1, "fence": WorkItem.fence + 1}
     session.execute(update(WorkItem).where(WorkItem.claimed_until.is_not(None), whose).values(values))
@@ -203,5 +204,5 @@ def _turns(session: Session, kind: WorkKind, owner: str, count: int) -> list[flo
 
 
 def interval_s(ttl_s: float) -> float:
-    """Seconds between two heartbeats of a claim with this lifetime: two may get lost, and one may be late."""
+    """Returns the seconds between heartbeats of a claim with this lifetime: two may get lost, and one may be late."""
     return ttl_s / 4

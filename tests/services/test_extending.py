@@ -74,8 +74,9 @@ def test_it_measures_few_and_comes_to_the_same_frontier(
     assert added.hypervolume > 0.97 * first.hypervolume
     spread, predicted = operators.count("spread"), operators.count("predicted")
     note = (
-        f"Added to the job later: {len(chosen)} of its {first.candidates - 3} candidates were measured here "
-        f"({spread} spread out to learn from, {predicted} predicted to matter), the others only predicted."
+        f"Added to the job later: {len(chosen)} of the job's {first.candidates - 3} candidates were measured for this "
+        f"target ({spread} spread out to fit predictions, {predicted} predicted to matter); the others were only "
+        "predicted."
     )
     with service.database.read() as session:
         for target, expected in ((first, ""), (added, note)):
@@ -114,7 +115,7 @@ def test_what_is_refused_names_the_field(service: Service, board: SimulatedAgent
         assert raised.value.field == field
     other = extend(service, job.id, device_class=CLASS, protocol={"sequence_length": 64})
     assert len(other.targets) == 2
-    with pytest.raises(InvalidInput, match="measures there by this protocol already"):
+    with pytest.raises(InvalidInput, match="already measures by this protocol"):
         extend(service, job.id, device_class=CLASS, protocol={"sequence_length": 64, "precision": 0.5})
     service.act("cancel", job.id)
     with pytest.raises(Conflict, match="is cancelled and cannot be extended"):

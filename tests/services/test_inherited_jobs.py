@@ -142,14 +142,14 @@ def test_what_cannot_be_inherited_is_refused_by_name(service: Service, settings:
     parent = imported(service, settings, folder)
     assert parent.id != without.id
     wrong: list[tuple[JobRequest, str, str]] = [
-        (asked(without.id), "space.inherit", "nothing is known of the cuts"),
+        (asked(without.id), "space.inherit", "has no study of its cuts"),
         (asked("trn_none"), "space.inherit", "no training"),
         (
             asked(parent.id, space={"inherit": parent.id, "model": {"d_model": 64}}),
             "space.model",
             "not the architecture",
         ),
-        (asked(parent.id, proxy_settings={"law": "own-data-llama"}), "proxy_settings.law", "law of its cuts"),
+        (asked(parent.id, proxy_settings={"law": "own-data-llama"}), "proxy_settings.law", "scaling law of its cuts"),
         (asked(parent.id, train_tokens=10**9), "train_tokens", "one budget"),
     ]
     for request, field, words in wrong:

@@ -163,7 +163,7 @@ def test_features_that_no_single_device_combines_are_named(service: Service, age
 
 def test_a_runtime_that_does_not_exist_is_told_from_a_device(service: Service, agent: SimulatedAgent) -> None:
     for name in (f"{agent.name}:tensorrt", f"{agent.name}:tensorrt:2"):
-        with pytest.raises(NotFound, match=r"^'tensorrt' is no runtime of .*, which has onnxruntime, ") as caught:
+        with pytest.raises(NotFound, match=r"^'tensorrt' is not a runtime of .*, which has onnxruntime, ") as caught:
             service.create(request(targets=[{"device": name}]))
         assert caught.value.field == "targets.0.device"
     with pytest.raises(

@@ -221,7 +221,7 @@ def test_what_has_no_score_is_shown_apart(service: Service, board: SimulatedAgen
         ),
         ({"algorithm": {"name": "lts"}}, "algorithm.name", "among published models"),
         ({"baseline_layers": [2]}, "baseline_layers", "among published models"),
-        ({"proxy": "decoder_parameters"}, "proxy", "among published models there is published_score"),
+        ({"proxy": "decoder_parameters"}, "proxy", "published models need published_score"),
         ({"train_tokens": 10**9}, "train_tokens", "no scaling law"),
         (
             {"space": {"name": "llama"}, "proxy": "published_score"},

@@ -75,7 +75,7 @@ def test_the_best_measured_model_within_the_limits(service: Service, agent: Simu
     assert view.recommended.launches == 1
     assert re.search(
         r"This is provisional: the model was measured once\. \d further launch(es)?, made by edgefront measure on the "
-        r"device, would say its latency more precisely",
+        r"device, would measure its latency more precisely",
         view.note,
     )
     assert view.baseline is not None

@@ -1,4 +1,4 @@
-"""Finds an identifier by its first or last characters, or the newest one by `last`."""
+"""Finds the identifier that a user abbreviates by its first or last characters, or by `last` for the newest one."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _LISTED = 5
 
 
 class _Kind(NamedTuple):
-    """One kind of identifier."""
+    """Kind of identifier, with its columns and prefix."""
 
     id: SQLColumnExpression[str]
     owner: SQLColumnExpression[str] | None
-    """None: all users share these rows."""
+    """Column of the owner; None if all users share the rows."""
     prefix: str
     listing: str
-    """The command that lists them."""
+    """Command that lists the identifiers of this kind."""
 
 
 _KINDS: dict[IdentifiedKind, _Kind] = {
@@ -41,9 +41,9 @@ _KINDS: dict[IdentifiedKind, _Kind] = {
 
 
 def find(session: Session, principal: Principal, kind: IdentifiedKind, text: str) -> str:
-    """The only identifier that matches the text and that the caller may see.
+    """Returns the only identifier that matches the text and that the caller may see.
 
-    Raises `NotFound` without a match, `InvalidInput` with the list of several matches.
+    Raises `NotFound` without a match, and `InvalidInput`, which lists the matches, if there are several.
     """
     listing = _KINDS[kind].listing
     matches = _matches(session, principal, kind, text) if is_storable(text) else []
@@ -52,22 +52,22 @@ def find(session: Session, principal: Principal, kind: IdentifiedKind, text: str
     if len(matches) == 1:
         return matches[0]
     if not matches:
-        hint = f"`{listing}` lists what there is"
+        hint = f"`{listing}` lists the existing ones"
         if kind == "device":
             hint = existing(text, session.scalars(select(Device.name).order_by(Device.name)), listing)
         raise NotFound(f"no {kind} {short(text)}; {hint}", field=kind, value=text)
     more = " and more" if len(matches) > _LISTED else ""
     listed = ", ".join(matches[:_LISTED])
     raise InvalidInput(
-        f"{kind}: {text!r} stands for several: {listed}{more}",
+        f"{kind}: {text!r} matches several identifiers: {listed}{more}",
         field=kind,
         value=text,
-        allowed="more characters, until only one has them",
+        allowed="more characters, so that only one identifier matches",
     )
 
 
 def _matches(session: Session, principal: Principal, kind: IdentifiedKind, text: str) -> list[str]:
-    """Matching identifiers, newest first; at most one more than are listed."""
+    """Returns the matching identifiers, newest first; at most `_LISTED + 1` of them."""
     column, prefix = _KINDS[kind].id, _KINDS[kind].prefix
     newest = _visible(principal, kind).order_by(column.desc())
     if kind == "device" and (named := list(session.scalars(select(Device.id).where(Device.name == text)))):
@@ -81,7 +81,7 @@ def _matches(session: Session, principal: Principal, kind: IdentifiedKind, text:
 
 
 def _visible(principal: Principal, kind: IdentifiedKind) -> Select[str]:
-    """Query for the identifiers of this kind that the caller may see."""
+    """Returns the query for the identifiers of this kind that the caller may see."""
     owner = _KINDS[kind].owner
     query = select(_KINDS[kind].id)
     if kind == "token":

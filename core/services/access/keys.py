@@ -1,7 +1,7 @@
-"""Authentication: API keys, device credentials and browser sessions.
+"""Authentication by API keys, device credentials and browser sessions.
 
-A secret is a prefix for its kind and 256 random bits. Only its SHA-256 is stored: a slow hash is not needed for a
-secret that cannot be guessed.
+A secret consists of a prefix for its kind and 256 random bits. Only its SHA-256 is stored. A slow hash is unnecessary,
+because a random secret of this length cannot be guessed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from edgefront.core.services.access import queries as access_queries
 from edgefront.core.store.tables import ApiKey, Device, WebSession
 
 SecretKind = Literal["efk", "efa", "efe", "efw"]
-"""Key, agent credential, enrolment token, web session."""
+"""Prefix of a secret: API key, agent credential, enrolment token or web session."""
 
 WEB_SESSION = timedelta(days=7)
 REVOKED = "this device was revoked; its owner can enrol it again (edgefront device reenrol)"
@@ -31,7 +31,7 @@ REVOKED = "this device was revoked; its owner can enrol it again (edgefront devi
 
 @dataclass(frozen=True)
 class Principal:
-    """The authenticated caller. Users access the rows of `owner`; admins access all rows, viewers read all."""
+    """The authenticated caller. Users access the rows of `owner`; admins access all rows, and viewers read all rows."""
 
     key_id: str
     name: str
@@ -40,7 +40,7 @@ class Principal:
     device_id: str | None = None
     expires_at: datetime | None = field(default=None, compare=False)
     pending: bool = field(default=False, compare=False)
-    """A new device credential before its first use, on which `fleet.devices.first_used` revokes the older ones."""
+    """Whether this device credential is new and unused. `fleet.devices.first_used` then revokes the older ones."""
 
     @property
     def is_admin(self) -> bool:
@@ -54,33 +54,33 @@ class Principal:
         return self.is_admin or (self.role != KeyRole.VIEWER and self.owner == owner)
 
     def require(self, *roles: KeyRole) -> None:
-        """Raises `Forbidden` unless the role is one of these. Admins have all permissions of users."""
+        """Raises `Forbidden` unless the caller's role is one of `roles`. Admins have all permissions of users."""
         if self.role in roles or (self.is_admin and KeyRole.USER in roles):
             return
-        raise Forbidden(f"this needs the role {' or '.join(roles)}; {self.name!r} has {self.role}")
+        raise Forbidden(f"this needs the role {' or '.join(roles)}, but {self.name!r} has the role {self.role}")
 
 
 def new_secret(kind: SecretKind) -> str:
-    """`efk_` and 43 characters."""
+    """Returns a new secret: the prefix, an underscore and 43 random characters."""
     return f"{kind}_{secrets.token_urlsafe(32)}"
 
 
 def hash_secret(secret: str) -> str:
-    """SHA-256 in hexadecimal: the form in which the database stores a secret."""
+    """Returns the SHA-256 of a secret in hexadecimal, the form in which the database stores secrets."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class DeviceCredential:
-    """Columns that only a device's key has."""
+    """Columns of `ApiKey` that only device credentials have."""
 
     device_id: str
     pending: bool = False
-    """Not used yet: the former credential stays valid until the first use."""
+    """Whether the credential was not used yet. The former credential stays valid until the first use."""
     token_id: str | None = None
-    """Enrolment token that was exchanged for the credential."""
+    """Id of the enrolment token that was exchanged for the credential."""
     enrolment_nonce: str | None = None
-    """Hash of the request's nonce, which identifies a repeated enrolment request."""
+    """Hash of the enrolment request's nonce, which identifies a repeated request."""
 
 
 def create_key(
@@ -93,7 +93,7 @@ def create_key(
     expires_at: datetime | None = None,
     credential: DeviceCredential | None = None,
 ) -> tuple[ApiKey, str]:
-    """Returns a new key and its secret. Only the hash of the secret is stored. `credential`: for the role agent."""
+    """Creates a key, and returns the key and its secret. `credential` is given for the role agent, and only then."""
     if (role == KeyRole.AGENT) != (credential is not None):
         raise InvalidInput(
             "the role agent is for device credentials only", field="role", value=role, allowed="admin, user or viewer"
@@ -115,7 +115,7 @@ def create_key(
 
 
 def authenticate(session: Session, secret: str, now: datetime) -> Principal:
-    """The principal of a bearer secret.
+    """Returns the principal of a bearer secret.
 
     Raises:
         Unauthenticated: the key is unknown, expired or revoked.
@@ -141,7 +141,7 @@ def _principal(key: ApiKey, device_state: str | None, now: datetime) -> Principa
 
 
 def list_keys(session: Session, principal: Principal) -> list[KeyView]:
-    """The caller's own keys, or all keys for an admin. Device credentials are not listed."""
+    """Returns the caller's own keys, or all keys for an admin. Device credentials are not listed."""
     keys = select(ApiKey).where(ApiKey.device_id.is_(None)).order_by(ApiKey.id)
     visible = keys if principal.is_admin else keys.where(ApiKey.owner == principal.owner)
     return [key_view(key) for key in session.scalars(visible)]
@@ -178,7 +178,7 @@ def _is_valid(now: datetime) -> tuple[ColumnElement[bool], ...]:
 
 
 def _is_last(key: ApiKey, valid: Sequence[ApiKey]) -> bool:
-    """Whether the key is among the valid ones, and none of the others is valid for as long."""
+    """Whether the key is valid, and every other valid key expires earlier."""
 
     def lasts_as_long(other: ApiKey) -> bool:
         if other.expires_at is None or key.expires_at is None:
@@ -189,17 +189,17 @@ def _is_last(key: ApiKey, valid: Sequence[ApiKey]) -> bool:
 
 
 def require_valid_key(session: Session, principal: Principal, now: datetime) -> None:
-    """Raises `Unauthenticated` if the caller's key was revoked or expired after authentication.
+    """Raises `Unauthenticated` if the caller's key was revoked or has expired since authentication.
 
-    Every use case that creates a secret calls this in its transaction, after it has locked the device, if any: a
-    revocation of the device's credentials takes the same lock.
+    Every use case that creates a secret calls this in its transaction, after locking the device if there is one,
+    because a revocation of the device's credentials takes the same lock.
     """
     if session.scalar(select(ApiKey.id).where(ApiKey.id == principal.key_id, *_is_valid(now))) is None:
         raise Unauthenticated("the key was revoked, or has expired")
 
 
 def key_view(key: ApiKey, secret: str | None = None) -> KeyView:
-    """The API's view of a key; `secret` only in the response that created it."""
+    """Returns the API's view of a key. `secret` is given only for the response to the key's creation."""
     return KeyView(
         id=key.id,
         name=key.name,
@@ -214,9 +214,7 @@ def key_view(key: ApiKey, secret: str | None = None) -> KeyView:
 
 
 def open_web_session(session: Session, principal: Principal, now: datetime) -> str:
-    """Opens a browser session and returns the secret for its cookie. The session expires after a week, or with the
-    key.
-    """
+    """Opens a browser session, which ends after a week or with the key. Returns the secret for the session's cookie."""
     if principal.device_id is not None:
         raise Forbidden("a device credential cannot open a browser session")
     secret = new_secret("efw")
@@ -229,7 +227,7 @@ def open_web_session(session: Session, principal: Principal, now: datetime) -> s
 
 
 def authenticate_web(session: Session, secret: str, now: datetime) -> Principal:
-    """The principal of a cookie's secret. `Unauthenticated` if the session or its key has ended."""
+    """Returns the principal of a cookie's secret. Raises `Unauthenticated` if the session or its key has ended."""
     query = (
         select(ApiKey, Device.state, WebSession.expires_at)
         .join(WebSession, WebSession.api_key_id == ApiKey.id)

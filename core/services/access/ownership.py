@@ -1,6 +1,6 @@
-"""Read access to jobs, candidates and trainings. Admins and viewers read all; another owner's rows are not found.
+"""Read access to jobs, candidates and trainings. Admins and viewers read all rows; other users only their own.
 
-A use case that changes rows also calls `Principal.require`.
+Rows of another owner raise `NotFound`. A use case that changes rows also calls `Principal.require`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _Row = TypeVar("_Row", Candidate, Target)
 
 
 def can_read(principal: Principal, owner: str) -> bool:
-    """Whether the caller may read the owner's rows. Agents may read none: they only lease and report."""
+    """Whether the caller may read the owner's rows. Agents may not read any, because they only lease and report."""
     return principal.role != KeyRole.AGENT and (principal.reads_all or principal.owner == owner)
 
 
 def job_of(session: Session, principal: Principal, job_id: str) -> Job:
-    """The job; NotFound if there is none or it is another owner's."""
+    """Returns the job. Raises `NotFound` for an unknown job or another owner's job."""
     job = session.get(Job, job_id) if is_storable(job_id) else None
     if job is None or not can_read(principal, job.owner):
         raise NotFound(f"no job {job_id!r}")
@@ -32,7 +32,7 @@ def job_of(session: Session, principal: Principal, job_id: str) -> Job:
 
 
 def target_of(session: Session, job: Job, target: str | None) -> Target:
-    """A target of the job by id or name; the first one for None. NotFound lists the existing ones."""
+    """Returns a target of the job by id or name; None means the first target. `NotFound` lists the existing targets."""
     targets = select(Target).where(Target.job_id == job.id).order_by(Target.position)
     named = targets if target is None else targets.where(or_(Target.id == target, Target.name == target))
     row = session.scalar(named.limit(1)) if target is None or is_storable(target) else None
@@ -43,12 +43,12 @@ def target_of(session: Session, job: Job, target: str | None) -> Target:
 
 
 def target_by_id(session: Session, principal: Principal, target_id: str) -> tuple[Target, Job]:
-    """The target and its job; NotFound if there is none or it is another owner's."""
+    """Returns the target and its job. Raises `NotFound` for an unknown target or another owner's target."""
     return _with_job(session, principal, Target, target_id)
 
 
 def candidate_of(session: Session, principal: Principal, candidate_id: str) -> tuple[Candidate, Job]:
-    """The candidate and its job; NotFound if there is none or it is another owner's."""
+    """Returns the candidate and its job. Raises `NotFound` for an unknown candidate or another owner's candidate."""
     return _with_job(session, principal, Candidate, candidate_id)
 
 
@@ -61,7 +61,7 @@ def _with_job(session: Session, principal: Principal, table: type[_Row], id_: st
 
 
 def training_of(session: Session, principal: Principal, training_id: str) -> Training:
-    """The training; NotFound if there is none or it is another owner's."""
+    """Returns the training. Raises `NotFound` for an unknown training or another owner's training."""
     training = session.get(Training, training_id) if is_storable(training_id) else None
     if training is None or not can_read(principal, training.owner):
         raise NotFound(f"no training {training_id!r}")

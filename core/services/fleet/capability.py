@@ -1,6 +1,6 @@
-"""Which measurement protocols a device can run, by the facts that its agent reports.
+"""Decides which measurement protocols a device can run, by the facts that the device's agent reports.
 
-The answers are cached in this process: facts are read after a change, not with every lease.
+The answers are cached in this process, so that facts are read only after a change and not with every lease.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MAX_EXTRA = 60  # DeviceFacts.extra holds 64
 
 
 def device_keys(device: OwnDevice) -> tuple[str, str]:
-    """Device keys of the launches that this device may run: its own, then its class's."""
+    """Returns the device keys of launches that this device may run: its own key, then the key of its class."""
     return key_of_device(device.id), key_of_class(device.device_class)
 
 
@@ -45,28 +45,28 @@ def can_run(facts: Document, protocol: MeasurementProtocol) -> bool:
 
 
 def modes_of(facts: Document) -> Sequence[str]:
-    """Protocol modes that a device's agent supports."""
+    """Returns the protocol modes that a device's agent supports."""
     modes: Sequence[str] = facts.get("modes", FORMER_MODES)
     return modes
 
 
 def numbers_of(runtime: Document, provider: str) -> Sequence[str]:
-    """Number formats of a provider of this runtime (`core.schemas.agent.RuntimeFacts` as JSON).
+    """Returns the number formats of a provider of this runtime (`core.schemas.agent.RuntimeFacts` as JSON).
 
-    Agents before protocol version 2 do not report them and support float32 only.
+    Agents before protocol version 2 do not report number formats and support float32 only.
     """
     supported: Sequence[str] = runtime.get("numbers", {}).get(provider, ("float32",))
     return supported
 
 
 def _reads_kv_cache(runtime: Document, protocol: MeasurementProtocol) -> bool:
-    """Whether the runtime supports the protocol's `kv_cache`."""
+    """Whether the runtime supports the number format of the protocol's key-value cache."""
     return protocol.kv_cache in (None, *runtime.get("kv_caches", ()))
 
 
 def first_unsupported(devices: Sequence[Document], protocol: MeasurementProtocol) -> tuple[str, str] | None:
-    """The first protocol field that no device supports together with the fields before it, and the supported values.
-    None if one device supports all fields.
+    """Returns the first protocol field that no device supports together with the fields before it, and the supported
+    values. None if one device supports all fields.
     """
     with_mode = [facts for facts in devices if protocol.mode in modes_of(facts)]
     if not with_mode:
@@ -96,20 +96,20 @@ def first_unsupported(devices: Sequence[Document], protocol: MeasurementProtocol
 
 
 def unsupported_reason(facts: Document, protocol: MeasurementProtocol) -> str:
-    """The agent's message after a failed attempt to run the protocol; empty without one."""
+    """Returns the agent's message after a failed attempt to run the protocol; empty without such an attempt."""
     return str(facts.get("extra", {}).get(_UNSUPPORTED + protocol.digest[:16], ""))
 
 
 def reported_facts(facts: DeviceFacts) -> Document:
-    """An agent's facts as JSON. Drops entries that only `mark_unsupported` may add."""
+    """Returns an agent's facts as JSON, without entries that only `mark_unsupported` may add."""
     extra = {name: value for name, value in facts.extra.items() if not name.startswith(_UNSUPPORTED)}
     return {**facts.model_dump(mode="json"), "extra": extra}
 
 
 def mark_unsupported(facts: Document, protocol: MeasurementProtocol, message: str) -> Document | None:
-    """These facts with an entry that the device does not support the protocol; None if `extra` is full.
+    """Returns the facts with an entry that the device does not support the protocol; None if `extra` is full.
 
-    The agent's next facts, which it sends when its process starts, replace the entry.
+    The agent sends its facts again when its process starts, and these replace the entry.
     """
     extra, key = dict(facts.get("extra", {})), _UNSUPPORTED + protocol.digest[:16]
     if key not in extra and len(extra) >= _MAX_EXTRA:
@@ -122,11 +122,11 @@ MAX_ANSWERS = 50_000
 
 _lock = threading.Lock()
 _answers: OrderedDict[tuple[str, str | None, str], bool] = OrderedDict()
-"""(Device id, digest of its facts, digest of a protocol) → `can_run`."""
+"""Cache: (device id, digest of the device's facts, digest of a protocol) → result of `can_run`."""
 
 
 def runnable(session: Session, device: OwnDevice, protocols: Iterable[MeasurementProtocol]) -> set[str]:
-    """Digests of the protocols that the device can run. Reads its facts at most once."""
+    """Returns the digests of the protocols that the device can run. Reads the device's facts at most once."""
     facts = cache(lambda: facts_of(session, device.id))
 
     def able(protocol: MeasurementProtocol) -> bool:

@@ -1,4 +1,4 @@
-"""Device keys. A measurement, and a target of a job, belong to one device or to a class of interchangeable devices."""
+"""Device keys, which name one device or a class of interchangeable devices. Measurements and targets have one each."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Literal
 
 DEVICE = "device:"
-"""Prefix of a device's id."""
+"""Prefix of a device key that names one device by its id."""
 CLASS = "class:"
-"""Prefix of a device class's name."""
+"""Prefix of a device key that names a device class."""
 
 
 def key_of_device(device_id: str) -> str:
@@ -20,14 +20,14 @@ def key_of_class(name: str) -> str:
 
 
 def parsed(key: str) -> tuple[Literal["device", "class"], str]:
-    """The kind of the key, and the device's id or the class's name."""
+    """Returns the kind of a device key, and the device's id or the class's name."""
     if key.startswith(DEVICE):
         return "device", key.removeprefix(DEVICE)
     return "class", key.removeprefix(CLASS)
 
 
 def ids_and_classes(keys: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Ids of devices, and names of device classes."""
+    """Splits device keys into the ids of devices and the names of device classes."""
     names: dict[str, list[str]] = {"device": [], "class": []}
     for key in keys:
         kind, name = parsed(key)

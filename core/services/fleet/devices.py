@@ -1,6 +1,6 @@
 """Devices: enrolment, credentials, facts, draining and revocation.
 
-All users share all devices: everybody sees them and may use them in jobs. Only the owner or an admin may revoke one.
+All users share all devices: everybody sees them and may use them in jobs. Only the owner or an admin may change one.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ from edgefront.core.store.tables import ApiKey, Device, EnrolmentToken
 
 
 def first_used(session: Session, key_id: str, now: datetime) -> None:
-    """Revokes the device's older credentials at the first use of a new one. `Unauthenticated` if that was revoked."""
+    """Revokes the device's older credentials at the first use of a new one. `Unauthenticated` if the new one is
+    revoked.
+    """
     key = session.get(ApiKey, key_id)
     if key is None or key.device_id is None:
         raise Unauthenticated("the key was revoked")
@@ -60,9 +62,9 @@ def first_used(session: Session, key_id: str, now: datetime) -> None:
 def reenrolment_token(
     session: Session, principal: Principal, id_or_name: str, request: ReenrolRequest, now: datetime
 ) -> tuple[EnrolmentToken, str]:
-    """Returns a token of one use that re-enrols this device, offline or revoked, and its secret. Revokes earlier ones.
+    """Creates a token that re-enrols this device once, and revokes earlier ones. Returns the token and its secret.
 
-    `Forbidden` unless the caller is the device's owner or an admin.
+    The device must be offline or revoked. Raises `Forbidden` unless the caller is the device's owner or an admin.
     """
     device = locked(session, principal, id_or_name)
     access_queries.revoke_tokens_for(session, device.id, now)
@@ -84,7 +86,7 @@ def check_protocol_version(version: int) -> None:
 def create_enrolment_token(
     session: Session, principal: Principal, request: EnrolmentTokenRequest, now: datetime
 ) -> tuple[EnrolmentToken, str]:
-    """Returns a token that enrols devices for the principal's owner, and its secret. For admins only."""
+    """Creates a token that enrols devices for the caller's owner. Returns the token and its secret. For admins only."""
     principal.require(KeyRole.ADMIN)
     return _add_token(session, now, request.minutes, name=request.name, owner=principal.owner, max_uses=request.uses)
 
@@ -99,13 +101,13 @@ def _add_token(session: Session, now: datetime, minutes: float, **values: object
 
 
 def list_enrolment_tokens(session: Session, principal: Principal) -> list[EnrolmentTokenView]:
-    """All tokens, including used and expired ones. For admins only."""
+    """Returns all enrolment tokens, including used and expired ones. For admins only."""
     principal.require(KeyRole.ADMIN)
     return [token_view(token) for token in session.scalars(select(EnrolmentToken).order_by(EnrolmentToken.id))]
 
 
 def get_enrolment_token(session: Session, principal: Principal, token_id: str) -> EnrolmentTokenView:
-    """One token with the devices that enrolled with it. For admins only; `NotFound` if there is none."""
+    """Returns a token with the devices that used it. For admins only. Raises `NotFound` for an unknown token."""
     principal.require(KeyRole.ADMIN)
     token = session.get(EnrolmentToken, token_id)
     if token is None:
@@ -117,8 +119,8 @@ def get_enrolment_token(session: Session, principal: Principal, token_id: str) -
 def revoke_enrolment_token(session: Session, principal: Principal, token_id: str, now: datetime) -> None:
     """Revokes a token. Devices that enrolled with it stay enrolled. Idempotent.
 
-    For admins, and for the owner of the device of a re-enrolment token. `Forbidden` for others; `NotFound` if there is
-    none.
+    For admins, and for the device's owner if the token re-enrols one device. Raises `Forbidden` for other callers, and
+    `NotFound` for an unknown token.
     """
     token = session.get(EnrolmentToken, token_id)
     is_own = token is not None and token.device_id is not None and principal.can_change(token.owner)
@@ -129,7 +131,7 @@ def revoke_enrolment_token(session: Session, principal: Principal, token_id: str
 
 
 def token_view(token: EnrolmentToken, secret: str | None = None) -> EnrolmentTokenView:
-    """The API's view of a token; `secret` only in the response that created it."""
+    """Returns the API's view of a token. `secret` is given only for the response to the token's creation."""
     return EnrolmentTokenView(
         id=token.id,
         name=token.name,
@@ -147,13 +149,12 @@ def enrol(session: Session, token_secret: str, request: EnrolRequest, now: datet
     A token enrols new devices, or re-enrols one device (`reenrolment_token`), which keeps its id and its measurements
     and loses its old credential. `measuring.leases.enrol` also releases the launches of its old agent.
 
-    A client may retry a request whose answer was lost: while the credential is unused, it gets a new one. With a token
-    of several uses the retry needs the nonce of the first request.
+    If the response was lost, a client may repeat the request: an unused credential is replaced by a new one. With a
+    token of several uses the repeated request needs the nonce of the first one.
 
     Raises:
         Unauthenticated: the token is unknown, expired, revoked or used up.
-        Conflict: the device of the name is not the token's, the token's device is online, or the protocol versions
-        differ.
+        Conflict: another device has the name, the token's device is online, or the protocol versions differ.
     """
     check_protocol_version(request.protocol_version)
     is_token = token_secret.startswith("efe_")
@@ -177,8 +178,8 @@ def enrol(session: Session, token_secret: str, request: EnrolRequest, now: datet
         device = device_queries.insert_device(session, request, token.owner, now)
         if device is None:
             raise Conflict(
-                f"there is a device {request.name!r}: choose another name, or use a token made for this device by its "
-                "owner (edgefront device reenrol)",
+                f"a device {request.name!r} already exists. Choose another name, or use a token that the device's "
+                "owner creates for it (edgefront device reenrol)",
                 field="name",
             )
     device.device_class = request.device_class
@@ -201,13 +202,13 @@ def enrol(session: Session, token_secret: str, request: EnrolRequest, now: datet
 
 
 def _reenrolled(session: Session, device: Device | None, token: EnrolmentToken, now: datetime) -> Device:
-    """The token's device, with its old credentials revoked."""
+    """Revokes the old credentials of the token's device, and returns the device."""
     if device is None or device.id != token.device_id:
         raise Conflict(f"this token is for the device {token.name!r}: start its agent with this name", field="name")
     if device.state != DeviceState.REVOKED and _online(device, now):
         raise Conflict(
-            f"the device {device.name!r} is online: stop its agent for {ONLINE.seconds} s, or revoke it, to enrol it "
-            "again"
+            f"the device {device.name!r} is online. To enrol it again, stop its agent for {ONLINE.seconds} s or revoke "
+            "the device"
         )
     access_queries.revoke_device_keys(session, device.id, now)
     return device
@@ -216,7 +217,7 @@ def _reenrolled(session: Session, device: Device | None, token: EnrolmentToken, 
 def list_devices(
     session: Session, principal: Principal, now: datetime, *, cursor: str | None = None, limit: int = 100
 ) -> DevicePage:
-    """All devices in the order of enrolment. `cursor` is the last id of the previous page."""
+    """Returns a page of all devices in the order of enrolment. `cursor` is the last id of the previous page."""
     principal.require(KeyRole.USER, KeyRole.VIEWER)
     devices = device_queries.page(session, cursor, limit + 1)
     more = len(devices) > limit
@@ -225,7 +226,7 @@ def list_devices(
 
 
 def get_device(session: Session, principal: Principal, id_or_name: str) -> Device:
-    """A device by id or name. An agent can access only its own device. `NotFound` if there is none."""
+    """Returns a device by id or name. An agent can access only its own device. Raises `NotFound` for other devices."""
     device = device_queries.find(session, id_or_name)
     if device is None or (principal.role == KeyRole.AGENT and principal.device_id != device.id):
         names = [] if principal.role == KeyRole.AGENT else device_queries.names(session)
@@ -235,7 +236,7 @@ def get_device(session: Session, principal: Principal, id_or_name: str) -> Devic
 
 
 def own_device(session: Session, device_id: str) -> device_queries.OwnDevice:
-    """The device of a credential. `NotFound` if there is none, `Gone` if it was revoked."""
+    """Returns the device of a credential. Raises `NotFound` for an unknown device, `Gone` for a revoked one."""
     device = device_queries.own(session, device_id)
     if device is None:
         raise NotFound(f"no device {device_id}")
@@ -245,14 +246,14 @@ def own_device(session: Session, device_id: str) -> device_queries.OwnDevice:
 
 
 def drain_device(session: Session, principal: Principal, id_or_name: str, _now: datetime) -> Device:
-    """Stops further launches for the device, which may finish the leased ones. Idempotent."""
+    """Stops further launches on the device, which may finish those that it has leased. Idempotent."""
     device = _unrevoked(session, principal, id_or_name)
     device.state = DeviceState.DRAINING
     return device
 
 
 def activate_device(session: Session, principal: Principal, id_or_name: str, _now: datetime) -> Device:
-    """Ends draining. `Gone` if the device was revoked: it has to enrol again."""
+    """Ends the draining of a device. Raises `Gone` if the device was revoked, because it must enrol again."""
     device = _unrevoked(session, principal, id_or_name)
     device.state = DeviceState.ACTIVE
     return device
@@ -266,7 +267,7 @@ def _unrevoked(session: Session, principal: Principal, id_or_name: str) -> Devic
 
 
 def trust_device(session: Session, principal: Principal, id_or_name: str, now: datetime) -> Device:
-    """Ends the device's quarantine. Its anchor's next latencies become the new normal. `Gone` if it was revoked."""
+    """Ends the device's quarantine: the anchor's next latencies become the reference. Raises `Gone` if revoked."""
     device = _unrevoked(session, principal, id_or_name)
     device.quarantine = device.failing = None
     device.trusted_at = now
@@ -274,7 +275,7 @@ def trust_device(session: Session, principal: Principal, id_or_name: str, now: d
 
 
 def revoke_device(session: Session, principal: Principal, id_or_name: str, now: datetime) -> Device:
-    """Revokes the device's credential and re-enrolment tokens. `measuring.leases` also releases its launches."""
+    """Revokes the device's credentials and re-enrolment tokens. `measuring.leases` also releases its launches."""
     device = locked(session, principal, id_or_name)
     access_queries.revoke_tokens_for(session, device.id, now)
     if device.state != DeviceState.REVOKED:
@@ -284,7 +285,7 @@ def revoke_device(session: Session, principal: Principal, id_or_name: str, now: 
 
 
 def locked(session: Session, principal: Principal, id_or_name: str, *, itself: bool = False) -> Device:
-    """The device, locked, for its owner or an admin; with `itself` also for its agent. `Forbidden` for others."""
+    """Locks and returns the device for its owner or an admin; with `itself` also for its agent. Else `Forbidden`."""
     device = device_queries.lock(session, get_device(session, principal, id_or_name).id)
     if device is None:
         raise NotFound(f"no device {id_or_name}")
@@ -303,12 +304,12 @@ def update_facts(session: Session, device_id: str, facts: DeviceFacts) -> None:
 
 
 def view(session: Session, device: Device, now: datetime) -> DeviceView:
-    """The API's view of a device."""
+    """Returns the API's view of a device."""
     return views(session, [device], now)[0]
 
 
 def views(session: Session, devices: Sequence[Device], now: datetime) -> list[DeviceView]:
-    """Views of devices, with a fixed number of queries."""
+    """Returns the API's views of devices, read in a fixed number of queries."""
     leased = device_queries.leased_counts(session, [device.id for device in devices])
     return [_view(device, leased.get(device.id, 0), now) for device in devices]
 

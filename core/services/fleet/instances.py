@@ -1,7 +1,7 @@
-"""Detects two agents with one credential, as after a copy of the data folder. The first one continues.
+"""Detects two agents that use one device credential, as after a copy of the data folder. Only the first one continues.
 
 Each agent process sends a random instance id with its requests for work. A new id usually means a restart. If the
-previous instance asks for work after that, both are running: then the newer one is refused.
+previous instance asks for work afterwards, both instances are running, and the newer one is refused.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from edgefront.core.services.fleet import queries as device_queries
 from edgefront.core.store.clock import elapsed_s
 
 ONLINE = timedelta(minutes=1)
-"""A device is online if it sent a request within this time."""
+"""A device counts as online if it sent a request within this time."""
 
 MAX_DELAY = timedelta(seconds=5)
-"""Maximum delay of a stopped agent's last request after the first request of its successor."""
+"""Maximum delay of a stopped agent's final request after the first request of the next instance."""
 
 
 @dataclass(frozen=True)
 class Instances:
-    """Instance ids of a device's agent: the current one, its start (seconds), its predecessor, the refused one."""
+    """Instance ids of a device's agent: current one, its start (Unix time, s), former one, and refused one."""
 
     current: str
     since: float
@@ -33,15 +33,15 @@ class Instances:
 
 
 def admit(session: Session, device: device_queries.OwnDevice, instance: str, now: datetime) -> None:
-    """Records the agent instance that asks for work. `Conflict` if an earlier instance is still running."""
+    """Records the agent instance that asks for work. Raises `Conflict` if an earlier instance is still running."""
     before = None if device.instances is None else Instances(**device.instances)
     online = device.last_seen_at is not None and elapsed_s(device.last_seen_at, now) < ONLINE.total_seconds()
     after = _after(before, instance, now.timestamp(), online=online)
     if after is None:
         raise Conflict(
-            "another agent works as this device: its data folder was copied. Measurements of two machines must not "
-            "count as one device's: start this agent with an empty --data-dir, a --name of its own and a token "
-            "(edgefront token create); or stop the other agent for a minute, and start this one again",
+            "another agent already works as this device, because the data folder was copied. Start this agent with an "
+            "empty --data-dir, its own --name and a token (edgefront token create), or stop the other agent for a "
+            "minute and start this one again",
             second_agent=True,
         )
     if after != before:
@@ -49,7 +49,7 @@ def admit(session: Session, device: device_queries.OwnDevice, instance: str, now
 
 
 def _after(before: Instances | None, instance: str, now_s: float, *, online: bool) -> Instances | None:
-    """The instances after this request; None if it is refused. `online`: the device was seen recently."""
+    """Returns the instances after this request; None if it is refused. `online`: the device was seen recently."""
     if before is None:
         return Instances(instance, now_s)
     if instance == before.current:

@@ -1,4 +1,4 @@
-"""Counts of jobs, targets, launches, devices and trainings by state, for `/metrics`."""
+"""Counts of jobs, targets, launches, devices and trainings by state, for the endpoint `/metrics`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from edgefront.core.store.tables.measurement import REPORTED
 
 
 class StateGauge(NamedTuple):
-    """A gauge: values by one label, or one value under an empty label."""
+    """Prometheus gauge with one value per value of a label, or with one value under an empty label."""
 
     name: str
     meaning: str
@@ -26,7 +26,7 @@ class StateGauge(NamedTuple):
 
 
 def overview(session: Session, now: datetime) -> list[StateGauge]:
-    """All gauges. Counts use indexes, so they are cheap enough for a scrape every few seconds."""
+    """Returns all gauges. Counts use indexes, so a scrape every few seconds is cheap."""
     open_launches = (LaunchState.WANTED, LaunchState.LEASED)
     by_state: tuple[tuple[str, str, tuple[InstrumentedAttribute[Any], Iterable[str]]], ...] = (
         ("jobs", "Jobs by state", (Job.state, JobState)),
@@ -38,15 +38,15 @@ def overview(session: Session, now: datetime) -> list[StateGauge]:
     online = (between(Device.last_seen_at, now - ONLINE, now), Device.state != DeviceState.REVOKED)
     queued = session.scalar(select(func.min(Training.created_at)).where(Training.state == TrainingState.QUEUED))
     lag_s, wait_s = _age_s(oldest_report(session), now), _age_s(queued, now)
-    speed = "Tokens a second of all running trainings together, by their last reports"
+    speed = "Tokens per second of all running trainings together, by their latest reports"
     speeds = {"cpu": 0.0, "cuda": 0.0}
     running = select(Training.device, Training.last_metric).where(Training.state.in_(LIVE_TRAININGS))
     for device, metric in session.execute(running):
         speeds[device] = speeds.get(device, 0.0) + ((metric or {}).get("tokens_per_s") or 0.0)
     single = (
         ("devices_online", "Devices seen within the last minute", _count(session, *online)),
-        ("settling_lag_seconds", "Age of the oldest report that is not settled yet", lag_s),
-        ("reports_waiting", "Reports that are not settled yet", _count(session, Launch.state == REPORTED)),
+        ("settling_lag_seconds", "Age of the oldest report that is not processed yet", lag_s),
+        ("reports_waiting", "Reports that are not processed yet", _count(session, Launch.state == REPORTED)),
         ("training_wait_seconds", "Time since the oldest queued training was submitted", wait_s),
     )
     return [
@@ -57,7 +57,7 @@ def overview(session: Session, now: datetime) -> list[StateGauge]:
 
 
 def oldest_report(session: Session) -> datetime | None:
-    """Arrival time of the oldest report that is not processed yet."""
+    """Returns the arrival time of the oldest report that is not processed yet; None without one."""
     return session.scalar(select(func.min(Launch.finished_at)).where(Launch.state == REPORTED))
 
 

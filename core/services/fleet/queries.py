@@ -21,19 +21,19 @@ from edgefront.core.store.tables.base import UtcDateTime, new_id
 
 
 def find(session: Session, id_or_name: str) -> Device | None:
-    """A device by id, else by name."""
+    """Returns the device with this id, else the one with this name; None without either."""
     query = select(Device).where(or_(Device.id == id_or_name, Device.name == id_or_name))
     devices = session.scalars(query).all()
     return next((device for device in devices if device.id == id_or_name), devices[0] if devices else None)
 
 
 def names(session: Session) -> list[str]:
-    """Names of all devices that are not revoked, sorted."""
+    """Returns the names of all devices that are not revoked, sorted."""
     return list(session.scalars(select(Device.name).where(Device.state != DeviceState.REVOKED).order_by(Device.name)))
 
 
 def name_of(session: Session, device_key: str) -> str:
-    """The name of the device or class of this key; the id of a deleted device."""
+    """Returns the name of the key's device or class; for a deleted device its id."""
     kind, name = parsed(device_key)
     device = find(session, name) if kind == "device" else None
     return name if device is None else device.name
@@ -50,7 +50,7 @@ def lock_by_name(session: Session, name: str) -> Device | None:
 
 
 def insert_device(session: Session, request: EnrolRequest, owner: str, now: datetime) -> Device | None:
-    """A new device; None if the name exists."""
+    """Inserts a new device and returns it; None if a device with the name exists."""
     device_id, facts = new_id("dev"), request.facts.model_dump(mode="json")
     statement = sql.upsert(session, Device).values(
         id=device_id,
@@ -67,13 +67,13 @@ def insert_device(session: Session, request: EnrolRequest, owner: str, now: date
 
 
 def page(session: Session, after: str | None, limit: int) -> Sequence[Device]:
-    """Devices after the id `after`. The order of ids is the order of enrolment."""
+    """Returns up to `limit` devices after the id `after`. The order of ids is the order of enrolment."""
     query = select(Device).order_by(Device.id).limit(limit)
     return session.scalars(query if after is None else query.where(Device.id > after)).all()
 
 
 def leased_counts(session: Session, device_ids: Collection[str]) -> dict[str, int]:
-    """Device id → number of its leased launches, for devices with any."""
+    """Device id → number of launches that the device has leased, for devices with any."""
     rows = session.execute(
         select(Launch.device_id, func.count())
         .where(any_of(Launch.device_id, device_ids), Launch.state == LaunchState.LEASED)
@@ -84,7 +84,7 @@ def leased_counts(session: Session, device_ids: Collection[str]) -> dict[str, in
 
 @dataclass
 class OwnDevice:
-    """Columns of a device that every lease and report needs."""
+    """Columns of the calling agent's device that every lease and every report reads."""
 
     id: str
     device_class: str
@@ -124,13 +124,13 @@ def own(session: Session, device_id: str) -> OwnDevice | None:
 
 
 def facts_of(session: Session, device_id: str) -> Document:
-    """A device's facts: up to 64 kB, so they are not read with each lease."""
+    """Returns a device's facts. They have up to 64 kB, so that leases do not read them."""
     facts: Document = session.execute(_FACTS, {"device": device_id}).scalar_one()
     return facts
 
 
 def lock_facts(session: Session, device_id: str) -> Document:
-    """A device's facts, locked until the transaction ends, for `write_facts`."""
+    """Returns a device's facts, locked for a later `write_facts` in the same transaction."""
     facts: Document = session.execute(_LOCK_FACTS, {"device": device_id}).scalar_one()
     return facts
 
@@ -150,6 +150,6 @@ def seen(session: Session, device_id: str, now: datetime) -> None:
 def worked(
     session: Session, device_id: str, now: datetime, busy_s: float, measuring_s: float, *, has_result: bool
 ) -> None:
-    """Updates the times of the last request and of the last result, and adds the working time since the last report."""
+    """Sets the times of the device's latest request and result, and adds its working time since the last report (s)."""
     values = {"device": device_id, "now": now, "busy": busy_s, "spent": measuring_s}
     _WORKED.run(session, {**values, "result_at": now if has_result else None})

@@ -40,7 +40,7 @@ _LARGEST = (1 << 63) - 1
 
 @dataclass(frozen=True)
 class CandidateFilter:
-    """All given conditions must hold. `target` is an id or a name."""
+    """Conditions on candidates, all of which must hold. `target` is an id or a name."""
 
     target: str | None = None
     state: CandidateState | None = None
@@ -52,9 +52,9 @@ class CandidateFilter:
     max_decoder_parameters: int | None = None
     group: Group | None = None
     ids: tuple[str, ...] = ()
-    """Only these candidates; empty: all."""
+    """Ids of the only candidates to return; empty: all candidates."""
     text: str | None = None
-    """A number, the beginning or end of an id, the beginning of a digest, an operator, or part of a reason."""
+    """Search text: a number, the beginning or end of an id, the start of a digest or operator, or part of a reason."""
 
 
 SORTABLE = (
@@ -72,19 +72,19 @@ SORTABLE = (
     "created_at",
     "measured_at",
 )
-"""Columns to sort by; a leading `-` sorts in descending order. Unmeasured candidates always come last."""
+"""Columns by which candidates can be sorted; a leading `-` means descending. Unmeasured candidates always come last."""
 DERIVED = ("group", "speedup", "memory_ratio", "perplexity")
-"""What else a list of one target is sorted by: the group, the comparison with the baseline, and the perplexity of those
-that were trained."""
+"""Further sort keys of one target's list: group, comparison with the baseline, perplexity of trained candidates."""
 
 
 @dataclass(frozen=True)
 class PageRequest:
-    """Which page of a list: the first, or the one after `cursor`, which is opaque, stays valid while candidates are
-    added, and belongs to one sort order.
+    """Requested page of a list: the first page, or the page after `cursor`.
 
-    With `offset` the page begins after so many candidates instead; with `around` it is the page (of pages of `limit`)
-    that has this candidate, if the filters let it through. Such a page knows its place.
+    A cursor is opaque, stays valid while candidates are added, and belongs to one sort order. `offset` requests the
+    page that begins after `offset` candidates. `around` requests the page, of pages of `limit` candidates, that
+    contains the candidate with this id if the filters match it. With either, the answer has the page's position in the
+    list.
     """
 
     cursor: str | None = None
@@ -94,7 +94,7 @@ class PageRequest:
 
     @property
     def size(self) -> int:
-        """Candidates of the page at most."""
+        """Maximum number of candidates on the page."""
         return max(1, min(self.limit, MAX_PAGE))
 
 
@@ -106,11 +106,11 @@ def list_candidates(
     sort: str = "number",
     page: PageRequest = PageRequest(),
 ) -> CandidatePage:
-    """One page of a job's candidates that the filters let through.
+    """Returns one page of the job's candidates that match the filters.
 
     Raises:
-        NotFound: no such job or target, or not yours.
-        InvalidInput: unknown sort column, or a cursor of another order.
+        NotFound: the job or target does not exist, or belongs to another owner.
+        InvalidInput: the sort column is unknown, or the cursor belongs to another sort order.
     """
     job = job_of(session, principal, job_id)
     filters = filters or CandidateFilter()
@@ -152,19 +152,19 @@ def _place(
     everyone = conditions if filters.group is None else conditions_of(session, job, replace(filters, group=None))
     groups = lists.groups(session, everyone)
     total = sum(groups.values()) if filters.group is None else groups[filters.group]
-    # A page beyond the last one is the last one: candidates may have left the group meanwhile.
+    # A request beyond the final page gets the final page, because candidates may have left the group meanwhile.
     last = max(0, total - 1)
     return PagePlace(offset=min(offset, last - last % limit), total=total, groups=groups, numbers={})
 
 
 def get_candidate(session: Session, principal: Principal, candidate_id: str) -> CandidateView:
-    """NotFound if there is none or it is another owner's."""
+    """Returns a candidate. Raises `NotFound` for an unknown candidate or another owner's candidate."""
     candidate, _ = candidate_of(session, principal, candidate_id)
     return candidate_view(candidate, baseline_of(session, candidate.target_id))
 
 
 def list_launches(session: Session, principal: Principal, candidate_id: str) -> list[LaunchView]:
-    """Every launch of a candidate's measurement, oldest first, with its raw result."""
+    """Returns every launch of a candidate's measurement with its raw result, oldest first."""
     candidate, _ = candidate_of(session, principal, candidate_id)
     if candidate.measurement_id is None:
         return []
@@ -181,7 +181,7 @@ def _launch_view(launch: Launch) -> LaunchView:
 def conditions_of(session: Session, job: Job, filters: CandidateFilter) -> list[ColumnElement[bool]]:
     conditions = [Candidate.job_id == job.id]
     if filters.target is not None:
-        # The target is the job's, so an index of targets suffices.
+        # The target belongs to the job, so the index of targets suffices.
         conditions = [Candidate.target_id == target_of(session, job, filters.target).id]
     if filters.group is not None:
         conditions.append(lists.in_group(one_of("group", filters.group, GROUPS)))
@@ -196,7 +196,7 @@ def conditions_of(session: Session, job: Job, filters: CandidateFilter) -> list[
     if filters.on_frontier is not None:
         conditions.append(Candidate.on_frontier == filters.on_frontier)
     if filters.generation is not None:
-        # Numbers outside the column's range are replaced by its bound: no row has them.
+        # Numbers outside the column's range are replaced by a bound that no row has.
         conditions.append(Candidate.generation == max(-2, min(filters.generation, (1 << 31) - 1)))
     conditions += [column <= limit for column, limit in candidate_queries.bounds(filters.limits)]
     if filters.min_decoder_parameters is not None:
@@ -254,16 +254,17 @@ def _matches(text: str) -> ColumnElement[bool]:
 
 
 def candidate_view(candidate: Candidate, baseline: Baseline | None) -> CandidateView:
-    """A candidate; compared with the target's baseline if it is measured and not a baseline itself.
+    """Returns the view of a candidate, with the comparison to the baseline if the candidate is measured and not a
+    baseline.
 
-    Rows were validated when they were written; validating thousands of them again would be slow. What has not even the
-    form of an architecture or a prediction is left out, and the reason says so.
+    Rows were validated when they were written, and validating thousands of rows again would be slow. An architecture or
+    prediction of the wrong form is left out of the view, and `reason` names the error.
     """
     reader = RowReader()
 
     def parents() -> tuple[str, ...]:
         if not isinstance(candidate.parents, list) or not all(isinstance(id_, str) for id_ in candidate.parents):
-            raise InvalidInput("parents are no identifiers", field="parents")
+            raise InvalidInput("parents must be a list of identifiers", field="parents")
         return tuple(candidate.parents)
 
     return CandidateView.model_construct(
@@ -283,7 +284,7 @@ _AS_STORED = tuple(
 
 
 def predicted_of(stored: Document | None) -> Document:
-    """A candidate's stored prediction; empty where that is nothing, or cannot be read."""
+    """Returns a candidate's stored prediction; empty if there is no prediction or it is unreadable."""
     return stored if isinstance(stored, dict) else {}
 
 
@@ -291,5 +292,5 @@ def _predicted(stored: Document | None) -> PredictedView | None:
     if stored is None:
         return None
     if unknown := stored.keys() - PredictedView.model_fields.keys():
-        raise InvalidInput(f"predicted has {', '.join(sorted(unknown))}", field="predicted")
+        raise InvalidInput(f"predicted has unknown fields: {', '.join(sorted(unknown))}", field="predicted")
     return PredictedView.model_construct(**{**stored, "label": label_of(stored)})

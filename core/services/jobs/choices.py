@@ -1,4 +1,4 @@
-"""The answer of a job among published models, over all targets of a device, from the measurements so far."""
+"""Answer of a job among published models, over all targets of a device, from the measurements so far."""
 
 from __future__ import annotations
 
@@ -44,23 +44,23 @@ from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL
 from edgefront.core.store.tables import Candidate, Job, Target
 
 MEASURED = (
-    "Times and memory are of random weights in the model's shapes and in this format, measured on the device: nothing "
-    "was downloaded. `edgefront measure` checks the published file."
+    "Times and memory were measured on the device with random weights in the model's shapes and in this format, so "
+    "nothing was downloaded. `edgefront measure` checks the published file."
 )
 UNKNOWN = "unknown"
 VOCABULARY_BYTES = 157
-"""Bytes per token of a file's vocabulary in llama.cpp, which random weights lack: measured with SmolLM2's 49,152 tokens
-and their merges (`docs/decisions/0023-published-models.md`).
+"""Memory in bytes per token that llama.cpp needs for the vocabulary of a published file. Candidates are measured with
+random weights and no vocabulary. Source: 49,152 tokens of SmolLM2 (`docs/decisions/0023-published-models.md`).
 """
 LAW = "llama-dolma-cooled"
-"""Scaling law for models without a score, and for the user's own training: of finished trainings, on text like that of
-published models.
+"""Name of the scaling law for models without a score, and for the user's own training. This scaling law was fitted to
+finished trainings on text like that of published models.
 """
 
 
 @dataclass(frozen=True)
 class AnswerInputs:
-    """Rows of the targets that share an answer: all that it follows from."""
+    """Everything that one answer is computed from: measured models of the targets with one device and equal limits."""
 
     job_id: str
     device: str
@@ -81,7 +81,7 @@ class AnswerInputs:
     """Measured models without a catalogue entry."""
 
     def view(self) -> ChoicesView:
-        """The answer. Computed without a session."""
+        """Computes the answer from these inputs, without a database session."""
         by_id = {choice.candidate.id: choice for choice in self.choices}
         limits = OptionLimits(**self.limits.model_dump())
         options = [_option(choice) for choice in self.choices]
@@ -146,10 +146,11 @@ class AnswerInputs:
         )
 
     def _own(self, best: ChoiceView) -> OwnTrainingView | None:
-        """The predicted perplexity of the user's own training of this shape, and the command that searches better ones.
+        """Returns the perplexity predicted for the user's own training of the best model's shape, and the command of a
+        search for better shapes. None if the scaling law does not cover the model.
 
-        Scaling laws predict trained shapes, published scores rate weights: they have no common scale. So better shapes
-        need another job, which compares them under the same training.
+        A scaling law predicts a shape after training, and a published score rates given weights, so the two have no
+        common scale. A search for better shapes is therefore another job.
         """
         architecture = described_models()[best.model]
         law = law_named(LAW)
@@ -165,10 +166,10 @@ class AnswerInputs:
         device = place_words(self.device_options[best.target_id], self.protocols[best.target_id])
         return OwnTrainingView(
             sentence=(
-                f"Of one's own training a model of this shape is predicted perplexity {rounded(perplexity, 3)} "
-                f"({rounded(low, 3)} to {rounded(high, 3)}; {law.label}), which no published score can be compared "
-                "with. What a better shape would gain, trained alike and no slower or larger than allowed, a search "
-                "around it says."
+                "After your own training, a model of this shape has a predicted perplexity of "
+                f"{rounded(perplexity, 3)} ({rounded(low, 3)} to {rounded(high, 3)}; {law.label}). Published scores "
+                "cannot be compared with perplexities, so only a search around this shape shows what a better shape "
+                "within the limits gains by the same training."
             ),
             perplexity=perplexity,
             low=low,
@@ -178,18 +179,18 @@ class AnswerInputs:
         )
 
     def _note(self, best: ChoiceView | None) -> str:
-        parts = ["The search is not finished: this is what is known by now."] if self.active else []
+        parts = ["The search is not finished, so this answer rests on the measurements so far."] if self.active else []
         if best is not None and best.bits < 16:
             loss = best.format_loss
             what = "is not published" if loss == UNKNOWN else f"is published: {loss}"
-            parts.append(f"The score is of the published weights. What {best.weights} costs this model {what}.")
+            parts.append(f"The score is that of the published weights. The loss of score in {best.weights} {what}.")
         if best is not None and best.runtime == "llamacpp":
             tokens = described_models()[best.model].embedding.vocab_size
             vocabulary_mb = VOCABULARY_BYTES * tokens / MB
             total_mb = (best.candidate.memory_bytes or 0) / MB + vocabulary_mb
             parts.append(
-                f"llama.cpp holds the vocabulary of a published file, too: about {vocabulary_mb:.0f} MB more than was "
-                "measured" + (", which is above the limit." if total_mb > (self.limits.memory_mb or math.inf) else ".")
+                f"llama.cpp also loads the vocabulary of a published file, about {vocabulary_mb:.0f} MB more than was "
+                "measured" + (": the sum exceeds the limit." if total_mb > (self.limits.memory_mb or math.inf) else ".")
             )
         if best is not None:
             better = [near for near in self.near if (near.score, near.bits) > (best.score, best.bits)]
@@ -197,20 +198,20 @@ class AnswerInputs:
                 near_in_words(((f"{near.model} {near.weights}", near.candidate) for near in better), self.limits)
             )
         if self.deleted:
-            parts.append(f"Left out, as the catalogue of this release has them no more: {', '.join(self.deleted)}.")
+            parts.append(f"Left out, because they are not in this release's catalogue: {', '.join(self.deleted)}.")
         return " ".join(part for part in parts if part)
 
 
 def read_inputs(session: Session, principal: Principal, job_id: str, limits: Limits = NO_LIMITS) -> list[AnswerInputs]:
-    """Inputs of a job's answers, one for each device and limits. `limits` replace those of the targets.
+    """Reads the inputs of a job's answers, one for each device and set of limits. `limits` replace the targets' limits.
 
-    `NotFound` if there is no such job; `InvalidInput` if it is not among published models.
+    Raises `NotFound` if there is no such job, `InvalidInput` if the job does not search published models.
     """
     return _inputs_of(session, job_of(session, principal, job_id), limits)
 
 
 def answer(inputs: Sequence[AnswerInputs]) -> ChoicesView:
-    """The first answer, with the others in `elsewhere`. Computed without a session."""
+    """Computes all answers, without a database session. Returns the first one, with the others in `elsewhere`."""
     first, *others = (each.view() for each in inputs)
     return first.model_copy(update={"elsewhere": tuple(others)})
 
@@ -220,8 +221,8 @@ def _inputs_of(session: Session, job: Job, limits: Limits = NO_LIMITS) -> list[A
     space = space_of(request.space)
     if not isinstance(space, PublishedSpace):
         raise InvalidInput(
-            f"job {job.id} searches the space {request.space.name}, not published models: it has a recommendation for "
-            "each target",
+            f"job {job.id} searches the space {request.space.name}, not published models; read the recommendation of "
+            "each target instead",
             field="job_id",
             value=job.id,
             allowed="a job with space.published",
@@ -277,8 +278,8 @@ def _group_inputs(
 
 
 def short_answers(session: Session, job: Job) -> dict[str, str]:
-    """Target id → the answer in a few words, for one target of each device: that of the recommended model, else the
-    first. `InvalidInput` if this release has no such models.
+    """Target id → answer of a device in a few words, under the target of the recommended model, or under the device's
+    first target if no model is recommended. Raises `InvalidInput` if this release lacks the job's models.
     """
     return dict(_short(inputs) for inputs in _inputs_of(session, job))
 
@@ -298,7 +299,7 @@ def _short(inputs: AnswerInputs) -> tuple[str, str]:
 
 
 def commands(choice: ChoiceView, protocol: MeasurementProtocol) -> tuple[str, ...]:
-    """Commands that download a model, convert it to the measured format, and measure it."""
+    """Returns the shell commands that download a model, convert it to the measured format, and measure the result."""
     folder = choice.model.partition("/")[2]
     fetch = f"hf download {choice.model} --local-dir {folder}"
     if protocol.runtime != "llamacpp":
@@ -356,7 +357,7 @@ def _latency(choice: ChoiceView) -> Figure:
 
 
 def _unmeasured(models: Sequence[PublishedModel], space: PublishedSpace) -> tuple[OtherModelView, ...]:
-    """Views of models that were not measured, the highest score first."""
+    """Returns views of models that were not measured, the highest score first."""
     if not models:
         return ()
     law = law_named(LAW)

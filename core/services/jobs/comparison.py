@@ -1,4 +1,4 @@
-"""Compares candidates with the layer-scaled baseline of their target."""
+"""Compares candidates with the baseline of their target: the stock model at several depths, or the user's model."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ def as_baseline(points: Sequence[Point]) -> Baseline | None:
 
 
 def baseline_of(session: Session, target_id: str) -> Baseline | None:
-    """The target's measured baselines; None before the first one."""
+    """Returns the target's measured baselines as a curve; None before the first baseline is measured."""
     return as_baseline(baseline_points(session, [target_id])[target_id])
 
 
 def baselines_of(session: Session, target_ids: Sequence[str]) -> dict[str, Baseline | None]:
-    """Target id → baseline of several targets, in one query."""
+    """Target id → baseline of the target, for several targets in one query."""
     points_of = baseline_points(session, target_ids)
     return {target_id: as_baseline(points) for target_id, points in points_of.items()}
 
 
 def summary_of(points: Sequence[Point], baseline: Baseline | None, target: Target, request: JobRequest | None) -> str:
-    """One sentence that compares a target's frontier with the baseline; empty without a baseline."""
+    """Returns a sentence that compares a target's frontier with the baseline; empty without a baseline."""
     if baseline is None:
         return ""
     own = starts_from_model(request)
@@ -48,7 +48,7 @@ def summary_of(points: Sequence[Point], baseline: Baseline | None, target: Targe
 
 
 def depth_of(baseline: Candidate | CandidateView) -> Depth:
-    """The measured figures of one depth of the stock model."""
+    """Returns the measured figures of a baseline, which is one depth of the stock model."""
     return Depth(
         len(baseline.architecture["blocks"]),
         baseline.latency_ms,
@@ -61,7 +61,7 @@ def depth_of(baseline: Candidate | CandidateView) -> Depth:
 def unmeasured_depth(
     request: JobRequest | None, baselines: Iterable[Candidate | CandidateView], limits: Limits
 ) -> Architecture | None:
-    """The stock model that is predicted to be the deepest within these limits; None if that was measured."""
+    """Returns the stock model predicted to be the deepest within the limits; None if this depth was measured."""
     if request is None or not limits.any:
         return None
     problem = Problem(
@@ -77,17 +77,17 @@ def unmeasured_depth(
 
 
 def starts_from_model(request: JobRequest | None) -> bool:
-    """Whether a job's baseline is the user's model. `request` is None if it is unreadable."""
+    """Whether a job's baseline is the user's model. `request` is None if the stored request is unreadable."""
     return request is not None and request.space.model is not None
 
 
 def _half_widths(points: Sequence[Point]) -> list[float]:
-    """Half-widths of latencies in ms; NaN where unknown."""
+    """Returns the half-widths of the points' latencies in ms; NaN if unknown."""
     return [math.nan if point.latency_half_width_ms is None else point.latency_half_width_ms for point in points]
 
 
 def versus_baseline(candidate: Candidate, baseline: Baseline | None) -> Versus | None:
-    """Speed-up and memory ratio at an equal proxy; None for baselines and while either is unmeasured."""
+    """Returns speed-up and memory ratio at equal proxy; None for baselines and unless both models are measured."""
     if baseline is None or candidate.role == CandidateRole.BASELINE:
         return None
     if candidate.latency_ms is None or candidate.memory_bytes is None:

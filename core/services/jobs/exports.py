@@ -1,4 +1,4 @@
-"""Candidates as rows of a table: the columns of the CSV and Parquet export."""
+"""Export of a job's candidates as rows of a CSV or Parquet table."""
 
 from __future__ import annotations
 
@@ -21,55 +21,61 @@ EXPORT_COLUMNS: tuple[tuple[str, str], ...] = (
     ("job_id", "id of the job"),
     ("target", "name of the target"),
     ("target_id", "id of the target"),
-    ("number", "order of proposal within the target, from 0, baselines first"),
+    ("number", "position of the candidate in the target's order of proposal, from 0, baselines first"),
     ("id", "id of the candidate"),
-    ("role", "baseline or search"),
-    ("generation", "number of its generation, from 0; -1 for baselines"),
-    ("operator", "how it was proposed"),
-    ("parents", "ids of its parents, separated by spaces"),
-    ("state", "waiting, measured, out_of_bounds, infeasible, failed or cancelled"),
-    ("reason", "why it is not measured, not confirmed, or out of bounds"),
+    ("role", "role of the candidate: baseline or search"),
+    ("generation", "number of the candidate's generation, from 0; -1 for baselines"),
+    ("operator", "search operator that proposed the candidate"),
+    ("parents", "ids of the candidate's parents, separated by spaces"),
+    ("state", "state of the candidate: waiting, measured, out_of_bounds, infeasible, failed or cancelled"),
+    ("reason", "why the candidate is not measured, not confirmed, or out of bounds"),
     ("digest", "SHA-256 of the canonical architecture"),
-    ("decoder_parameters", "parameters of the blocks and the final norm"),
-    ("total_parameters", "all parameters"),
-    ("weight_bytes", "bytes of all weights"),
+    ("decoder_parameters", "number of parameters of the blocks and the final norm"),
+    ("total_parameters", "number of parameters of the whole model"),
+    ("weight_bytes", "size of all weights, bytes"),
     ("flops", "floating-point operations of one forward pass"),
-    ("proxy", "score used in place of quality; higher is better"),
-    ("predicted_perplexity", "perplexity predicted when it was proposed; empty where nothing was"),
-    ("predicted_perplexity_low", "lower end of its 95 % interval"),
-    ("predicted_perplexity_high", "upper end of its 95 % interval"),
-    ("predicted_relative_to", "the model by whose perplexity it is divided; empty: it is a perplexity"),
-    ("predicted_train_tokens", "training tokens that it is predicted for; empty where the law knows one budget"),
-    ("predicted_law", "the quality law that predicted it"),
-    ("predicted_label", "what it is of, in about six words: whose data, how many training tokens, how trained"),
-    ("predicted_latency_ms", "latency predicted when it was proposed, ms"),
-    ("predicted_latency_low_ms", "lower end of its 95 % interval, ms"),
-    ("predicted_latency_high_ms", "upper end of its 95 % interval, ms"),
-    ("predicted_memory_bytes", "peak memory predicted when it was proposed, bytes"),
-    ("predicted_memory_low_bytes", "lower end of its 95 % interval, bytes"),
-    ("predicted_memory_high_bytes", "upper end of its 95 % interval, bytes"),
+    ("proxy", "proxy score, which stands for quality; higher is better"),
+    ("predicted_perplexity", "perplexity predicted when the candidate was proposed; empty without a prediction"),
+    ("predicted_perplexity_low", "lower end of the 95 % interval of the predicted perplexity"),
+    ("predicted_perplexity_high", "upper end of the 95 % interval of the predicted perplexity"),
+    (
+        "predicted_relative_to",
+        "model whose perplexity divides the predicted one; empty if the prediction is a perplexity",
+    ),
+    (
+        "predicted_train_tokens",
+        "training tokens for which perplexity is predicted; empty if the scaling law has one budget",
+    ),
+    ("predicted_law", "scaling law that predicted the perplexity"),
+    ("predicted_label", "training that the perplexity is predicted for, in about six words: data, tokens, method"),
+    ("predicted_latency_ms", "latency predicted when the candidate was proposed, ms"),
+    ("predicted_latency_low_ms", "lower end of the 95 % interval of the predicted latency, ms"),
+    ("predicted_latency_high_ms", "upper end of the 95 % interval of the predicted latency, ms"),
+    ("predicted_memory_bytes", "peak memory predicted when the candidate was proposed, bytes"),
+    ("predicted_memory_low_bytes", "lower end of the 95 % interval of the predicted peak memory, bytes"),
+    ("predicted_memory_high_bytes", "upper end of the 95 % interval of the predicted peak memory, bytes"),
     *((name, figure.meaning) for name, figure in FIGURES.items()),
-    ("launches", "launches measured"),
-    ("marked", "whether one of them was measured under conditions out of the ordinary, or after the anchor moved"),
-    ("on_frontier", "whether no other candidate of the target dominates it"),
+    ("launches", "number of measured launches"),
+    ("marked", "whether a launch was measured under conditions out of the ordinary, or after the anchor moved"),
+    ("on_frontier", "whether no other candidate of the target dominates this one"),
     ("baseline_latency_ms", "the baseline's latency at an equal proxy, ms"),
     ("baseline_memory_bytes", "the baseline's peak memory at an equal proxy, bytes"),
-    ("speedup", "baseline latency divided by its own"),
-    ("speedup_low", "lower end of its 95 % interval; empty while that is not known"),
-    ("speedup_high", "upper end of its 95 % interval"),
-    ("memory_ratio", "baseline peak memory divided by its own"),
-    ("extrapolated", "whether it lies outside the baseline's range of the proxy"),
-    ("seed", "seed of its random weights"),
-    ("genome", "value of each gene in its search space, JSON; of a gene per layer a list, also beyond its depth"),
-    ("architecture", "canonical description, JSON"),
-    ("created_at", "when it was proposed, UTC"),
-    ("measured_at", "when it was last measured, UTC"),
+    ("speedup", "latency of the baseline divided by that of the candidate, at an equal proxy"),
+    ("speedup_low", "lower end of the 95 % interval of the speed-up; empty while unknown"),
+    ("speedup_high", "upper end of the 95 % interval of the speed-up"),
+    ("memory_ratio", "peak memory of the baseline divided by that of the candidate, at an equal proxy"),
+    ("extrapolated", "whether the candidate lies outside the baseline's range of the proxy"),
+    ("seed", "seed of the candidate's random weights"),
+    ("genome", "value of each gene in the search space, JSON; a gene per layer has a list, which may exceed the depth"),
+    ("architecture", "canonical description of the architecture, JSON"),
+    ("created_at", "when the candidate was proposed, UTC"),
+    ("measured_at", "when the candidate was last measured, UTC"),
 )
 """Name and meaning (with the unit) of each column of the CSV and Parquet export, in order."""
 VERSUS = {"latency_ms": "baseline_latency_ms", "memory_bytes": "baseline_memory_bytes"}
-"""Fields of a `Versus` → columns that have other names."""
+"""Fields of `Versus` whose export columns have another name → the name of the column."""
 PREDICTED = {name: name.removeprefix("predicted_") for name, _ in EXPORT_COLUMNS if name.startswith("predicted_")}
-"""Columns of what was predicted → the fields of a `PredictedView`."""
+"""Export columns of predictions → fields of `PredictedView`."""
 
 
 def export_rows(
@@ -79,7 +85,7 @@ def export_rows(
     filters: CandidateFilter | None = None,
     sort: str = "number",
 ) -> Iterator[Document]:
-    """Rows of scalars under `EXPORT_COLUMNS`, fetched in batches. Errors as in `list_candidates`, before the first."""
+    """Returns an iterator over candidates as rows with the keys `EXPORT_COLUMNS`. Raises as `list_candidates`."""
     job = job_of(session, principal, job_id)
     conditions = conditions_of(session, job, filters or CandidateFilter())
     order = order_of(session, job, (filters or CandidateFilter()).target, sort)

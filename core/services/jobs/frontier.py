@@ -1,7 +1,8 @@
-"""The frontier of a target: results are copied into its candidates and move it.
+"""Updates the Pareto frontier of a target when measurements have results.
 
 The frontier is the non-dominated set (proxy up, latency down, peak memory down; see `core.search.pareto.frontier`) of
-the target's measured, in-bounds *search* candidates. Baselines are not members: the frontier is compared with them.
+the target's measured *search* candidates within the limits. Baselines are not members: they are what the frontier is
+compared with.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from edgefront.core.training.proxies.registry import proxies
 
 
 class Point(NamedTuple):
-    """A measured candidate's point: its parameters and its three objectives."""
+    """A measured candidate with its three objectives (proxy, latency, peak memory) and its size."""
 
     id: str
     decoder_parameters: int
@@ -54,12 +55,12 @@ def frontier_points(session: Session, target_ids: Collection[str]) -> dict[str, 
 
 
 def baseline_points(session: Session, target_ids: Collection[str]) -> dict[str, list[Point]]:
-    """The measured baselines of each target, in bounds or out."""
+    """Target id → measured baselines of the target, within the limits or not."""
     return _read_points(session, target_ids, _BASELINE_POINTS)
 
 
 def competing_points(session: Session, target_id: str) -> list[Point]:
-    """The measured search candidates within the limits, on the frontier or not."""
+    """Returns the target's measured search candidates within the limits, on the frontier or not."""
     condition = and_(Candidate.state == CandidateState.MEASURED, Candidate.role == CandidateRole.SEARCH)
     return _read_points(session, [target_id], _points_where(condition))[target_id]
 
@@ -76,7 +77,7 @@ _BASELINE_POINTS = _points_where(and_(IS_BASELINE, Candidate.state.in_(MEASURED_
 
 
 def _read_points(session: Session, target_ids: Collection[str], query: Executable) -> dict[str, list[Point]]:
-    """Target id → points by rising decoder parameters, sorted here as in `frontier`."""
+    """Target id → points of the target in the order of their number of decoder parameters."""
     rows = session.execute(query, {"targets": list(target_ids)}).all()
     points: dict[str, list[Point]] = {target_id: [] for target_id in target_ids}
     for target_id, _, *figures in sorted(rows, key=lambda row: (row.decoder_parameters, row.number)):
@@ -91,7 +92,7 @@ _MOVE = update(_TABLE).where(any_of(_TABLE.c.id, texts("ids"))).values(on_fronti
 
 
 def move_frontier(session: Session, joined: Collection[str], left: Collection[str]) -> None:
-    """Sets `on_frontier` in the rows, and in candidates that the session has loaded."""
+    """Sets `on_frontier` of the candidates that joined or left, in the rows and in objects loaded by the session."""
     for ids, value in ((joined, True), (left, False)):
         if ids:
             session.execute(_MOVE, {"ids": list(ids), "value": value})
@@ -102,14 +103,16 @@ def move_frontier(session: Session, joined: Collection[str], left: Collection[st
 
 
 def rows_of(points: Iterable[Point]) -> list[tuple[float, float, float]]:
-    """Rows of (proxy, latency_ms, memory_bytes)."""
+    """Returns (proxy, latency_ms, memory_bytes) of each point."""
     return [(point.proxy, point.latency_ms, point.memory_bytes) for point in points]
 
 
 def needs_launch(candidate: Candidate, measurement: Measurement, variance: LaunchVariance, limits: Limits) -> bool:
-    """Whether a further launch should say more: the launches so far differ by more than the scatter of their device, or
-    one alone says on which side of a limit on its time a depth of the stock model is, which it is too near to. Of other
-    models those are launched again that would change the answer, at the end of the search.
+    """Whether the measurement needs another launch.
+
+    It does if the launches differ by more than the device's scatter, or if the candidate is a baseline whose time is
+    too close to a limit to decide between within and beyond. For other candidates, the refinement at the end of the
+    search adds launches where they would change the answer.
     """
     if measurement.state != MeasurementState.MEASURED:
         return False
@@ -131,8 +134,8 @@ def _apply_result(
     *,
     marked: bool,
 ) -> bool:
-    """Copies the measurement into the candidate and counts it; False while there is no result. `marked`: whether a
-    launch that counts has a mark.
+    """Copies the measurement into the candidate and counts the candidate as processed. Returns False while there is no
+    result. `marked`: whether a valid launch of the measurement is flagged.
     """
     if measurement.state == MeasurementState.WANTED:
         return False
@@ -155,7 +158,7 @@ def _apply_result(
 
 
 def _beyond(measurement: Measurement, limits: Limits) -> str:
-    """The limits that are exceeded, as text; empty if none."""
+    """Returns the exceeded limits as text; empty if the measurement is within all limits."""
     words = [
         f"{name} {rounded(time, 4)} ms is above the limit of {plain(limit)} ms"
         for name, time, limit in _limited_times(measurement, limits)
@@ -168,7 +171,7 @@ def _beyond(measurement: Measurement, limits: Limits) -> str:
 
 
 def _limited_times(measurement: Measurement, limits: Limits) -> list[tuple[str, float, float]]:
-    """Name, value and limit (ms) of each time that was measured and has one."""
+    """Returns name, value (ms) and limit (ms) of each measured time that has a limit."""
     named = [("latency", measurement.latency_ms, limits.latency_ms)]
     named += [(LATENCY_NAMES[name], getattr(measurement, f"{name}_ms"), limit) for name, limit in limits.times.items()]
     return [(name, time, limit) for name, time, limit in named if time is not None and limit is not None]
@@ -192,15 +195,16 @@ def update_frontier(
     """Applies results to the candidates, the target's counters, its frontier and the job's event log.
 
     Args:
-        candidates: of the target, with a result. measurements: by id, theirs: measured, infeasible or failed.
-        variance: of the launches of the target's device. entries: for the log, before what this adds.
+        candidates: candidates of the target with a result, not yet changed.
+        measurements: measurement id → the measurement of a candidate: measured, infeasible or failed.
+        variance: variance of launches on the target's device.
+        entries: events to append to the log before the events of this update.
 
-    Call it once per target and transaction with all results, with the target's row locked and the candidates *not* yet
-    touched: this copies the measurement into the candidate (numbers, launches and whether one has a mark, state:
-    measured, out_of_bounds by the target's limits, infeasible or failed with the reason), counts `target.settled`, sets
-    `target.started_at` at the first launch of its own, moves `on_frontier`, and appends `candidate` events and, if it
-    moved, a `frontier` event. It reads the frontier's rows and the given
-    candidates; all others only where a member got worse.
+    Call this once per target and transaction, with all results and with the target's row locked. Each measurement is
+    copied into its candidate: figures, number of launches, flag, and state (measured, out_of_bounds by the target's
+    limits, or infeasible or failed with the reason). `target.settled` is raised, and `target.started_at` is set at the
+    target's first launch. Then `on_frontier` is updated, and `candidate` events and, after a change, a `frontier` event
+    are appended. Candidates off the frontier are read only if a member of the frontier got worse.
     """
     members = {point.id: point for point in frontier_points(session, [target.id])[target.id]}
     with session.no_autoflush:  # one UPDATE per row, at the end
@@ -234,7 +238,7 @@ def update_frontier(
 
 
 def dominance_of(job: Job) -> Dominance:
-    """Dominance by the job's ε and proxy; without an ε where its request cannot be read (`advance` ends such a job)."""
+    """Returns the dominance relation with the job's ε and proxy. The ε is 0 if the job's request is unreadable."""
     request = JOB_REQUEST.read_or(job.request, None)
     if request is None:
         return Dominance()
@@ -245,10 +249,10 @@ def dominance_of(job: Job) -> Dominance:
 def _frontier_after(
     session: Session, target: Target, members: dict[str, Point], changed: Sequence[Candidate]
 ) -> dict[str, Point]:
-    """The members now, by id.
+    """Returns the members of the frontier after the changes, by id.
 
-    A candidate that is not on the frontier is kept off it by a member, so it can only join if a member got worse or
-    left: then all are compared.
+    Every candidate off the frontier is dominated by a member, so such a candidate can join only if a member got worse
+    or left. Only then are all measured candidates compared.
     """
     eligible = (row for row in changed if row.role == CandidateRole.SEARCH and row.state == CandidateState.MEASURED)
     moved = {point.id: point for point in points_of(eligible)}
@@ -269,7 +273,7 @@ def _frontier_after(
 
 
 def point_of(candidate: Candidate) -> Point | None:
-    """A candidate's point, once it is measured."""
+    """Returns the candidate as a point; None if its latency or peak memory is not measured."""
     if candidate.latency_ms is None or candidate.memory_bytes is None:
         return None
     return Point(
@@ -288,7 +292,7 @@ def points_of(candidates: Iterable[Candidate]) -> list[Point]:
 
 
 def candidate_entry(candidate: Candidate) -> Entry:
-    """An event with the candidate's state; its figures are read where they are."""
+    """Returns an event with the candidate's new state. Readers load the figures from the candidate."""
     data = {
         "id": candidate.id,
         "number": candidate.number,

@@ -1,8 +1,8 @@
-"""Incumbents of jobs with one answer over all their targets.
+"""Incumbents: the best models so far of jobs with one answer over all their targets.
 
-Such a job searches the best published model within limits over all formats and runtimes. A target of the same device
-and limits skips models that cannot beat the best one of the other targets, the incumbent. Only the job's best model is
-measured again.
+A job among published models searches the best model within the limits over all formats and runtimes. Targets with the
+same device and limits share an answer. A target skips models that cannot beat the incumbent, which is the best model of
+the other targets with this answer. Only the job's best model is measured again.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ from edgefront.core.store.tables import Target
 
 
 def has_one_answer(request: JobRequest) -> bool:
-    """Whether the job searches one model over all its targets, instead of one for each."""
+    """Whether the job searches one model over all its targets, instead of one model per target."""
     return request.space.published is not None and request.goal == Goal.BEST_WITHIN_LIMITS
 
 
 def incumbent_of(session: Session, target: Target) -> Incumbent | None:
-    """The best measured model of the job's other targets with this device and these limits."""
+    """Returns the best measured model of the job's other targets with the same device and limits; None without one."""
     incumbents = (incumbent for _, incumbent in _others(session, target))
     return max(incumbents, key=lambda incumbent: incumbent.rank, default=None)
 
 
 def target_ahead(session: Session, target: Target) -> Target | None:
-    """The other target with the best model within the limits, if that is better than this target's."""
+    """Returns the other target with the best model within the limits, if it beats this target's best; else None."""
     other, incumbent = max(_others(session, target), key=lambda other: other[1].rank, default=(None, None))
     own = _best(session, target)
     return other if incumbent is not None and (own is None or incumbent.rank > own.rank) else None
 
 
 def best_of_job(session: Session, target: Target) -> Incumbent | None:
-    """The best model of the target and of the others that share its answer."""
+    """Returns the best model of this target and of all targets that share its answer; None without one."""
     every = [_best(session, target), incumbent_of(session, target)]
     return max((best for best in every if best is not None), key=lambda best: best.rank, default=None)
 
 
 def bits_of(target: Target) -> int:
-    """Bits per weight in the target's format."""
+    """Returns the bits per weight in the target's number format."""
     return BITS[format_of(PROTOCOL.read(target.protocol))]
 
 
 def grouped_by_answer(targets: Sequence[Target]) -> list[list[Target]]:
-    """Groups of targets that share an answer: one device key and the same limits."""
+    """Groups the targets that share an answer, which are those with equal device key and limits."""
     groups: dict[tuple[str, Limits], list[Target]] = {}
     for target in targets:
         groups.setdefault(_group_of(target), []).append(target)

@@ -1,4 +1,4 @@
-"""The API's views of jobs and their targets, from their rows."""
+"""Views of jobs and their targets for the API, built from database rows."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ from edgefront.core.services.stored import JOB_REQUEST, LIMITS, PROTOCOL, REFERE
 from edgefront.core.store.tables import Candidate, Job, Target
 
 LOOKED_AT = 32
-"""Maximum number of online devices whose facts are checked; with more, one is assumed to be able to measure."""
+"""Maximum number of online devices whose facts are checked. Of more, one is assumed to support the target's protocol.
+"""
 
 
 def job_views(session: Session, jobs: Sequence[Job], now: datetime) -> list[JobView]:
-    """Views of jobs with their targets, in a fixed number of queries.
+    """Returns views of jobs with their targets, read in a fixed number of queries.
 
-    Where a stored document cannot be read, the view has an empty one, and the reason or the target's note says so.
+    An unreadable stored document is replaced by a default one, and the job's reason or the target's note names it.
     """
     targets = job_queries.targets(session, [job.id for job in jobs])
     ids = [target.id for target in targets]
@@ -99,7 +100,7 @@ _OF_TARGET = ("id", "name", "generation", "candidates", "settled", "launches_don
 def _target_view(
     job: Job, request: JobRequest | None, target: Target, note: Callable[..., str], now: datetime
 ) -> TargetView:
-    """What follows from the target's row. `note` is `progress.note`, with what is known of the target's devices."""
+    """Returns the view of a target from its row. `note` is `progress.note` with the arguments about devices bound."""
     reader = RowReader()
     asked = TargetRequest() if request is None else request.targets[target.position]
     device = asked.device or asked.device_class or target.device_key.partition(":")[2]
@@ -125,15 +126,15 @@ MAX_KEPT = 4096
 
 
 _kept: dict[str, tuple[object, str]] = {}
-"""Target id → what its answer followed from, and the answer."""
+"""Cache: target id → (the values that the answer depends on, the answer). At most `MAX_KEPT` entries."""
 
 
 def answers_of(session: Session, jobs: Sequence[Job], targets: Sequence[Target]) -> dict[str, str]:
-    """Target id → `RecommendationView.short`, of targets that have ended. Of a job among published models the target of
-    the recommended one has the answer, and no other.
+    """Target id → short answer (`RecommendationView.short`) of each ended target. For a job among published models only
+    the target of the recommended model has an answer, and the other targets have an empty text.
 
-    Unknown ones are read in a fixed number of queries, but one by one where candidates were trained, and for jobs among
-    published models.
+    Answers that are not cached are computed in a fixed number of queries. Targets with trained candidates and jobs
+    among published models need further queries each.
     """
     of_job = {job.id: job for job in jobs}
     ended = [target for target in targets if target.state not in ACTIVE_TARGETS]
@@ -148,10 +149,10 @@ def answers_of(session: Session, jobs: Sequence[Job], targets: Sequence[Target])
     computed = _computed(session, of_job, missing, scores) if missing else {}
     for target in missing:
         answers[target.id] = computed.get(target.id, "")
-        _kept.pop(target.id, None)  # so that the newest is the last
+        _kept.pop(target.id, None)  # moves the entry to the end: the oldest is dropped first
         _kept[target.id] = (facts[target.id], answers[target.id])
         if len(_kept) > MAX_KEPT:
-            _kept.pop(next(iter(_kept)), None)  # another thread may have done so
+            _kept.pop(next(iter(_kept)), None)  # another thread may have dropped it already
     return answers
 
 
@@ -179,9 +180,9 @@ def _computed(
 
         def short(target: Target = target, job: Job = job) -> str:
             limits = LIMITS.read_or(target.limits, Limits())
-            if target not in untrained:  # which within the limits are the best by prediction: do trainings count?
+            if target not in untrained:  # its trainings change which models are predicted to be the best
                 return recommendation.inputs_within(session, job, target, limits).short()
-            # Where nothing was trained, the answer is on the frontier or a baseline: more need not be read.
+            # Without trained candidates the answer is on the frontier or a baseline, so no other candidate is read.
             request = requests[job.id]
             return MeasuredModels(
                 proxy=target.proxy,

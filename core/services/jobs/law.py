@@ -1,7 +1,7 @@
-"""The scaling laws of a job's search and answers, and how far they agree with its owner's trainings.
+"""Views of the scaling laws of a job, and of how well their predictions agree with the owner's trainings.
 
-This fits and predicts nothing: predictions for the trainings that a law was fitted to are stored with the law, those
-for other candidates with the candidates.
+All predictions are read from the database: predictions for the trainings that a scaling law was fitted to are stored
+with the scaling law, and predictions for other candidates are stored with the candidates.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from edgefront.core.training.proxies.law_study import prediction_accuracy
 
 
 def law_view(database: Database, principal: Principal, job_id: str) -> JobLawView:
-    """The job's scaling laws. `NotFound` if there is no such job or it is another owner's."""
+    """Returns the job's scaling laws. Raises `NotFound` for an unknown job or another owner's job."""
     with database.read() as session:
         return _view(session, job_of(session, principal, job_id))
 
@@ -43,7 +43,7 @@ def _view(session: Session, job: Job) -> JobLawView:
     searched = laws.readable_law_of(session, job, request)
     law, row = laws.law_of_answers(session, job, request, {score.digest for score in trained})
     found = None
-    if law is not None and not isinstance(law, PruningPredictor):  # which predicts models before any training
+    if law is not None and not isinstance(law, PruningPredictor):  # its predictions are for models before training
         left_out = {} if row is None else {each["training_id"]: cast(LeftOut, each) for each in row.left_out}
         alike = _comparable(trained, left_out)
         candidates = {
@@ -60,8 +60,8 @@ def _view(session: Session, job: Job) -> JobLawView:
 
 
 def _comparable(trained: Sequence[Trained], left_out: Mapping[str, LeftOut]) -> list[Trained]:
-    """The trainings that the law was fitted to, else the largest group with the same recipe and evaluation; the newest
-    of each architecture.
+    """Returns the trainings that the scaling law was fitted to, or without any the largest group of trainings with the
+    same recipe and evaluation. Of each architecture only the newest training is returned.
     """
     groups: dict[tuple[object, ...], dict[str, Trained]] = {}
     for score in trained:
@@ -79,7 +79,9 @@ def _agreement(
     candidates: Mapping[str, Candidate],
     targets: Mapping[str, str],
 ) -> LawAgreement | None:
-    """Agreement of predictions and trainings; None without a predicted perplexity. Predicted ratios are skipped."""
+    """Returns the agreement of predicted and trained perplexities; None if no training has a predicted perplexity.
+    Predictions of a ratio of perplexities are skipped.
+    """
     rows, is_fitted = [], False
     for score in alike:
         candidate, taught = candidates[score.candidate_id], left_out.get(score.training_id or "")
@@ -122,7 +124,9 @@ def _agreement(
 
 
 def _stored(candidate: Candidate) -> tuple[float | None, float | None, float | None]:
-    """The perplexity and its bounds predicted for the candidate when it was proposed; None without, or for a ratio."""
+    """Returns perplexity, lower and upper bound as predicted when the candidate was proposed. All three are None
+    without a prediction, or if a ratio was predicted.
+    """
     predicted = candidate.predicted or {}
     if predicted.get("relative_to") is not None:
         return None, None, None

@@ -1,4 +1,4 @@
-"""Jobs: create, extend, get, list, pause, resume, cancel, delete."""
+"""Use cases on jobs: submit, extend, get, list, pause, resume, cancel and delete."""
 
 from __future__ import annotations
 
@@ -51,15 +51,16 @@ def submit_job(
     settings: Settings | None = None,
     validate_limits: Callable[[JobRequest], None] | None = None,
 ) -> JobView:
-    """Resolves a request without a transaction, stores the job with its targets, and sends `advance` for each.
+    """Resolves a request, stores the job with its targets, and enqueues the first search step (`advance`) of each
+    target.
 
-    A repeated request with the same `idempotency_key` returns the job of the first one. `settings` locate the data for
-    searches that train or score; the default reads them from the environment. `validate_limits` refuses limits that no
-    model can meet (`prediction.estimates`).
+    The request is resolved outside a transaction. A repeated request with the same `idempotency_key` returns the job of
+    the first one. `settings` locate the data for searches that train or score; by default they are read from the
+    environment. `validate_limits` raises for limits that no model can meet (`prediction.estimates`).
 
     Raises:
         InvalidInput: space, algorithm settings, baselines or a target are invalid; names the field.
-        NotFound: no such device or device class.
+        NotFound: the device or device class does not exist.
         Conflict: the key was used with another request.
     """
     principal.require(KeyRole.USER)
@@ -87,7 +88,7 @@ def _create(
     idempotency_key: str | None,
     now: datetime,
 ) -> JobView:
-    """Stores a resolved job. `digest` is that of the request as it was sent, without defaults."""
+    """Stores a resolved job. `digest` is the digest of the request as the client sent it, without defaults."""
     request = resolved.request
     errors = ErrorCollector()
     placements = place_targets(session, request, errors)
@@ -121,7 +122,7 @@ def _add_target(
     position: int,
     proxy_data: str | None,
 ) -> None:
-    """Stores a target of the job, and sends `advance` for it."""
+    """Stores a target of the job, and enqueues its first search step (`advance`)."""
     target = Target(
         job_id=job.id,
         position=position,
@@ -141,7 +142,7 @@ def _add_target(
 
 
 def target_seed(job_seed: int, position: int) -> int:
-    """The 63-bit seed of a target's search, unrelated to those of the job's other targets and of adjacent job seeds."""
+    """Returns the 63-bit seed of a target's search, unrelated to the seeds of other targets and of adjacent jobs."""
     key = hashlib.sha256(f"edgefront/target/{job_seed}/{position}".encode("ascii")).digest()
     return int.from_bytes(key[:8], "big") >> 1
 
@@ -153,14 +154,16 @@ def extend_job(
     added: AddedTargetRequest,
     validate_limits: Callable[[JobRequest], None] | None = None,
 ) -> JobView:
-    """Adds a target that measures the job's baselines and, of its candidates, about ten spread-out ones and those that
-    are predicted to matter there. A finished job is running again. Planned before, in no transaction. `validate_limits`
-    refuses limits that nothing can meet there (`prediction.estimates`).
+    """Adds a target to a job, and sets a finished job to running again.
+
+    The new target measures the job's baselines and, of its candidates, about ten that differ widely and those predicted
+    to matter on the target's device. Checks run outside the transaction. `validate_limits` raises for limits that no
+    model can meet on the device (`prediction.estimates`).
 
     Raises:
-        InvalidInput: the target makes no sense, or the job measures there by this protocol already; names the field.
-        NotFound: no such job, device or device class.
-        Conflict: the job was cancelled or has failed, or has as many targets as a job can have.
+        InvalidInput: the target is invalid, or another target has the same device and protocol; names the field.
+        NotFound: the job, device or device class does not exist.
+        Conflict: the job was cancelled or has failed, or has `MAX_TARGETS` targets.
     """
     principal.require(KeyRole.USER)
     with database.read() as session:
@@ -184,13 +187,13 @@ def extend_job(
         _must_be(job, (*LIVE_JOBS, JobState.FINISHED), "extended: submit it again with the further target")
         request = JOB_REQUEST.read(job.request)  # another target may have been added meanwhile
         if len(targets) >= MAX_TARGETS:
-            raise Conflict(f"job {job.id} has {MAX_TARGETS} targets, which is the most that a job can have")
+            raise Conflict(f"job {job.id} already has {MAX_TARGETS} targets, the maximum for a job")
         placement = place_target(session, target, [other.name for other in targets])
         for other in targets:
             if (other.device_key, other.protocol_digest) == (placement.device_key, target.protocol.digest):
                 field, value = ("device", target.device) if target.device else ("device_class", target.device_class)
                 raise InvalidInput(
-                    f"{field}: target {other.name!r} of the job measures there by this protocol already",
+                    f"{field}: target {other.name!r} of the job already measures by this protocol on this {field}",
                     field=field,
                     value=value,
                     allowed="another device, device class or protocol",
@@ -206,7 +209,7 @@ def extend_job(
 
 
 def get_job(session: Session, principal: Principal, job_id: str, now: datetime) -> JobView:
-    """The job with its targets' progress. `NotFound` if there is none or it is another owner's."""
+    """Returns the job with its targets' progress. Raises `NotFound` for an unknown job or another owner's job."""
     return _view(session, job_of(session, principal, job_id), now)
 
 
@@ -219,7 +222,7 @@ def list_jobs(
     cursor: str | None = None,
     limit: int = 50,
 ) -> JobPage:
-    """Jobs, newest first: the caller's own, or all for an admin or a viewer. `state` filters them."""
+    """Returns a page of jobs, newest first: the caller's own jobs, or all jobs for an admin or a viewer."""
     principal.require(KeyRole.USER, KeyRole.VIEWER)
     owner = None if principal.reads_all else principal.owner
     jobs, following = newest_page(session, Job, cursor, max(1, min(limit, MAX_PAGE)), owner=owner, state=state)
@@ -227,7 +230,7 @@ def list_jobs(
 
 
 def pause_job(session: Session, principal: Principal, job_id: str, now: datetime) -> JobView:
-    """Stops further launches. Running launches may still report. Idempotent."""
+    """Pauses a job: no further launches start, and running launches may still report. Idempotent."""
     job, targets = _locked(session, principal, job_id)
     if job.state == JobState.PAUSED:
         return _view(session, job, now)
@@ -243,7 +246,7 @@ def pause_job(session: Session, principal: Principal, job_id: str, now: datetime
 
 
 def resume_job(session: Session, principal: Principal, job_id: str, now: datetime) -> JobView:
-    """Resumes a paused job. The pause does not count as search time. `Conflict` if the job has ended."""
+    """Resumes a paused job. The pause does not count as search time. Raises `Conflict` if the job has ended."""
     job, targets = _locked(session, principal, job_id)
     if job.state == JobState.RUNNING:
         return _view(session, job, now)
@@ -262,7 +265,7 @@ def resume_job(session: Session, principal: Principal, job_id: str, now: datetim
 
 
 def cancel_job(session: Session, principal: Principal, job_id: str, now: datetime) -> JobView:
-    """Ends the job permanently and keeps its results. Idempotent; `Conflict` if the job is finished."""
+    """Ends the job permanently and keeps its results. Idempotent. Raises `Conflict` if the job is finished."""
     job, targets = _locked(session, principal, job_id)
     if job.state == JobState.CANCELLED:
         return _view(session, job, now)
@@ -275,7 +278,7 @@ def cancel_job(session: Session, principal: Principal, job_id: str, now: datetim
 
 
 def delete_job(session: Session, principal: Principal, job_id: str, now: datetime) -> None:
-    """Deletes the job, its candidates and events. Measurements stay, for other jobs."""
+    """Deletes the job with its candidates and events. Measurements stay, because other jobs may reuse them."""
     job, targets = _locked(session, principal, job_id)
     withdrawn = demand.withdraw(session, [target.id for target in targets], now)
     demand.remove_launches(session, [launch.id for launch in withdrawn])
@@ -286,7 +289,7 @@ def delete_job(session: Session, principal: Principal, job_id: str, now: datetim
 
 
 def _locked(session: Session, principal: Principal, job_id: str) -> tuple[Job, list[Target]]:
-    """The job and its targets, locked, for a change by its owner."""
+    """Locks the job and its targets for a change by the owner, and returns them."""
     principal.require(KeyRole.USER)
     job = job_of(session, principal, job_id)
     targets = job_queries.lock_targets(session, job.id)

@@ -1,4 +1,4 @@
-"""Measured models of a target as the options of a recommendation."""
+"""Measured models of a target, as the options among which a recommendation chooses."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class MeasuredModels:
     proxy: str
     limits: Limits
     request: JobRequest | None
-    """None if it is unreadable."""
+    """The job's request; None if the stored request is unreadable."""
     candidates: tuple[CandidateView, ...]
     """Baselines, and measured models within the limits or nearest to them."""
     trained: tuple[TrainedView, ...]
@@ -40,13 +40,13 @@ class MeasuredModels:
     dominance: Dominance
 
     def short(self) -> str:
-        """`RecommendationView.short`."""
+        """Returns the recommendation in a few words (`RecommendationView.short`)."""
         return self.recommended(self.candidates).short
 
     def recommended(
         self, candidates: Sequence[CandidateView], *, inherits: bool = False, deeper: str = ""
     ) -> Recommendation:
-        """The best of these within the limits (`core.search.pareto.recommendation.recommend`)."""
+        """Recommends the best candidate within the limits (`core.search.pareto.recommendation.recommend`)."""
         trained = {score.candidate_id: score.perplexity for score in self.trained}
         options = [
             _option(candidate, trained.get(candidate.id), self.proxy)
@@ -66,7 +66,7 @@ class MeasuredModels:
         )
 
     def _ratio(self, option: Option, other: Option) -> Ratio:
-        """Ratio of two perplexities by the job's scaling law, which accounts for what the models have in common."""
+        """Predicts the ratio of two models' perplexities. Prediction errors that both models share cancel out."""
         assert self.law is not None
         for one in (option, other):  # cached: the stock model is compared with many options
             if one.id not in self._shapes:
@@ -107,13 +107,13 @@ def _option(candidate: CandidateView, trained: float | None, proxy: str) -> Opti
 
 
 def near_in_words(near: Iterable[tuple[str, CandidateView]], limits: Limits) -> str:
-    """A sentence that names models just beyond the limits; empty without any."""
+    """Returns a sentence that names better models just beyond the limits; empty without such models."""
     models = [f"{name}: {_excess(candidate, limits)}" for name, candidate in near]
     return f"Better, but just beyond the limits: {'; '.join(models[:MAX_NEAR])}." if models else ""
 
 
 def _excess(candidate: CandidateView, limits: Limits) -> str:
-    """`42.8 ms, one launch, 7 % beyond`, for the limit that the model exceeds most."""
+    """Returns by how much the model exceeds the limit that it exceeds most: `42.8 ms, one launch, 7 % beyond`."""
     values = {
         "latency_ms": candidate.latency_ms,
         "memory_mb": (candidate.memory_bytes or 0) / MB,

@@ -1,8 +1,8 @@
 """Model files of candidates for download: ONNX (one file per mode), GGUF, safetensors, a transformers folder, or the
 architecture as JSON.
 
-Weights are untrained, from the candidate's seed, and the file name says so. The files are a cache: a missing one is
-built again with the same bytes.
+The weights are untrained: they are drawn with the candidate's seed, which the file name contains. The files are a
+cache, and a missing file is built again with the same bytes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from edgefront.core.store.tables import Artifact
 
 _MEDIA_TYPES = {".onnx": "application/onnx", ".json": "application/json", ".tar": "application/x-tar"}
 
-# Names of number formats in the cache's records: a new layout of a format gets a new name.
+# Names of number formats in the cache's records. A format whose file layout changes gets a new name.
 _CACHE_NAMES = {**OF_DTYPE, "int8": "s7", "int4": "u4"}
 _MINIMUM_SIZES: dict[NumberFormat, float] = {
     "float32": 1.0,
@@ -52,9 +52,9 @@ _MINIMUM_SIZES: dict[NumberFormat, float] = {
 """Lower bound of a file's size relative to float32: quantised formats keep some matrices in higher precision."""
 _ABANDONED_S = 24 * 3600.0
 _LEFT_FREE = GIB
-"""Bytes of the disk that stay free for other writers."""
+"""Free disk space, in bytes, that must remain for other writers after a file is built."""
 _LOCKS = tuple(threading.Lock() for _ in range(64))
-"""Locks by file, so that one thread builds it. Two processes may both build a file, with the same bytes."""
+"""Locks by hash of a path: one thread of a process builds a file. Two processes may both build it, with equal bytes."""
 
 
 def artifact_for(
@@ -66,14 +66,14 @@ def artifact_for(
     number_format: NumberFormat = "float32",
     max_bytes: int | None = None,
 ) -> Download:
-    """The file, built once per (architecture, seed, format, number format) and again if it is missing from the disk.
-    Removes the oldest files so that all have at most `max_bytes` together (None: no limit).
+    """Returns the candidate's model file, built once per (architecture, seed, format, number format) and again if it is
+    missing from the disk. Removes the oldest files so that all have at most `max_bytes` together (None: no limit).
 
-    Building may take seconds and holds no transaction. Concurrent requests are safe, and a partly written file is never
-    visible.
+    Building may take seconds and happens outside any transaction. Concurrent requests are safe, and a partly written
+    file is never visible.
 
     Raises:
-        NotFound: no such candidate, or another owner's.
+        NotFound: the candidate does not exist or belongs to another owner.
         InvalidInput: the model does not support the format or number format.
         TooLarge: the model exceeds `max_bytes`, or what ONNX can hold.
         Unavailable: the disk is full, or the folder cannot be written.
@@ -111,11 +111,11 @@ def _download(path: Path, size: int, sha256_: str) -> Download:
 
 
 def _check_space(folder: Path, size: int, max_bytes: int | None) -> None:
-    """Raises unless a file of at least this size fits the cache and the disk."""
+    """Raises `TooLarge` or `Unavailable` unless a file of at least `size` bytes fits into the cache and on the disk."""
     if max_bytes is not None and size > max_bytes:
         raise TooLarge(
-            f"the model has {size / GIB:.1f} GiB, above the {max_bytes / GIB:.1f} GiB of models that this service "
-            "keeps for download (data.max_model_bytes): take its architecture, and build it where it is needed"
+            f"the model has {size / GIB:.1f} GiB, but this service stores at most {max_bytes / GIB:.1f} GiB of models "
+            "(data.max_model_bytes). Download the architecture instead, and build the model where it is needed"
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -123,7 +123,7 @@ def _check_space(folder: Path, size: int, max_bytes: int | None) -> None:
     except OSError as error:
         raise _unavailable(error) from error
     if size > free - _LEFT_FREE:
-        raise Unavailable(f"the server's disk has no room for a model of {size / GIB:.1f} GiB: an admin can free some")
+        raise Unavailable(f"the server's disk lacks space for a model of {size / GIB:.1f} GiB; an admin must free some")
 
 
 def _evict(database: Database, folder: Path, max_bytes: int, exclude: str) -> None:
@@ -138,7 +138,7 @@ def _evict(database: Database, folder: Path, max_bytes: int, exclude: str) -> No
             oldest.append((row.id, row.path))
             excess -= row.size
     removed = []
-    for id_, path in oldest:  # before their records: nothing would remove a file without a record
+    for id_, path in oldest:  # files first, because nothing would ever remove a file without a record
         with contextlib.suppress(OSError):
             (folder / path).unlink(missing_ok=True)
             removed.append(id_)
@@ -148,7 +148,7 @@ def _evict(database: Database, folder: Path, max_bytes: int, exclude: str) -> No
 
 
 def _cached(database: Database, digest: str, seed: int, cached_as: str, path: Path) -> Download | None:
-    """The file, if it is recorded and has the recorded size on the disk."""
+    """Returns the cached file; None unless the file has a record and, on the disk, the recorded size."""
     own = (Artifact.digest == digest, Artifact.seed == seed, Artifact.format == cached_as)
     with database.read() as session:
         record = session.execute(select(Artifact.size, Artifact.sha256).where(*own)).first()
@@ -161,7 +161,7 @@ def _cached(database: Database, digest: str, seed: int, cached_as: str, path: Pa
 def _build(
     architecture: Architecture, seed: int, format_: ModelFormat, path: Path, number_format: NumberFormat
 ) -> tuple[str, int]:
-    """Writes the file, which appears under its name once it is complete. Returns SHA-256 and size."""
+    """Writes the file, which appears under `path` once it is complete. Returns its SHA-256 and its size in bytes."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         for part in path.parent.glob(".*.part"):  # left by killed processes (`whole_file`)
@@ -170,7 +170,7 @@ def _build(
                     part.unlink()
         write_model(architecture, format_, seed, path, number_format)
         return sha256(path), path.stat().st_size
-    except Unavailable as error:  # hides the server's folder
+    except Unavailable as error:  # replaced, because the message names a folder of the server
         raise Unavailable(_FULL) from error
     except OSError as error:
         raise _unavailable(error) from error

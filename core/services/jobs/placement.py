@@ -1,4 +1,4 @@
-"""Assigns the targets of a request to devices, and checks that these can run their protocols."""
+"""Assigns the targets of a request to devices, and checks that the devices can run the targets' protocols."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from edgefront.core.store.tables import Device
 
 @dataclass(frozen=True)
 class Placement:
-    """A target's device key (`device:<id>` or `class:<name>`), and its name, unique within the job."""
+    """A target's device key (`device:<id>` or `class:<name>`), and its name, which is unique within the job."""
 
     device_key: str
     name: str
@@ -31,7 +31,7 @@ class Placement:
 def place_targets(session: Session, request: JobRequest, errors: ErrorCollector) -> dict[int, Placement]:
     """Position in the request → placement. Collects the errors of `place_target`.
 
-    A device may be offline or draining: the job waits for it.
+    A device may be offline or draining, because a job waits for its devices.
     """
     placements: dict[int, Placement] = {}
 
@@ -46,11 +46,11 @@ def place_targets(session: Session, request: JobRequest, errors: ErrorCollector)
 
 
 def place_target(session: Session, target: TargetRequest, taken: Collection[str]) -> Placement:
-    """The placement of one target, with a name that is not taken.
+    """Returns the placement of one target, with a name that is not in `taken`.
 
     Raises:
-        InvalidInput: no device of the target can run its protocol; names the field within the target.
-        NotFound: no such device or class.
+        InvalidInput: no device of the target can run the protocol; names the field within the target.
+        NotFound: the device or class does not exist.
         Conflict: the device was revoked.
     """
     device_key, label, candidates = find_devices(session, target)
@@ -59,7 +59,7 @@ def place_target(session: Session, target: TargetRequest, taken: Collection[str]
 
 
 def find_devices(session: Session, target: TargetRequest) -> tuple[str, str, Sequence[Device]]:
-    """Device key, its display name, and its devices. Raises as `place_target`."""
+    """Returns a target's device key, the display name of the key, and its devices. Raises as `place_target`."""
     if target.device is not None:
         device = device_queries.find(session, target.device)
         if device is None:
@@ -92,7 +92,7 @@ def find_devices(session: Session, target: TargetRequest) -> tuple[str, str, Seq
 
 
 def _unknown_runtime(session: Session, name: str) -> str:
-    """The message for `local:tensorrt`, if `local` is a device: the runtime is unknown. Empty for other names."""
+    """Returns the message for a name such as `local:tensorrt` if `local` is a device; empty for other names."""
     parts = name.split(":")
     for split in range(1, len(parts)):
         prefix, runtime = ":".join(parts[:split]), parts[split]
@@ -101,12 +101,12 @@ def _unknown_runtime(session: Session, name: str) -> str:
             runtimes = [str(facts["runtime"]) for facts in device.facts["runtimes"]]
             if runtime in runtimes:
                 return f"{name!r} is the device {prefix!r}: give its runtime {runtime!r} as the runtime of the protocol"
-            return f"{runtime!r} is no runtime of {prefix!r}, which has {', '.join(runtimes) or 'none'}"
+            return f"{runtime!r} is not a runtime of {prefix!r}, which has {', '.join(runtimes) or 'none'}"
     return ""
 
 
 def check_runtime(target: TargetRequest, devices: Sequence[Device], label: str) -> None:
-    """Raises `InvalidInput`, with the field, unless one of the devices can run the target's protocol."""
+    """Raises `InvalidInput`, with the field, if no device can run the target's protocol."""
     protocol = target.protocol
     if any(can_run(device.facts, protocol) for device in devices):
         return

@@ -1,4 +1,4 @@
-"""The points of a target's chart: so many that a page can draw them, the important ones always among them."""
+"""Points of a target's chart: a spread-out selection that a page can draw, with all important points."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from edgefront.core.store.sql import any_of
 from edgefront.core.store.tables import Candidate
 
 CELLS = (48, 36)
-"""Cells of the grid over the window, along latency and along quality."""
+"""Number of cells of the grid over the chart's window, along latency and along quality."""
 
 Window = tuple[tuple[float, float], tuple[float, float]]
-"""Least and most of the latency, and of the quality."""
+"""Range (minimum, maximum) of latency in ms, and range of quality."""
 
 
 MeasuredPoint = Row[Any]
-"""A measured candidate as a chart needs it: `_COLUMNS`."""
+"""Row of a measured candidate with the columns `_COLUMNS`."""
 
 Figure = InstrumentedAttribute[float] | InstrumentedAttribute[float | None]
-"""A column of the chart's axes: the latency; the proxy, or predicted perplexity, which may be absent."""
+"""Column on an axis of the chart: latency, proxy, or predicted perplexity, which may be NULL."""
 
 _PLOTTED = (*CHARTED, "decoder_parameters", "proxy")
 _COLUMNS: list[Any] = [
@@ -52,7 +52,7 @@ def _measured(target_id: str) -> ColumnElement[bool]:
 
 
 def _extent(session: Session, target_id: str) -> tuple[dict[Group, int], list[tuple[float, float] | None]]:
-    """Measured candidates by group; least and most of latency, peak memory, proxy and predicted perplexity."""
+    """Returns the size of each group of measured candidates, and the ranges of their figures."""
     figures = (Candidate.latency_ms, Candidate.memory_bytes, Candidate.proxy, Candidate.predicted_perplexity)
     kinds = (Candidate.role, Candidate.state, Candidate.on_frontier)
     ends = [end for figure in figures for end in (func.min(figure), func.max(figure))]
@@ -71,17 +71,20 @@ def _extent(session: Session, target_id: str) -> tuple[dict[Group, int], list[tu
 
 
 def within(target_id: str, quality: Figure, window: Window) -> ColumnElement[bool]:
-    """Read from the index that has all of it: that of either figure would lead to the rows, which are wide."""
+    """Condition that a candidate lies in the window. `+ 0.0` keeps databases from using the index of a single figure,
+    which would read the wide rows; the index with all columns suffices.
+    """
     (quick, slow), (low, high) = window
     latency = Candidate.latency_ms + 0.0
     return and_(_measured(target_id), latency.between(quick, slow), (quality + 0.0).between(low, high))
 
 
 def _spread(session: Session, target_id: str, quality: Figure, window: Window, most: int) -> list[MeasuredPoint]:
-    """`most` of the other candidates in the window, or all where there are no more.
+    """Returns `most` of the candidates in the window that are neither on the frontier nor baselines, or all if there
+    are fewer.
 
-    They are dealt out over a grid: the first of each cell, then the second of each, and so on, in the order of their
-    numbers. So outliers stay, and new candidates seldom move others.
+    The candidates are selected in turns over the cells of a grid: first the lowest number of each cell, then the second
+    lowest of each cell, and so on. So outliers stay visible, and a new candidate seldom displaces another.
     """
     inside = and_(
         within(target_id, quality, window),
@@ -99,18 +102,18 @@ def _spread(session: Session, target_id: str, quality: Figure, window: Window, m
 
 
 def _rows(session: Session, target_id: str, numbers: Select[int]) -> list[MeasuredPoint]:
-    """The candidates of these numbers: which ones is read from an index, and no other row."""
+    """Returns the candidates with these numbers. The numbers come from an index, so no other row is read."""
     query = select(*_COLUMNS).where(Candidate.target_id == target_id, Candidate.number.in_(numbers))
     return list(session.execute(query))
 
 
 MAX_POINTS = 20_000
-"""Points of one answer."""
+"""Maximum number of spread-out points in one answer."""
 
 
 @dataclass(frozen=True)
 class Zoom:
-    """What the chart shows of each axis; None: all of it."""
+    """Visible range of each axis of the chart; None: up to the end of the axis."""
 
     min_latency_ms: float | None = None
     max_latency_ms: float | None = None
@@ -129,12 +132,11 @@ def read(
     most: int = 1000,
     keep: Collection[str] = (),
 ) -> bytes:
-    """Points in the window of `zoom`, as `core.schemas.points` lays them out.
+    """Returns the points in the window of `zoom` in the binary form of `core.schemas.points`.
 
-    The frontier, the baselines, the trained candidates and those of `keep` are always there, also outside the window;
-    the others are `most` at most. With the axis `predicted`, candidates without a prediction are left out of these,
-    unless all are.
-    NotFound if there is no such job or target.
+    The frontier, the baselines, trained candidates and the candidates in `keep` are always included, also from outside
+    the window; at most `most` others are added. With the axis `predicted`, these others need a prediction, unless the
+    target has none. Raises `NotFound` if there is no such job or target.
     """
     job = job_of(session, principal, job_id)
     row = target_of(session, job, target)
@@ -154,7 +156,7 @@ def read(
         total = session.scalar(inside) or 0 if zoom else sum(measured.values())
         by_id = {point.id: point for point in _spread(session, row.id, quality, window, min(most, MAX_POINTS))}
     trained = {score.candidate_id for score in trained_of(session, row.id)}
-    # The frontier and the baselines are kept, and those that are trained or asked for, wherever they lie.
+    # The frontier, the baselines, trained candidates and those in `keep` are added, inside the window or not.
     important = or_(Candidate.on_frontier, Candidate.role == CandidateRole.BASELINE)
     kept = _rows(session, row.id, select(Candidate.number).where(_measured(row.id), important))
     if ids := trained | set(keep):

@@ -1,4 +1,4 @@
-"""A target's progress: planned candidates, remaining time, whether it has a next step, and a note for users."""
+"""Progress of a target: planned candidates, remaining time, whether there is a next step, and a note for users."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Job, Target
 
 RECENT = 5
-"""Number of the latest launches that give the current pace."""
+"""Number of latest launches from which the current pace is computed."""
 
 
 def planned(request: JobRequest | None, target: Target) -> int | None:
-    """Expected number of candidates at the end, with baselines; None if unknown."""
+    """Returns the number of candidates, with baselines, that is expected at the target's end; None if unknown."""
     if target.state not in (TargetState.BASELINES, TargetState.SEARCHING):
         return target.candidates
     try:
-        if request is None or request.targets[target.position].added:  # as many as predictions recommend
+        if request is None or request.targets[target.position].added:  # predictions decide how many are measured
             return None
         sizes = sizes_of(request)
     except InvalidInput:  # an unknown space or algorithm
@@ -39,12 +39,12 @@ def planned(request: JobRequest | None, target: Target) -> int | None:
 
 
 def refinement_budget(request: JobRequest, target: Target, baselines: int) -> int:
-    """Maximum number of refinement launches of a target with this many baselines: a share of its candidates."""
+    """Returns the maximum number of refinement launches of a target: a share of its candidates without baselines."""
     return int(request.budget.refinement * max(0, target.candidates - baselines))
 
 
 def seconds_left(job: Job, request: JobRequest | None, target: Target, now: datetime) -> float | None:
-    """Seconds to the end at the average pace, with all refinement launches, within the time budget. None if unknown."""
+    """Estimates the seconds to the target's end, from its average pace and the time budget; None if unknown."""
     if target.state not in ACTIVE_TARGETS:
         return 0.0
     total = planned(request, target)
@@ -63,9 +63,10 @@ def seconds_left(job: Job, request: JobRequest | None, target: Target, now: date
 
 
 def launches_in_time(session: Session, request: JobRequest, target: Target, now: datetime) -> int | None:
-    """Number of launches within the rest of the job's minutes, at the slower of the target's average pace and that of
-    its last `RECENT` launches: later models of a search may be larger. None without a time budget, or before the
-    target's first launch.
+    """Estimates the number of launches in the rest of the job's time budget. The pace is the target's average or the
+    pace of its latest `RECENT` launches, whichever is slower, because later models of a search may be larger.
+
+    None without a time budget, or before the target's first launch.
     """
     began = job_queries.first_start(session, target)
     if request.budget.minutes is None or began is None or target.started_at is None or not target.launches_done:
@@ -79,20 +80,20 @@ def launches_in_time(session: Session, request: JobRequest, target: Target, now:
 
 
 def out_of_time(session: Session, request: JobRequest, target: Target, now: datetime) -> bool:
-    """Whether the job's minutes have passed since its first launch on the target's device, for any of its targets.
-    Pauses do not count.
+    """Whether the job's time budget on the target's device is used up. The time runs from the job's first launch on the
+    device, for whichever target, and pauses do not count.
     """
     return request.budget.minutes is not None and is_spent(request, job_queries.first_start(session, target), now)
 
 
 def is_spent(request: JobRequest, began: datetime | None, now: datetime) -> bool:
-    """Whether the job's minutes have passed since its first launch on a device (`began`)."""
+    """Whether the job's time budget has passed since `began`, the job's first launch on a device."""
     minutes = request.budget.minutes
     return minutes is not None and began is not None and (now - began).total_seconds() >= minutes * 60
 
 
 def has_next_step(session: Session, target: Target, now: datetime) -> bool:
-    """Whether `search.advance` has a step to do for this target. Cheap: it is called in each transaction."""
+    """Whether `search.advance` can do a step for this target. Must be cheap, because every transaction calls it."""
     job = job_queries.find(session, target.job_id)
     if job is None or job.state != JobState.RUNNING or target.state not in ACTIVE_TARGETS:
         return False
@@ -112,7 +113,7 @@ def has_next_step(session: Session, target: Target, now: datetime) -> bool:
 
 
 def baselines_complete(session: Session, request: JobRequest, target: Target) -> bool:
-    """Whether every baseline has its result and no further launch of a baseline is pending."""
+    """Whether every baseline of the target has a result and no further launch of a baseline is pending."""
     baselines = candidate_queries.baselines(session, target.id)
     if not baselines or any(baseline.state == CandidateState.WAITING for baseline in baselines):
         return False
@@ -136,10 +137,11 @@ def note(
     scoring: int = 0,
     blocked_device: tuple[str, bool] | None = None,
 ) -> str:
-    """A note for users: why the target ended, that it is paused, or that no online agent can measure for it.
+    """Returns a note for users: why the target ended, that it is paused, or that no online agent can measure for it.
 
-    `facts` are those of the devices online; empty if they were not queried. `scoring` is the number of models that wait
-    for their scores. `blocked_device` is a device of the target without launches (`job_queries.blocked_devices`).
+    `online` is the number of the target's devices online, and `facts` are their facts; empty if not queried. `scoring`
+    is the number of models that wait for their scores. `blocked_device` is the name of a device that is in quarantine
+    (True) or draining (False), from `job_queries.blocked_devices`.
     """
     parts = [target.note] if target.note else []
     if target.state in ACTIVE_TARGETS:
@@ -151,8 +153,8 @@ def note(
             name, in_quarantine = blocked_device
             state, remedy = ("in quarantine", "trust it again") if in_quarantine else ("draining", "activate it")
             parts.append(
-                f"The device {name!r} is {state}, and no other is online for {_kind(target)} {device!r}: "
-                f"its owner or an admin may {remedy}."
+                f"The device {name!r} is {state}, and no other is online for {_kind(target)} {device!r}. "
+                f"The device's owner or an admin may {remedy}."
             )
         elif online == 0:
             parts.append(f"No agent online for {_kind(target)} {device!r}: waiting for one.")
@@ -162,7 +164,7 @@ def note(
 
 
 def added_note(session: Session, request: JobRequest, target: Target) -> str:
-    """How many of the job's candidates were measured for a target that was added later; empty for other targets."""
+    """Returns how many candidates were measured for a target that was added later, as text; else an empty text."""
     if not request.targets[target.position].added:
         return ""
     own = [
@@ -175,14 +177,14 @@ def added_note(session: Session, request: JobRequest, target: Target) -> str:
         candidate_queries.measured_by_operator(session, target.id),
     )
     return (
-        f"Added to the job later: {sum(measured.values())} of its {every} candidates were measured here "
-        f"({measured.get(SPREAD, 0)} spread out to learn from, {measured.get(PREDICTED, 0)} predicted to matter), the "
-        "others only predicted."
+        f"Added to the job later: {sum(measured.values())} of the job's {every} candidates were measured for this "
+        f"target ({measured.get(SPREAD, 0)} spread out to fit predictions, {measured.get(PREDICTED, 0)} predicted to "
+        "matter); the others were only predicted."
     )
 
 
 def _unsupported_note(target: Target, device: str, facts: Sequence[Document]) -> str:
-    """A message that none of these devices can run the target's protocol; empty if one can."""
+    """Returns a message that no device with these facts can run the target's protocol; empty if one can."""
     protocol = PROTOCOL.read_or(target.protocol, None)
     if protocol is None or any(can_run(device_facts, protocol) for device_facts in facts):
         return ""

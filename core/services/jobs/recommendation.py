@@ -1,4 +1,4 @@
-"""The recommendation of a target: the best model within limits, from the measurements so far."""
+"""Recommendation for a target: the best model within limits, from the measurements so far."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ from edgefront.core.store.sql import Document
 from edgefront.core.store.tables import Job, Target
 
 MAX_CANDIDATES = 500
-"""Maximum number of compared models within the limits: the best by the proxy, or for the requested training. Trained
-models are compared in addition.
+"""Maximum number of models within the limits that a recommendation compares: the best by the proxy, or by prediction
+for the requested training. Trained models are compared in addition.
 """
 MAX_NEAREST = 10
 """Number of candidates nearest to the limits that are read if none is within them."""
@@ -62,34 +62,35 @@ MAX_NEAREST = 10
 
 @dataclass(frozen=True, kw_only=True)
 class RecommendationInputs(MeasuredModels):
-    """Rows of a target: all that its recommendation follows from."""
+    """Everything that a target's recommendation is computed from, read in one transaction."""
 
     job_id: str
     target_id: str
     target: str
     active: bool
     protocol: MeasurementProtocol | None
-    """None if it is unreadable."""
+    """Measurement protocol of the target; None if the stored protocol is unreadable."""
     own_limits: Limits
+    """Limits in the job's request, which `limits` may replace."""
     added: str
-    """Note on the candidates of a target that was added later."""
+    """Note on how many candidates were measured, if the target was added later; else empty."""
     own_law: PerplexityPredictor | None
     """The scaling law of the job's search, for its training budget."""
     near: tuple[CandidateView, ...]
-    """Models just beyond the limits, with a higher score than all within."""
+    """Models just beyond the limits with a higher score than every model within the limits."""
     trainers: tuple[str, ...]
-    """Workers with a known pace; none if the law has no training budget."""
+    """Names of training workers with a known pace; empty if the scaling law has no training budget."""
 
     @property
     def needs_prediction(self) -> bool:
-        """Whether the scaling law or the training budget differs from that of the search."""
+        """Whether the scaling law or the training budget of the answer differs from that of the search."""
         return self.law is not None and self.own_law is not None and not self.law.predicts_as(self.own_law)
 
     def short(self) -> str:
         return self.recommended(self._predicted()).short
 
     def recommendation(self) -> RecommendationView:
-        """The recommendation. Computed without a session."""
+        """Computes the recommendation from these inputs, without a database session."""
         predicted = self._predicted()
         baselines = [candidate for candidate in self.candidates if candidate.role == CandidateRole.BASELINE]
         deeper = unmeasured_depth(self.request, baselines, self.limits)
@@ -101,7 +102,7 @@ class RecommendationInputs(MeasuredModels):
         return self._view(chosen, predicted)
 
     def _predicted(self) -> Sequence[CandidateView]:
-        """The candidates with their predicted perplexity after the requested training."""
+        """Returns the candidates with the perplexity predicted for the requested training."""
         if not self.needs_prediction:
             return self.candidates
         architectures = [Architecture.model_validate(candidate.architecture) for candidate in self.candidates]
@@ -169,11 +170,11 @@ class RecommendationInputs(MeasuredModels):
     def _note(self, best: CandidateView | None) -> str:
         parts = []
         if self.active:
-            parts.append("The search is not finished: this is what is known by now.")
+            parts.append("The search is not finished, so this answer rests on the measurements so far.")
         elif self.limits != self.own_limits:
             own = str(OptionLimits(**self.own_limits.model_dump()))
             within = f"within {own}" if own else "without limits"
-            parts.append(f"The search looked {within}: one within the limits asked for may find a better model.")
+            parts.append(f"The search looked {within}. A search within the requested limits may find a better model.")
         near = [] if best is None else [(model_in_words(one.architecture), one) for one in self.near]
         parts += [self._provisional(best), near_in_words(near, self.limits), self.added]
         if self.request is not None:
@@ -181,15 +182,15 @@ class RecommendationInputs(MeasuredModels):
         return " ".join(text for text in parts if text)
 
     def _provisional(self, best: CandidateView | None) -> str:
-        """A note that the best model has one launch only, if the protocol's precision needs more."""
+        """Returns a note that the best model has only one launch; empty if the protocol's precision needs no more."""
         if best is None or best.launches != 1 or best.latency_ms is None or self.protocol is None:
             return ""
-        further, end = 1, "say how far its latency may be off"
+        further, end = 1, "show how far its latency may be off"
         if best.latency_half_width_ms is not None:
             width = best.latency_half_width_ms / best.latency_ms
             needed = launches_needed(width, self.protocol.precision, self.protocol.max_launches)
             further = (needed or self.protocol.max_launches) - 1
-            end = "say its latency more precisely" if needed is None else "confirm its latency"
+            end = "measure its latency more precisely" if needed is None else "confirm its latency"
         if further < 1:
             return ""
         launches = "1 further launch" if further == 1 else f"{further} further launches"
@@ -205,10 +206,10 @@ def answer(
     limits: Limits = NO_LIMITS,
     budget: TrainingBudget = NO_BUDGET,
 ) -> RecommendationView:
-    """The recommendation of a target. Raises as `read_inputs`.
+    """Returns the recommendation for a target. Arguments and errors are those of `read_inputs`.
 
-    With another scaling law or training budget than the search's, it predicts every measured model within the limits:
-    one to two seconds for 20,000 of them.
+    If the scaling law or the training budget differs from that of the search, the perplexity of every measured model
+    within the limits is predicted, which takes one to two seconds for 20,000 models.
     """
     with database.read() as session:
         inputs = read_inputs(session, principal, job_id, target, limits, budget)
@@ -228,7 +229,7 @@ def answer(
 def _best_by_law(
     inputs: RecommendationInputs, genomes: Mapping[str, Genome], architectures: Mapping[str, Document]
 ) -> list[str]:
-    """Ids of the best models by the scaling law, among genomes and architectures by id."""
+    """Returns the ids of the `MAX_CANDIDATES` models with the lowest predicted perplexity, the lowest first."""
     assert inputs.law is not None
     assert inputs.request is not None
     expected: dict[str, float] = {}
@@ -250,13 +251,14 @@ def read_inputs(
     budget: TrainingBudget = NO_BUDGET,
     best: Collection[str] = (),
 ) -> RecommendationInputs:
-    """Inputs of a target's recommendation (by id or name; None: the job's first target).
+    """Reads the inputs of the recommendation for `target` (an id or a name; None: the job's first target).
 
-    `limits` replace those of the target. `budget` is the training for which perplexities are predicted. `best` are the
-    ids of the models to compare; if absent, the best by the proxy.
+    `limits` replace the target's limits. `budget` is the training for which perplexities are predicted. `best` are the
+    ids of the models to compare; if empty, the models with the best proxy are compared.
 
-    `NotFound` if there is no such job or target. `InvalidInput` for a limit on a time that the target does not measure,
-    for a training budget that the job's scaling law does not support, and for a trainer with an unknown pace.
+    Raises `NotFound` if there is no such job or target. Raises `InvalidInput` for a limit on a time that the target
+    does not measure, for a training budget that the job's scaling law does not support, or a trainer with an unknown
+    pace.
     """
     job = job_of(session, principal, job_id)
     row = target_of(session, job, target)
@@ -264,7 +266,7 @@ def read_inputs(
     for field, limit in (("max_first_token_ms", limits.first_token_ms), ("max_token_ms", limits.token_ms)):
         if limit is not None and (protocol is None or protocol.mode != "generate"):
             raise InvalidInput(
-                f"{field}: the target {row.name!r} measures no generations, so it has no such time",
+                f"{field}: the target {row.name!r} measures no generations, so this time cannot be limited",
                 field=field,
                 value=limit,
                 allowed="no value, or a target of mode generate",
@@ -281,7 +283,7 @@ def inputs_within(
     budget: TrainingBudget = NO_BUDGET,
     best: Collection[str] = (),
 ) -> RecommendationInputs:
-    """Inputs of a target's recommendation within exactly these limits; else as `read_inputs`."""
+    """Reads the inputs of a target's recommendation within exactly these limits. Other arguments: see `read_inputs`."""
     trained = trained_of(session, row.id)
     searched = (
         candidate_queries.by_ids(session, best)
@@ -329,8 +331,8 @@ def _time_view(law: PerplexityPredictor) -> TrainTimeView | None:
 
 
 def _download(protocol: MeasurementProtocol | None, best: CandidateView | None) -> str:
-    """Options that download the kind of file which the protocol measures: GGUF for llama.cpp, else ONNX; the generating
-    form for mode generate if the model has it.
+    """Returns the options of `edgefront model download` for the format that the protocol measures: GGUF for llama.cpp,
+    `onnx-generate` for mode generate if the model supports that format, else ONNX.
     """
     if protocol is None:
         return "--format onnx"

@@ -1,4 +1,4 @@
-"""Resolves a job's request before it is stored: fills in the defaults, and checks everything that needs no device."""
+"""Resolves a job's request before it is stored: fills in the defaults, and makes all checks that need no device."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class Resolution:
-    """The resolved job of a request, or its errors."""
+    """Result of resolving a request: the resolved job, or the errors."""
 
     request: JobRequest
-    """The request with its defaults, as far as they could be filled in."""
+    """The request, with defaults filled in as far as its errors permit."""
     job: ResolvedJob | None
-    """None if the request's space is unknown."""
+    """The resolved job; None if the request's space is unknown or its scaling law cannot be read."""
     proxy_data: str | None
-    """Digest of the data for its proxy scores; None if they use none, or only the workers have it."""
+    """Digest of the data for proxy scores; None if the proxy uses no data, or if only the workers have the data."""
     errors: ErrorCollector
 
     def checked(self) -> ResolvedJob:
-        """The job. Raises the first error."""
+        """Returns the job. Raises the first error if there are any."""
         self.errors.raise_first()
         assert self.job is not None, "a request without errors is a job"
         return self.job
@@ -57,16 +57,17 @@ class Resolution:
 def resolve(
     database: Database, principal: Principal, request: JobRequest, settings: Settings | None = None
 ) -> Resolution:
-    """Fills in a request's defaults, and collects all of its errors that need no device.
+    """Fills in a request's defaults, and collects all errors that can be found without a device.
 
-    Each step works on a valid request: where a field is wrong, the step after it gets the request without that field.
-    Errors have the field's path within the request. This may take seconds, if the limits permit one architecture in
-    thousands. `settings` locate the data of searches that train or score; the default reads them from the environment.
+    Each step works on a valid request: if a field is wrong, the next step gets the request without this field. Errors
+    have the field's path within the request. Resolving may take seconds if the limits permit one architecture in
+    thousands. `settings` locate the data for searches that train or score; by default they are read from the
+    environment.
     """
     errors = ErrorCollector()
 
     def read(do: Callable[[Session], _Result]) -> _Result | None:
-        """The result of `do` in a session of its own; None after an error, which is collected."""
+        """Returns the result of `do` in a new session; None after an error, which is collected."""
 
         def in_session() -> _Result:
             with database.read() as session:
@@ -101,7 +102,7 @@ def resolve(
 
 
 def _with_variants(request: JobRequest) -> JobRequest:
-    """The request with one target for each variant. `InvalidInput` for a target without any."""
+    """Returns the request with one target per variant. Raises `InvalidInput` for a target without any variant."""
     if all(target.variants is None for target in request.targets):
         return request
     targets = []
@@ -133,10 +134,11 @@ def _variants(target: TargetRequest) -> Iterator[TargetRequest]:
 
 
 def _with_parent(session: Session, principal: Principal, request: JobRequest) -> JobRequest:
-    """The request with the parent's architecture and the scaling law of its cuts, if its models inherit weights.
+    """Returns the request with the parent's architecture and its pruning predictor, if the job's models inherit
+    weights.
 
-    `InvalidInput` names `space.inherit` if the caller has no such model with a study, and a field that contradicts the
-    parent.
+    Raises `InvalidInput` for `space.inherit` if the caller has no such model with a study of prunings, and for a field
+    that contradicts the parent.
     """
     if request.space.inherit is None:
         return request
@@ -144,7 +146,7 @@ def _with_parent(session: Session, principal: Principal, request: JobRequest) ->
         parent = training_of(session, principal, request.space.inherit)
         law = (parent.result or {}).get(PRUNING_PREDICTOR) if parent.state == TrainingState.DONE else None
         if not isinstance(law, str) or parent.trained is None:
-            raise NotFound(f"nothing is known of the cuts of {parent.name} ({parent.id})")
+            raise NotFound(f"{parent.name} ({parent.id}) has no study of its cuts")
     except NotFound as error:
         raise InvalidInput(
             f"space.inherit: {error}",
@@ -162,7 +164,7 @@ def _with_parent(session: Session, principal: Principal, request: JobRequest) ->
     named = request.proxy_settings.get("law")
     if named not in (None, law):
         raise InvalidInput(
-            f"proxy_settings.law: the parts of {parent.name} are ranked by the law of its cuts, {law}",
+            f"proxy_settings.law must be {law}, the scaling law of its cuts, if models inherit from {parent.name}",
             field="proxy_settings.law",
             value=named,
             allowed="omit it",
@@ -188,7 +190,7 @@ def _check_none_added(request: JobRequest) -> None:
     for index, target in enumerate(request.targets):
         if target.added:
             raise InvalidInput(
-                f"targets.{index}.added: a target is added to a job that there is (POST /v1/jobs/{{id}}/targets)",
+                f"targets.{index}.added must be false; POST /v1/jobs/{{id}}/targets adds a target to a stored job",
                 field=f"targets.{index}.added",
                 value=True,
                 allowed="false",
@@ -198,7 +200,7 @@ def _check_none_added(request: JobRequest) -> None:
 def _check_model(request: JobRequest) -> None:
     if request.space.model is not None and request.baseline_layers is not None:
         raise InvalidInput(
-            "baseline_layers: the baseline is space.model as it is, at no other depth",
+            "baseline_layers must be omitted with space.model, because the baseline is this model at its own depth",
             field="baseline_layers",
             value=request.baseline_layers,
             allowed="omit it, or space.model",
@@ -206,7 +208,7 @@ def _check_model(request: JobRequest) -> None:
 
 
 def _check_narrowing(request: JobRequest) -> None:
-    """Refuses repeated values, to limit the size of stored requests. Genes accept them, for older jobs."""
+    """Raises `SpaceError` for repeated values, which would bloat stored requests. Genes accept them, for older jobs."""
     for gene, choice in request.space.narrow.items():
         seen: set[str] = set()
         for value in choice if isinstance(choice, list) else ():
@@ -221,7 +223,7 @@ def _check_narrowing(request: JobRequest) -> None:
 
 
 def _check_published(request: JobRequest) -> None:
-    """Refuses settings that do not apply to published models, and their score for other spaces."""
+    """Raises `InvalidInput` for settings not meant for published models, and for published scores in other spaces."""
     if request.space.published is None:
         if request.proxy == "published_score":
             raise InvalidInput(
@@ -238,9 +240,7 @@ def _check_published(request: JobRequest) -> None:
     ):
         if value not in allowed:
             named = ", ".join(map(str, allowed)).replace("None", "no value")
-            raise InvalidInput(
-                f"{field}: among published models there is {named}", field=field, value=value, allowed=named
-            )
+            raise InvalidInput(f"{field}: published models need {named}", field=field, value=value, allowed=named)
 
 
 def _check_algorithm(request: JobRequest) -> None:
@@ -249,9 +249,7 @@ def _check_algorithm(request: JobRequest) -> None:
 
 
 def with_defaults(request: JobRequest) -> JobRequest:
-    """The request with its default proxy, algorithm and baselines. Raises `SpaceError` with the field's path within
-    the request.
-    """
+    """Returns the request with default proxy, algorithm and baselines. Raises `SpaceError` with the field's path."""
     request = _for_llama_cpp(_around_model(request))
     if request.space.published is not None:
         return _among_published(request)
@@ -276,7 +274,7 @@ def with_defaults(request: JobRequest) -> JobRequest:
 
 
 def _among_published(request: JobRequest) -> JobRequest:
-    """The request with the names of its models, so that the job does not change with the catalogue."""
+    """Returns the request with the names of all matching models, so that a new catalogue does not change the job."""
     space = request.space.model_copy(update={"narrow": {MODEL: list(space_of(request.space).gene(MODEL).values)}})
     algorithm = request.algorithm
     if algorithm.name == "auto":
@@ -286,7 +284,7 @@ def _among_published(request: JobRequest) -> JobRequest:
 
 
 def _depths_within_memory(request: JobRequest) -> tuple[int, ...] | None:
-    """Depths of the stock model with weights within a memory limit, and depth 1. None: every depth."""
+    """Returns depth 1 and the depths of the stock model with weights within a memory limit; None: every depth."""
     space, depths = space_of(request.space), {1}
     for target in request.targets:
         if target.limits.memory_mb is None:
@@ -302,7 +300,7 @@ def _depths_within_memory(request: JobRequest) -> tuple[int, ...] | None:
 
 
 def _around_model(request: JobRequest) -> JobRequest:
-    """The request with its model in canonical form, and the name of the model's space."""
+    """Returns the request with its model in canonical form, and with the name of the model's space."""
     space = space_of(request.space)
     if space.model is None:
         return request
@@ -311,8 +309,10 @@ def _around_model(request: JobRequest) -> JobRequest:
 
 
 def _for_llama_cpp(request: JobRequest) -> JobRequest:
-    """The request narrowed to models that llama.cpp runs, if a target uses it. All targets get this space, so that they
-    measure the same candidates. Raises `SpaceError` for a gene without a requested value that llama.cpp runs.
+    """Returns the request narrowed to models that llama.cpp can run, if a target uses llama.cpp.
+
+    All targets get the narrowed space, so that they measure the same candidates. Raises `SpaceError` for a gene with
+    requested values that llama.cpp cannot run.
     """
     space = space_of(request.space)
     if not space.loads_in_part or all(target.protocol.runtime != "llamacpp" for target in request.targets):

@@ -1,4 +1,4 @@
-"""A resolved job, the search plan of each of its targets, and the checks of a plan."""
+"""Resolved jobs, the search plans of their targets, and the checks of a plan."""
 
 from __future__ import annotations
 
@@ -40,25 +40,24 @@ from edgefront.core.store.sql import Document
 
 @dataclass(frozen=True)
 class ResolvedJob:
-    """A job's request with its space and scaling law: submission, estimate, workers and views read the same object."""
+    """A job's request with its search space and scaling law, as submission, estimate, workers and views use it."""
 
     request: JobRequest
-    """The request with its defaults filled in, as it is stored."""
+    """The request as it is stored, with all defaults filled in."""
     space: SearchSpace
     law: PerplexityPredictor | None
-    """The scaling law that ranks candidates or predicts their perplexity; None if none covers the space."""
+    """The scaling law that ranks candidates or predicts their perplexity; None if no scaling law covers the space."""
 
     @classmethod
     def of(cls, request: JobRequest, law: PerplexityPredictor | None) -> ResolvedJob:
-        """The job of a stored request. Raises `InvalidInput` if this release cannot carry it out."""
+        """Returns the job of a stored request. Raises `InvalidInput` if this release cannot run the job."""
         if law is None:
             laws.check_no_budget(request, f"the models of {request.space.name}")
         return cls(request, space_of(request.space), law)
 
     def plan(self, protocol: MeasurementProtocol, limits: Limits, *, added: bool = False) -> SearchPlan:
-        """The search of a target. One that was `added` later chooses among the job's candidates.
-
-        Raises `InvalidInput` with the field's path within the request.
+        """Returns the search plan of a target. For a target that was `added` later, the plan chooses among the job's
+        existing candidates. Raises `InvalidInput` with the field's path within the request.
         """
         accept, problem = _acceptance(self, protocol, limits), _problem(self, protocol, limits)
         if added:
@@ -68,17 +67,17 @@ class ResolvedJob:
         return SearchPlan(self, protocol, limits, algorithm, problem)
 
     def can_inherit(self, shapes: Shapes) -> NDArray[np.bool_] | bool:
-        """Whether each shape is a part of the parent, for a job with inherited weights; True for other jobs."""
+        """Whether each shape is a submodel of the parent, if the job's models inherit weights; True for other jobs."""
         return self.law.table.align(shapes).is_part if isinstance(self.law, PruningPredictor) else True
 
     def perplexities(self, architectures: Sequence[Architecture]) -> list[Document]:
-        """Predictions of the scaling law, as fields of `core.schemas.predictions.PredictedView`; empty without one."""
+        """Returns the scaling law's predictions as fields of `PredictedView`; without a scaling law all are empty."""
         return perplexities(self.law, architectures)
 
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """The search of one target: a pure function of job, protocol and limits."""
+    """Search plan of one target: its algorithm and problem, a pure function of job, protocol and limits."""
 
     job: ResolvedJob
     protocol: MeasurementProtocol
@@ -87,7 +86,7 @@ class SearchPlan:
     problem: Problem
 
     def baselines(self) -> tuple[Architecture, ...]:
-        """The stock model at the requested depths, or the user's model."""
+        """Returns the baselines of the search: the stock model at the requested depths, or the user's model."""
         return self.job.space.baselines(self.job.request.baseline_layers)
 
     def costs(self, architecture: Architecture) -> Costs:
@@ -104,7 +103,7 @@ class SearchPlan:
         return [proposal.architecture for proposal in drawn.ask(self.job.request.seed, 0, Snapshot())]
 
     def exhausted(self) -> str:
-        """Why no architecture is left to propose, as text."""
+        """Returns a sentence on why the search has no further architecture to propose."""
         if self.job.space.size() <= MAX_ENUMERATED:
             return "Every permitted architecture has been proposed."
         return f"No other permitted architecture was found in {DRAWS:,} draws."
@@ -140,25 +139,25 @@ def _problem(job: ResolvedJob, protocol: MeasurementProtocol, limits: Limits) ->
 
 
 BASELINE_LAUNCHES = 3
-"""Launches of each baseline of a frontier: every comparison divides by a baseline, and their spread estimates the
-device's launch variance.
+"""Number of launches of each baseline of a frontier. Several are needed because every comparison divides by a baseline,
+and because the spread of these launches estimates the device's launch variance.
 """
 
 
 class Sizes(NamedTuple):
-    """Maximum numbers of measurements of each target. A time budget may end its search earlier."""
+    """Maximum numbers of measurements of one target. A time budget may end the search earlier."""
 
     baselines: int
     baseline_launches: int
-    """Launches of each baseline before the search begins: one if most baselines only locate the limits."""
+    """Launches of each baseline before the search begins: one if the baselines only serve to locate the limits."""
     candidates: int
-    """Candidates of the whole search."""
+    """Number of candidates of the whole search."""
     generation: int
-    """Candidates of the largest generation."""
+    """Number of candidates of the largest generation."""
 
 
 def sizes_of(request: JobRequest) -> Sizes:
-    """Sizes of a job. Raises `InvalidInput` for an unknown space or algorithm."""
+    """Returns the sizes of a job's searches. Raises `InvalidInput` for an unknown space or algorithm."""
     return _sizes(request.model_dump_json(include={"space", "algorithm", "baseline_layers", "budget", "goal"}))
 
 
@@ -179,12 +178,12 @@ def _sizes(text: str) -> Sizes:
 
 
 _Counts = int | NDArray[np.int64]
-"""A count of one architecture, or of each of many."""
+"""A count, such as the number of parameters, for one architecture or for an array of architectures."""
 
 
 def _acceptance(job: ResolvedJob, protocol: MeasurementProtocol, limits: Limits) -> Callable[[Architecture], bool]:
-    """Accepts architectures that the runtime can run, with parameters within the request's bounds and weights within
-    the memory limit; with inherited weights, only parts of the parent.
+    """Returns a predicate that accepts architectures which the runtime can run, with parameters within the request's
+    bounds and weights within the memory limit. If weights are inherited, only submodels of the parent are accepted.
     """
     request = job.request
 
@@ -204,9 +203,10 @@ def _acceptance(job: ResolvedJob, protocol: MeasurementProtocol, limits: Limits)
 def _permitted(
     request: JobRequest, limits: Limits, decoder: _Counts, total: _Counts, weights: _Counts
 ) -> bool | NDArray[np.bool_]:
-    """Whether counts of parameters and bytes of weights are within bounds and memory limit. Works on arrays too.
+    """Whether numbers of parameters and bytes of weights are within the bounds and the memory limit; arrays
+    elementwise.
 
-    Peak memory includes all weights, so a model with too many is out of bounds without a measurement.
+    Peak memory includes all weights, so a model whose weights exceed the limit needs no measurement.
     """
     bounds = request.parameters
     return (
@@ -218,17 +218,16 @@ def _permitted(
 
 
 FAR = 2
-"""Factor beyond the estimated largest and smallest model of a space at which no sampling is needed."""
+"""Factor by which a bound must lie beyond the estimated largest or smallest model of a space to be refused unsampled.
+"""
 EXAMPLES = 200
-"""Architectures that are sampled to describe a space in an error message."""
+"""Number of architectures that are sampled to describe a space in an error message."""
 
 
 def check_target(
     job: ResolvedJob, target: TargetRequest, validate_limits: Callable[[JobRequest], None] | None = None
 ) -> None:
-    """Checks a target that is added to a job. Errors have paths within the target. `validate_limits` as in
-    `submit_job`.
-    """
+    """Checks a target that is added to an existing job. Raises errors with paths within the target."""
     try:
         check_limits_apply(job.request, target, 0)
         check_search(job, target, 0)
@@ -241,12 +240,12 @@ def check_target(
 
 
 def check_limits_apply(request: JobRequest, target: TargetRequest, index: int) -> None:
-    """Raises `InvalidInput` for limits that the target's mode does not measure, or missing ones that the goal needs."""
+    """Raises `InvalidInput` for limits that the target's mode does not measure, and for limits missing for the goal."""
     limits = target.limits
     if limits.times and target.protocol.mode != "generate":
         name = f"{next(iter(limits.times))}_ms"
         raise InvalidInput(
-            f"targets.{index}.limits.{name}: mode {target.protocol.mode} generates no tokens: limit latency_ms instead",
+            f"targets.{index}.limits.{name}: mode {target.protocol.mode} generates no tokens; limit latency_ms instead",
             field=f"targets.{index}.limits.{name}",
             value=getattr(limits, name),
             allowed="no value, or mode generate",
@@ -254,7 +253,7 @@ def check_limits_apply(request: JobRequest, target: TargetRequest, index: int) -
     if request.goal == Goal.BEST_WITHIN_LIMITS and not limits.any:
         field = f"targets.{index}.limits"
         raise InvalidInput(
-            f"{field}: without a limit the best model is the largest: give latency_ms, memory_mb or both"
+            f"{field}: without a limit the best model is the largest, so give latency_ms, memory_mb or both"
             + (", or first_token_ms or token_ms" if target.protocol.mode == "generate" else ""),
             field=field,
             value=limits.model_dump(),
@@ -276,7 +275,7 @@ def check_search(job: ResolvedJob, target: TargetRequest, index: int) -> None:
     baselines = plan.baselines()
     if request.space.published is None and not 1 <= len(baselines) <= MAX_BASELINES:
         raise InvalidInput(
-            f"baseline_layers: 1 to {MAX_BASELINES} depths are measured, not {len(baselines)}",
+            f"baseline_layers: the number of depths must be 1 to {MAX_BASELINES}, not {len(baselines)}",
             field="baseline_layers",
             value=request.baseline_layers,
             allowed="depths of the stock model; absent: every depth of the space",
@@ -303,7 +302,7 @@ def _out_of_reach(plan: SearchPlan) -> bool:
 
 
 def _check_limits(plan: SearchPlan, target: TargetRequest, index: int) -> None:
-    """Raises `InvalidInput` if the runtime runs no model of the space, or none is within the bounds."""
+    """Raises `InvalidInput` if the runtime can run no model of the space, or if no model is within the bounds."""
     if not _out_of_reach(plan) and plan.permitted():
         return
     space, bounds, memory_mb = plan.job.space, plan.job.request.parameters, target.limits.memory_mb
@@ -314,7 +313,7 @@ def _check_limits(plan: SearchPlan, target: TargetRequest, index: int) -> None:
         f"{min(values):,} to {max(values):,} {name}"
         for name, values in (
             ("decoder parameters", [counted.decoder_parameters for counted in drawn]),
-            ("parameters in all", [counted.total_parameters for counted in drawn]),
+            ("total parameters", [counted.total_parameters for counted in drawn]),
             ("MB of weights", [counted.weight_bytes // MB for counted in drawn]),
         )
     ]
@@ -333,7 +332,7 @@ def _check_limits(plan: SearchPlan, target: TargetRequest, index: int) -> None:
         ((name, value),) = given.items()
         cause = f"parameters.{name}"
     raise InvalidInput(
-        f"no architecture of {space.name} was found within these limits; most have {'; '.join(spreads)}",
+        f"no architecture of {space.name} is within these limits; typical ones have {'; '.join(spreads)}",
         field=cause,
         value=value,
         allowed=allowed,

@@ -1,4 +1,4 @@
-"""The training of a search's supernet: checks at submission, pause and resume with the job, cancellation at its end."""
+"""Training of a search's supernet: checks at submission, pause and resume with the job, cancellation at the end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SETTINGS = ("algorithm", "settings")
 
 
 def recipe_of(settings: ParSupernetSettings) -> Recipe:
-    """The recipe of the supernet's weights. Raises `InvalidInput` with the field's path within the job."""
+    """Returns the recipe of the supernet's weights. Raises `InvalidInput`, with the field's path, for a bad recipe."""
     with within(*_SETTINGS):
         recipe = resolved_recipe(settings.recipe, dict(settings.overrides))
         what = None
@@ -38,7 +38,7 @@ def recipe_of(settings: ParSupernetSettings) -> Recipe:
             what = "has a teacher"
         if what is not None:
             raise InvalidInput(
-                f"recipe: {recipe.name} {what}; a supernet trains on text alone, in float32 or bfloat16",
+                f"recipe: {recipe.name} {what}; a supernet needs text, no teacher, and float32 or bfloat16",
                 field="recipe",
                 value=recipe.name,
                 allowed=f"a recipe of {' or '.join(_TASKS)} without distil, in float32 or bfloat16",
@@ -47,7 +47,7 @@ def recipe_of(settings: ParSupernetSettings) -> Recipe:
 
 
 def dataset_of(settings: ParSupernetSettings, recipe: Recipe) -> str:
-    """The data set of the supernet. `InvalidInput` if neither the search nor its recipe names one."""
+    """Returns the name of the supernet's data set. Raises `InvalidInput` if neither search nor recipe names one."""
     dataset = settings.dataset or recipe.dataset
     if dataset is None:
         raise InvalidInput(
@@ -59,7 +59,7 @@ def dataset_of(settings: ParSupernetSettings, recipe: Recipe) -> str:
 
 
 def check(job: ResolvedJob, settings: Settings | None) -> None:
-    """Raises `InvalidInput`, with the field's path within the job, unless the pool can train the supernet."""
+    """Raises `InvalidInput`, with a path within the job, if the job has a supernet that no worker can train."""
     first = job.request.targets[0]
     search = job.plan(first.protocol, first.limits).algorithm
     if not isinstance(search, ParSupernet):
@@ -75,7 +75,7 @@ def check(job: ResolvedJob, settings: Settings | None) -> None:
         steps = min(recipe.steps, supernet.steps or recipe.steps)
         if supernet.weight_steps is not None and steps - supernet.weight_steps < 2:
             raise InvalidInput(
-                f"weight_steps: {supernet.weight_steps} of {steps} steps leave too few for the architecture",
+                f"weight_steps: {supernet.weight_steps} of {steps} steps leave fewer than 2 for the architecture",
                 field="weight_steps",
                 value=supernet.weight_steps,
                 allowed=f"at most {max(0, steps - 2)}, or more steps",

@@ -1,4 +1,4 @@
-"""Changes of state of targets and jobs."""
+"""State changes of targets and jobs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from edgefront.core.store.tables import Job, Target
 
 
 def change_state(session: Session, target: Target, state: TargetState, note: str, now: datetime) -> None:
-    """Sets a target's state, in its row and in the log."""
+    """Sets a target's state and note, and appends the change to the job's event log."""
     target.state, target.note = state, note
     event_log.append(
         session, target.job_id, [Entry(JobEventKind.TARGET_STATE, {"state": state, "note": note}, target.id)], now
@@ -27,7 +27,7 @@ def change_state(session: Session, target: Target, state: TargetState, note: str
 
 
 def end_target(session: Session, target: Target, state: TargetState, note: str, now: datetime) -> None:
-    """Ends a target (finished, failed or cancelled), and its job after the last target."""
+    """Ends a target as finished, failed or cancelled, and ends the job with its last target."""
     end_targets(session, [target], state, note, now)
     job = job_queries.lock_job(session, target.job_id)
     if job is None or job.state not in LIVE_JOBS:
@@ -44,7 +44,7 @@ def end_target(session: Session, target: Target, state: TargetState, note: str, 
 
 
 def end_targets(session: Session, targets: Sequence[Target], state: TargetState, note: str, now: datetime) -> None:
-    """Withdraws launches that no other target needs, and cancels waiting candidates. The targets are locked."""
+    """Ends locked targets: withdraws launches that no other target needs, and cancels waiting candidates."""
     demand.withdraw(session, [target.id for target in targets], now)
     withdraw_supernets(session, [target.id for target in targets], now)
     for target in targets:
@@ -59,12 +59,12 @@ def end_targets(session: Session, targets: Sequence[Target], state: TargetState,
 
 
 def end_job(session: Session, job: Job, state: JobState, reason: str | None, now: datetime) -> None:
-    """Sets a job's final state, in its row and in the log."""
+    """Sets a job's final state and finish time, and appends the change to the event log."""
     job.finished_at = now
     change_job(session, job, state, reason, now)
 
 
 def change_job(session: Session, job: Job, state: JobState, reason: str | None, now: datetime) -> None:
-    """Sets a job's state, in its row and in the log."""
+    """Sets a job's state and reason, and appends the change to the event log."""
     job.state, job.reason, job.updated_at = state, reason, now
     event_log.append(session, job.id, [Entry(JobEventKind.JOB_STATE, {"state": state, "reason": reason})], now)

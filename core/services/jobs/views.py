@@ -1,4 +1,4 @@
-"""The API's views of a frontier, and of one candidate in full with its blocks, its ancestors and its files."""
+"""Views of a frontier, and of one candidate in full with its blocks, ancestors and files, for the API."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from edgefront.core.store.tables import Candidate
 
 
 def trained_views(trained: Sequence[Trained]) -> tuple[TrainedView, ...]:
-    """What candidates scored on held-out text once they were trained."""
+    """Returns the views of perplexities that trained candidates reached on held-out text."""
     return tuple(
         TrainedView(
             candidate_id=score.candidate_id,
@@ -53,14 +53,14 @@ ANCESTORS = 24
 
 
 def candidate_details(session: Session, principal: Principal, candidate_id: str) -> CandidateDetails:
-    """NotFound if there is none or it is another owner's."""
+    """Returns a candidate in full. Raises `NotFound` for an unknown candidate or another owner's candidate."""
     candidate, job = candidate_of(session, principal, candidate_id)
     target = target_of(session, job, candidate.target_id)
     baseline = baseline_of(session, candidate.target_id)
     reader = RowReader()
     protocol = reader.read(lambda: PROTOCOL.read(target.protocol)) or MeasurementProtocol()
     architecture = reader.read(lambda: Architecture.parse(candidate.architecture))
-    # Parents, then theirs; of each generation by their number.
+    # Parents first, then grandparents and so on, each generation in the order of candidate numbers.
     ancestors: dict[str, Candidate] = {}
     parents = list(candidate.parents)
     while parents and len(ancestors) < ANCESTORS:
@@ -80,7 +80,7 @@ def candidate_details(session: Session, principal: Principal, candidate_id: str)
 
 
 def _facts(architecture: Architecture | None) -> dict[str, Any]:
-    """What a description says; nothing of one that cannot be read."""
+    """Returns the fields of `CandidateDetails` that follow from an architecture; empty ones for None (unreadable)."""
     if architecture is None:
         return {"d_model": 0, "blocks": (), "position_parameters": 0, "embedding_parameters": 0, "downloads": ()}
     counted = count(architecture)
@@ -97,7 +97,7 @@ def _facts(architecture: Architecture | None) -> dict[str, Any]:
 
 
 def _blocks(architecture: Architecture, parameters: Iterator[int]) -> Iterator[BlockView]:
-    """The source's, then its own, in the order of their `parameters`."""
+    """Yields views of the encoder's blocks, then of the decoder's. `parameters` has the blocks' sizes in this order."""
     if architecture.source is not None:
         for view in _blocks(architecture.source, parameters):
             yield view.model_copy(update={"of_source": True})
@@ -114,7 +114,7 @@ def _blocks(architecture: Architecture, parameters: Iterator[int]) -> Iterator[B
 
 
 def _sizes(block: Block, architecture: Architecture) -> tuple[int, int | None, int | None]:
-    """Width inside, heads of queries, heads of keys and values."""
+    """Returns a block's inner width, number of query heads, and number of key and value heads."""
     if isinstance(block, Attention):
         return block.n_head * architecture.d_head(block), block.n_head, block.kv_heads
     if isinstance(block, FeedForward):
@@ -163,11 +163,11 @@ def frontier_view(
     by: Quality = "proxy",
     dataset: str | None = None,
 ) -> FrontierView:
-    """The frontier of one target (by id or name; None: the job's first), points by rising decoder parameters.
+    """Returns the frontier of one target (an id or name; None: the job's first), by rising decoder parameters.
 
-    The filters ("the best under 50 ms and 300 MB") leave out points beyond them; the hypervolume and the summary
-    are the whole frontier's. With `by` perplexity it is the frontier of the trained candidates, on `dataset` or else on
-    the data set with the most of them. NotFound if there is no such job or target.
+    Points beyond `limits` are left out; hypervolume and summary are those of the whole frontier. With `by` perplexity
+    the frontier is that of trained candidates, on `dataset` or by default on the data set with most trained candidates.
+    Raises `NotFound` if there is no such job or target.
     """
     job = job_of(session, principal, job_id)
     row = target_of(session, job, target)
@@ -204,7 +204,7 @@ def frontier_view(
 
 
 def _by_perplexity(session: Session, trained: Sequence[Trained], epsilon: float) -> list[Candidate]:
-    """The non-dominated trained candidates within the limits, by rising decoder parameters."""
+    """Returns the trained candidates on the frontier of perplexity, latency and peak memory, by rising parameters."""
     scores = {score.candidate_id: score.value for score in trained if score.joins_frontiers}
     candidates = [candidate for candidate in candidate_queries.by_ids(session, scores) if point_of(candidate)]
     rows = [
@@ -217,6 +217,6 @@ def _by_perplexity(session: Session, trained: Sequence[Trained], epsilon: float)
 
 
 def _is_within(candidate: Candidate, limits: Limits) -> bool:
-    """Whether all limited figures are known and within the limits."""
+    """Whether all limited figures of the candidate are measured and within the limits."""
     values = [(getattr(candidate, column.key), limit) for column, limit in candidate_queries.bounds(limits)]
     return all(value is not None and value <= limit for value, limit in values)

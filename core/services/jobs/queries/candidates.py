@@ -35,18 +35,18 @@ from edgefront.core.store.sql import Document, any_of, columns, typed, write_bac
 from edgefront.core.store.tables import Candidate, Launch, Measurement
 
 MAX_BASELINES = 256
-"""Maximum number of baselines. They have the first numbers of a target, so they are found without reading others."""
+"""Maximum number of baselines. Baselines have the lowest numbers of a target, so queries find them by number."""
 
 COPIED = (*MEASURED, "launches", "measured_at")
 """Columns that a candidate copies from its measurement."""
 _NEWS = ("state", "reason", "latency_half_width_ms", "marked", "on_frontier", *COPIED)
 
 _LARGEST = 1e18
-"""Bytes: what a column holds, with room."""
+"""Bytes: upper bound of a memory limit, below the maximum of the column."""
 
 
 Figure = InstrumentedAttribute[float | None] | InstrumentedAttribute[int | None]
-"""A column of what was measured."""
+"""Column of a measured figure."""
 
 
 IS_BASELINE = and_(Candidate.number < MAX_BASELINES, Candidate.role == CandidateRole.BASELINE)
@@ -62,19 +62,19 @@ def by_ids(session: Session, ids: Collection[str]) -> list[Candidate]:
 
 
 def architectures(session: Session, ids: Collection[str]) -> dict[str, Document]:
-    """Id → architecture."""
+    """Candidate id → architecture."""
     query = select(Candidate.id, Candidate.architecture).where(any_of(Candidate.id, ids))
     return dict(session.execute(query).all())
 
 
 def numbers(session: Session, ids: Collection[str]) -> dict[str, int]:
-    """Id → number."""
+    """Candidate id → number of the candidate within its target."""
     query = select(Candidate.id, Candidate.number).where(any_of(Candidate.id, ids))
     return dict(session.execute(query).all())
 
 
 def without_launches(session: Session, target_id: str, most: int) -> list[Candidate]:
-    """The first that wait for a result, and of whose measurement no launch is live."""
+    """Returns the first `most` candidates that wait for a result although their measurement has no live launch."""
     live = select(Launch.id).where(Launch.measurement_id == Candidate.measurement_id, Launch.state.in_(LIVE_LAUNCHES))
     query = _of_measurements(target_id).where(
         Candidate.state == CandidateState.WAITING, Measurement.state == MeasurementState.WANTED, ~live.exists()
@@ -83,7 +83,7 @@ def without_launches(session: Session, target_id: str, most: int) -> list[Candid
 
 
 def with_results(session: Session, target_id: str, most: int) -> list[Candidate]:
-    """The first that wait though their measurement has ended."""
+    """Returns the first `most` candidates that still wait although their measurement has a result."""
     query = _of_measurements(target_id).where(
         Candidate.state == CandidateState.WAITING, Measurement.state != MeasurementState.WANTED
     )
@@ -96,14 +96,14 @@ def _of_measurements(target_id: str) -> Select[Candidate]:
 
 
 def waiting(session: Session, target_id: str) -> list[Candidate]:
-    """The waiting candidates, without genome and architecture."""
+    """Returns the target's waiting candidates, without genome and architecture."""
     query = select(Candidate).where(Candidate.target_id == target_id, Candidate.state == CandidateState.WAITING)
     light = query.options(defer(Candidate.genome), defer(Candidate.architecture))
     return list(session.scalars(light.order_by(Candidate.number)))
 
 
 def marked_counts(session: Session, target_ids: Collection[str]) -> dict[str, int]:
-    """Target id → number of marked candidates on the frontier, where there are any."""
+    """Target id → number of flagged candidates on the frontier, for targets with such candidates."""
     own = (any_of(Candidate.target_id, target_ids), Candidate.on_frontier == true(), Candidate.marked == true())
     query = select(Candidate.target_id, func.count()).where(*own).group_by(Candidate.target_id)
     return dict(session.execute(query).all())
@@ -120,7 +120,7 @@ def baselines(session: Session, target_id: str) -> list[Candidate]:
 
 
 def frontiers_and_baselines(session: Session, target_ids: Collection[str]) -> list[Candidate]:
-    """The candidates on the frontiers of these targets, and their baselines, in the order of their numbers."""
+    """Returns the frontiers and the baselines of these targets, in the order of their numbers."""
     own = any_of(Candidate.target_id, target_ids)
     found = [
         candidate
@@ -135,18 +135,18 @@ def baseline_count(session: Session, target_id: str) -> int:
 
 
 def measured_baselines(session: Session, target_id: str) -> list[Candidate]:
-    """The measured baselines within the limits by rising decoder parameters."""
+    """Returns the measured baselines within the limits, by rising decoder parameters."""
     measured = (row for row in baselines(session, target_id) if row.state == CandidateState.MEASURED)
     return sorted(measured, key=lambda row: row.decoder_parameters)
 
 
 def write(session: Session, changed: Sequence[Candidate]) -> None:
-    """Writes the changed columns of these candidates."""
+    """Writes the changed columns of these candidates to the database."""
     write_back(session, changed, _NEWS)
 
 
 def bounds(limits: Limits) -> list[tuple[Figure, float]]:
-    """Columns, and what each is at most."""
+    """Returns the limited columns, each with its maximum."""
     limited = (
         (Candidate.latency_ms, limits.latency_ms),
         (Candidate.memory_bytes, None if limits.memory_mb is None else min(limits.memory_mb * MB, _LARGEST)),
@@ -157,36 +157,36 @@ def bounds(limits: Limits) -> list[tuple[Figure, float]]:
 
 
 def best_within(session: Session, target_id: str, limits: Limits, most: int) -> list[Candidate]:
-    """Measured search candidates within these limits, whatever the job's are: the `most` best by the proxy."""
+    """Returns the `most` best measured search candidates by proxy within `limits`, which may differ from the job's."""
     order = (Candidate.proxy.desc(), Candidate.latency_ms, Candidate.id)
     return list(session.scalars(select(Candidate).where(_within(target_id, limits)).order_by(*order).limit(most)))
 
 
 def some_within(session: Session, target_id: str, limits: Limits, ids: Collection[str]) -> list[Candidate]:
-    """Those of these candidates that are measured search candidates within the limits."""
+    """Returns the measured search candidates within the limits among those with these ids."""
     query = select(Candidate).where(any_of(Candidate.id, ids), _within(target_id, limits))
     return list(session.scalars(query.order_by(Candidate.number)))
 
 
 def genomes_within(session: Session, target_id: str, limits: Limits) -> dict[str, Genome]:
-    """Id → genome (empty where its search has none) of every measured search candidate within these limits."""
+    """Candidate id → genome (empty if the search has none) of every measured search candidate within the limits."""
     query = select(Candidate.id, Candidate.genome).where(_within(target_id, limits)).order_by(Candidate.number)
     return dict(session.execute(query).all())
 
 
 def _within(target_id: str, limits: Limits) -> ColumnElement[bool]:
-    """Measured search candidates within these limits, whatever the job's are."""
+    """Condition for measured search candidates within `limits`, which may differ from the job's limits."""
     within = [column <= limit for column, limit in bounds(limits)]
     return and_(_measured(target_id), *within)
 
 
 def measured(session: Session, target_id: str) -> list[Candidate]:
-    """The measured search candidates of a target, within its limits or not."""
+    """Returns the measured search candidates of a target, within the limits or not."""
     return list(session.scalars(select(Candidate).where(_measured(target_id)).order_by(Candidate.number)))
 
 
 def nearest_to(session: Session, target_id: str, limits: Limits, most: int) -> list[Candidate]:
-    """The `most` measured search candidates that exceed the limits least, the `most` quickest, and the smallest."""
+    """Returns the measured search candidates with the least excess, latency, memory or times: `most` for each."""
     limited = bounds(limits)
     times = [column for column, _ in limited if FIGURES[column.key].of_generations]
     by_id: dict[str, Candidate] = {}
@@ -197,17 +197,17 @@ def nearest_to(session: Session, target_id: str, limits: Limits, most: int) -> l
 
 
 NEAR = 0.1
-"""Beyond a limit by at most this share of it is near: a launch in disturbed conditions takes longer by as much."""
+"""Share of a limit up to which an excess is near: a launch under disturbed conditions is this much slower."""
 
 
 def just_beyond(
     session: Session, target_id: str, limits: Limits, most: int, *, score: float | None = None, ties: bool = False
 ) -> list[Candidate]:
-    """The `most` search candidates nearest to these limits, of those beyond them by `NEAR` or less, or by less than
-    half the interval of their latency.
+    """Returns the `most` search candidates nearest to the limits, among those beyond a limit by at most `NEAR` or by
+    less than half of their latency's interval.
 
-    Of a higher score than `score`, or with `ties` as high a one; if absent, those that no member of the frontier is as
-    good as in score and memory.
+    Only candidates with a score above `score` are returned; with `ties` also those with an equal score. Without
+    `score`, a candidate is skipped if a member of the frontier is at least as good in score and memory.
     """
     limited = bounds(limits)
     if not limited:
@@ -244,7 +244,7 @@ def just_beyond(
 
 
 def _excess(limited: Sequence[tuple[Figure, float]]) -> ColumnElement[float]:
-    """The product of a candidate's shares of the limits that it exceeds."""
+    """SQL expression for the product of value divided by limit, over the limits that a candidate exceeds."""
     beyond: ColumnElement[float] = literal(1.0)
     for column, limit in limited:
         beyond = beyond * case((column > limit, column / limit), else_=1.0)
@@ -252,7 +252,7 @@ def _excess(limited: Sequence[tuple[Figure, float]]) -> ColumnElement[float]:
 
 
 def _measured(target_id: str) -> ColumnElement[bool]:
-    """Measured search candidates, within the target's limits or not."""
+    """Condition for measured search candidates of a target, within the limits or not."""
     return and_(
         Candidate.target_id == target_id,
         Candidate.role == CandidateRole.SEARCH,
@@ -263,7 +263,7 @@ def _measured(target_id: str) -> ColumnElement[bool]:
 
 
 class SearchCandidate(NamedTuple):
-    """What a search needs of a candidate."""
+    """Columns of a candidate that a search algorithm reads."""
 
     id: str
     number: int
@@ -284,14 +284,14 @@ class SearchCandidate(NamedTuple):
 
 
 def search_rows(session: Session, target_id: str) -> list[SearchCandidate]:
-    """A target's candidates without baselines, in order of proposal."""
+    """Returns a target's candidates without baselines, in order of proposal."""
     own = (Candidate.target_id == target_id, Candidate.role == CandidateRole.SEARCH)
     query = select(*columns(Candidate, SearchCandidate)).where(*own).order_by(Candidate.number)
     return typed(SearchCandidate, session.execute(query))
 
 
 def best_within_limits(session: Session, target_id: str) -> Candidate | None:
-    """The search candidate with the best quality of those measured within the target's limits."""
+    """Returns the best candidate by proxy among the search candidates measured within the target's limits."""
     return session.scalar(
         select(Candidate)
         .where(
@@ -305,14 +305,14 @@ def best_within_limits(session: Session, target_id: str) -> Candidate | None:
 
 
 def scored(session: Session, target_ids: Collection[str]) -> list[tuple[Genome, Document, float]]:
-    """Genome, architecture and proxy of the search candidates of these targets, but for those that have no score."""
+    """Returns genome, architecture and proxy of the search candidates of these targets that have a proxy score."""
     query = select(Candidate.genome, Candidate.architecture, Candidate.proxy).where(_scored(target_ids))
     rows = session.execute(query.order_by(Candidate.target_id, Candidate.number))
     return [(genome, architecture, proxy) for genome, architecture, proxy in rows]
 
 
 def architectures_scored(session: Session, target_ids: Collection[str]) -> int:
-    """Number of different architectures among those."""
+    """Returns the number of different architectures among the search candidates with a proxy score."""
     return session.scalar(select(func.count(Candidate.digest.distinct())).where(_scored(target_ids))) or 0
 
 
@@ -325,13 +325,13 @@ def _scored(target_ids: Collection[str]) -> ColumnElement[bool]:
 
 
 def measured_by_operator(session: Session, target_id: str) -> dict[str, int]:
-    """Operator → number of measured search candidates, in bounds or out."""
+    """Search operator → number of measured candidates that the operator proposed, within the limits or not."""
     query = select(Candidate.operator, func.count()).where(_measured(target_id)).group_by(Candidate.operator)
     return dict(session.execute(query).all())
 
 
 def measured_since(session: Session, target_id: str, generation: int) -> bool:
-    """Whether any search candidate from this generation on was measured."""
+    """Whether a search candidate of this generation or a later one was measured."""
     since = select(Candidate.id).where(
         Candidate.target_id == target_id,
         Candidate.role == CandidateRole.SEARCH,

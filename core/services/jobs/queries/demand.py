@@ -1,6 +1,6 @@
-"""Demand of searches for measurements: requests measurements, adds and withdraws launches.
+"""Queries of searches that request measurements, and add and withdraw launches.
 
-The supply by devices in the same two tables (claims, reports, expiry) is in `measuring.queries`.
+The queries of devices on the same two tables (claims, reports, expiry) are in `measuring.queries`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NOT_WANTED = "no running job needs it any more"
 
 @dataclass(frozen=True)
 class Want:
-    """An architecture to measure, with the seed of its weights."""
+    """Architecture to measure, with the seed of its random weights."""
 
     digest: str
     architecture: Document
@@ -46,8 +46,8 @@ class Want:
 def measurements(
     session: Session, device_key: str, protocol: Document, protocol_digest: str, wants: Iterable[Want]
 ) -> dict[str, Measurement]:
-    """Digest → measurement on this device key, locked in the order of ids. Creates missing ones in state `wanted`, and
-    requests failed ones again: the failure of another target may be due to a broken device.
+    """Digest → measurement on this device key, locked in the order of ids. Missing measurements are created in state
+    `wanted`, and failed ones are requested again, because the failure may be due to a broken device.
 
     The lock keeps reports from being processed before the candidates that refer to the measurement are committed. Rows
     are inserted in the order of digests, so that two targets cannot deadlock.
@@ -92,7 +92,7 @@ def measurements(
 
 
 def unmeasured(session: Session, job_id: str) -> list[str]:
-    """Ids of measurements without a result, of a job's candidates."""
+    """Returns the ids of measurements of the job's candidates that have no result yet."""
     query = select(Measurement.id).join(Candidate, Candidate.measurement_id == Measurement.id)
     return list(
         session.scalars(
@@ -102,7 +102,7 @@ def unmeasured(session: Session, job_id: str) -> list[str]:
 
 
 def forget_unmeasured(session: Session, measurement_ids: Collection[str]) -> None:
-    """Deletes the measurements without result, candidate and launch."""
+    """Deletes those of the measurements that have no result, no candidate and no launch."""
     lock = select(Measurement.id).where(
         any_of(Measurement.id, measurement_ids), Measurement.state == MeasurementState.WANTED
     )
@@ -131,12 +131,12 @@ _LOCK = (
 
 
 def lock(session: Session, measurement_ids: Collection[str]) -> dict[str, Measurement]:
-    """Measurements by id, locked in the order of ids, with deferred architecture and protocol."""
+    """Measurement id → measurement, locked in the order of ids, with deferred architecture and protocol."""
     return {row.id: row for row in session.scalars(_LOCK, {"ids": list(measurement_ids)})}
 
 
 def launch_counts(session: Session, measurement_ids: Collection[str]) -> dict[str, Counter[str]]:
-    """Measurement id → launches by state."""
+    """Measurement id → number of launches by state."""
     counts: dict[str, Counter[str]] = {id_: Counter() for id_ in measurement_ids}
     rows = session.execute(
         select(Launch.measurement_id, Launch.state, func.count())
@@ -151,7 +151,7 @@ def launch_counts(session: Session, measurement_ids: Collection[str]) -> dict[st
 def add_launches(
     session: Session, target: Target, measurement_ids: Collection[str], *, purpose: Purpose, now: datetime
 ) -> None:
-    """Adds a wanted launch for each id; a repeated id gets several. The target is locked."""
+    """Adds a wanted launch for each measurement id; a repeated id gets several. The target must be locked."""
     number = len(measurement_ids)
     rows = [
         _launch(id_, target.id, target.device_key, purpose, now) | {"id": launch_id, "turn": turn}
@@ -166,7 +166,7 @@ def add_launches(
 def add_first(
     session: Session, measurement_id: str, target_id: str | None, device_key: str, purpose: Purpose, now: datetime
 ) -> None:
-    """Adds a wanted launch ahead of all others (turn 0)."""
+    """Adds a wanted launch that devices lease before all others (turn 0)."""
     row = _launch(measurement_id, target_id, device_key, purpose, now)
     session.execute(insert(Launch), [row | {"id": random_ids("lau", 1)[0]}])
 
@@ -183,7 +183,7 @@ def _launch(measurement_id: str, target_id: str | None, device_key: str, purpose
 
 
 def has_live_launch(session: Session, target: Target, purpose: Purpose | None = None) -> bool:
-    """Whether a launch that this target requested, for this purpose if given, is still live."""
+    """Whether a launch that this target requested, for this purpose if one is given, is still live."""
     query = select(Launch.id).where(Launch.target_id == target.id, Launch.state.in_(LIVE_LAUNCHES))
     if purpose is not None:
         query = query.where(Launch.purpose == purpose)
@@ -191,14 +191,15 @@ def has_live_launch(session: Session, target: Target, purpose: Purpose | None = 
 
 
 def finished_before(session: Session, target: Target, launches: int) -> datetime | None:
-    """When the launch before the target's last `launches` ones finished; None without one."""
+    """Returns when the launch before the target's latest `launches` launches finished; None without such a launch."""
     query = select(Launch.finished_at).where(Launch.target_id == target.id, Launch.finished_at.is_not(None))
     return session.scalar(query.order_by(Launch.finished_at.desc()).offset(launches).limit(1))
 
 
 def needed(*conditions: Callable[[type[Candidate]], ColumnElement[bool]]) -> ColumnElement[bool]:
-    """Whether an active target of a running job needs a launch: it waits for the measurement, has requested the launch,
-    or has the measurement as a baseline that needs further launches. `conditions` restrict its candidate.
+    """Condition that an active target of a running job needs a launch: the target waits for the measurement, has
+    requested the launch, or has the measurement as a baseline that needs further launches. `conditions` restrict the
+    target's candidate.
     """
     candidate, target, job = aliased(Candidate), aliased(Target), aliased(Job)
     return (
@@ -223,11 +224,11 @@ def needed(*conditions: Callable[[type[Candidate]], ColumnElement[bool]]) -> Col
 def withdraw(
     session: Session, target_ids: Collection[str], now: datetime
 ) -> Sequence[Row[str, str | None, Purpose, int]]:
-    """Withdraws launches that only these targets need and no device has started: cancels those that were leased, and
-    deletes the others, so that repeated requests and withdrawals leave no rows. Returns the rows (id, target_id,
+    """Withdraws launches that only these targets need and that no device has started. Leased launches are cancelled;
+    the others are deleted, so that repeated requests and withdrawals leave no rows. Returns the rows (id, target_id,
     purpose, fence).
 
-    Call it before the candidates change their state, with the targets locked.
+    Must be called before the candidates change their state, with the targets locked.
     """
     wanted_by_us = select(Candidate.id).where(
         Candidate.target_id.in_(target_ids), Candidate.measurement_id == Launch.measurement_id
@@ -273,12 +274,12 @@ _MARKED = Prepared(
 
 
 def marked(session: Session, measurement_ids: Collection[str]) -> set[str]:
-    """Ids of the measurements with a flagged launch that counts."""
+    """Returns the ids of those measurements that have a valid but flagged launch."""
     return {row[0] for row in _MARKED.run(session, {"ids": list(measurement_ids)})} if measurement_ids else set()
 
 
 def launches_of(session: Session, measurement_id: str) -> list[Launch]:
-    """All launches of a measurement, oldest first."""
+    """Returns all launches of a measurement, oldest first."""
     return list(
         session.scalars(
             select(Launch).where(Launch.measurement_id == measurement_id).order_by(Launch.created_at, Launch.id)
@@ -287,7 +288,7 @@ def launches_of(session: Session, measurement_id: str) -> list[Launch]:
 
 
 def launch_turns(session: Session, target: Target, count: int) -> list[float]:
-    """Rising turns for `count` launches that the target requests. The target is locked."""
+    """Returns rising turns for `count` launches that the target requests. The target must be locked."""
     if not count:
         return []
     kind, name = parsed(target.device_key)

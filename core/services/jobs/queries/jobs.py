@@ -1,7 +1,7 @@
 """Queries on jobs, targets and generations.
 
 Row locks are `FOR NO KEY UPDATE`: they exclude each other, but not inserts of rows with a foreign key to the locked
-row. SQLite has one writer at a time and ignores them.
+row. SQLite ignores row locks, because it has one writer at a time.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def find_by_key(session: Session, owner: str, idempotency_key: str) -> Job | Non
 
 
 def targets(session: Session, job_ids: Sequence[str]) -> list[Target]:
-    """The targets of these jobs in the order of their positions."""
+    """Returns the targets of these jobs in the order of their positions."""
     return list(session.scalars(select(Target).where(any_of(Target.job_id, job_ids)).order_by(Target.position)))
 
 
@@ -60,7 +60,7 @@ _OWNERS = Prepared(
 
 
 def owners_of(session: Session, target_ids: Collection[str]) -> dict[str, str]:
-    """Target id → the owner of its job, for existing targets."""
+    """Target id → owner of the target's job, for existing targets."""
     return dict(_OWNERS.run(session, {"targets": list(target_ids)}))
 
 
@@ -70,7 +70,7 @@ def lock_target(session: Session, target_id: str) -> Target | None:
 
 
 def lock_targets(session: Session, job_id: str) -> list[Target]:
-    """All targets of a job, locked in the order of their ids, returned in the order of their positions."""
+    """Locks all targets of a job in the order of their ids; returns them in the order of their positions."""
     query = select(Target).where(Target.job_id == job_id).order_by(Target.id).with_for_update(key_share=True)
     return sorted(session.scalars(query.execution_options(populate_existing=True)), key=lambda target: target.position)
 
@@ -81,13 +81,13 @@ def lock_job(session: Session, job_id: str) -> Job | None:
 
 
 def remove(session: Session, job_id: str) -> None:
-    """Deletes the job; the database deletes its targets, candidates, generations and events with it."""
+    """Deletes the job; the database also deletes the job's targets, candidates, generations and events."""
     session.execute(delete(Job).where(Job.id == job_id), execution_options={"synchronize_session": False})
     session.expire_all()
 
 
 def target_states(session: Session, job_id: str) -> dict[str, str]:
-    """Target id → state as committed or changed by this session; read it under the job's lock."""
+    """Target id → state, as committed or changed by this session. The caller must hold the job's lock."""
     return dict(session.execute(select(Target.id, Target.state).where(Target.job_id == job_id)).all())
 
 
@@ -110,7 +110,7 @@ def remove_generation(session: Session, generation_id: str | None) -> None:
 
 
 def snapshots(session: Session, target_id: str, up_to: int) -> list[Items]:
-    """The stored snapshots of generations 0 … `up_to`, in order."""
+    """Returns the stored snapshots of generations 0 to `up_to`, in order."""
     query = select(Generation.snapshot).where(Generation.target_id == target_id, Generation.number <= up_to)
     return list(session.scalars(query.order_by(Generation.number)))
 
@@ -129,9 +129,9 @@ _active = (
 
 
 def idle_targets(session: Session) -> list[str]:
-    """Active targets of running jobs that wait neither for a live launch, nor for scores, nor for a worker.
+    """Returns active targets of running jobs that wait for no live launch, no scores and no worker.
 
-    Either the task of their next step was lost, or launches are missing.
+    For such a target, either the task of the next search step was lost, or launches are missing.
     """
     waiting = (Candidate.target_id == Target.id) & (Candidate.state == CandidateState.WAITING)
     baseline = (
@@ -162,26 +162,26 @@ def idle_targets(session: Session) -> list[str]:
 
 
 def unfinished_targets(session: Session) -> list[str]:
-    """Active targets of running jobs with a partly stored generation that no worker is storing."""
+    """Returns active targets of running jobs with a partly stored generation that no worker is storing."""
     last = (Generation.target_id == Target.id) & (Generation.number == Target.generation)
     unfinished = _active.join(Generation, last).where(Generation.stored < Generation.proposals, ~_has_work())
     return list(session.scalars(unfinished))
 
 
 def _has_work() -> ColumnElement[bool]:
-    """Whether a step of the target is requested or in progress."""
+    """Whether a search step of the target is requested or in progress."""
     steps = (WorkKind.ADVANCE, WorkKind.SEARCH)
     return select(WorkItem.subject).where(WorkItem.subject == Target.id, WorkItem.kind.in_(steps)).exists()
 
 
 def targets_without_device(session: Session) -> list[str]:
-    """Active targets of running jobs whose device was revoked."""
+    """Returns active targets of running jobs whose device was revoked."""
     revoked = _active.join(Device, Target.device_key == DEVICE + Device.id).where(Device.state == DeviceState.REVOKED)
     return list(session.scalars(revoked))
 
 
 def revoked_device(session: Session, device_key: str) -> str | None:
-    """The name of this key's device if it was revoked, else None. None for a class, which may get further devices."""
+    """Returns the name of the key's device if it was revoked; else None, and for a class, which may get new devices."""
     kind, device_id = parsed(device_key)
     if kind != "device":
         return None
@@ -189,12 +189,12 @@ def revoked_device(session: Session, device_key: str) -> str | None:
 
 
 def active_targets(session: Session) -> list[tuple[Target, Job]]:
-    """Active targets of running jobs, with their jobs."""
+    """Returns active targets of running jobs, each with its job."""
     return [(target, job) for target, job in session.execute(_active.with_only_columns(Target, Job))]
 
 
 def first_start(session: Session, target: Target) -> datetime | None:
-    """Start of the first of the job's targets on this device key; None before that."""
+    """Returns when the first of the job's targets on this device key started; None before that."""
     others = select(func.min(Target.started_at)).where(
         Target.job_id == target.job_id, Target.device_key == target.device_key, Target.id != target.id
     )
@@ -202,7 +202,7 @@ def first_start(session: Session, target: Target) -> datetime | None:
 
 
 def first_starts(session: Session, job_ids: Collection[str]) -> dict[tuple[str, str], datetime]:
-    """(Job id, device key) → start of the first of the job's targets there, for started ones."""
+    """(Job id, device key) → start of the first of the job's targets on this device key, for started targets."""
     rows = session.execute(
         select(Target.job_id, Target.device_key, func.min(Target.started_at))
         .where(any_of(Target.job_id, job_ids), Target.started_at.is_not(None))
@@ -214,7 +214,7 @@ def first_starts(session: Session, job_ids: Collection[str]) -> dict[tuple[str, 
 def _devices(
     session: Session, device_keys: Sequence[str], columns: Sequence[Any], *conditions: ColumnElement[bool]
 ) -> dict[str, list[Any]]:
-    """Device key → these columns of its devices, in the order of their ids."""
+    """Device key → these columns of the key's devices, in the order of device ids."""
     ids, classes = ids_and_classes(device_keys)
     matches = or_(any_of(Device.id, ids), any_of(Device.device_class, classes))
     query = select(Device.id, Device.device_class, *columns).where(matches, *conditions).order_by(Device.id)
@@ -231,18 +231,18 @@ def _seen(since: datetime) -> tuple[ColumnElement[bool], ...]:
 
 
 def devices_seen(session: Session, device_keys: Sequence[str], since: datetime) -> dict[str, int]:
-    """Device key → number of its active devices outside quarantine that were seen since then."""
+    """Device key → number of active devices outside quarantine that were seen since `since`."""
     return {key: len(rows) for key, rows in _devices(session, device_keys, (), *_seen(since)).items()}
 
 
 def facts_seen(session: Session, device_keys: Sequence[str], since: datetime) -> dict[str, list[Document]]:
-    """Device key → the facts of the devices of `devices_seen`."""
+    """Device key → facts of the devices that `devices_seen` counts."""
     found = _devices(session, device_keys, (Device.facts,), *_seen(since))
     return {key: [row.facts for row in rows] for key, rows in found.items()}
 
 
 def blocked_devices(session: Session, device_keys: Sequence[str]) -> dict[str, tuple[str, bool]]:
-    """Device key → the name of a device in quarantine (True) or draining (False), for keys with one."""
+    """Device key → name of a device in quarantine (True) or draining (False), for keys with such a device."""
     is_blocked = or_(Device.quarantine.is_not(None), Device.state == DeviceState.DRAINING)
     columns = (Device.name, Device.quarantine)
     found = _devices(session, device_keys, columns, is_blocked, Device.state != DeviceState.REVOKED)
@@ -250,7 +250,7 @@ def blocked_devices(session: Session, device_keys: Sequence[str]) -> dict[str, t
 
 
 def devices_of(session: Session, device_key: str) -> list[Device]:
-    """Devices of a key, without revoked ones."""
+    """Returns the devices of a key, without revoked ones."""
     kind, name = parsed(device_key)
     column = Device.id if kind == "device" else Device.device_class
     query = select(Device).where(column == name, Device.state != DeviceState.REVOKED)
@@ -258,6 +258,6 @@ def devices_of(session: Session, device_key: str) -> list[Device]:
 
 
 def device_classes(session: Session) -> list[str]:
-    """Classes with a device that is not revoked."""
+    """Returns the device classes with at least one device that is not revoked."""
     query = select(Device.device_class).where(Device.state != DeviceState.REVOKED).distinct()
     return list(session.scalars(query.order_by(Device.device_class)))

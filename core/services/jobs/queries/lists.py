@@ -1,7 +1,7 @@
-"""Pages of candidates, sorted by a figure, and the sizes of groups.
+"""Pages of candidates sorted by a figure, and the sizes of groups of candidates.
 
-Candidates without the figure come last. Both parts are read one after the other, so that each follows an index by
-(figure, id), forwards or backwards.
+Candidates without the figure come last. They are read in a second query, so that each of the two queries follows an
+index by (figure, id), forwards or backwards.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from edgefront.core.store.tables import Candidate
 
 Conditions = Sequence[ColumnElement[bool]]
 Figure = ColumnElement[Any]  # of a number, a text or a time
-"""The sort key of candidates."""
+"""SQL expression by which candidates are sorted."""
 Value = int | float | str | datetime | None
-"""A candidate's figure."""
+"""Value of a candidate's figure; None if the candidate lacks the figure."""
 After = tuple[Value, str]
-"""Figure (None: candidates without it) and id of the last candidate of a page."""
+"""Position in a list: figure (None: among candidates without it) and id of the final candidate of a page."""
 
 NOTHING: ColumnElement[float] = cast(null(), Double)
-"""A figure that is NULL for all candidates. Postgres does not sort by a bare NULL."""
+"""SQL expression that is NULL for all candidates. Postgres does not sort by a NULL without a type."""
 
 _SEARCHED: Mapping[Group, tuple[tuple[CandidateState, ...], bool | None]] = {
     "waiting": ((CandidateState.WAITING,), None),
@@ -37,11 +37,11 @@ _SEARCHED: Mapping[Group, tuple[tuple[CandidateState, ...], bool | None]] = {
     "frontier": ((CandidateState.MEASURED,), True),
     "dominated": ((CandidateState.MEASURED,), False),
 }
-"""Group of candidates that the search proposed → their states, and whether they are on the frontier (None: either)."""
+"""Group of proposed candidates → states of the group, and whether its members are on the frontier (None: either)."""
 
 
 def in_group(name: Group) -> ColumnElement[bool]:
-    """Whether a candidate belongs to this group, in a form that an index of states can answer."""
+    """Condition that a candidate belongs to this group, in a form that an index of states can answer."""
     if name == "baseline":
         return Candidate.role == CandidateRole.BASELINE
     states, on_frontier = _SEARCHED[name]
@@ -50,13 +50,13 @@ def in_group(name: Group) -> ColumnElement[bool]:
 
 
 def group_rank() -> ColumnElement[int]:
-    """Index of a candidate's group in `GROUPS`."""
+    """SQL expression for the index of a candidate's group in `GROUPS`."""
     return case(*((in_group(name), rank) for rank, name in enumerate(GROUPS)))
 
 
 def against(baseline: Baseline | None, values: Literal["latency", "memory"]) -> ColumnElement[float]:
-    """The baseline's latency or peak memory at a candidate's proxy, divided by the candidate's own. NULL for baselines,
-    and while either is unmeasured.
+    """SQL expression for the baseline's latency or peak memory at a candidate's proxy, divided by the candidate's own
+    value. NULL for baselines, and for candidates without measured latency and peak memory.
     """
     if baseline is None:
         return NOTHING
@@ -69,7 +69,7 @@ def against(baseline: Baseline | None, values: Literal["latency", "memory"]) -> 
 
 
 def _maximum(lines: Sequence[tuple[float, float, float]]) -> ColumnElement[float]:
-    """The maximum of lines of (proxy, value there, slope), at a candidate's proxy."""
+    """SQL expression for the maximum, at a candidate's proxy, of lines given as (proxy, value at this proxy, slope)."""
     first, *others = (literal(value) + slope * (Candidate.proxy - at) for at, value, slope in lines)
     for other in others:
         first = case((first > other, first), else_=other)
@@ -78,7 +78,7 @@ def _maximum(lines: Sequence[tuple[float, float, float]]) -> ColumnElement[float
 
 @dataclass(frozen=True)
 class Order:
-    """A figure to sort by: a column, or an expression that no index has."""
+    """Sort order of candidates by a figure, which is a column or an expression without an index."""
 
     figure: Figure
     descending: bool = False
@@ -88,12 +88,12 @@ class Order:
         return (self.figure.desc(), Candidate.id.desc()) if self.descending else (self.figure, Candidate.id)
 
     def beyond(self, value: Value, id_: str) -> ColumnElement[bool]:
-        """Whether a candidate with the figure comes after one with this value."""
+        """Condition that a candidate with the figure comes after the one with this value and id."""
         mine, last = tuple_(self.figure, Candidate.id), tuple_(literal(value), literal(id_))
         return mine < last if self.descending else mine > last
 
     def before(self, value: Value, id_: str) -> ColumnElement[bool]:
-        """Whether a candidate comes before the one with this value."""
+        """Condition that a candidate comes before the one with this value and id."""
         if value is None:
             return or_(self.figure.is_not(None), Candidate.id < id_)
         mine, own = tuple_(self.figure, Candidate.id), tuple_(literal(value), literal(id_))
@@ -103,7 +103,7 @@ class Order:
 def page(
     session: Session, conditions: Conditions, order: Order, *, limit: int, after: After | None = None, offset: int = 0
 ) -> list[tuple[Candidate, Value]]:
-    """Candidates with their figures: those after the position `after`, or after the first `offset` ones."""
+    """Returns candidates with their figures: those after the position `after`, or after the first `offset` ones."""
     rows: list[tuple[Candidate, Value]] = []
     if after is None or after[0] is not None:
         query = select(Candidate, order.figure).where(*conditions, order.figure.is_not(None))
@@ -123,7 +123,7 @@ def page(
 
 
 def stream(session: Session, conditions: Conditions, order: Order, *, batch: int = 2000) -> Iterator[Candidate]:
-    """All candidates, with one page in memory at a time."""
+    """Yields all candidates in order, with one batch in memory at a time."""
     after: After | None = None
     while True:
         rows = page(session, conditions, order, after=after, limit=batch)
@@ -139,7 +139,7 @@ def count(session: Session, conditions: Conditions) -> int:
 
 
 def position_of(session: Session, conditions: Conditions, order: Order, candidate_id: str) -> int | None:
-    """Number of candidates before this one; None if it does not meet the conditions."""
+    """Returns the number of candidates before this one; None if this candidate does not meet the conditions."""
     own = session.execute(select(order.figure).where(*conditions, Candidate.id == candidate_id)).first()
     return None if own is None else count(session, [*conditions, order.before(own[0], candidate_id)])
 
@@ -158,7 +158,7 @@ def groups(session: Session, conditions: Conditions) -> dict[Group, int]:
 
 
 def group_of(role: CandidateRole, state: CandidateState, on_frontier: bool) -> Group:
-    """The one group that a candidate belongs to."""
+    """Returns the group to which a candidate with this role, state and place on or off the frontier belongs."""
     if role == CandidateRole.BASELINE:
         return "baseline"
     return next(name for name, (states, on) in _SEARCHED.items() if state in states and on in (None, on_frontier))
