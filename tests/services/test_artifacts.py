@@ -237,7 +237,7 @@ def test_a_model_beyond_what_is_kept_is_not_built(
     with pytest.raises(TooLarge, match=r"data\.max_model_bytes"):
         artifact_for(service.database, service.user, candidate.id, "safetensors", tmp_path, "float32", 1000)
     monkeypatch.setattr(artifacts, "_LEFT_FREE", 1 << 60)
-    with pytest.raises(Unavailable, match="no room"):
+    with pytest.raises(Unavailable, match="lacks space"):
         artifact_for(service.database, service.user, candidate.id, "safetensors", tmp_path)
     assert artifact_for(service.database, service.user, candidate.id, "architecture", tmp_path).size
     assert len(files(tmp_path)) == 1

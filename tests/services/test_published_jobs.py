@@ -219,8 +219,8 @@ def test_what_has_no_score_is_shown_apart(service: Service, board: SimulatedAgen
             "space.published.min_context",
             "has min context 1000000000",
         ),
-        ({"algorithm": {"name": "lts"}}, "algorithm.name", "among published models"),
-        ({"baseline_layers": [2]}, "baseline_layers", "among published models"),
+        ({"algorithm": {"name": "lts"}}, "algorithm.name", "published models need listed"),
+        ({"baseline_layers": [2]}, "baseline_layers", "published models need no value"),
         ({"proxy": "decoder_parameters"}, "proxy", "published models need published_score"),
         ({"train_tokens": 10**9}, "train_tokens", "no scaling law"),
         (

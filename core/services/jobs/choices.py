@@ -190,7 +190,7 @@ class AnswerInputs:
             total_mb = (best.candidate.memory_bytes or 0) / MB + vocabulary_mb
             parts.append(
                 f"llama.cpp also loads the vocabulary of a published file, about {vocabulary_mb:.0f} MB more than was "
-                "measured" + (": the sum exceeds the limit." if total_mb > (self.limits.memory_mb or math.inf) else ".")
+                "measured" + (", which is above the limit." if total_mb > (self.limits.memory_mb or math.inf) else ".")
             )
         if best is not None:
             better = [near for near in self.near if (near.score, near.bits) > (best.score, best.bits)]
