@@ -67,24 +67,24 @@ _log = logging.getLogger(__name__)
 Outcome = Literal["done", "stopped"]
 
 _WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
-_REPORTS = 100  # least number of a training's reports; one takes as long as a small layer
-_PENDING = "pending_losses"  # key beside a rank's memory
+_REPORTS = 100  # minimum number of reports of a training; a report takes as long as a small layer
+_PENDING = "pending_losses"  # key of unreported losses in the stored memory of a rank
 
 
 class SmallerBatch(Unavailable):
-    """A rank ran out of memory: all ranks restart from the last checkpoint with half the micro rows."""
+    """A rank ran out of memory. All ranks restart from the latest checkpoint with half the micro rows."""
 
 
 class _StepAbandoned(Exception):
-    """Stopped within a step, which may take an hour; the resumed training repeats it."""
+    """The training stopped within a step, which may take an hour. The resumed training repeats the step."""
 
 
 class Trainer:
-    """One training, from its last checkpoint to its end.
+    """Runs one training from its latest checkpoint, if any, to the end of its budget.
 
     Args:
         folder: run folder (`core.training.run_folder`) with the checkpoints.
-        stop: called between steps; True stops early.
+        stop: called between steps; the training stops early if it returns True.
 
     Raises `InvalidInput` for incompatible architecture, data and recipe, and for a checkpoint of another training.
     """
@@ -95,7 +95,7 @@ class Trainer:
         self.spec, self.ranks, self.journal, self._stop, self._folder = spec, ranks, journal, stop, folder
         self.recipe = recipe_of(spec)
         self.checkpoints = Checkpoints(folder / CHECKPOINTS, self.recipe.checkpoints)
-        # Verified once, before the first step.
+        # The data is verified once, before the first step.
         verify = ranks.is_first and self.checkpoints.latest() is None
         self.data = open_prepared(Path(spec.data), verify=verify)
         self.architecture = with_vocabulary(
@@ -122,7 +122,7 @@ class Trainer:
         self._ddp: nn.parallel.DistributedDataParallel | None = None  # averages gradients over the ranks
         if ranks.ranks > 1:
             self._ddp = nn.parallel.DistributedDataParallel(objective, gradient_as_bucket_view=True)
-        self._parameters = list(self.model.parameters())  # walking through the modules takes as long as a small layer
+        self._parameters = list(self.model.parameters())  # a walk through the modules takes as long as a small layer
         module = self._ddp or objective
         self._call = torch.compile(module) if self.recipe.compile else module
         self._meter = Meter(ranks)
@@ -143,11 +143,11 @@ class Trainer:
         self._resume()
 
     def train(self) -> Outcome:
-        """Trains until the budget is spent or `stop` is True; either way the last step has a checkpoint.
+        """Trains until the budget is spent or `stop` returns True, and writes a checkpoint of the final step.
 
         Raises `Diverged` for a loss that is not finite, `SmallerBatch` (several ranks), `Unavailable` (a full disk).
         """
-        # Determinism would forbid the compiler's autotuning, and so slow it down.
+        # Deterministic mode would forbid the compiler's autotuning, and make compiled models slower.
         with nullcontext() if self.recipe.compile else deterministic(self.ranks.device):
             return self._train()
 
@@ -160,7 +160,7 @@ class Trainer:
             batch, done = self.batches(step), step + 1
             counted = int((batch.targets != IGNORED).sum())
             is_spent = self.spec.budget.hours is not None and self.progress.seconds > self.spec.budget.hours * 3600
-            # One message per step, by which all ranks continue or stop.
+            # One all-reduce per step, so that all ranks continue or stop together.
             targets, stops, over = map(int, self.ranks.sums(counted, self._stop(), is_spent))
             if stops:
                 self._save_early()
@@ -185,7 +185,7 @@ class Trainer:
                 self._save()
             if evaluates or saves:
                 self._meter.restart(done)
-        if self.progress.evaluated_step != self.progress.step:  # the hours were over
+        if self.progress.evaluated_step != self.progress.step:  # the budget of hours was spent between evaluations
             if self._meter.pending is not None:
                 self._report(learning_rate(recipe.schedule, recipe.optimizer.lr, self.progress.step - 1, steps))
             self._evaluate()
@@ -193,7 +193,7 @@ class Trainer:
         return "done"
 
     def load_best(self) -> int:
-        """Loads the best checkpoint's parameters into the model; returns its step."""
+        """Loads the best checkpoint's parameters into the model. Returns the step of that checkpoint."""
         best = self.progress.best_step
         assert best is not None
         if best != self.progress.step:
@@ -203,7 +203,7 @@ class Trainer:
         return best
 
     def evaluate(self, split: str, *, whole: bool = True) -> Perplexity | None:
-        """Perplexity on a split, or the part of it that is evaluated during training. None but on the first rank."""
+        """Perplexity on a split, or on the part that is evaluated during training. Returns None on later ranks."""
         perplexity = self._validation(self.model, split, whole=whole) if self.ranks.is_first else None
         self.ranks.wait()
         return perplexity
@@ -211,7 +211,7 @@ class Trainer:
     # Steps ----------------------------------------------------------------------------------------------------------
 
     def _step(self, batch: Batch, targets: int, step: int, lr: float) -> tuple[Tensor, Tensor]:
-        """One optimiser step; returns mean losses [kinds] and gradient norm, on the device."""
+        """Runs one optimiser step. Returns mean losses [kinds] and gradient norm, both on the device."""
         set_learning_rate(self.optimizer, lr)
         while True:
             try:
@@ -245,7 +245,7 @@ class Trainer:
         if self._carries and (before is None or batch.starts):
             before = self.model.init_cache(rows, "memory")
         size = self.progress.micro_rows or rows
-        total = torch.zeros((), device=self.ranks.device)  # of each kind of loss, once they are known
+        total = torch.zeros((), device=self.ranks.device)  # becomes [kinds] with the first loss
         states = []
         for start in range(0, rows, size):
             stop = min(rows, start + size)
@@ -256,7 +256,7 @@ class Trainer:
                 with autocast(self.ranks.device, self.recipe.precision):
                     part = None if before is None else before.rows(start, stop)
                     loss, parts, state = self._call(rows_of(batch.rows(start, stop), self.ranks.device), part)
-                # DDP averages over the ranks; `targets` is their sum.
+                # DDP averages gradients over the ranks, while `targets` is the sum over the ranks.
                 self._scaler.scale(loss * (self.ranks.ranks / targets)).backward()
             total = total + parts
             if state is not None:
@@ -264,7 +264,7 @@ class Trainer:
         return total / targets, Cache.concatenate(states) if states else None
 
     def _halve_micro_rows(self, step: int) -> None:
-        """Halves the micro-batch; the batch, and so the result, stays."""
+        """Halves the micro-batch. The batch stays, so that the result does not change."""
         rows = self.progress.micro_rows or 1
         if rows == 1:
             raise Unavailable(
@@ -287,7 +287,7 @@ class Trainer:
     # Between steps --------------------------------------------------------------------------------------------------
 
     def _report(self, lr: float) -> None:
-        """Reports the steps since the last report. Raises `Diverged` for a loss that is not finite."""
+        """Reports the steps since the previous report. Raises `Diverged` if a loss is not finite."""
         self._check_finite()
         reading = self._meter.read(self.progress.step)
         self.progress = self.progress.model_copy(update={"seconds": self.progress.seconds + reading.seconds})
@@ -312,7 +312,7 @@ class Trainer:
         self._save()
 
     def _check_finite(self) -> None:
-        """`Diverged` for a loss or gradient that is not finite; float16 skips steps with such gradients."""
+        """Raises `Diverged` if a loss or gradient is not finite; float16 skips steps with infinite gradients."""
         if not self._meter.is_finite(norm=not self._scaler.is_enabled()):
             raise Diverged(
                 f"the loss or its gradient is not a number by step {self.progress.step}: take a lower learning rate, "
@@ -320,7 +320,7 @@ class Trainer:
             )
 
     def _evaluate(self) -> bool:
-        """Evaluates on the validation split; returns whether it is the best so far."""
+        """Evaluates on the validation split. Returns whether the loss is the best so far."""
         self.journal.update(state="evaluating")
         found = self.evaluate("valid", whole=False)
         (loss,) = self.ranks.sums(0.0 if found is None else found.loss)
@@ -351,7 +351,7 @@ class Trainer:
         self._saved = self.progress.step
 
     def _resume(self) -> None:
-        """Resumes from the last checkpoint if there is one."""
+        """Resumes from the latest checkpoint, if any."""
         latest = self.checkpoints.latest()
         if latest is None:
             self.journal.rewind(0)
@@ -376,7 +376,7 @@ class Trainer:
             self.journal.note(
                 f"It resumed with {self.ranks.ranks} ranks instead of {before.ranks}: memory was cleared."
             )
-        # The micro rows are those of this device.
+        # The micro rows depend on this device, so the checkpoint's value is not restored.
         self.progress = before.model_copy(update={"ranks": self.ranks.ranks, "micro_rows": self.progress.micro_rows})
         self._saved = before.step
         self.journal.rewind(before.step)
@@ -386,7 +386,7 @@ class Trainer:
         if (pending := memory.pop(_PENDING, None)) is not None:
             self._meter.resume(pending)
         if memory:
-            # Counts stay on the CPU: reading one would wait for the GPU, in each step from then on.
+            # Counts stay on the CPU, because reading a count on the GPU would wait for the GPU in every step.
             device = self.ranks.device
             self._state = Cache(self.architecture, "memory")
             self._state.update(

@@ -1,4 +1,4 @@
-"""Optimisers with parameter groups by weight decay and learning rate, and learning rate schedules."""
+"""Creates optimisers with parameter groups by weight decay and learning rate, and computes learning rate schedules."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from edgefront.core.training.parametrisation import CompleteP, parameters_of
 from edgefront.core.training.recipes.recipe import Optimizer, Parametrisation, Schedule
 
 _FUSED = ("cpu", "cuda")
-"""Devices with torch's fused Adam."""
+"""Types of devices for which torch has a fused Adam."""
 _RATE = "rate"
-"""Key of a group's learning rate over the recipe's; 1 if absent."""
+"""Key, in a parameter group, of the factor on the recipe's learning rate. The factor is 1 without the key."""
 
 
 def make_optimizer(
     model: LanguageModel, settings: Optimizer, parametrisation: Parametrisation | None = None
 ) -> torch.optim.Optimizer:
-    """The optimiser of all trainable parameters of `model`, at the recipe's highest learning rate.
+    """Creates the optimiser of all trainable parameters of `model`, at the recipe's highest learning rate.
 
-    Groups: with and without weight decay, and with a parametrisation one for each learning rate too
-    (`core.training.parametrisation`). Adam's decay is added to the gradient; the others' is decoupled (Loshchilov &
-    Hutter 2019). Raises `InvalidInput` for invalid settings.
+    Parameters are grouped by weight decay and, with a parametrisation (`core.training.parametrisation`), by learning
+    rate. Adam adds weight decay to the gradient; the other optimisers decouple it (Loshchilov & Hutter 2019). Raises
+    `InvalidInput` for invalid settings.
     """
     for index, beta in enumerate(settings.betas):
         if not beta < 1:
@@ -60,7 +60,7 @@ def make_optimizer(
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    """Sets the learning rate of the next step: `lr` times the group's factor."""
+    """Sets the learning rate of the next step: `lr` times the factor of each parameter group."""
     for group in optimizer.param_groups:
         group["lr"] = lr * group.get(_RATE, 1.0)
 
@@ -70,10 +70,10 @@ LARGEST_GRADIENT_NORM = 1.0
 
 
 class Layerwise(torch.optim.Optimizer):
-    """Adam's two averages of each parameter, from which subclasses make a step (`_step_group`).
+    """Base class of layerwise optimisers: keeps Adam's two averages; subclasses compute the step (`_step_group`).
 
-    `state_dict` has `step`, `exp_avg` and `exp_avg_sq` for each parameter, as torch's optimisers. Each of the `parts`
-    of a parameter is scaled by itself.
+    `state_dict` has `step`, `exp_avg` and `exp_avg_sq` for each parameter, like torch's optimisers. Each of the `parts`
+    of a parameter is scaled separately.
     """
 
     def __init__(self, params: Iterable[Any], *, parts: Parts | None = None, **defaults: Any) -> None:
@@ -81,7 +81,7 @@ class Layerwise(torch.optim.Optimizer):
         self._parts = parts or {}
 
     def step(self, closure: None = None) -> None:
-        """One step for all parameters that have a gradient."""
+        """Updates all parameters that have a gradient."""
         with torch.no_grad():
             divisor = self._divisor()
             for group in self.param_groups:
@@ -90,7 +90,7 @@ class Layerwise(torch.optim.Optimizer):
                     self._step_group(group, parameters, divisor)
 
     def _divisor(self) -> Tensor | None:
-        """Divisor of all gradients."""
+        """Number by which all gradients are divided; None: 1."""
         return None
 
     def _step_group(self, group: dict[str, Any], parameters: list[Tensor], divisor: Tensor | None) -> None:
@@ -99,7 +99,7 @@ class Layerwise(torch.optim.Optimizer):
     def _averages(
         self, group: dict[str, Any], parameters: list[Tensor], divisor: Tensor | None
     ) -> tuple[list[Tensor], list[Tensor], int]:
-        """m and v after this step's gradients, and the step's number from 1."""
+        """Updates the averages with this step's gradients. Returns m, v and the number of the step, from 1."""
         for parameter in parameters:
             state = self.state[parameter]
             if not state:
@@ -122,7 +122,7 @@ class Layerwise(torch.optim.Optimizer):
     def _by_part(
         self, weights: list[Tensor], updates: list[Tensor], parameters: list[Tensor]
     ) -> tuple[list[Tensor], Tensor, Tensor]:
-        """Views of all parts' updates, and the norms, [parts], of their weights and updates."""
+        """Returns views of the updates of all parts, and the norms of weights and of updates, [parts] each."""
         weight_parts, update_parts = (
             [
                 part
@@ -135,7 +135,7 @@ class Layerwise(torch.optim.Optimizer):
 
 
 class Lamb(Layerwise):
-    """LAMB as in NVIDIA's Transformer-XL, used by PAR and LTS (You et al. 2020, third version).
+    """LAMB as in NVIDIA's Transformer-XL, which PAR and LTS use (You et al. 2020, third version).
 
     For each tensor w with gradient g, or each of its `parts`, without bias correction:
 
@@ -194,18 +194,18 @@ class NvLamb(Layerwise):
 
 
 Parts = Mapping[Tensor, Sequence[int]]
-"""Rows of each part, in order, of a parameter with parts."""
+"""Number of rows of each part, in order, for each parameter with parts."""
 
 
 def cluster_parts(model: LanguageModel) -> Parts:
-    """The output's bias by cluster: NVIDIA's Transformer-XL has a bias for each cluster if `div` is above 1."""
+    """Parts of the output bias, one per cluster, because NVIDIA's Transformer-XL has separate biases if `div` > 1."""
     if model.output.bias is None or model.architecture.embedding.div == 1:
         return {}
     return {model.output.bias: [cluster.size for cluster in model.architecture.clusters]}
 
 
 def projection_parts(model: LanguageModel) -> Parts:
-    """Queries, keys and values of each attention: NVIDIA's BERT has a linear layer for each."""
+    """Parts of each attention's `qkv`: queries, keys and values, which are separate linear layers in NVIDIA's BERT."""
     return {
         parameter: (block.width, *[(parameter.shape[0] - block.width) // 2] * 2)
         for block in model.modules()
@@ -215,26 +215,26 @@ def projection_parts(model: LanguageModel) -> Parts:
 
 
 def norms(values: Sequence[Tensor]) -> Tensor:
-    """The 2-norm of each tensor, [n]."""
+    """Computes the 2-norm of each tensor, [n]."""
     return torch.stack(torch._foreach_norm(list(values)))
 
 
 def learning_rate(schedule: Schedule, lr: float, step: int, steps: int) -> float:
-    """The rate of step `step`, counted from 0, of a training of `steps` steps whose highest rate is `lr`.
+    """Learning rate of step `step`, counted from 0, in a training of `steps` steps whose highest rate is `lr`.
 
-    Warm-up gives lr·(step + 1)/warmup, so that its last step has `lr`. A decay would reach `min_lr` at step `steps`,
-    one after the last. `cosine_whole` is the closed form of SRU++'s recursion
+    Warm-up gives lr·(step + 1)/warmup, so that the final step of the warm-up has `lr`. A decay would reach `min_lr` at
+    step `steps`, one after the final step. `cosine_whole` is the closed form of SRU++'s recursion
 
         lr(t) = lr(t - 1)·(1 + cos πt/T)/(1 + cos π(t - 1)/T),
 
-    from the last step of the warm-up. `power` counts steps from 1, as NVIDIA's BERT: it begins at the last step of the
-    warm-up, and the last step has `min_lr`. Raises `InvalidInput` for a step out of range.
+    from the final step of the warm-up. `power` counts steps from 1, like NVIDIA's BERT: decay begins at the final step
+    of the warm-up, and the final step has `min_lr`. Raises `InvalidInput` for a step out of range.
     """
     if not 0 <= step < steps:
         raise InvalidInput(f"step {step} is not one of {steps}", field="step", value=step, allowed=f"0 to {steps - 1}")
     if step < schedule.warmup - (schedule.decay == "power"):
         return lr * (step + 1) / schedule.warmup
-    warmup, share = schedule.warmup, 1.0  # of `lr` above `min_lr`
+    warmup, share = schedule.warmup, 1.0  # share of the difference between `lr` and `min_lr`
     if schedule.decay == "cosine":
         share = (1 + math.cos(math.pi * (step - warmup) / (steps - warmup))) / 2
     elif schedule.decay == "cosine_whole":

@@ -1,40 +1,40 @@
 """Initial values and learning rates by a model's shape, so that one rate serves all shapes; pretrained weights.
 
-It is CompleteP (Dey et al. 2025, arXiv 2505.01618, Table 1 with α = 1), which is µP for Adam (Yang et al. 2022, arXiv
-2203.03466, Table 3) with residual branches that are divided by the depth (α = ½ is Bordelon et al.'s, arXiv
-2309.16620, §3). The papers multiply activations in the forward pass, which here belongs to the architecture. So a
-multiplier c of a weight w goes into the weight, c·w, and Adam, whose step does not depend on the gradient's scale,
-takes c times the step (Yang et al. 2022, Lemma J.1).
+The rules are CompleteP (Dey et al. 2025, arXiv 2505.01618, Table 1 with α = 1): µP for Adam (Yang et al. 2022, arXiv
+2203.03466, Table 3) with residual branches divided by the depth (Bordelon et al. have α = ½, arXiv 2309.16620, §3).
+The papers multiply activations in the forward pass, which here is defined by the architecture. Therefore a multiplier
+c of a weight w goes into the weight, c·w, and Adam, whose step does not depend on the gradient's scale, takes c times
+the step (Yang et al. 2022, Lemma J.1).
 
-With m = d_model/base_width, n = residual blocks/base_blocks, `lr` being the recipe's:
+With m = d_model/base_width, n = residual blocks/base_blocks, and the recipe's `lr`:
 
 | parameters | initial values | learning rate | from |
 | --- | --- | --- | --- |
 | linear layers of blocks, projections | N(0, 1/√inputs) | lr·base_width/inputs | µP, Table 3, hidden weights |
-| the last one of a residual block | 0 | lr·base_width/(inputs·n) | CompleteP, Table 1: 1/L of each branch |
+| final linear layer of a residual block | 0 | lr·base_width/(inputs·n) | CompleteP, Table 1: 1/L of each branch |
 | tables of tokens, positions, segments | N(0, 1/√base_width) | lr·embedding_lr | µP, Table 3, input weights |
-| an output layer's own tables | N(0, √base_width/inputs) | lr·base_width/inputs | µP, Table 3, output weights |
+| tables of an untied output layer | N(0, √base_width/inputs) | lr·base_width/inputs | µP, Table 3, output weights |
 | the norm before a tied output | 1/m | lr/m | µP, Table 8: multiplier 1/m of tied output weights |
-| other norms and biases, a convolution's taps | 1, 0, uniform | lr | µP, Table 3, biases and vectors |
+| other norms and biases, taps of convolutions | 1, 0, uniform | lr | µP, Table 3, biases and vectors |
 
-- The bias of a residual block's last layer has the rate of its weight without the width: lr/n.
-- A tied table cannot have a multiplier of its own as output layer, since it is the embedding too: the gain of the norm
-  before it has it. That is the final norm, or under norm post that of the last block; a model with neither keeps its
-  logits as large as they are.
-- Where the embedding is multiplied by √d_model or its `multiplier` in the forward pass, its tables begin at, and learn
-  with, the inverse of that, and the norm before a tied output has that much more.
-- A residual block whose last layer is 0 adds nothing at first, so that a model of any depth begins as its embedding and
-  its output layer (Zhang et al. 2019, arXiv 1901.09321; Yang et al. 2022, §D.2, of readout and queries).
-- Under norm post every block's sum is normalised: n is left out. Under norm branch and both it is the gain of the norm
-  of a block's update that has 1/n, in value and rate, and the last linear layer before it is like the others.
-  Blocks that share weights count as often as they run.
-- What blocks add is multiplied by `residual_multiplier` in the forward pass: n has that factor. Likewise
-  `logits_scaling` divides scores: an output layer's own tables, or the norm before a tied output, have that much more.
-- Attention's scores stay divided by √d_head, or multiplied by their `scale`: over widths of equal d_head that is the
-  same rule as µP's 1/d_head.
+- The bias of a residual block's final layer has the rate of the layer's weight without the factor of width: lr/n.
+- A tied table is also the embedding, so that the multiplier of the output layer cannot go into the table. It goes into
+  the gain of the norm before the table: the final norm, or with norm post the norm of the final block. The logits of a
+  model with neither norm are not scaled.
+- If the forward pass multiplies the embedding by √d_model or `multiplier`, initial values and learning rate of its
+  tables are divided by this factor, and the norm before a tied output is multiplied by it.
+- A residual block whose final layer is 0 adds 0 at first, so that a model of any depth begins as its embedding and
+  output layer (Zhang et al. 2019, arXiv 1901.09321; Yang et al. 2022, §D.2, on readout and queries).
+- With norm post every block's sum is normalised, so that n is left out. With norm branch and both, the gain of the norm
+  of a block's update has the factor 1/n, in value and rate, and the final linear layer before this norm has no special
+  rule. Blocks that share weights count as often as they run.
+- The forward pass multiplies the updates of blocks by `residual_multiplier`, so that n has this factor too. It divides
+  scores by `logits_scaling`, which therefore multiplies tables of an untied output, or the norm before a tied output.
+- Attention's scores stay divided by √d_head, or multiplied by `scale`. For widths of equal d_head this rule is the same
+  as µP's 1/d_head.
 - Weight decay is divided by the factor of the learning rate, so that a step takes the same share of every weight
   (CompleteP, Table 1). Adam's ε is not scaled: 10⁻⁸ is far below the gradients of these models.
-- SRU's blocks begin as in every scheme, and learn by the same rules.
+- Blocks of SRU are initialised as in every scheme, and have the learning rates of this table.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ from edgefront.core.training.pruning.submodel import pruning_summary
 from edgefront.core.training.recipes.recipe import Parametrisation, Recipe, Scheme, predicts_next_token
 
 _VECTORS = ("bias", "u", "v")
-"""Parameters that are vectors whatever their shape: Transformer-XL's u and v are biases."""
+"""Names of parameters that count as vectors regardless of shape: Transformer-XL's u and v are biases."""
 
 
 @dataclass(frozen=True)
@@ -86,18 +86,18 @@ class Parameter:
 
     @property
     def block(self) -> object | None:
-        """Its block's description; None outside the blocks."""
+        """Description of the parameter's block; None outside the blocks."""
         parts = self.name.split(".")
         return self.architecture.blocks[int(parts[1])] if parts[0] == "blocks" else None
 
     @property
     def is_matrix(self) -> bool:
-        """Whether it is the weight of a linear layer, an embedding or a convolution: not a bias, norm, or gate."""
+        """Whether the parameter is the weight of a linear layer, embedding or convolution: not a bias, norm or gate."""
         return len(self.shape) >= 2 and self.last not in _VECTORS and not self.owner.endswith("recurrence")
 
     @property
     def is_table(self) -> bool:
-        """Whether it is a lookup table: of tokens, positions, segments or an adaptive softmax's clusters."""
+        """Whether the parameter is a lookup table of tokens, positions, segments or an adaptive softmax's clusters."""
         rows = ("positions.weight", "embedding.segments", "output.cluster_weight")
         return ".tables." in self.name or self.name in rows
 
@@ -107,7 +107,7 @@ class Parameter:
 
     @property
     def is_taps(self) -> bool:
-        """Whether it is the weight of a short convolution, (kernel, d_model)."""
+        """Whether the parameter is the weight of a short convolution, (kernel, d_model)."""
         return self.owner.endswith(".conv") and self.last == "weight"
 
     @property
@@ -116,12 +116,12 @@ class Parameter:
 
     @property
     def is_residual_output(self) -> bool:
-        """Whether it belongs to the last linear layer of an attention, feed-forward or convolution block."""
+        """Whether the parameter is in the final linear layer of an attention, feed-forward or convolution block."""
         return self.block is not None and self.owner.endswith((".out", ".down"))
 
 
 def parameters_of(model: LanguageModel) -> Iterator[tuple[str, Parameter, Tensor]]:
-    """Every parameter: its name in the model, its roles and its tensor."""
+    """Yields every parameter of the model: name, roles and tensor."""
     for name, tensor in model.named_parameters():
         architecture, own_name = model.architecture, name
         if name.startswith("source.") and architecture.source is not None:
@@ -131,14 +131,14 @@ def parameters_of(model: LanguageModel) -> Iterator[tuple[str, Parameter, Tensor
 
 @dataclass(frozen=True)
 class Scaling:
-    """Deviation of a parameter's initial values (of a norm's weight: the value), and learning rate over `lr`."""
+    """Standard deviation of a parameter's initial values (a norm's weight: the value), and factor on `lr`."""
 
     scale: float
     rate: float
 
 
 class CompleteP:
-    """The scaling of each parameter of an architecture, by the table above."""
+    """Computes the scaling of each parameter of an architecture, by the table of this module."""
 
     def __init__(self, architecture: Architecture, settings: Parametrisation) -> None:
         self._architecture, self._settings = architecture, settings
@@ -166,7 +166,7 @@ class CompleteP:
         if parameter.owner == self._last_norm and self._architecture.output.tied:
             factor = self._logits_scaling * self._embedding_scale * base / self._architecture.d_model
             return Scaling(factor, factor)
-        # The last layer of a residual block, which scales its update: linear, or the norm after it.
+        # The final layer of a residual block, which scales the block's update: a linear layer, or the norm after it.
         ends_branch = parameter.is_residual_output
         if self._update_norm is not None:
             ends_branch = parameter.block is not None and parameter.owner.endswith(self._update_norm)
@@ -177,19 +177,19 @@ class CompleteP:
 
 
 RESET_BIAS = -2.0
-"""Initial bias of SRU's reset gate, nearly shut: the highway carries most of the input."""
+"""Initial bias of SRU's reset gate. The gate is nearly shut, so that the highway carries most of the input."""
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """Normal with this deviation, or uniform up to this distance from the centre."""
+    """A normal distribution of this standard deviation, or a uniform one up to this distance from the centre."""
 
     kind: Literal["normal", "uniform"]
     spread: float
     centre: float = 0.0
 
     def values(self, shape: torch.Size, generator: torch.Generator) -> Tensor:
-        """float32 on the CPU."""
+        """Draws a tensor of this shape, float32 on the CPU."""
         if not self.spread:
             return torch.full(shape, self.centre)
         if self.kind == "normal":
@@ -200,25 +200,25 @@ class Distribution:
 def initialise(
     model: LanguageModel, scheme: Scheme, seed: int, parametrisation: Parametrisation | None = None
 ) -> LanguageModel:
-    """Initialises every parameter of `model`; returns the model.
+    """Initialises every parameter of `model` by a scheme. Returns the model.
 
-    - gpt2: N(0, 0.02), projections N(0, 0.01); the last linear layers of the residual blocks N(0, 0.02/√(number of
+    - gpt2: N(0, 0.02), projections N(0, 0.01); final linear layers of residual blocks N(0, 0.02/√(number of
       blocks)) (Radford et al. 2019; projections by archai, which trained LTS's models)
-    - opt: the same with 0.006 for 0.02, projections too (Zhang et al. 2022, §2.2)
+    - opt: as gpt2, with 0.006 instead of 0.02, also for projections (Zhang et al. 2022, §2.2)
     - transformer_xl: N(0, 0.02), norm weights N(1, 0.02), projections N(0, 0.01); `_large` with 0.005 for 0.02 (NVIDIA)
     - srupp: Xavier's uniform distribution for every linear layer; embeddings uniform to √(3/d_model)
       (asappresearch/sru)
     - bert: N(0, 0.02) (Devlin et al. 2019, by NVIDIA's code)
     - translation: Xavier's for every linear layer; embeddings N(0, 1/√width) (asappresearch/imitkd)
-    - completep: by the shape, as `core.training.parametrisation` says for each kind of parameter
+    - completep: by the model's shape, with the table in `core.training.parametrisation`
 
-    In every scheme biases are 0 and layer norms 1 and 0, but for Transformer-XL's norm weights, and the taps of a short
+    In every scheme biases are 0 and layer norms 1 and 0, except Transformer-XL's norm weights; the taps of a short
     convolution are uniform to 1/√kernel. SRU and SRU++ blocks are initialised as in branch 3.0.0-dev of their code,
-    which trained the SRU++ paper's models: values for attention do not help a hybrid. SRU++'s W^o is multiplied by
-    √(1 - p), p being `model.dropout.hidden`, so set that before.
+    which trained the SRU++ paper's models, because values for attention do not help a hybrid. SRU++'s W^o is multiplied
+    by √(1 - p) for p = `model.dropout.hidden`, which must be set before.
 
-    Each parameter has its own generator by seed and name, independent of order, device and other parameters.
-    `parametrisation` is completep's, with defaults if absent. Raises `InvalidInput` for an unknown scheme.
+    Each parameter has a separate generator by seed and name, independent of order, device and other parameters.
+    `parametrisation` has the settings of completep (None: defaults). Raises `InvalidInput` for an unknown scheme.
     """
     one_of("scheme", scheme, get_args(Scheme))
     rules = CompleteP(model.architecture, parametrisation or Parametrisation()) if scheme == "completep" else None
@@ -267,7 +267,7 @@ def _by_depth(parameter: Parameter, deviation: float) -> Distribution:
 
 
 def _xavier_except_tables(parameter: Parameter, table: Distribution) -> Distribution:
-    """Xavier's, except for embedding tables and the biases of relative attention."""
+    """Xavier's distribution, except for embedding tables and the biases of relative attention."""
     if parameter.is_table:
         return table
     return Distribution("normal", 0.02) if parameter.last in ("u", "v") else _xavier(parameter)
@@ -291,11 +291,11 @@ _WHAT = {"start": "the initial weights", "teacher": "the teacher's weights"}
 def load_initial_weights(
     model: LanguageModel, weights: Path, data: Prepared, *, inherit: bool = False
 ) -> tuple[str, dict[str, Any] | None]:
-    """Copies the parameters of a safetensors file into the model; with `inherit` of a larger model, which is pruned.
+    """Copies the parameters of a safetensors file into the model; with `inherit` the file's larger model is pruned.
 
     Returns the SHA-256 of the file and, with `inherit`, the `pruning_summary`. Raises `InvalidInput` for an unreadable
-    file, another architecture or one of which the model is no submodel, numbers that are not finite, and a tokenizer
-    beside it that differs from the data's.
+    file, another architecture (with `inherit`: unless the model is a submodel of it), numbers that are not finite, and
+    a tokenizer in the file's folder that differs from the data's.
     """
     summary: dict[str, Any] | None = None
     if inherit:
@@ -314,10 +314,11 @@ def load_initial_weights(
 
 
 def load_teacher(weights: str | None, recipe: Recipe, data: Prepared, device: torch.device) -> Teacher | None:
-    """The teacher in evaluation mode; None for a recipe without one.
+    """Loads the teacher in evaluation mode; None for a recipe without a teacher.
 
-    Its vocabulary may be padded beyond the data's. Raises `InvalidInput` for a teacher without `distil` in the recipe
-    or the reverse, a model that does not predict next tokens or has too few positions, and as `load_initial_weights`.
+    The teacher's vocabulary may be padded beyond the data's. Raises the errors of `load_initial_weights`, and
+    `InvalidInput` for a teacher without `distil` in the recipe or `distil` without a teacher, and a teacher that does
+    not predict next tokens or has too few positions.
     """
     if recipe.distil is None or weights is None:
         if recipe.distil is None and weights is None:
@@ -344,7 +345,7 @@ def load_teacher(weights: str | None, recipe: Recipe, data: Prepared, device: to
 
 
 def _pruned(weights: Path, child: Architecture, data: Prepared) -> tuple[Architecture, dict[str, Tensor]]:
-    """The parent's architecture, and the child's tensors."""
+    """Returns the parent's architecture, and the tensors of the child pruned from the parent's weights."""
     try:
         parent = StoredValues(weights).architecture
     except OSError as error:

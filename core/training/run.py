@@ -1,7 +1,7 @@
-"""`python -m edgefront.core.training.run FOLDER`: trains, or searches a supernet, by the `spec.json` of a run folder.
+"""Trains a model, or searches a supernet, by `spec.json` of a folder: `python -m edgefront.core.training.run FOLDER`.
 
-On SIGTERM or SIGINT it writes a checkpoint and exits; the same command resumes from there. Under `torchrun` every rank
-runs this.
+On SIGTERM or SIGINT the process writes a checkpoint and exits; the same command resumes from the checkpoint. Under
+`torchrun` every rank runs this command.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _log = logging.getLogger("edgefront.core.training")
 
 
 def run(folder: Path, stop: threading.Event) -> int:
-    """Trains until done or until `stop` is set; returns the exit status, which is also in `status.json`."""
+    """Trains until done or until `stop` is set. Returns the exit status, which is also in `status.json`."""
     journal = Journal(folder, writes=int(os.environ.get("RANK", "0")) == 0)
     try:
         try:
@@ -59,7 +59,7 @@ def run(folder: Path, stop: threading.Event) -> int:
             try:
                 return _train(spec, folder, ranks, journal, stop)
             except Exception as error:
-                # Recorded before it leaves the other ranks, which then fail only because it has left.
+                # Recorded before this rank leaves, because the other ranks then fail for lack of this rank.
                 return _failed(folder, error)
     except Exception as error:
         return _failed(folder, error)
@@ -79,7 +79,7 @@ def _train(spec: RunSpec, folder: Path, ranks: Ranks, journal: Journal, stop: th
 
 
 def _failed(folder: Path, error: Exception) -> int:
-    """Writes the failure to `status.json`. Any rank may, since `torchrun` kills the others."""
+    """Writes the failure to `status.json`. Every rank may write it, because `torchrun` kills the other ranks."""
     state, code = "failed", EXIT_FAILED
     if isinstance(error, SmallerBatch):
         state, code = "smaller", EXIT_SMALLER
@@ -92,7 +92,7 @@ def _failed(folder: Path, error: Exception) -> int:
         journal = Journal(folder, writes=True)
         journal.status = read_status(folder) or journal.status
         if journal.status.state in ENDED and int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            return code  # the connection broke with a rank that failed and has reported
+            return code  # the connection broke because another rank failed, which has reported its failure
         journal.update(state=state, error=detail)
     except (EdgefrontError, OSError) as unwritten:
         _log.error("status.json could not be written: %s", unwritten)
@@ -100,7 +100,7 @@ def _failed(folder: Path, error: Exception) -> int:
 
 
 def _write_result(trainer: Trainer, folder: Path) -> None:
-    """Evaluates the best weights on the whole held-out splits and writes `result/`. All ranks call it."""
+    """Evaluates the best weights on the whole held-out splits and writes `result/`. Every rank must call it."""
     best = trainer.load_best()
     scores = {split: trainer.evaluate(split) for split in ("valid", "test") if split in trainer.data.splits}
     progress = trainer.progress
@@ -127,7 +127,7 @@ def _write_result(trainer: Trainer, folder: Path) -> None:
 
 
 def _origin(trainer: Trainer) -> dict[str, Any]:
-    """Facts on the initial weights, the pruning and the teacher."""
+    """Returns facts on the initial weights, the pruning and the teacher, for the result."""
     about, progress, teacher, facts = trainer.spec.about, trainer.progress, trainer.teacher, dict[str, Any]()
     if progress.start is not None:
         facts["start"] = {**about.get("start", {}), "sha256": progress.start}
@@ -146,7 +146,7 @@ def _origin(trainer: Trainer) -> dict[str, Any]:
 
 
 def main() -> None:
-    """The command."""
+    """Entry point of the command."""
     if len(sys.argv) != 2:
         sys.exit("usage: python -m edgefront.core.training.run FOLDER")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")

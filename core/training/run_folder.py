@@ -1,15 +1,15 @@
-"""The folder of one training: the interface between its supervisor and the process that trains.
+"""Run folder of a training: the interface between the supervisor and the training process.
 
     spec.json        `RunSpec`; written once, before the start
     status.json      `RunStatus`; replaced atomically, at least every few seconds
-    metrics.jsonl    one `MetricView` a line; after a restart the lines beyond the checkpoint are removed
-    micro_rows       rows at a time that fit into memory, if fewer than all
+    metrics.jsonl    one `MetricView` per line; a restart removes lines after the checkpoint
+    micro_rows       number of rows that fit into memory together, if fewer than all
     tensorboard/     the metrics for TensorBoard and `wandb sync`
     log.txt          standard output and error of all ranks
     checkpoints/     step-000001000/ … (`core.training.checkpoint`)
     result/          the trained model: model.safetensors, architecture.json, tokenizer files, result.json
 
-`python -m edgefront.core.training.run FOLDER` trains to the end, or until SIGTERM, and resumes where a run stopped.
+`python -m edgefront.core.training.run FOLDER` trains to the end or until SIGTERM, and resumes a stopped run.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from edgefront.core.training.recipes.recipe import Recipe
 
 EXIT_DONE = 0
 EXIT_STOPPED = 75
-"""Stopped by SIGTERM with a checkpoint: the same command resumes."""
+"""Exit code after a stop by SIGTERM, with a checkpoint. The same command resumes the run."""
 EXIT_INVALID = 64
-"""Invalid spec or data, see `status.json`; a retry would fail in the same way."""
+"""Exit code for an invalid spec or invalid data, described in `status.json`; a retry would fail in the same way."""
 EXIT_FAILED = 70
-"""Out of memory at the smallest batch, a loss that is not finite, or a bug; see `status.json`."""
+"""Exit code for out of memory at the smallest batch, a loss that is not finite, or a bug; see `status.json`."""
 EXIT_SMALLER = 71
-"""Out of memory on one of several ranks: the same command resumes from the last checkpoint with half the micro rows.
+"""Exit code for out of memory on one of several ranks. The same command resumes with half the micro rows.
 
-Under `torchrun` all of these become 1; `status.json` distinguishes them.
+Under `torchrun` every exit code except 0 becomes 1, so that only `status.json` distinguishes the reasons.
 """
 
 SPEC, STATUS, METRICS, LIMIT, LOG, CHECKPOINTS, RESULT, TENSORBOARD = (
@@ -62,28 +62,28 @@ class RunSpec(BaseModel):
 
     kind: Literal["training", "supernet"] = "training"
     architecture: dict[str, Any] = Field(default_factory=dict)
-    """Canonical description; the vocabulary is the data's, or `vocab_size`. Empty for a supernet."""
+    """Canonical description of the architecture, with the data's vocabulary or `vocab_size`. Empty for a supernet."""
     data: str
-    """Folder of the prepared data set (`core.data.prepared.prepared`)."""
+    """Path of the prepared data set (`core.data.prepared.prepared`)."""
     recipe: dict[str, Any]
     """A complete `core.training.recipes.recipe.Recipe`."""
     budget: TrainingBudget = TrainingBudget()
-    """The learning rate's schedule follows the steps."""
+    """Budget of the training. The learning rate's schedule follows its steps."""
     start: str | None = None
-    """Initial weights: the safetensors file of another training's result, read before the first step."""
+    """Initial weights: path of another training's safetensors file, which is read before the first step."""
     vocab_size: int | None = Field(default=None, ge=1)
-    """Vocabulary of the model if larger than the data's: `start` has a padded embedding, as published models have."""
+    """Vocabulary size of the model if `start` has a padded embedding, larger than the data's vocabulary."""
     inherit: bool = False
-    """Prune `start`: the trained model is a submodel of it."""
+    """Whether `start` is pruned, so that the trained model is a submodel of `start`."""
     teacher: str | None = None
-    """Weights of the teacher, with a recipe that has `distil`: a safetensors file of any architecture with the same
-    tokens. Every rank reads it at every start."""
+    """Weights of the teacher, for a recipe with `distil`: path of a safetensors file of any architecture with the same
+    tokens. Every rank reads the file at every start."""
     seed: int = Field(default=0, ge=0, lt=1 << 63)
     device: Literal["cpu", "cuda"] = "cpu"
     threads: int | None = Field(default=None, ge=1)
-    """CPU threads of one rank; None: torch's default."""
+    """Number of CPU threads of one rank; None: torch's default."""
     supernet: dict[str, Any] | None = None
-    """Settings of `core.training.supernet`."""
+    """Settings of a supernet search (`core.training.supernet`)."""
     about: dict[str, Any] = Field(default_factory=dict)
     """Facts on the model for `result.json` and the model card."""
 
@@ -95,11 +95,11 @@ class RunSpec(BaseModel):
 
 
 RunState = Literal["starting", "training", "evaluating", "stopped", "smaller", "done", "invalid", "failed"]
-"""The last five are ends: exit 75, 71, 0, 64 and 70. A killed process leaves an earlier state."""
+"""States of a run. The final five are outcomes, with exit codes 75, 71, 0, 64 and 70. A killed run has no outcome."""
 
 
 class RunStatus(BaseModel):
-    """`status.json`."""
+    """Content of `status.json`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -110,13 +110,13 @@ class RunStatus(BaseModel):
     seconds_left: float | None = None
     micro_rows: int | None = None
     note: str = ""
-    """A message for users: the batch was halved, it resumed from step 3000."""
+    """Message for users, such as: It resumed from step 3000."""
     error: str | None = None
     last: MetricView | None = None
 
 
 def recipe_of(spec: RunSpec) -> Recipe:
-    """The spec's recipe within its budget of steps and tokens; warm-up and decay shrink with it."""
+    """Returns the spec's recipe, shortened to the budget of steps and tokens; warm-up and decay shrink too."""
     recipe, budget = Recipe.parse(spec.recipe), spec.budget
     limits = [recipe.steps]
     if budget.steps is not None:
@@ -132,7 +132,7 @@ _EVERY_S = 1.0
 
 
 class Journal:
-    """Status and metrics of one run. Only the first rank `writes`."""
+    """Writes status and metrics of one run. Only the first rank has `writes` set."""
 
     def __init__(self, folder: Path, *, writes: bool) -> None:
         self._folder, self.writes = folder, writes
@@ -141,7 +141,7 @@ class Journal:
         self._written_at = 0.0
 
     def update(self, *, now: bool = True, **changes: Any) -> None:
-        """Changes fields of the status; writes at once, or with `now` False within about a second."""
+        """Changes fields of the status. Writes the file at once, or if `now` is False within about a second."""
         self.status = self.status.model_copy(update=changes)
         if not self.writes or (not now and time.monotonic() - self._written_at < _EVERY_S):
             return
@@ -154,7 +154,7 @@ class Journal:
         self.update(note=f"{self.status.note} {text}".strip())
 
     def report(self, metric: MetricView) -> None:
-        """Appends a line to the metrics; the status follows within about a second."""
+        """Appends a line to the metrics; the status is written within about a second."""
         path = self._folder / METRICS
         if self.writes:
             with refusing_full_disk(path), path.open("ab") as file:
@@ -164,11 +164,11 @@ class Journal:
             self.note(text)
 
     def follow(self, follower: Callable[[MetricView], Iterable[str]]) -> None:
-        """Calls `follower` with each further report, and notes its sentences."""
+        """Calls `follower` with each later report, and appends the sentences it returns to the note."""
         self._follower = follower
 
     def rewind(self, step: int) -> None:
-        """Removes the lines after `step`, and a line truncated by a crash: their steps are repeated."""
+        """Removes metrics after `step`, which the run repeats, and a line truncated by a crash."""
         path = self._folder / METRICS
         if not self.writes or not path.exists():
             return
@@ -181,7 +181,7 @@ class Journal:
 
 
 def read_metrics(path: Path) -> list[MetricView]:
-    """The complete lines of a metrics file."""
+    """Reads the complete lines of a metrics file."""
     try:
         text = path.read_bytes()
     except FileNotFoundError:
@@ -190,14 +190,14 @@ def read_metrics(path: Path) -> list[MetricView]:
 
 
 def parse_metrics(lines: Iterable[bytes]) -> Iterator[MetricView]:
-    """Skips lines that a crash has truncated."""
+    """Parses lines of metrics; skips lines that a crash has truncated."""
     for line in lines:
         with suppress(ValidationError):
             yield MetricView.model_validate_json(line)
 
 
 def read_status(folder: Path) -> RunStatus | None:
-    """The last written status; None without one, or for an invalid file."""
+    """Reads the status of a run; None if the file is missing or invalid."""
     try:
         return RunStatus.model_validate_json((folder / STATUS).read_bytes())
     except (OSError, ValidationError):
@@ -205,7 +205,7 @@ def read_status(folder: Path) -> RunStatus | None:
 
 
 def read_limit(folder: Path) -> int | None:
-    """The largest micro rows after an earlier run was out of memory, else None."""
+    """Reads the maximum of micro rows, set after a run was out of memory; None without a limit."""
     try:
         return int((folder / LIMIT).read_bytes())
     except FileNotFoundError:
@@ -213,16 +213,16 @@ def read_limit(folder: Path) -> int | None:
 
 
 def write_limit(folder: Path, micro_rows: int) -> None:
-    """Limits the micro rows of later runs; any rank may."""
+    """Limits the micro rows of later runs. Any rank may call this function."""
     with whole_file(folder / LIMIT) as file:
         file.write(f"{micro_rows}\n".encode())
 
 
 def with_vocabulary(architecture: Architecture, vocab_size: int, source_vocab_size: int | None = None) -> Architecture:
-    """The architecture with another vocabulary; clusters beyond it are removed.
+    """Returns the architecture with another vocabulary size; clusters beyond this size are removed.
 
-    A candidate is measured with its space's vocabulary, and trained with the data set's, so their digests differ.
-    `source_vocab_size` is that of a translation model's source, the same if absent.
+    A candidate is measured with its space's vocabulary and trained with the data set's, so that their digests differ.
+    `source_vocab_size` is the size for a translation model's source; None: `vocab_size`.
     """
     described = _with(architecture.canonical, vocab_size)
     if architecture.source is not None:
@@ -236,7 +236,7 @@ def _with(described: dict[str, Any], vocab_size: int) -> dict[str, Any]:
     if "cutoffs" in embedding:
         embedding["cutoffs"] = [cutoff for cutoff in embedding["cutoffs"] if cutoff < vocab_size]
         if not embedding["cutoffs"]:
-            embedding.pop("div", None)  # `div` narrows further clusters only
+            embedding.pop("div", None)  # `div` only narrows clusters after the first
     return {**described, "embedding": embedding}
 
 
@@ -247,7 +247,7 @@ _log = logging.getLogger(__name__)
 
 
 def figures(metric: MetricView) -> dict[str, float]:
-    """The numbers of a report by name: `train/loss`, `valid/perplexity`, `extra/expected_ms` …"""
+    """Returns the numbers of a report by name: `train/loss`, `valid/perplexity`, `extra/expected_ms` …"""
     values = {f"train/{name}": getattr(metric, name) for name in _TRAIN}
     values |= {f"valid/{name}": getattr(metric, f"valid_{name}") for name in _VALID}
     values |= {f"extra/{name}": value for name, value in metric.extra.items()}
@@ -256,7 +256,7 @@ def figures(metric: MetricView) -> dict[str, float]:
 
 
 class Curves:
-    """TensorBoard's event files, rewritten from the earlier reports, so that repeated steps occur once."""
+    """Writes TensorBoard's event files, rewritten from earlier reports, so that repeated steps occur once."""
 
     def __init__(self, folder: Path, earlier: Sequence[MetricView]) -> None:
         from tensorboardX.event_file_writer import EventsWriter
@@ -265,7 +265,7 @@ class Curves:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         self._writer = EventsWriter(str(folder / "events"))
-        # A TensorBoard that watches the folder then discards the earlier files.
+        # After this event, a TensorBoard that watches the folder discards the earlier files.
         self._writer.write_event(Event(wall_time=time.time(), step=0, session_log=SessionLog(status=SessionLog.START)))
         now, last = time.time(), earlier[-1].seconds if earlier else 0.0
         for metric in earlier:
@@ -289,7 +289,7 @@ class Curves:
 
 @contextmanager
 def tensorboard(journal: Journal, folder: Path) -> Iterator[None]:
-    """Within it, the journal's reports go to TensorBoard's files too. A failure is only noted."""
+    """Context manager that copies the journal's reports to TensorBoard's files. Failures are only noted."""
     if not journal.writes:
         yield
         return

@@ -1,4 +1,4 @@
-"""Shared parts of a training step and a supernet's step, and the validation between steps."""
+"""Functions that training steps and supernet steps share, and the validation between steps."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from edgefront.core.training.evaluation.perplexity import (
 )
 from edgefront.core.training.recipes.recipe import Recipe
 
-_RAISES = 2  # torch's debug mode that raises; 1 warns
+_RAISES = 2  # torch's debug mode of determinism in which violations raise an error; mode 1 warns
 _NO_MEMORY = ("DefaultCPUAllocator", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")
 
 
 def seed_of(seed: int, step: int, rank: int) -> int:
-    """The random seed of one step on one rank; neighbouring seeds are unrelated."""
+    """Derives the random seed of one step on one rank; neighbouring seeds are unrelated."""
     key = hashlib.sha256(f"edgefront/training/{seed}/{step}/{rank}".encode("ascii")).digest()
     return int.from_bytes(key[:8], "big") >> 1
 
 
 def seed_device(device: torch.device, seed: int) -> None:
-    """Seeds the CPU's generator and that of `device`.
+    """Seeds the generators of the CPU and of `device`.
 
-    `torch.manual_seed` seeds every kind of device, and unused ones store the call with its stack.
+    `torch.manual_seed` would seed every kind of device, and unused devices store the call with its stack.
     """
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
@@ -47,21 +47,21 @@ def seed_device(device: torch.device, seed: int) -> None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Out of memory on a device or the host. CPU allocations and CUDA's libraries raise plain RuntimeErrors."""
+    """Whether a device or the host ran out of memory. CPU allocators and CUDA's libraries raise plain RuntimeErrors."""
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(text in str(error) for text in _NO_MEMORY)
 
 
 @contextmanager
 def deterministic(device: torch.device) -> Iterator[None]:
-    """Within it a GPU is deterministic, as a CPU: attention's gradients, for one, are otherwise summed in any order.
+    """Context manager that makes a GPU deterministic, like a CPU. Otherwise sums of gradients have a random order.
 
-    An operator without a deterministic form raises an error (`is_not_deterministic`).
+    An operator without a deterministic implementation raises an error (`is_not_deterministic`).
     """
     before = torch.get_deterministic_debug_mode(), torch.utils.deterministic.fill_uninitialized_memory
     if device.type == "cuda":
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # required by matrix products
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # matrix products require this setting
         torch.use_deterministic_algorithms(True)
-        torch.utils.deterministic.fill_uninitialized_memory = False  # a debugging aid
+        torch.utils.deterministic.fill_uninitialized_memory = False  # on by default for debugging, and slow
     try:
         yield
     finally:
@@ -70,13 +70,13 @@ def deterministic(device: torch.device) -> Iterator[None]:
 
 
 def is_not_deterministic(error: BaseException) -> bool:
-    """Whether the error is of an operator without a deterministic form."""
+    """Whether the error comes from an operator without a deterministic implementation."""
     return torch.get_deterministic_debug_mode() == _RAISES and "use_deterministic_algorithms" in str(error)
 
 
 @dataclass(frozen=True)
 class Rows:
-    """A `Batch` on a device."""
+    """A `Batch` as tensors on a device."""
 
     inputs: Tensor
     targets: Tensor
@@ -87,7 +87,7 @@ class Rows:
 
 
 def rows_of(batch: Batch, device: torch.device) -> Rows:
-    """The batch's arrays as tensors; copies to a GPU are asynchronous."""
+    """Copies a batch's arrays to a device as tensors; copies to a GPU are asynchronous."""
 
     def tensor(array: object) -> Tensor | None:
         if array is None:
@@ -103,7 +103,7 @@ def rows_of(batch: Batch, device: torch.device) -> Rows:
 
 
 def hidden_of(model: LanguageModel, rows: Rows) -> Tensor:
-    """The output layer's input for rows without memory, [rows, length, d_model]."""
+    """Hidden states that the output layer reads, for rows without memory: [rows, length, d_model]."""
     hidden: Tensor = model(
         rows.inputs,
         "none",
@@ -118,9 +118,9 @@ def hidden_of(model: LanguageModel, rows: Rows) -> Tensor:
 class Objective(nn.Module):
     """A model and its loss as one module, for the compiler and DDP.
 
-    Returns the loss, its components for reports (without gradients) and the cache for the next segment. The loss is the
-    sum of negative log likelihoods, float32 in nats, its only component [1]; with a teacher it is that of
-    `core.training.distillation`, and the components are cross-entropy and divergence, [2].
+    Returns the loss, components of the loss for reports (without gradients) and the cache for the next segment. The
+    loss is the sum of negative log likelihoods, float32 in nats, and the only component, [1]. With a teacher the loss
+    is that of `core.training.distillation`, with the components cross-entropy and divergence, [2].
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Objective(nn.Module):
         self._teacher = teacher
 
     def forward(self, rows: Rows, state: Cache | None) -> tuple[Tensor, Tensor, Cache | None]:
-        """`state` is the cache of the rows before, None for rows that follow nothing."""
+        """Computes the loss of rows. `state` is the cache of the previous segment; None for rows without memory."""
         if state is None:
             hidden = hidden_of(self.model, rows)
         else:
@@ -150,15 +150,15 @@ class Objective(nn.Module):
 
 
 class Validation:
-    """Callable: the perplexity of a model on a split, evaluated as in the recipe."""
+    """Callable that computes a model's perplexity on a split, with the evaluation settings of the recipe."""
 
     def __init__(self, data: Prepared, recipe: Recipe, device: torch.device) -> None:
         self._data, self._recipe, self._device = data, recipe, device
 
     def __call__(self, model: LanguageModel, split: str = "valid", *, whole: bool = False) -> Perplexity:
-        """On the whole split, or the part that the recipe evaluates during training.
+        """Evaluates the whole split, or the part that the recipe evaluates during training.
 
-        Raises `Diverged` for a loss that is not finite.
+        Raises `Diverged` if the loss is not finite.
         """
         recipe = self._recipe
         limit = None if whole else recipe.evaluation.tokens

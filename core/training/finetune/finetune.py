@@ -1,4 +1,4 @@
-"""Fine-tuning of encoders with a new head, as BERT (Devlin et al. 2019, §4), and the metrics of GLUE and SQuAD.
+"""Fine-tunes encoders with a new head, like BERT (Devlin et al. 2019, §4), and computes metrics of GLUE and SQuAD.
 
 `core.training.finetune.tasks` makes the rows of each task.
 """
@@ -35,11 +35,11 @@ from edgefront.core.training.step import seed_device
 
 Scores = NDArray[np.float32]
 Progress = Callable[[int, int, float], None]
-"""Called with the steps done, the steps in all and the last loss."""
+"""Callback that receives the number of finished steps, the total number and the latest loss."""
 
 
 class FineTuning(BaseModel):
-    """Settings; the defaults are the middle of the paper's ranges (Devlin et al. 2019, Appendix A.3)."""
+    """Settings of fine-tuning. Defaults are in the middle of the paper's ranges (Devlin et al. 2019, Appendix A.3)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -47,17 +47,17 @@ class FineTuning(BaseModel):
     rows: Annotated[int, Field(ge=1, le=1 << 16)] = 32
     lr: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 3e-5
     warmup: Annotated[float, Field(ge=0, le=1)] = 0.1
-    """Share of the steps."""
+    """Share of the steps that are warm-up."""
     weight_decay: Annotated[float, Field(ge=0, le=1)] = 0.01
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
     max_length: Annotated[int, Field(ge=8, le=1 << 20)] = 128
-    """Longest row, special tokens included; the model's positions bound it too."""
+    """Maximum length of a row including special tokens; the model's positions are also a limit."""
     seed: Annotated[int, Field(ge=0, lt=1 << 32)] = 0
     precision: Literal["float32", "bfloat16"] = "float32"
 
     @classmethod
     def parse(cls, value: Mapping[str, Any]) -> FineTuning:
-        """Raises `InvalidInput` that names the field."""
+        """Reads the settings from JSON. Raises `InvalidInput`, which names the wrong field."""
         try:
             return cls.model_validate(dict(value))
         except ValidationError as error:
@@ -66,7 +66,7 @@ class FineTuning(BaseModel):
 
 @dataclass(frozen=True)
 class Row:
-    """One input: tokens, their segment ids, and the target (a class, a number, or first and last position)."""
+    """One input: tokens, segment ids of the tokens, and the target (a class, a number, or first and last position)."""
 
     tokens: Sequence[int]
     segments: Sequence[int]
@@ -75,14 +75,14 @@ class Row:
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """The tokens before, between and after the texts of a row."""
+    """Special tokens before, between and after the texts of a row."""
 
     cls: int
     sep: int
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> SpecialTokens:
-        """Raises `InvalidInput` for a tokenizer without them."""
+        """Returns the special tokens of a tokenizer. Raises `InvalidInput` if the tokenizer lacks <cls> or <sep>."""
         tokens = {name: tokenizer.special.get(f"<{name}>") for name in ("cls", "sep")}
         missing = [f"<{name}>" for name, token in tokens.items() if token is None]
         if missing:
@@ -97,7 +97,7 @@ class SpecialTokens:
 
 @dataclass(frozen=True)
 class Tuned:
-    """Scores in per cent by name; predictions by row, of answers by question id; losses by step; the tuned model."""
+    """Fine-tuned model, scores by name in per cent, predictions by row (answers by question id), losses by step."""
 
     scores: dict[str, float]
     predictions: Any
@@ -108,7 +108,7 @@ class Tuned:
 def with_head(
     model: LanguageModel, kind: Literal["classes", "spans"], classes: int | None = None, seed: int = 0
 ) -> LanguageModel:
-    """A copy of the model, pooler included, with an untrained head by `seed`. `InvalidInput` for a decoder."""
+    """Copies the model, including its pooler, and adds an untrained head. Raises `InvalidInput` for a decoder."""
     old = model.architecture
     if old.causal:
         raise InvalidInput(
@@ -138,10 +138,10 @@ def fine_tune(
     device: torch.device | str = "cpu",
     progress: Progress | None = None,
 ) -> list[float]:
-    """Trains the whole model on rows with targets; returns each step's loss. The model ends in evaluation mode.
+    """Trains the whole model on rows with targets. Returns the loss of each step; leaves the model in evaluation mode.
 
-    AdamW, linear warm-up and decay to 0, gradient norms clipped at 1. Float targets use the mean squared error, others
-    cross-entropy. The same seed gives the same model. Raises `Diverged` for a loss that is not finite.
+    Uses AdamW, linear warm-up and decay to 0, and clips gradient norms at 1. The loss is the mean squared error for
+    float targets, otherwise cross-entropy. Equal seeds give equal models. Raises `Diverged` if a loss is not finite.
     """
     if not rows:
         raise InvalidInput("there is nothing to train on", field="rows", value=0, allowed="at least one row")
@@ -151,7 +151,7 @@ def fine_tune(
     warmup = math.ceil(round(settings.warmup * steps, 6))  # 0.1 · 30 is above 3 in floats
     schedule = Schedule(decay="power", warmup=warmup, power=1.0)
     p = settings.dropout
-    # BERT has no dropout inside its feed-forward blocks and before SQuAD's head.
+    # BERT has no dropout inside its feed-forward blocks, nor before SQuAD's head.
     output = 0.0 if model.architecture.output.kind == "spans" else p
     before, model.dropout = model.dropout, Dropout(embedding=p, hidden=p, inner=0.0, attention=p, output=output)
     optimizer = make_optimizer(model, rate)
@@ -189,8 +189,9 @@ def scores_of(
     batch: int = 32,
     precision: Precision = "float32",
 ) -> list[Scores]:
-    """The head's scores of each row, float32: [classes], or [length, 2] for spans. Rows of similar length share a
-    batch.
+    """Scores that the head gives each row, float32: [classes], or [length, 2] for spans.
+
+    Rows of similar length share a batch.
     """
     by_row: list[Any] = [None] * len(rows)
     order = np.argsort([len(row.tokens) for row in rows], kind="stable")
@@ -226,12 +227,12 @@ Numbers = NDArray[np.float64]
 
 
 def accuracy(predicted: NDArray[Any], actual: NDArray[Any]) -> float:
-    """Share of correct rows."""
+    """Share of rows whose prediction is correct."""
     return 100 * float(np.mean(predicted == actual))
 
 
 def f1(predicted: NDArray[Any], actual: NDArray[Any]) -> float:
-    """F1 of class 1 of two (GLUE's MRPC and QQP), else the mean over all occurring classes."""
+    """F1 of class 1 for two classes (GLUE's MRPC and QQP); otherwise the mean F1 of all classes that occur."""
     classes = np.union1d(predicted, actual)
     labels = [1] if classes.max(initial=0) <= 1 else classes.tolist()
     hits = [int(((predicted == label) & (actual == label)).sum()) for label in labels]
@@ -240,7 +241,7 @@ def f1(predicted: NDArray[Any], actual: NDArray[Any]) -> float:
 
 
 def matthews(predictions: NDArray[Any], labels: NDArray[Any]) -> float:
-    """Matthews' correlation (CoLA) for any number of classes (Gorodkin 2004, eq. 8); 0 for a constant side."""
+    """Matthews' correlation (CoLA) for any number of classes (Gorodkin 2004, eq. 8); 0 if either input is constant."""
     classes = np.union1d(predictions, labels)
     predicted, actual = (
         np.array([(rows == cls).sum() for cls in classes], np.float64) for rows in (predictions, labels)
@@ -252,15 +253,15 @@ def matthews(predictions: NDArray[Any], labels: NDArray[Any]) -> float:
 
 
 def pearson(predicted: Numbers, actual: Numbers) -> float:
-    """Linear correlation (STS-B); 0 for a constant side."""
+    """Pearson's linear correlation (STS-B); 0 if either input is constant."""
     x, y = predicted - predicted.mean(), actual - actual.mean()
     spread = float(np.sqrt((x @ x) * (y @ y)))
     return 100 * float(x @ y) / spread if spread > 0 else 0.0
 
 
 def spearman(predicted: Numbers, actual: Numbers) -> float:
-    """Rank correlation; ties share their mean rank."""
-    from scipy.stats import rankdata  # here: it takes a second to load, and only this task needs it
+    """Spearman's rank correlation; ties share their mean rank."""
+    from scipy.stats import rankdata  # imported here because scipy takes a second to load, and only this task needs it
 
     return pearson(rankdata(predicted), rankdata(actual))
 
@@ -279,18 +280,18 @@ _PUNCTUATION = frozenset(string.punctuation)
 
 
 def normalised_answer(text: str) -> str:
-    """Normalises as SQuAD's official script: lower case, no punctuation, no articles, single spaces."""
+    """Normalises a text like SQuAD's official script: lower case, no punctuation, no articles, single spaces."""
     text = "".join(character for character in text.lower() if character not in _PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", text).split())
 
 
 def exact_match(prediction: str, answers: Sequence[str]) -> float:
-    """1 if it is one of the answers, else 0. Without answers (SQuAD 2.0) the empty text is the answer."""
+    """1 if the prediction is one of the answers, else 0. Without answers (SQuAD 2.0) the empty text is correct."""
     return float(any(normalised_answer(prediction) == normalised_answer(answer) for answer in answers or [""]))
 
 
 def answer_f1(prediction: str, answers: Sequence[str]) -> float:
-    """The best overlap of words with any answer (Rajpurkar et al. 2016, §6.1), from 0 to 1."""
+    """Best F1 of the prediction's words with any answer (Rajpurkar et al. 2016, §6.1), from 0 to 1."""
     words, scores = normalised_answer(prediction).split(), [0.0]
     for expected in (normalised_answer(answer).split() for answer in answers or [""]):
         common = (Counter(words) & Counter(expected)).total()
@@ -299,7 +300,7 @@ def answer_f1(prediction: str, answers: Sequence[str]) -> float:
 
 
 def squad_scores(predictions: Sequence[str], answers: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Means over all questions. Raises `InvalidInput` without any."""
+    """Exact match and F1 as means over all questions. Raises `InvalidInput` without questions."""
     if not predictions:
         raise InvalidInput("there are no questions to score", field="questions", allowed="at least one")
     pairs = list(zip(predictions, answers, strict=True))

@@ -1,5 +1,6 @@
-"""Fine-tuning tasks on local files: GLUE's tables of sentences or pairs with a class or a number each, and questions
-whose answers are spans of a text, in SQuAD's format (Rajpurkar et al. 2016, 2018).
+"""Fine-tuning tasks on local files: GLUE's tables, and questions in SQuAD's format (Rajpurkar et al. 2016, 2018).
+
+A row of a table has a sentence or a pair with a class or a number. The answer to a question is a span of a text.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _SINGLE = ("sentence", "text")
 
 @dataclass(frozen=True)
 class Examples:
-    """A table's rows. `labels` are numbers if all are, and not all whole, else words."""
+    """Rows of a table. `labels` are numbers if every label is a number and some have a fraction, otherwise classes."""
 
     first: list[str]
     second: list[str] | None
@@ -51,7 +52,7 @@ class Examples:
 
     @property
     def kind(self) -> str:
-        """Kind of its targets and texts, in words."""
+        """Kind of the table's targets and texts, in words."""
         texts = "single texts" if self.second is None else "pairs"
         return f"{'numbers' if self.is_regression else 'classes'} of {texts}"
 
@@ -60,12 +61,12 @@ class Examples:
 
 
 def read_table(path: Path, *, text: str | None = None, pair: str | None = None, label: str | None = None) -> Examples:
-    """A file of tab-separated values with a header and without quoting, as GLUE's.
+    """Reads a file of tab-separated values with a header and without quoting, like GLUE's files.
 
     Args:
-        text, pair, label: names of columns; GLUE's names if absent.
+        text, pair, label: names of columns; None: GLUE's names.
 
-    Raises `InvalidInput` for missing columns, and names a line with missing fields or no label.
+    Raises `InvalidInput` for missing columns, and for a line (by number) with missing fields or without a label.
     """
     try:
         lines = path.read_bytes().decode().split("\n")
@@ -111,10 +112,10 @@ def classify(
     device: torch.device | str = "cpu",
     progress: Progress | None = None,
 ) -> Tuned:
-    """Fine-tunes the encoder on `train`, and evaluates it on `test`: classes by accuracy, F1 and Matthews' correlation,
-    numbers by Pearson's and Spearman's.
+    """Fine-tunes the encoder on `train` and evaluates it on `test`.
 
-    Raises `InvalidInput` for a class that `train` lacks, and as `with_head`, `SpecialTokens.of` and `fine_tune`.
+    Scores are accuracy, F1 and Matthews' correlation for classes, Pearson's and Spearman's correlation for numbers.
+    Raises `InvalidInput` for a class that `train` lacks, and errors of `with_head`, `SpecialTokens.of`, `fine_tune`.
     """
     if train.is_regression != test.is_regression or (train.second is None) != (test.second is None):
         raise InvalidInput(
@@ -161,7 +162,7 @@ def _rows(
             tokens = [specials.cls, *first[: max_length - 2], specials.sep]
             rows.append(Row(tokens, [0] * len(tokens), target))
             continue
-        while len(first) + len(second) > max_length - 3:  # the longer one is truncated (BERT's `_truncate_seq_pair`)
+        while len(first) + len(second) > max_length - 3:  # truncates the longer text (BERT's `_truncate_seq_pair`)
             (first if len(first) > len(second) else second).pop()
         tokens = [specials.cls, *first, specials.sep, *second, specials.sep]
         segments = [0] * (len(first) + 2) + [1 if kinds > 1 else 0] * (len(second) + 1)
@@ -185,15 +186,15 @@ def _wrong(path: Path, what: str) -> InvalidInput:
 
 
 _WORD = re.compile(r"\S+")
-_CANDIDATES = 20  # starts, and ends, of each window
+_CANDIDATES = 20  # number of starts, and of ends, that are considered in each window
 _MAX_QUESTION = 64  # tokens
-_STRIDE = 128  # tokens from one window to the next, if a window has as many
+_STRIDE = 128  # tokens from one window to the next, or the length of a shorter window
 _MAX_ANSWER = 30  # words
 
 
 @dataclass(frozen=True)
 class Question:
-    """`answers` are texts and their first characters in the context; none for an unanswerable question."""
+    """A question on a context. `answers` are texts with their first character in the context; may be empty."""
 
     id: str
     text: str
@@ -202,7 +203,7 @@ class Question:
 
 
 def read_questions(path: Path) -> list[Question]:
-    """A file of SQuAD 1.1 or 2.0. `InvalidInput` says what is wrong with its format."""
+    """Reads a file of SQuAD 1.1 or 2.0. Raises `InvalidInput` if the file has another format."""
     try:
         data = json.loads(path.read_bytes())["data"]
         questions = [
@@ -237,10 +238,10 @@ def answer_questions(
     device: torch.device | str = "cpu",
     progress: Progress | None = None,
 ) -> Tuned:
-    """Fine-tunes the encoder to find first and last word of each answer, and evaluates it on `test`.
+    """Fine-tunes the encoder to find the first and last word of each answer, and evaluates it on `test`.
 
-    A long text is read in windows with a stride of 128 tokens. The target of a window without the answer, and of a
-    question without one, is the first token. Answers are whole words between spaces.
+    A long text is read in windows with a stride of 128 tokens. The target is the first token if a window does not
+    contain the answer, or the question has no answer. Answers are whole words between spaces.
     """
     tuned = with_head(model, "spans", seed=settings.seed)
     max_length = min(settings.max_length, tuned.architecture.max_length or settings.max_length)
@@ -271,7 +272,7 @@ def answer_questions(
 
 @dataclass(frozen=True)
 class _Window:
-    """A row, and for each token the index of its word in the context, else -1."""
+    """A row, and for each token the index of its word in the context (-1 for a token outside the context)."""
 
     row: Row
     word_at: tuple[int, ...]
@@ -285,7 +286,7 @@ class _Layout:
     has_segments: bool
 
     def windows(self, question: Question) -> list[_Window]:
-        """[cls] question [sep] part of the context [sep], to the end of the context."""
+        """Splits a question's context into windows: [cls] question [sep] part of the context [sep]."""
         specials = SpecialTokens.of(self.tokenizer)
         query = self.tokenizer.encode(question.text)[: min(_MAX_QUESTION, self.max_length // 2)]
         spans = word_spans(question.context)
@@ -312,14 +313,14 @@ class _Layout:
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:
-    """Start and stop (exclusive) character of each word between white space."""
+    """Returns the start and stop (exclusive) character of each word between white space."""
     return [match.span() for match in _WORD.finditer(text)]
 
 
 def _answer_tokens(
     question: Question, spans: Sequence[tuple[int, int]], words: Sequence[int]
 ) -> tuple[int, int] | None:
-    """First and last token of the first answer in the context; `words` has each token's word."""
+    """Returns first and last token of the question's first answer; `words` are the word indices of the tokens."""
     if not question.answers:
         return None
     text, start = question.answers[0]
@@ -329,7 +330,7 @@ def _answer_tokens(
 
 
 def _best(question: Question, windows: Sequence[_Window], scores: Sequence[Scores], may_be_none: bool) -> str:
-    """The text between the best first and last word of all windows; "" if the first token has the best score."""
+    """Returns the text between the best first and last word of all windows; "" if the first token scores best."""
     spans, best, answer = word_spans(question.context), -np.inf, ""
     nothing = min(float(window_scores[0].sum()) for window_scores in scores)
     for window, window_scores in zip(windows, scores, strict=True):

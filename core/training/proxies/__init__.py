@@ -1,1 +1,1 @@
-"""Cheap scores that stand for quality: counts, measures of an untrained model, and training for a few steps."""
+"""Proxies: cheap scores that estimate quality by counts, by an untrained model, or by a few steps of training."""

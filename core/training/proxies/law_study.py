@@ -25,46 +25,49 @@ from edgefront.core.training.proxies.trained import log_perplexity as log_of
 
 @dataclass(frozen=True)
 class LawEvaluation:
-    """One scaling law on the models of a table that it covers. Shares are None where quality is not a perplexity."""
+    """Evaluation of one scaling law on the models that it covers in a table of trained models.
+
+    Shares are None if the table's quality is not a perplexity.
+    """
 
     law: str
     data: str
     models: int
     learnt_from: int
-    """Models of the law's own table, each predicted without itself (leave-one-out)."""
+    """Number of models that were in the scaling law's own table; each is predicted by leave-one-out."""
     extrapolated: int
-    """Models beyond the ranges of the law."""
+    """Number of models outside the ranges of the scaling law."""
     held: float | None
     """Share of the 95 % intervals that contain the perplexity."""
     ratio: float | None
-    """Median of trained over predicted perplexity: other data, tokens and budgets shift all models."""
+    """Median ratio of trained to predicted perplexity, because other data, tokens and budgets shift all models."""
     held_after_shift: float | None
-    """Share of the intervals that contain it after division by that ratio."""
+    """Share of the 95 % intervals that contain the perplexity divided by `ratio`."""
 
 
 @dataclass(frozen=True)
 class PredictionAccuracy:
-    """Predictions of left-out models compared with their results."""
+    """Accuracy of predictions of left-out models, compared with the trained models' perplexities."""
 
     models: int
     spearman: float | None
-    """Spearman's ρ over all models; None for too few."""
+    """Spearman's ρ over all models; None for too few models."""
     best_half: float | None
     best_30: float | None
     best_tenth: float | None
     """Spearman's ρ over the best tenth by perplexity."""
     error: float
-    """Root mean square error in ln perplexity, about the relative error."""
+    """Root mean square error in ln perplexity, approximately the relative error of perplexity."""
     held: float
-    """Share of the 95 % intervals that contain the result."""
+    """Share of the 95 % intervals that contain the trained model's perplexity."""
     ratio: float
-    """Median of reached over predicted perplexity."""
+    """Median ratio of trained to predicted perplexity."""
     held_after_shift: float
-    """Share of the intervals that contain the result after division by that ratio."""
+    """Share of the 95 % intervals that contain the perplexity divided by `ratio`."""
 
 
 def prediction_accuracy(log_perplexity: NDArray[np.float64], prediction: Prediction) -> PredictionAccuracy:
-    """Compares the prediction for each model with its perplexity."""
+    """Compares the prediction for each model with the perplexity of the trained model."""
     errors = log_perplexity - prediction.log_perplexity
     held, ratio, held_after_shift = _coverage(errors, prediction.half_width)
     rho = {part.percent: part.spearman for part in slices_of(-log_perplexity, -prediction.log_perplexity)}
@@ -84,11 +87,11 @@ def prediction_accuracy(log_perplexity: NDArray[np.float64], prediction: Predict
 def evaluate_laws(
     rows: Sequence[Row], quality: Quality, law: PerplexityPredictor | None = None, train_tokens: float | None = None
 ) -> tuple[dict[str, float], tuple[LawEvaluation, ...]]:
-    """Digest → minus predicted ln perplexity of each covered model, and the evaluation of each law.
+    """Evaluates scaling laws on a table. Returns digest → minus predicted ln perplexity, and each law's evaluation.
 
-    `law` predicts all models; without it each model has the law of its family that extrapolates least over the table.
-    A law of several budgets predicts for `train_tokens`. Rows without architecture or quality, and repeats, are
-    skipped.
+    `law` predicts all models; if None, each model has the scaling law of its family that extrapolates least over the
+    table. A scaling law of several budgets predicts for `train_tokens`. Rows without architecture or quality, and
+    repeated rows, are skipped.
     """
     models = list(
         {
@@ -140,7 +143,7 @@ def _evaluated(
 
 
 def _coverage(errors: Floats, half_width: Floats) -> tuple[float, float, float]:
-    """Share of intervals that contain the result, the median ratio, and the share after division by it."""
+    """Share of intervals that contain the result, the median ratio, and the share after division by the ratio."""
     shift = float(np.median(errors))
     shares = (float(np.mean(np.abs(errors - moved) <= half_width)) for moved in (0.0, shift))
     return next(shares), float(np.exp(shift)), next(shares)
@@ -153,17 +156,17 @@ Floats = NDArray[np.float64]
 class Fitted:
     law: PerplexityPredictor
     folds: PredictionAccuracy | None
-    """Cross-validation, in which no fold knows a model that it predicts; None of one model."""
+    """Accuracy by cross-validation, where no fold was fitted to the models it predicts; None for a single model."""
     notes: tuple[str, ...]
 
 
 def fit(models: TrainedModels, origin: Origin, prior: PerplexityPredictor | None = None) -> Fitted:
-    """The law of these models.
+    """Fits a scaling law to these models.
 
-    Where the table states tokens, or the `prior` is of several tables, that law (by default the one about the family's
-    own data) learns from the models, from one training on. Else a process of the table's own is fitted to at least
-    five models, around the `prior` if one is given. `InvalidInput` where tokens differ and no law of several budgets is
-    about such models.
+    If the table has training tokens, or `prior` was fitted to several tables, the prior (default: the scaling law for
+    own data of the family) is refined by one or more trainings. Otherwise a Gaussian process is fitted to at least five
+    models, around `prior` if given. Raises `InvalidInput` if tokens differ and no scaling law of several budgets covers
+    the models.
     """
     budgets = models.log_tokens is not None and len(np.unique(models.log_tokens)) > 1
     if prior is None and models.log_tokens is not None:
@@ -238,7 +241,7 @@ def _refined(models: TrainedModels, origin: Origin, prior: ScalingLaw, budgets: 
 
 
 def _cross_validated(models: TrainedModels, prior: ScalingLaw) -> Prediction | None:
-    """Each row predicted by a law that knows no model of its features; None where there is one model alone."""
+    """Predicts each row by a scaling law fitted without models of equal features; None for a single model."""
     assert models.log_tokens is not None
     inputs = rounded_features(models.shapes)
     masks = folds(inputs)

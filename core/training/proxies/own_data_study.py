@@ -1,6 +1,6 @@
-"""Evaluates the scaling law for new data on a table: alone, and after some of the table's trainings.
+"""Evaluates the scaling law for new data on a table of trained models: without and with some of the table's trainings.
 
-This is the situation of a user, who knows nothing of his own data, or the perplexities of a few trained models.
+The study imitates a user who has new data without trained models, or with the perplexities of a few trained models.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from edgefront.core.training.proxies.trained import TrainedModels, described_mod
 Floats = NDArray[np.float64]
 
 TRAININGS = (1, 3, 5, 10)
-"""Numbers of known models."""
+"""Numbers of models whose perplexities the scaling law is given."""
 DRAWS = 4
-"""Random samples of known models, over which shares are averaged."""
+"""Number of random samples of known models, over which shares are averaged."""
 MAX_MODELS = 100
-"""Largest number of evaluated models; those of a larger table are drawn with a fixed seed."""
+"""Maximum number of evaluated models; models of a larger table are drawn with a fixed seed."""
 MAX_BUDGETS = 3
-"""Largest number of evaluated points of learning curves, spread over the most common numbers of tokens."""
+"""Maximum number of evaluated training lengths, spread over the most common numbers of training tokens."""
 
 
 @dataclass(frozen=True)
 class After:
-    """Shares of the 95 % intervals that contain the results of the other models, given some known models."""
+    """Shares of the 95 % intervals that contain the results of the other models, given `trainings` known models."""
 
     trainings: int
     held: float
-    """Share for the perplexity of one model."""
+    """Share of the intervals that contain the perplexity of one model."""
     held_ratios: float | None
-    """Share for the ratio of two models' perplexities after equal tokens."""
+    """Share of the intervals that contain the ratio of two models' perplexities after equal tokens."""
     half_width: float
-    """Median, in ln perplexity."""
+    """Median half-width of the intervals, in ln perplexity."""
     half_width_ratios: float | None
 
 
@@ -52,17 +52,17 @@ class OwnDataStudy:
     law: str
     models: int
     left_out: int
-    """Rows that were in the law's own tables: it was fitted again without them."""
+    """Number of rows that were in the scaling law's own tables; it was refitted without these rows."""
     held: float
     """Share of the 95 % intervals that contain one model's perplexity, after one common shift."""
     held_ratios: float | None
-    """Share for pairs after equal tokens, without a known model."""
+    """Share of the 95 % intervals that contain a pair's ratio after equal tokens, without a known model."""
     half_width_ratios: float | None
     after: tuple[After, ...]
 
 
 def own_data_study(rows: Sequence[Row], quality: Quality) -> OwnDataStudy | None:
-    """Evaluates the most common family; None without a scaling law for it, or where quality is no perplexity."""
+    """Evaluates the most common family. Returns None if no scaling law covers it, or quality is not a perplexity."""
     if log_perplexity(quality.column, 1.0) is None:
         return None
     usable = [row for row in rows if number_in(row, quality.column) is not None]
@@ -90,13 +90,13 @@ def own_data_study(rows: Sequence[Row], quality: Quality) -> OwnDataStudy | None
 
 
 def _model_of(models: TrainedModels) -> NDArray[np.int64]:
-    """(n,) index of each row's architecture."""
+    """Index of each row's architecture, (n,)."""
     digests = [architecture.digest for architecture in models.architectures]
     return np.unique(np.array(digests), return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
 def _sampled(models: TrainedModels, token_range: tuple[float, float] | None) -> TrainedModels:
-    """At most `MAX_MODELS` models and `MAX_BUDGETS` numbers of tokens, if possible within the law's range."""
+    """Draws at most `MAX_MODELS` models and `MAX_BUDGETS` numbers of tokens, if possible within `token_range`."""
     if models.log_tokens is not None:
         low, high = token_range or (0.0, np.inf)
         in_range = (np.exp(models.log_tokens) >= low) & (np.exp(models.log_tokens) <= high)
@@ -112,7 +112,7 @@ def _sampled(models: TrainedModels, token_range: tuple[float, float] | None) -> 
 
 
 def _without(law: ScalingLaw, models: TrainedModels) -> tuple[ScalingLaw, int]:
-    """The law without the rows of these models, and the number of such rows."""
+    """Refits the scaling law without the rows of these models. Returns the scaling law and the number of those rows."""
     study = law.study
     given = {tuple(row) for row in np.column_stack([features(models.shapes), models.log_perplexity]).round(6).tolist()}
     rows = np.column_stack([study.inputs, study.log_perplexity]).round(6).tolist()
@@ -121,7 +121,7 @@ def _without(law: ScalingLaw, models: TrainedModels) -> tuple[ScalingLaw, int]:
 
 
 def _after(law: ScalingLaw, models: TrainedModels, model: NDArray[np.int64], count: int) -> After:
-    """Means over samples of `count` known models."""
+    """Evaluates with `count` known models; each figure is the mean over random samples of known models."""
     draws = []
     for seed in range(DRAWS):
         drawn = np.random.Generator(np.random.PCG64(seed)).permutation(model.max() + 1)[:count]
@@ -136,7 +136,7 @@ def _after(law: ScalingLaw, models: TrainedModels, model: NDArray[np.int64], cou
 def _coverage(
     law: ScalingLaw, models: TrainedModels, *, shifted: bool
 ) -> tuple[float, float | None, float, float | None]:
-    """The fields of `After` but the first. With `shifted`, after the common shift that fits best."""
+    """Computes the fields of `After` except `trainings`. With `shifted`, after the common shift that fits best."""
     assert models.log_tokens is not None
     mean, covariance = law.together(models.shapes, models.log_tokens)
     errors, variance = models.log_perplexity - mean, np.diag(covariance)

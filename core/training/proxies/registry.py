@@ -1,4 +1,4 @@
-"""The proxies by name, and the FLOPs of one score. Importable without torch."""
+"""Registry of proxies by name, with the FLOPs of one score. Importable without torch."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ from edgefront.core.training.recipes.catalogue import recipe
 
 
 class ProxySettings(BaseModel):
-    """The batch for scores, and the length of `partial_training`.
+    """Settings of proxies: the batch for scores, and the length of `partial_training`.
 
-    One batch of 16 sequences of 192 tokens is LTS's (arXiv 2203.02094, WikiText-103; 32 tokens for LM1B).
+    LTS uses one batch of 16 sequences of 192 tokens (arXiv 2203.02094, WikiText-103; 32 tokens for LM1B).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     rows: Annotated[StrictInt, Field(ge=1, le=1024)] = 16
     length: Annotated[StrictInt, Field(ge=2, le=4096)] = 192
-    """Tokens of a sequence."""
+    """Number of tokens of a sequence."""
     data: Annotated[str, Field(min_length=1, max_length=300)] | None = None
     """Name of a prepared data set, whose first batch is used; None: random tokens by the seed."""
     steps: Annotated[StrictInt, Field(ge=1, le=1_000_000)] = 500
-    """For `partial_training`; 500 of 40,000 is LTS's shortest (Table 1)."""
+    """Number of steps of `partial_training`. LTS's shortest training has 500 of 40,000 steps (Table 1)."""
     recipe: Annotated[str, Field(min_length=1, max_length=64)] = "quick"
-    """For `partial_training`."""
+    """Recipe of `partial_training`."""
     law: Annotated[str, Field(min_length=1, max_length=64)] | None = None
-    """For `quality_law`: a shipped scaling law, or in a job one that the owner's trainings have refined; None: that of
-    the model's family."""
+    """Name of the scaling law for `quality_law`: a shipped one, or in a job one refined by the owner's trainings.
+    None: the scaling law of the model's family."""
 
     @classmethod
     def parse(cls, value: Mapping[str, Any]) -> ProxySettings:
-        """Settings from their JSON form; `InvalidInput` names the first field that is wrong."""
+        """Reads the settings from JSON. Raises `InvalidInput`, which names the first wrong field."""
         return checked(cls, value)
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all settings, which distinguishes scores."""
-        # `law` is newer: settings without it keep the digest of stored scores.
+        """SHA-256 of all settings, by which stored scores are distinguished."""
+        # The field `law` is newer than stored scores, so that settings without a law keep their digest.
         return digest(self.model_dump(mode="json", exclude={"law"} if self.law is None else None))
 
 
@@ -60,9 +60,9 @@ def _nothing(*_: object) -> int:
 
 @dataclass(frozen=True)
 class Proxy:
-    """A score of an architecture (`core.training.proxies.score`).
+    """Description of a proxy, a score of an architecture (`core.training.proxies.score`).
 
-    `uses` are the settings that affect its value.
+    `uses` are the settings that affect the score.
     """
 
     name: str
@@ -73,23 +73,23 @@ class Proxy:
     uses: tuple[str, ...] = ("rows", "length", "data")
     cost: Cost = _nothing
     needs_data: bool = False
-    """Whether it requires a prepared data set."""
+    """Whether the proxy requires a prepared data set."""
     logarithmic: bool = False
-    """Whether its score is a logarithm: equal differences are equal ratios of quality."""
+    """Whether the score is a logarithm, so that equal differences are equal ratios of quality."""
 
     def oriented(self, value: float) -> float:
-        """The score as an objective: higher is better."""
+        """Returns the score with a sign by which higher is better."""
         return value if self.higher_is_better else -value
 
     def relevant(self, settings: ProxySettings) -> ProxySettings:
-        """The settings that affect this proxy, with the others at their defaults."""
+        """Returns the settings that affect this proxy; all other settings have their defaults."""
         return ProxySettings(**{name: getattr(settings, name) for name in self.uses})
 
 
 def scorable(architecture: Architecture) -> Architecture:
-    """The architecture with an output over its vocabulary, which proxies need for a loss.
+    """Returns the architecture with an output over its vocabulary, which proxies need for a loss.
 
-    An encoder with another output (BERT's pooler) becomes a masked language model, a decoder a language model.
+    An encoder with another output (BERT's pooler) becomes a masked language model, a decoder becomes a language model.
     """
     if architecture.output.kind in ("tokens", "masked_tokens"):
         return architecture
@@ -101,29 +101,29 @@ _ABDELFATTAH = "Abdelfattah et al. 2021 (arXiv 2101.08134)"
 
 
 def _forward(architecture: Architecture, settings: ProxySettings, logits: str = "all", rows: int | None = None) -> int:
-    """FLOPs of one pass over the batch."""
+    """FLOPs of one forward pass over the batch."""
     model, batch = scorable(architecture), settings.rows if rows is None else rows
     return costs(model, CostOptions(batch=batch, sequence_length=settings.length, logits=logits)).flops
 
 
 def _passes(count: int, logits: str = "all", rows: int | None = None) -> Cost:
-    """`count` passes over the batch."""
+    """Returns the cost of `count` forward passes over the batch."""
     return lambda architecture, settings: count * _forward(architecture, settings, logits, rows)
 
 
 _GRADIENT = _passes(3)
-"""A forward pass, and twice as much for the gradients."""
+"""Cost of a gradient: a forward pass, and twice as much for the backward pass."""
 
 
 def _patterns(architecture: Architecture, settings: ProxySettings) -> int:
-    """A pass without the output layer, a product of each layer's patterns, and a determinant (n³/3)."""
+    """FLOPs of a forward pass without the output layer, a product of each layer's patterns, a determinant (n³/3)."""
     tokens = settings.rows * settings.length
     inner = sum(block.d_inner for block in architecture.blocks if isinstance(block, FeedForward))
     return _forward(architecture, settings, "none") + 2 * tokens**2 * inner + tokens**3 // 3
 
 
 def _training(architecture: Architecture, settings: ProxySettings) -> int:
-    """Forward pass and gradients of each step on the recipe's batch, without the validation."""
+    """FLOPs of the forward and backward passes of all steps on the recipe's batch, without validation."""
     of_steps = recipe(settings.recipe)
     model = scorable(architecture)
     forward = costs(model, CostOptions(batch=of_steps.rows, sequence_length=of_steps.segment)).flops
@@ -169,16 +169,16 @@ _PROXIES = (
         name="grasp",
         title="Change of the gradient flow if a weight is removed, summed over the weights",
         source="Wang et al. 2020 (arXiv 2002.07376)",
-        # LTS's study turns the sign, as in its code: the score falls as language models get better.
+        # The score falls as language models get better, so that LTS's study and code reverse the sign.
         higher_is_better=False,
-        # A gradient, and that of its product with a vector: as LTS's code counts, 8 passes more or less.
+        # A gradient, and the gradient of its product with a vector: about 8 forward passes, as LTS's code counts.
         cost=_passes(8),
     ),
     Proxy(
         name="fisher",
         title="Change of the loss if a channel is removed, summed over the weights of the channels",
         source="Theis et al. 2018 (arXiv 1801.05787)",
-        # A pass, and as much for the gradients of what the maps put out, without those of the weights.
+        # A forward pass, and as much for the gradients of the layers' outputs; gradients of weights are not needed.
         cost=_passes(2),
     ),
     Proxy(
@@ -186,14 +186,14 @@ _PROXIES = (
         title="Flow of ones through the magnitudes of the weights, summed over them",
         source="Tanaka et al. 2020 (arXiv 2006.05467)",
         uses=("length",),
-        # A gradient for one sequence, without the output layer.
+        # A gradient (3 forward passes) for one sequence, without the output layer.
         cost=_passes(3, "none", rows=1),
     ),
     Proxy(
         name="jacob_cov",
         title="How little the Jacobians of different inputs correlate",
         source="Mellor et al. 2020 (arXiv 2006.04647v1)",
-        # A pass without the output layer, and as much for the gradient of what it reads alone.
+        # A forward pass without the output layer, and as much for the gradient of the inputs alone.
         cost=_passes(2, "none"),
     ),
     Proxy(
@@ -222,16 +222,16 @@ PUBLISHED_SCORE = Proxy(
     needs_torch=False,
     uses=(),
 )
-"""The proxy of a job among published models only: a property of weights, not of an architecture."""
+"""Proxy of jobs that choose among published models: a property of weights, not of an architecture."""
 
 
 def proxies() -> dict[str, Proxy]:
-    """Every proxy of architectures by name."""
+    """Returns every proxy of architectures by name."""
     return {proxy.name: proxy for proxy in _PROXIES}
 
 
 def proxy_named(name: str) -> Proxy:
-    """The proxy of this name; `InvalidInput` lists the existing ones."""
+    """Returns the proxy of this name. Raises `InvalidInput`, which lists the existing proxies."""
     listed = proxies()
     if name not in listed:
         allowed = ", ".join(listed)

@@ -1,4 +1,4 @@
-"""Scores an architecture by any proxy. torch is imported only by the proxies that need it."""
+"""Scores an architecture by any proxy. Imports torch only for proxies that need torch."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def score(
     device: str = "cpu",
     data: Path | None = None,
 ) -> float:
-    """The raw, finite score; `Proxy.higher_is_better` is its direction.
+    """Computes the raw score of an architecture, a finite number. `Proxy.higher_is_better` tells the direction.
 
-    Weights and random batches are functions of the seed, so the score is reproducible, on other machines up to
-    rounding. `data` is the folder of the prepared data set `settings.data`; the model then has its vocabulary.
+    Weights and random batches are functions of the seed, so that scores are reproducible, up to rounding on other
+    machines. `data` is the folder of the prepared data set `settings.data`, whose vocabulary the model then has.
 
-    Raises `InvalidInput` for a seed below 0 and where the proxy has no value for this architecture (no unit with an
-    activity, a sequence longer than the positions, a score that is not finite). torch's own errors pass through.
+    Raises `InvalidInput` for a seed below 0, and if the proxy has no value for this architecture (no unit with an
+    activity, a sequence longer than the positions, a score that is not finite). Errors of torch are not converted.
     """
     entry = proxy_named(proxy) if isinstance(proxy, str) else proxy
     if seed < 0:
@@ -53,7 +53,7 @@ def score(
         )
     model = architecture
     if data is not None:
-        # Imported here: numpy is not installed everywhere that parameters are counted.
+        # Imported here because numpy may be missing on a machine that only counts parameters.
         from edgefront.core.data.prepared.prepared import open_prepared
         from edgefront.core.training.run_folder import with_vocabulary
 
@@ -73,7 +73,7 @@ def score(
 def _value(
     name: str, architecture: Architecture, seed: int, settings: ProxySettings, device: str, data: Path | None
 ) -> float:
-    if name == "decoder_parameters":  # the encoder's in a translation model
+    if name == "decoder_parameters":  # in a translation model, also those of the encoder
         return count(architecture).decoder
     if name == "total_parameters":
         return count(architecture).total
@@ -90,9 +90,9 @@ def _value(
 def _partial_training(
     architecture: Architecture, seed: int, settings: ProxySettings, device: Literal["cpu", "cuda"], data: Path | None
 ) -> float:
-    """Validation loss after a few steps of training (LTS, arXiv 2203.02094, §4.2): nats a token, lower is better.
+    """Validation loss after a few steps of training (LTS, arXiv 2203.02094, §4.2): nats per token, lower is better.
 
-    A training like any other, with a schedule as long as its steps: the same loop, data order and initialisation.
+    The loop, data order and initialisation are those of every training; the schedule is as long as the steps.
     """
     from edgefront.core.training.distributed import joined
     from edgefront.core.training.loop import Trainer
@@ -124,14 +124,14 @@ def _partial_training(
 
 
 def score_by(law: PerplexityPredictor, architecture: Architecture) -> float:
-    """Minus the ln perplexity that this scaling law predicts."""
+    """Score of an architecture by a scaling law: minus the predicted ln perplexity."""
     return -float(law.expected(Shapes.of([architecture]))[0])
 
 
 def law_about(subject: Architecture | SearchSpace, name: str | None = None) -> PerplexityPredictor:
-    """The scaling law for a model, or for all models of a space: the one of this name, else that of the family.
+    """Returns the scaling law for a model or all models of a space: by `name`, or if None by the models' family.
 
-    `InvalidInput` for an unknown name, and for models without a scaling law.
+    Raises `InvalidInput` for an unknown name, and for models without a scaling law.
     """
     default = law_for(subject)
     if default is not None:
@@ -146,7 +146,7 @@ def law_about(subject: Architecture | SearchSpace, name: str | None = None) -> P
 
 
 def covers(architecture: Architecture) -> bool:
-    """Whether a scaling law is about such models."""
+    """Whether a scaling law covers this architecture."""
     return family(architecture) is not None
 
 

@@ -1,6 +1,6 @@
-"""Rank correlation of proxies with the quality of trained models, as LTS (arXiv 2203.02094, §4.2, Appendices C and J).
+"""Rank correlation of proxies with the quality of trained models, as in LTS (arXiv 2203.02094, §4.2, App. C and J).
 
-Proxy and quality are oriented so that higher is better: a correlation of 1 is the same order.
+Proxy and quality are oriented so that higher is better. A correlation of 1 means that both give the same order.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from edgefront.core.training.proxies.trained import described_model, training_id
 Floats = NDArray[np.float64]
 
 MIN_PAIRS = 3
-"""Least number of pairs with a meaningful correlation: two are always in perfect order."""
+"""Minimum number of pairs for a correlation, because two pairs are always in perfect order."""
 MIN_FOR_INTERVAL = 10
-"""Least number of pairs with an interval, whose variance is an approximation for many."""
+"""Minimum number of pairs for an interval, because its variance is an approximation for large samples."""
 
 
 def ranks(values: ArrayLike) -> Floats:
-    """Rank of each value in the last axis, from 1; ties share their mean rank."""
-    from scipy.stats import rankdata  # here: it takes a second to load, and a starting service does not need it
+    """Ranks the values along the last axis, from 1; ties share their mean rank."""
+    from scipy.stats import rankdata  # imported here because scipy takes a second to load, which would slow a start
 
     ranked: Floats = rankdata(np.asarray(values, dtype=np.float64), axis=-1)
     return ranked
 
 
 def spearman(first: ArrayLike, second: ArrayLike) -> float:
-    """Pearson's correlation of the ranks; NaN for fewer than three values or a constant side."""
+    """Spearman's ρ: Pearson's correlation of the ranks; NaN for fewer than three values or a constant input."""
     a, b = ranks(first), ranks(second)
     if len(a) < MIN_PAIRS:
         return float("nan")
@@ -55,7 +55,7 @@ def spearman(first: ArrayLike, second: ArrayLike) -> float:
 
 
 def kendall(first: ArrayLike, second: ArrayLike) -> float:
-    """Kendall's τ-b: concordant less discordant pairs, corrected for ties; NaN as in `spearman`."""
+    """Kendall's τ-b, corrected for ties; NaN for fewer than three values or a constant input."""
     from scipy.stats import kendalltau
 
     a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
@@ -63,7 +63,7 @@ def kendall(first: ArrayLike, second: ArrayLike) -> float:
 
 
 def best(values: ArrayLike, share: float) -> NDArray[np.intp]:
-    """Indices of the highest `share` of the values, the highest first; ties in their order."""
+    """Indices of the highest `share` of the values, highest first; ties keep their order."""
     array = np.asarray(values, dtype=np.float64)
     # A product such as 0.29 · 100 lies slightly below the whole number.
     count = int(share * len(array) + 1e-9)
@@ -71,7 +71,7 @@ def best(values: ArrayLike, share: float) -> NDArray[np.intp]:
 
 
 def common_ratio(truth: ArrayLike, proxy: ArrayLike, share: float) -> float:
-    """Share of the truly best `share` that is also among as many best by the proxy (LTS, arXiv 2203.02094, §4.1)."""
+    """Overlap of the best `share` by truth and the best `share` by proxy, from 0 to 1 (LTS, arXiv 2203.02094, §4.1)."""
     true, chosen = best(truth, share), best(proxy, share)
     return len(np.intersect1d(true, chosen)) / len(true) if len(true) else float("nan")
 
@@ -79,8 +79,8 @@ def common_ratio(truth: ArrayLike, proxy: ArrayLike, share: float) -> float:
 def interval(first: ArrayLike, second: ArrayLike) -> tuple[float, float] | None:
     """95 % interval of Spearman's ρ by Fisher's z with the variance of Bonett and Wright (2000, Psychometrika 65).
 
-    None where ρ is undefined or for fewer than `MIN_FOR_INTERVAL` pairs. A perfect order, of infinite z, counts as one
-    with a swapped neighbouring pair.
+    None if ρ is undefined or there are fewer than `MIN_FOR_INTERVAL` pairs. A perfect order, whose z is infinite,
+    counts as an order with one swapped neighbouring pair.
     """
     rho, number = spearman(first, second), len(np.asarray(first))
     if number < MIN_FOR_INTERVAL or math.isnan(rho):
@@ -92,14 +92,14 @@ def interval(first: ArrayLike, second: ArrayLike) -> tuple[float, float] | None:
 
 
 SHARES = (100, 50, 30, 10)
-"""Percent of best models by quality, as in LTS's figures."""
+"""Percentages of best models by quality for which correlations are computed, as in LTS's figures."""
 
 Score = Callable[[Architecture, Proxy], float]
 
 
 @dataclass(frozen=True)
 class Slice:
-    """The best `percent` of the models by quality; a number is None for too few models."""
+    """Correlations over the best `percent` of the models by quality; None for too few models."""
 
     percent: int
     models: int
@@ -109,20 +109,20 @@ class Slice:
     """95 % interval of Spearman's ρ; None below `MIN_FOR_INTERVAL` models."""
     kendall: float | None
     common_ratio: float | None
-    """Share of these models that is also among as many best by the proxy; 1 for all models."""
+    """Share of these models that are also among the same number of best models by the proxy; 1 for all models."""
 
 
 @dataclass(frozen=True)
 class ProxyRanking:
     proxy: str
     from_column: bool
-    """The table has its values; else they were computed."""
+    """Whether the proxy's values come from the table; otherwise they were computed."""
     flops: float | None
-    """Mean FLOPs of one score; None for a table without architectures."""
+    """Mean FLOPs of one score; None if the table has no architectures."""
     models: int
     slices: tuple[Slice, ...]
     d_avg: float | None
-    """Mean relative distance in quality from its frontier to the true one; None without latencies."""
+    """Mean relative distance in quality from the proxy's frontier to the true frontier; None without latencies."""
 
 
 @dataclass(frozen=True)
@@ -131,13 +131,13 @@ class ProxyStudy:
     higher_is_better: bool
     models: int
     trainings: int
-    """Trainings of these models; a model with several has their means."""
+    """Number of trainings of the models. Values of a model with several trainings are means."""
     left_out: int
-    """Rows without a number in the column of quality."""
+    """Number of rows without a number in the column of quality."""
     first_left_out: int | None
-    """The first of them, from 1."""
+    """Number of the first row without a quality, from 1."""
     repeated: int
-    """Rows that repeat the model and the quality of an earlier one: such a training counts once."""
+    """Number of rows that repeat model and quality of an earlier row. A repeated training counts once."""
     proxies: tuple[ProxyRanking, ...]
 
 
@@ -152,12 +152,12 @@ def study_proxies(
 ) -> ProxyStudy:
     """Compares the ranking of the table's models by each proxy with their quality.
 
-    A proxy's values come from the table, else from `score`. `latency` names a column for a comparison of the
-    frontiers. A model that a proxy cannot score counts for the others only. A model is one point, however often it was
-    trained: seeds do not make a correlation more certain.
+    A proxy's values come from the table, else from `score`. `latency` names a column by which frontiers are compared.
+    A proxy that cannot score a model leaves the model out. A model with several trainings is one point, because seeds
+    do not make a correlation more certain.
 
     Raises `InvalidInput` for fewer than three models with a quality, equal models or qualities, or a proxy with fewer
-    than three values; it names a faulty row (from 1).
+    than three values. The error names a faulty row (from 1).
     """
     numbered = list(enumerate(rows, 1))
     with_quality = [(number, row) for number, row in numbered if number_in(row, quality.column) is not None]
@@ -199,7 +199,7 @@ def study_proxies(
 
 
 def slices_of(truth: ArrayLike, values: ArrayLike) -> tuple[Slice, ...]:
-    """Correlations of two columns, higher being better: over all models, and over the best by the truth."""
+    """Correlations of two columns in which higher is better: over all models, and over the best by `truth`."""
     true, proxy = np.asarray(truth, dtype=np.float64), np.asarray(values, dtype=np.float64)
     slices = []
     for percent in SHARES:
@@ -221,11 +221,11 @@ def slices_of(truth: ArrayLike, values: ArrayLike) -> tuple[Slice, ...]:
 
 
 def d_avg(quality: ArrayLike, latency: ArrayLike, proxy: ArrayLike, *, higher_is_better: bool = False) -> float:
-    """(1/N) Σ |p_i − p_gt,i| / p_gt,i over the N points of the proxy's frontier (LTS, Appendix C, eq. 2).
+    """Mean distance of frontiers (1/N) Σ |p_i − p_gt,i| / p_gt,i over the proxy's N points (LTS, Appendix C, eq. 2).
 
-    p_i is the quality of a model that nothing else beats in both proxy (higher is better) and latency; p_gt,i that of
-    the true frontier's point with the nearest latency. The true frontier is the lower convex hull of quality against
-    latency.
+    p_i is the quality of a model that no other model beats in both proxy (higher is better) and latency; p_gt,i is the
+    quality of the point on the true frontier with the nearest latency. The true frontier is the lower convex hull of
+    quality against latency.
     """
     p, t = np.asarray(quality, dtype=np.float64), np.asarray(latency, dtype=np.float64)
     gain = p if higher_is_better else -p
@@ -236,7 +236,7 @@ def d_avg(quality: ArrayLike, latency: ArrayLike, proxy: ArrayLike, *, higher_is
 
 
 def _mean(trainings: Sequence[tuple[int, Row]], columns: Sequence[str]) -> tuple[int, Row]:
-    """The first row of one model, with its trainings' means in these columns."""
+    """Returns the first row of one model, with the means of the model's trainings in these columns."""
     number, first = trainings[0]
     numbers = {column: [number_in(row, column) for _, row in trainings] for column in columns}
     present = {column: [value for value in values if value is not None] for column, values in numbers.items()}
@@ -332,7 +332,7 @@ def _finite(value: float) -> float | None:
 
 
 def _frontier(gain: NDArray[np.float64], latency: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Indices of the non-dominated points by rising latency; of equal ones the first."""
+    """Indices of the non-dominated points by rising latency; the first of equal points."""
     order = np.lexsort((-gain, latency))
     kept, highest = [], -np.inf
     for index in order:
@@ -345,7 +345,7 @@ def _frontier(gain: NDArray[np.float64], latency: NDArray[np.float64]) -> NDArra
 def _upper_hull(
     gain: NDArray[np.float64], latency: NDArray[np.float64], frontier: NDArray[np.intp]
 ) -> NDArray[np.intp]:
-    """The points of a frontier (by rising latency) on the convex hull of the set below it."""
+    """Returns the points of a frontier (by rising latency) that lie on the upper convex hull."""
     kept: list[Any] = []
     for index in frontier:
         while len(kept) > 1:

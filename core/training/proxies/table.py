@@ -1,7 +1,7 @@
-"""Tables of trained models: JSON lines or CSV (also compressed by gzip), one model a row.
+"""Reads tables of trained models: JSON lines or CSV (also compressed by gzip), one model per row.
 
-A row has the quality of a trained model, and either its description (`architecture`, or the fields of LTS's logs, of
-HW-GPT-Bench or of the Gemstones) or a proxy's value in a column. Nested objects become columns with dots:
+A row has the quality of a trained model, and either the model's description (`architecture`, or the fields of LTS's
+logs, of HW-GPT-Bench or of the Gemstones) or a proxy's value in a column. Nested objects become columns with dots:
 `params.total`.
 """
 
@@ -27,7 +27,7 @@ from edgefront.core.common.files import lines_of, object_in
 Row = dict[str, Any]
 
 QUALITIES: dict[str, bool] = {
-    # Column → whether higher is better; the first existing one counts.
+    # Column → whether higher is better. The first column that the table has is used.
     "valid_ppl": False,
     "perplexity": False,
     "word_perplexity": False,
@@ -44,7 +44,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "decoder_parameters": ("params.nonembedding", "nonembedding_parameters", "encoder_parameters", "NonEmbParams"),
     "total_parameters": ("params.total", "TotalParams"),
 }
-"""Other column names of a proxy's values."""
+"""Alternative column names for the values of a proxy."""
 
 _KINDS = "a .jsonl or .csv file, or one of these with .gz"
 
@@ -56,21 +56,21 @@ _SPACES = {
     "opt": "lts-opt",
     "bert": "bert",
 }
-"""LTS's backbones, and the spaces with the same frame."""
+"""Backbones of LTS, and the search spaces with the same fixed parts."""
 
 LTS_FIELDS = ("backbone", "n_layer", "d_model", "d_inner", "n_head")
 HWGPT_FIELDS = ("embed_dim", "n_layer", "n_head", "mlp_ratio")
 GEMSTONES_FIELDS = ("width", "depth")
-"""Columns that describe a model."""
+"""Sets of columns that describe a model."""
 
 
 TOKENS = "tokens"
-"""Column of the training tokens; several of one model are points of its learning curve."""
+"""Column of training tokens. Several rows of one model with different tokens are its learning curve."""
 
 
 @dataclass(frozen=True)
 class Quality:
-    """The column with the quality of a model."""
+    """Column that contains the quality of a model, and whether higher is better."""
 
     column: str
     higher_is_better: bool
@@ -80,7 +80,7 @@ class Quality:
 
 
 def read_table(path: Path) -> list[Row]:
-    """The rows with flat columns. `InvalidInput` names the line that is not part of a table."""
+    """Reads the rows of a table with flat columns. Raises `InvalidInput`, which names an invalid line."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     compressed = suffixes[-1:] == [".gz"]
     kind = "".join(suffixes[:-1][-1:] if compressed else suffixes[-1:])
@@ -97,9 +97,9 @@ def read_table(path: Path) -> list[Row]:
 
 
 def quality_of(rows: Sequence[Row], name: str | None = None, higher_is_better: bool | None = None) -> Quality:
-    """The named column, else the first existing one of `QUALITIES`.
+    """Returns the column of quality: the column `name`, or if None the first of `QUALITIES` that the table has.
 
-    Their direction is known, and that of columns that end in ppl or loss; other columns need `higher_is_better`.
+    Columns of `QUALITIES` and columns that end in ppl or loss have a known direction; others need `higher_is_better`.
     """
     columns = {name for row in rows for name in row}
     if name is None:
@@ -128,7 +128,7 @@ def quality_of(rows: Sequence[Row], name: str | None = None, higher_is_better: b
 
 
 def where(rows: Sequence[Row], conditions: Mapping[str, str]) -> list[Row]:
-    """The rows with these values, compared as text or as numbers."""
+    """Returns the rows that have these values, compared as text or as numbers."""
     return [
         row
         for row in rows
@@ -137,9 +137,9 @@ def where(rows: Sequence[Row], conditions: Mapping[str, str]) -> list[Row]:
 
 
 def best_of(rows: Sequence[Row], keys: Sequence[str], quality: Quality) -> list[Row]:
-    """The row of the best quality for each combination of the columns `keys`.
+    """Returns the row of the best quality for each combination of values in the columns `keys`.
 
-    LTS takes the best learning rate of each architecture of a translation benchmark (Appendix J).
+    LTS uses the best learning rate of each architecture of a translation benchmark in this way (Appendix J).
     """
     kept: dict[tuple[str, ...], Row] = {}
     for row in rows:
@@ -154,7 +154,7 @@ def best_of(rows: Sequence[Row], keys: Sequence[str], quality: Quality) -> list[
 
 
 def number_in(row: Row, column: str) -> float | None:
-    """The finite number in a column, else None."""
+    """Returns the number in a column of a row; None if the cell is not a finite number."""
     value = row.get(column)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
@@ -166,23 +166,23 @@ def number_in(row: Row, column: str) -> float | None:
 
 
 def columns_of(proxy: str) -> tuple[str, ...]:
-    """Columns of the proxy's values; the first existing one counts."""
+    """Names of the columns that may contain the proxy's values; the first column that a row has is used."""
     return (proxy, *ALIASES.get(proxy, ()))
 
 
 def value_of(row: Row, proxy: str) -> float | None:
-    """The proxy's value in the row, if any."""
+    """Returns the proxy's value in the row; None if the row has none."""
     values = (number_in(row, column) for column in columns_of(proxy))
     return next((value for value in values if value is not None), None)
 
 
 def has_scores(rows: Sequence[Row], proxy: str) -> bool:
-    """Whether a row has the proxy's value, or describes a model to score."""
+    """Whether any row has the proxy's value or describes a model to score."""
     return any(value_of(row, proxy) is not None or architecture_of(row) is not None for row in rows)
 
 
 def architecture_of(row: Row) -> Architecture | None:
-    """The architecture that the row describes, if any. `InvalidInput` for a wrong description."""
+    """Returns the architecture that the row describes, if any. Raises `InvalidInput` for a wrong description."""
     described = row.get("architecture")
     if described:
         return Architecture.parse(described)
@@ -195,7 +195,7 @@ def architecture_of(row: Row) -> Architecture | None:
 
 
 def missing_fields(row: Row) -> tuple[str, ...]:
-    """The missing fields of the form that the row has most of; `architecture` if it has none."""
+    """Names the fields that are missing from the closest form of description; `architecture` if no field exists."""
     own = {
         LTS_FIELDS: ("backbone", "d_model", "d_inner"),
         HWGPT_FIELDS: ("embed_dim", "mlp_ratio"),
@@ -210,13 +210,13 @@ def _missing(row: Row, fields: Sequence[str]) -> tuple[str, ...]:
 
 
 def _lts(row: Row, frame: str) -> Architecture:
-    """A model of LTS's logs in the frame of our space with the same backbone."""
+    """Returns a model of LTS's logs, with the fixed parts of the search space of the same backbone."""
     described = dict(space(frame).baselines([1])[0].canonical)
     embedding = dict(described["embedding"])
     if row.get("n_token") is not None:
         embedding["vocab_size"] = _integer_in(row, "n_token")
     if "cutoffs" in embedding:
-        # All vocabularies have the same cut-offs up to their size.
+        # All vocabularies have the same cut-offs up to the size of the vocabulary.
         embedding["cutoffs"] = [cut for cut in embedding["cutoffs"] if cut < embedding["vocab_size"]]
         embedding["div"] = _integer_in(row, "div_val") if row.get("div_val") else 1
     if row.get("d_embed") and _integer_in(row, "d_embed") > 0:  # -1 in LTS's logs: as wide as the model
@@ -230,9 +230,9 @@ def _lts(row: Row, frame: str) -> Architecture:
 
 
 def _hwgpt(row: Row) -> Architecture:
-    """A decoder of HW-GPT-Bench (arXiv 2405.10299): heads of 64, inner widths as multiples of embed_dim.
+    """Returns a decoder of HW-GPT-Bench (arXiv 2405.10299): heads of 64, inner widths as multiples of embed_dim.
 
-    Its rotary positions and parallel residuals have no description here; blocks and widths are the model's.
+    Blocks and widths equal the model's; the description leaves out rotary positions and parallel residuals.
     """
     width = _integer_in(row, "embed_dim")
     return Architecture.parse(
@@ -246,8 +246,10 @@ def _hwgpt(row: Row) -> Architecture:
 
 
 def _gemstones(row: Row) -> Architecture:
-    """A decoder of the Gemstones (arXiv 2502.06857): heads of 128 with half as many (rounded down) key/value heads, a
-    gated inner width of 4 times the model's, RMSNorm, rotary positions, untied embeddings of 50,304 tokens.
+    """Returns a decoder of the Gemstones (arXiv 2502.06857).
+
+    Heads have width 128, with half as many (rounded down) key/value heads; the gated inner width is 4 times d_model;
+    RMSNorm, rotary positions, untied embeddings of 50,304 tokens.
     """
     width, heads = _integer_in(row, "width"), _integer_in(row, "width") // 128
     if width % 128 or heads < 2:
@@ -275,7 +277,7 @@ def _gemstones(row: Row) -> Architecture:
 
 
 def _blocks(row: Row, inner: str, unit: int, **attention: int) -> list[dict[str, Any]]:
-    """Attention and feed-forward of each layer; inner widths are the numbers in the column `inner` times `unit`."""
+    """Returns attention and feed-forward of each layer; inner widths are the numbers in column `inner` times `unit`."""
     layers = _integer_in(row, "n_layer")
     if layers > MAX_BLOCKS:
         raise InvalidInput(
@@ -292,7 +294,7 @@ def _blocks(row: Row, inner: str, unit: int, **attention: int) -> list[dict[str,
 
 
 def _per_layer(row: Row, name: str, layers: int) -> list[int]:
-    """A list, one number for all layers, or numbers joined by hyphens; at least one for each layer."""
+    """Returns a number for each layer from a list, a single number, or numbers joined by hyphens."""
     value = row[name]
     if isinstance(value, str):
         value = value.strip("[] ").replace(",", "-").split("-")
@@ -353,7 +355,7 @@ def _line(path: Path, number: int, line: str) -> Any:
 
 
 def _number(text: str | None) -> Any:
-    """A cell of a CSV file: a number or a JSON list where it is one, None where it is empty, else text."""
+    """Parses a cell of a CSV file: None for an empty cell, a number, a JSON list, or text."""
     if text is None or not text.strip():
         return None
     try:

@@ -1,4 +1,4 @@
-"""The trained models of a table as a scaling law reads them: shapes and ln perplexity."""
+"""Converts a table of trained models to the input of a scaling law: shapes and ln perplexity."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ class TrainedModels:
     shapes: Shapes
     log_perplexity: NDArray[np.float64]
     first: NDArray[np.intp]
-    """Indices of the rows that do not repeat an earlier training."""
+    """Indices of the rows that do not repeat a training of an earlier row."""
     log_tokens: NDArray[np.float64] | None
-    """ln of each model's training tokens; None for a table without tokens."""
+    """ln of each model's training tokens; None if the table has no tokens."""
 
     def as_own_trainings(self, law: ScalingLaw) -> OwnTrainings:
-        """The rows that refine this scaling law."""
+        """Returns the rows as trainings that refine `law`."""
         assert self.log_tokens is not None
         names = [architecture.digest for architecture in self.architectures]
         return own_trainings(law, self.shapes, self.log_tokens, self.log_perplexity, names)
 
     @property
     def once(self) -> tuple[Shapes, NDArray[np.float64]]:
-        """Shapes and ln perplexity, without repeated trainings."""
+        """Returns shapes and ln perplexity without repeated trainings."""
         return self.shapes.take(self.first), self.log_perplexity[self.first]
 
     @property
     def note(self) -> str:
-        """A note on rows about the same model; empty without any."""
+        """Returns a note on rows about the same model; empty if there are none."""
         trainings, different = len(self.first), len({architecture.digest for architecture in self.architectures})
         if self.log_tokens is not None:
             points = len({(self.architectures[row].digest, self.log_tokens[row]) for row in self.first})
@@ -55,7 +55,7 @@ class TrainedModels:
         return repeats_in_words(len(self.architectures) - trainings, trainings, different)
 
     def take(self, indices: Sequence[int] | NDArray[np.intp]) -> TrainedModels:
-        """These rows, each as one training."""
+        """Returns only these rows; each counts as one training."""
         rows = np.asarray(indices, dtype=np.intp)
         return TrainedModels(
             tuple(self.architectures[row] for row in rows.tolist()),
@@ -67,7 +67,7 @@ class TrainedModels:
 
 
 def trained_models(rows: Sequence[Row], quality: Quality) -> TrainedModels:
-    """All rows. `InvalidInput` names the first row (from 1) without a valid model or perplexity."""
+    """Converts all rows. Raises `InvalidInput`, which names the first row without a valid model or perplexity."""
     architectures, logs = [], []
     first: dict[tuple[str, float | None], int] = {}
     tokens = training_tokens(rows)
@@ -89,8 +89,9 @@ def trained_models(rows: Sequence[Row], quality: Quality) -> TrainedModels:
 
 
 def training_tokens(rows: Sequence[Row]) -> list[float] | None:
-    """Training tokens of each row; None for a table without tokens. `InvalidInput` names the row (from 1) with a
-    wrong number, or with none though other rows have one.
+    """Returns the training tokens of each row; None if the table has no tokens.
+
+    Raises `InvalidInput`, which names the first row (from 1) with a wrong or missing number.
     """
     if all(row.get(TOKENS) is None for row in rows):
         return None
@@ -112,9 +113,9 @@ def training_tokens(rows: Sequence[Row]) -> list[float] | None:
 
 
 def after_equal_tokens(rows: Sequence[Row]) -> tuple[list[Row], float | None]:
-    """The rows with the most common number of training tokens (the largest of several), and this number.
+    """Returns the rows with the most common number of training tokens (the largest of several), and this number.
 
-    All rows, and None, for a table without tokens. Models after different tokens have no order by shape.
+    Returns all rows and None if the table has no tokens. Rows of different tokens cannot be ranked by shape.
     """
     tokens = training_tokens(rows)
     if tokens is None:
@@ -125,8 +126,9 @@ def after_equal_tokens(rows: Sequence[Row]) -> tuple[list[Row], float | None]:
 
 
 def training_identity(architecture: Architecture | None, row: Row, quality: Quality) -> tuple[str, float | None]:
-    """Equal for rows that repeat one training: the same model (or equal columns) with the same quality after the same
-    tokens. Trainings of one model with different results differ.
+    """Identity of a row's training, which is equal for repeated rows.
+
+    Repeated rows have the same model (or equal columns), quality and tokens. Trainings with different results differ.
     """
     model = json.dumps(row, sort_keys=True) if architecture is None else architecture.digest
     tokens = number_in(row, TOKENS)
@@ -134,7 +136,7 @@ def training_identity(architecture: Architecture | None, row: Row, quality: Qual
 
 
 def repeats_in_words(repeated: int, trainings: int, models: int) -> str:
-    """A note on repeated trainings, and on several trainings of one model; empty without any."""
+    """Returns a note on repeated trainings and on several trainings of one model; empty if there are none."""
     rows = "row repeats an earlier one" if repeated == 1 else "rows repeat earlier ones"
     notes = [f"{repeated} {rows} (the same model, the same quality): each counts once"] if repeated else []
     notes += [f"the {trainings} trainings are of {models} architectures"] if trainings != models else []
@@ -142,7 +144,7 @@ def repeats_in_words(repeated: int, trainings: int, models: int) -> str:
 
 
 def described_model(number: int, row: Row) -> Architecture | None:
-    """The architecture that the row describes, if any; `InvalidInput` names the row and the wrong field."""
+    """Returns the architecture that the row describes, if any. Raises `InvalidInput`, which names row and field."""
     try:
         return architecture_of(row)
     except InvalidInput as error:
@@ -152,9 +154,9 @@ def described_model(number: int, row: Row) -> Architecture | None:
 
 
 def log_perplexity(column: str, value: float) -> float | None:
-    """ln perplexity of a number in a column of this name; None for other measures.
+    """Converts a number in the column `column` to ln perplexity; None if the column is another measure.
 
-    A loss is ln perplexity (nats a token); bpc is bits a character.
+    A loss is ln perplexity (nats per token); bpc is bits per character.
     """
     name = column.rpartition(".")[2].lower()
     if name.endswith(("ppl", "perplexity")):

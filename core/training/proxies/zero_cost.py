@@ -1,4 +1,4 @@
-"""Proxies from an untrained model's gradients and activations on one batch (LTS, arXiv 2203.02094, §4.2)."""
+"""Zero-cost proxies: scores by an untrained model's gradients or activations on one batch (LTS, 2203.02094, §4.2)."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from edgefront.core.training.recipes.recipe import Recipe, Task
 from edgefront.core.training.step import hidden_of, rows_of
 
 STEP = 1e-4
-"""GraSP's finite difference: length of the step along g over that of the weights."""
+"""Step of GraSP's finite difference: length of the step along g divided by the norm of the weights."""
 K = 1e-5
-"""Offset of eigenvalues in `jacob_cov`."""
+"""Offset that `jacob_cov` adds to eigenvalues."""
 MASKED_FRACTION = 0.15
-"""Share of an encoder's tokens that are predicted (Devlin et al. 2019, §3.1)."""
+"""Share of tokens that an encoder predicts (Devlin et al. 2019, §3.1)."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,10 @@ class ScoreInput:
     data: Path | None = None
 
     def model(self, dtype: torch.dtype = torch.float32) -> LanguageModel:
-        """The model with an output over its vocabulary, in train mode (without dropout), with the seed's weights.
+        """Builds the model with an output over its vocabulary, in train mode (without dropout), weights by the seed.
 
-        These are the weights that devices measure (`core.model_files.random_values`): standard deviation 0.02 as of
-        GPT-2 and Transformer-XL, biases 0, norms 1; the same on every platform.
+        Weights equal those measured on devices (`core.model_files.random_values`): standard deviation 0.02 as in GPT-2
+        and Transformer-XL, biases 0, norms 1; the same on every platform.
         """
         model: LanguageModel = LanguageModel(scorable(self.architecture)).to(device=self.device, dtype=dtype)
         fill(model, self.seed).train()
@@ -63,9 +63,9 @@ class ScoreInput:
 
 
 def grad_norm(score_input: ScoreInput) -> float:
-    """Σ over linear layers of ‖∂L/∂W‖₂, the Euclidean norm of the gradient matrix (Abdelfattah et al. 2021, §3.2).
+    """Sum over linear layers of ‖∂L/∂W‖₂, the Euclidean norm of the gradient (Abdelfattah et al. 2021, §3.2).
 
-    Nats a token for a change of the weights by one; higher where training moves faster.
+    Unit: nats per token, for a change of the weights by one. A higher score means faster training.
     """
     model = score_input.model()
     weight_gradients = gradients(model, score_input.batch(model))
@@ -73,9 +73,9 @@ def grad_norm(score_input: ScoreInput) -> float:
 
 
 def snip(score_input: ScoreInput) -> float:
-    """Σ |W ⊙ ∂L/∂W|: how much the loss depends on a mask over each weight (Lee et al. 2019, eq. 6, before normalising).
+    """SNIP: Σ |W ⊙ ∂L/∂W|, sensitivity of the loss to a mask on the weights (Lee et al. 2019, eq. 6, unnormalised).
 
-    The derivative of the loss by a mask m of ones in W ⊙ m is W ⊙ ∂L/∂W, so no mask is needed.
+    The derivative of the loss by a mask m of ones in W ⊙ m is W ⊙ ∂L/∂W, so that the code needs no mask.
     """
     model = score_input.model()
     weight_gradients = gradients(model, score_input.batch(model))
@@ -83,12 +83,11 @@ def snip(score_input: ScoreInput) -> float:
 
 
 def fisher(score_input: ScoreInput) -> float:
-    """Σ over the weights of linear layers of their channel's Δ = ½·mean over sequences of (Σ over tokens of a·∂L/∂a)².
+    """Fisher score: Σ over weights of linear layers of Δ = ½·mean over sequences of (Σ over tokens of a·∂L/∂a)².
 
-    Δ estimates the change of the loss without the channel (Theis et al. 2018, eq. 4), a being its activations: one
-    output of a linear layer at all tokens of a sequence. Each weight counts its channel's Δ (Abdelfattah et al. 2021).
-
-    Squared nats; higher where more channels matter.
+    Δ estimates the change of the loss if a channel is removed (Theis et al. 2018, eq. 4). The activations a of a channel
+    are one output of a linear layer at all tokens of a sequence. Each weight counts the Δ of its channel (Abdelfattah
+    et al. 2021). Unit: squared nats. A higher score means that more channels matter.
     """
     model = score_input.model()
     batch = score_input.batch(model)
@@ -98,7 +97,7 @@ def fisher(score_input: ScoreInput) -> float:
     gradients = torch.autograd.grad(loss, outputs, materialize_grads=True)
     effects: dict[int, Tensor] = {}
     for (index, first, output), gradient in zip(recorder.outputs, gradients, strict=True):
-        # The projection of relative positions has no batch axis: all sequences share its outputs.
+        # The projection of relative positions has no batch axis, because all sequences share its outputs.
         by_sequence = (output.detach() * gradient).reshape(
             output.shape[0] if output.ndim > 2 else 1, -1, output.shape[-1]
         )
@@ -113,7 +112,7 @@ def fisher(score_input: ScoreInput) -> float:
 
 
 class _OutputRecorder(TorchFunctionMode):
-    """Records the outputs of linear layers with these weights, or slices of them: (weight, first row, output)."""
+    """Records outputs of linear layers with these weights or slices of these weights: (weight, first row, output)."""
 
     def __init__(self, weights: list[Tensor]) -> None:
         super().__init__()
@@ -134,11 +133,11 @@ class _OutputRecorder(TorchFunctionMode):
 
 
 def grasp(score_input: ScoreInput) -> float:
-    """Σ (−W ⊙ H·g), H the Hessian of the loss and g its gradient by the linear layers (Wang et al. 2020, eq. 8).
+    """GraSP: Σ (−W ⊙ H·g), with Hessian H and gradient g of the loss by the linear layers (Wang et al. 2020, eq. 8).
 
-    It falls as language models get better, so lower is better, as in LTS's own study.
+    The score falls as language models get better. Lower is better, as in LTS's study.
     """
-    # In float64: the terms have both signs and cancel.
+    # Computed in float64, because terms of both signs cancel.
     model = score_input.model(torch.float64)
     batch = score_input.batch(model)
     parts = [score_input.architecture, *filter(None, [score_input.architecture.source])]
@@ -151,7 +150,7 @@ def grasp(score_input: ScoreInput) -> float:
 
 
 def hessian_products(model: LanguageModel, batch: Batch) -> list[Tensor]:
-    """H·g of each linear weight, by differentiating the product of g with the gradient."""
+    """Product H·g of Hessian and gradient for each linear weight, by automatic differentiation of gᵀ·gradient."""
     weights = [weight for _, weight in linear_weights(model)]
     with sdpa_kernel(SDPBackend.MATH):  # fused attention cannot be differentiated twice
         first = torch.autograd.grad(loss_of(model, batch), weights, create_graph=True, materialize_grads=True)
@@ -160,7 +159,7 @@ def hessian_products(model: LanguageModel, batch: Batch) -> list[Tensor]:
 
 
 def hessian_products_by_difference(model: LanguageModel, batch: Batch) -> list[Tensor]:
-    """H·g as the central difference of the gradients a small step along g to either side."""
+    """Product H·g of Hessian and gradient, as the central difference of gradients after small steps along ±g."""
     weights = [weight for _, weight in linear_weights(model)]
     direction = [gradient for _, _, gradient in gradients(model, batch)]
     length = _norm(direction)
@@ -168,7 +167,7 @@ def hessian_products_by_difference(model: LanguageModel, batch: Batch) -> list[T
         return direction
     step = STEP * _norm([weight.detach() for weight in weights]) / length
     ends = []
-    for sign in (1.0, -2.0):  # from the middle to one side, from there to the other
+    for sign in (1.0, -2.0):  # from the middle to one side, then to the other side
         with torch.no_grad():
             for weight, along in zip(weights, direction, strict=True):
                 weight.add_(along, alpha=sign * step)
@@ -184,14 +183,14 @@ def _norm(tensors: list[Tensor]) -> float:
 
 
 def synflow(score_input: ScoreInput) -> float:
-    """Σ |W ⊙ ∂R/∂W|, R the output for an input of ones and weights of their magnitudes (Tanaka et al. 2020, eq. 1, 2).
+    """SynFlow: Σ |W ⊙ ∂R/∂W| of the output R for inputs of ones and weights |W| (Tanaka et al. 2020, eq. 1, 2).
 
-    As in LTS's code, the token embedding is ones. Positions stay, and layer norms, without which the flow through a
-    deep stack leaves the range of float64. Embedding and output layer do not count. One sequence, since all are equal,
-    in float64. Higher is better.
+    As in LTS's code, the token embedding is ones. Positions and layer norms stay; without norms the flow through a
+    deep stack exceeds the range of float64. Embedding and output layer do not count. One sequence suffices, because all
+    sequences are equal; computed in float64. Higher is better.
 
-    R is the hidden states' sum along one random direction of positive numbers, in place of the output layer: the plain
-    sum of normed states would be that of the norm's biases, whatever the weights.
+    R is the sum of hidden states along one random direction of positive numbers, which replaces the output layer. The
+    plain sum of normalised states would equal the sum of the norm's biases for all weights.
     """
     model = score_input.model(torch.float64)
     weights = [weight for _, weight in linear_weights(model)]
@@ -218,7 +217,7 @@ def synflow(score_input: ScoreInput) -> float:
 
 
 def flows(out: Tensor, weights: Sequence[Tensor]) -> list[float]:
-    """Σ |W ⊙ ∂out/∂W| of each weight. In a stack of linear layers it is `out` for each of them (Tanaka et al., §4)."""
+    """Flow Σ |W ⊙ ∂out/∂W| of each weight, which in a stack of linear layers equals `out` (Tanaka et al. 2020, §4)."""
     gradients = torch.autograd.grad(out, list(weights), materialize_grads=True)
     return [
         float((weight.detach() * gradient).abs().sum()) for weight, gradient in zip(weights, gradients, strict=True)
@@ -233,14 +232,14 @@ def _ones(_: Any, arguments: tuple[Any, ...], output: Tensor) -> Tensor:
 
 
 def jacob_cov(score_input: ScoreInput) -> float:
-    """−Σ (log(v + k) + 1/(v + k)) over the eigenvalues v of the correlations of the inputs' Jacobians, k = 1e-5.
+    """Score −Σ (log(v + k) + 1/(v + k)) of the eigenvalues v of the correlations of the inputs' Jacobians, k = 1e-5.
 
-    Mellor et al. 2020 (version 1, eq. 2): where different inputs act on the output in different ways, the correlations
-    are small, all v near 1, and the score near −N, its best. Higher is better.
+    Mellor et al. 2020 (version 1, eq. 2): if different inputs act on the output in different ways, correlations are
+    small, every v is near 1, and the score is near its maximum −N. Higher is better.
 
-    A Jacobian is the gradient of a sequence's output by its embedded tokens, length·d_model numbers; the output is the
-    hidden states' sum along one random direction. LTS projects the logits to one number: a direction as well, at the
-    cost of the whole vocabulary.
+    A Jacobian is the gradient of a sequence's output by its embedded tokens, length·d_model numbers. The output is the
+    sum of hidden states along one random direction. LTS projects the logits to one number, which is also a direction,
+    but computes the whole vocabulary.
     """
     model = score_input.model().requires_grad_(False)
     embedded: list[Tensor] = []
@@ -258,7 +257,7 @@ def jacob_cov(score_input: ScoreInput) -> float:
 
 
 def from_jacobians(jacobians: np.ndarray[Any, np.dtype[np.float64]]) -> float:
-    """The score of Jacobians [inputs, numbers]; NaN where one of them is constant."""
+    """Computes `jacob_cov` from Jacobians [inputs, numbers]; NaN if a Jacobian is constant."""
     with np.errstate(invalid="ignore", divide="ignore"):
         correlations = np.atleast_2d(np.corrcoef(jacobians))
     if not np.isfinite(correlations).all():
@@ -269,13 +268,13 @@ def from_jacobians(jacobians: np.ndarray[Any, np.dtype[np.float64]]) -> float:
 
 
 def relu_log_det(score_input: ScoreInput) -> float:
-    """log |Σ over layers of (X·Xᵀ + (1 − X)·(1 − X)ᵀ)|, X the pattern of active units at each token.
+    """Log determinant of Σ over layers of (X·Xᵀ + (1 − X)·(1 − X)ᵀ), with the patterns X of active units by token.
 
     Mellor et al. 2021, eq. 3, with the tokens of the batch as inputs and the inner units of feed-forward blocks as
-    rectifiers, as in LTS's code; a GELU, and a gate, is active where its input is above 0. Tokens that no unit
-    distinguishes (equal beginnings of two sequences) count once, else the determinant would be 0.
+    rectifiers, as in LTS's code; a GELU or gate is active if its input is above 0. Tokens with equal patterns (equal
+    beginnings of two sequences) count once, because the determinant would otherwise be 0.
 
-    Higher if the units distinguish more tokens. `InvalidInput` for a model without feed-forward blocks.
+    The score is higher if units distinguish more tokens. Raises `InvalidInput` for a model without feed-forward blocks.
     """
     model = score_input.model()
     layers = [block for block in model.blocks if isinstance(block, FeedForwardBlock)]
@@ -303,19 +302,19 @@ def relu_log_det(score_input: ScoreInput) -> float:
 
 
 def add_patterns(kernel: Tensor, active: Tensor) -> None:
-    """Adds to the kernel [tokens, tokens] the number of units, bool [tokens, units], in which two tokens agree."""
+    """Adds to the kernel [tokens, tokens] the number of units in which two tokens agree; `active`: [tokens, units]."""
     signs = active.to(kernel.dtype).mul_(2).sub_(1)
-    # Agreements less disagreements are the product of signs; the two together are all units.
+    # The product of signs is agreements - disagreements, and agreements + disagreements is the number of units.
     kernel.add_(signs @ signs.T, alpha=0.5).add_(signs.shape[1] / 2)
 
 
 def from_kernel(kernel: Tensor) -> float:
-    """The log determinant with each pattern once; -inf with fewer units than patterns."""
+    """Log determinant of the kernel, in which equal patterns count once; -inf with fewer units than patterns."""
     same = torch.triu(kernel == kernel.diagonal().unsqueeze(1), diagonal=1)
     kept = ~same.any(0)
     factor, fault = torch.linalg.cholesky_ex(kernel[kept][:, kept].double())
     pivots = factor.diagonal().square()
-    # Below this a pivot is rounding: the matrix is singular.
+    # A pivot below `least` is only rounding error, so that the matrix is singular.
     least = len(pivots) * torch.finfo(torch.float64).eps * float(kernel.max())
     if int(fault) or float(pivots.min()) <= least:
         return float("-inf")
@@ -323,22 +322,22 @@ def from_kernel(kernel: Tensor) -> float:
 
 
 def hidden_states(model: LanguageModel, batch: Batch) -> Tensor:
-    """Input of the output layer, [rows, length, d_model]."""
+    """Hidden states that the output layer reads, [rows, length, d_model]."""
     states: Tensor = hidden_of(model, rows_of(batch, next(model.parameters()).device))
     return states
 
 
 def loss_of(model: LanguageModel, batch: Batch) -> Tensor:
-    """Mean negative log likelihood of the batch's targets, nats a token."""
+    """Mean negative log likelihood of the batch's targets, in nats per token."""
     rows = rows_of(batch, next(model.parameters()).device)
     losses: Tensor = model.token_losses(hidden_of(model, rows), rows.targets)
     return losses.sum() / int((batch.targets != IGNORED).sum())
 
 
 def linear_weights(model: LanguageModel) -> list[tuple[str, nn.Parameter]]:
-    """Weights of the linear layers of all blocks, the encoder's first, by name in the order of the computation.
+    """Weights of the linear layers of all blocks by name, in the order of computation, the encoder's first.
 
-    Embeddings, projections, norms, biases and the output layer are excluded, as LTS excludes embedding and softmax.
+    Embeddings, projections, norms, biases and the output layer are left out; LTS leaves out embedding and softmax too.
     """
     named = (
         [] if model.source is None else [(f"source.{name}", weight) for name, weight in linear_weights(model.source)]
@@ -350,7 +349,7 @@ def linear_weights(model: LanguageModel) -> list[tuple[str, nn.Parameter]]:
 
 
 def gradients(model: LanguageModel, batch: Batch) -> list[tuple[str, Tensor, Tensor]]:
-    """Name, weight and gradient of the loss for each of `linear_weights`; zeros where it has no effect."""
+    """Name, weight and gradient of the loss for each of `linear_weights`; zeros if a weight has no effect."""
     named = linear_weights(model)
     weights = [weight for _, weight in named]
     weight_gradients = torch.autograd.grad(loss_of(model, batch), weights, materialize_grads=True)
@@ -358,10 +357,10 @@ def gradients(model: LanguageModel, batch: Batch) -> list[tuple[str, Tensor, Ten
 
 
 def batch_of(architecture: Architecture, settings: ProxySettings, seed: int, data: Path | None = None) -> Batch:
-    """Inputs and targets [rows, length] of random tokens, or the first batch of the prepared data set in `data`.
+    """Returns a batch [rows, length] of random tokens, or the first batch of the prepared data set in `data`.
 
     A decoder predicts each next token, an encoder 15 % of the tokens. Raises `InvalidInput` for a sequence longer than
-    the model's positions, and for data without a batch of the model's task.
+    the model's positions, and for data without a batch for the model's task.
     """
     for model in (architecture, architecture.source):
         if model is not None and model.max_length is not None and settings.length > model.max_length:
@@ -388,13 +387,13 @@ def batch_of(architecture: Architecture, settings: ProxySettings, seed: int, dat
 
 
 def generator(seed: int) -> np.random.Generator:
-    """PCG64 keyed by the SHA-256 of the seed, so that neighbouring seeds are unrelated."""
+    """Returns a PCG64 generator keyed by the SHA-256 of the seed, so that neighbouring seeds are unrelated."""
     key = hashlib.sha256(f"edgefront/proxy/{seed}".encode("ascii")).digest()
     return np.random.Generator(np.random.PCG64(int.from_bytes(key, "little")))
 
 
 def _random_tokens(random: np.random.Generator, vocab_size: int, rows: int, length: int) -> Tokens:
-    """Uniform tokens [rows, length]. First tokens differ as far as possible: equal ones would have equal states."""
+    """Random tokens [rows, length]. First tokens differ if possible, because equal first tokens have equal states."""
     tokens: Tokens = random.integers(0, vocab_size, (rows, length))
     tokens[:, 0] = np.resize(random.permutation(vocab_size), rows) if vocab_size <= 1 << 20 else tokens[:, 0]
     return tokens

@@ -1,8 +1,8 @@
-"""Importance of a trained model's units, from activations on a calibration text as in Minitron (Muralidharan et al.
-2024, arXiv 2407.14679, §2.1, and 2408.11796), and from the weights that multiply them.
+"""Computes the importance of a trained model's units from activations on a calibration text and from weights.
 
-The importance of an inner unit or a head is the root mean square of its update of the residual stream, that of a
-channel the root mean square of its share in the outputs of the linear layers, each layer's sum counted as 1.
+The method follows Minitron (Muralidharan et al. 2024, arXiv 2407.14679, §2.1, and 2408.11796). The importance of an
+inner unit or head is the root mean square of its update of the residual stream. The importance of a channel is the
+root mean square of its share in the outputs of the linear layers, where each layer's sum counts as 1.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ class Importance:
     """Importance of every unit that pruning can remove, float32; higher is more important."""
 
     channels: Tensor
-    """(d_model,) of the residual stream."""
+    """Importance of each channel of the residual stream, (d_model,)."""
     units: tuple[Tensor, ...]
-    """Of each block: (n_head,) of an attention, (d_inner,) of a feed-forward block, (d_model,) of the features of a
-    short convolution, empty of others."""
+    """Importance of each block's units: heads of attention (n_head,), inner units of a feed-forward block (d_inner,),
+    features of a short convolution (d_model,); empty for other blocks."""
     energies: Mapping[str, Tensor]
-    """By norm over the channels: (d_model,) mean square of its input, for a layer norm less the mean; hence the
-    root mean square of fewer channels."""
+    """Mean square of each norm's input by channel, (d_model,), without the mean for a layer norm. It gives the root
+    mean square of fewer channels."""
     influence: tuple[float, ...]
-    """Of each block: 1 - mean cosine of the stream before and after it (ShortGPT; Men et al. 2024, arXiv 2403.03853,
-    eq. 1)."""
+    """Influence of each block: 1 - mean cosine of the residual stream before and after the block (ShortGPT; Men et al.
+    2024, arXiv 2403.03853, eq. 1)."""
 
     def tensors(self) -> dict[str, Tensor]:
-        """All but the influence, by name in the study's file."""
+        """Returns all tensors except the influence, by name in the pruning study's file."""
         blocks = {f"blocks.{index}": units for index, units in enumerate(self.units)}
         energies = {f"{ENERGY}{name}": energy for name, energy in self.energies.items()}
         return {"channels": self.channels, **blocks, **energies}
 
     @classmethod
     def of_tensors(cls, tensors: Mapping[str, Tensor], influence: Sequence[float]) -> Importance:
-        """Reads the tensors of a study's file."""
+        """Creates the importance from the tensors of a pruning study's file."""
         return cls(
             channels=tensors["channels"],
             units=tuple(tensors[f"blocks.{index}"] for index in range(len(influence))),
@@ -58,7 +58,7 @@ class Importance:
 
 
 class _Sums:
-    """Sums over tokens, in float64."""
+    """Sums of squares and cosines over tokens, in float64."""
 
     def __init__(self, model: LanguageModel) -> None:
         blocks = len(model.architecture.blocks)
@@ -70,9 +70,9 @@ class _Sums:
 
 
 def importance_of(model: LanguageModel, rows: Iterable[Tensor], device: torch.device) -> Importance:
-    """The importance of the model's units on batches of tokens, int64 [batch, sequence] each.
+    """Computes the importance of the model's units on batches of tokens, int64 [batch, sequence] each.
 
-    The model is on `device`; its mode stays.
+    The model must be on `device`; its mode is restored.
     """
     sums = _Sums(model)
     handles: list[RemovableHandle] = [
@@ -98,7 +98,7 @@ def importance_of(model: LanguageModel, rows: Iterable[Tensor], device: torch.de
 
 
 def norms_of(model: LanguageModel) -> list[tuple[str, nn.Module]]:
-    """The norms over the channels, by name."""
+    """Returns the model's norms over the channels, by name."""
     named = [("embedding.norm", model.embedding.norm), ("final_norm", model.final_norm)]
     for index, block in enumerate(model.blocks):
         named += [(f"blocks.{index}.{name}", getattr(block, name)) for name in ("norm", "after_norm")]
@@ -106,11 +106,11 @@ def norms_of(model: LanguageModel) -> list[tuple[str, nn.Module]]:
 
 
 def _head_weights(model: LanguageModel) -> Tensor:
-    """(d_model,) sum of squares of each channel's weights in the output layer."""
+    """Sum of squares of each channel's weights in the output layer, (d_model,)."""
     tables = model.embedding.tables if model.architecture.output.tied else model.output.tables
     weights = tables[0].detach()
     projections = model.embedding.projections if len(model.embedding.projections) else None
-    if projections is not None:  # narrower than the stream
+    if projections is not None:  # the table is narrower than the residual stream
         weights = weights @ projections[0].detach().T
     return weights.square().sum(0)
 

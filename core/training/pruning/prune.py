@@ -1,12 +1,12 @@
 """Prunes a model: copies the weights of a submodel, and measures what pruning costs.
 
-A submodel keeps rows and columns of the parent's tensors by index. `PruningTable.align` says which blocks of the parent
-the child's blocks come from; importance says which heads, inner units and channels are kept. A child without a
-difference equals the parent. A norm over fewer channels divides by the root mean square of those: its gain compensates,
-so channels that were 0 can go without effect.
+A submodel keeps rows and columns of the parent's tensors by index. `PruningTable.align` maps the child's blocks to
+blocks of the parent; importance decides which heads, inner units and channels are kept. A child without a difference
+equals the parent. A norm over fewer channels divides by the root mean square of these channels; its gain compensates,
+so that channels that were 0 can be removed without effect.
 
-The cost of single cuts is a table of sub-blocks as in Puzzle (Bercovich et al. 2024, arXiv 2411.19146, §4): each block
-is dropped, or loses some of its heads or inner units, in an otherwise whole model.
+The cost of single cuts is a table as in Puzzle (Bercovich et al. 2024, arXiv 2411.19146, §4): one block at a time is
+dropped, or loses some of its heads or inner units, while the rest of the model stays whole.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from edgefront.core.training.pruning.submodel import (
 )
 
 Indices = tuple[Tensor | None, ...]
-"""For each axis of a tensor, int64 indices that are kept; None keeps all."""
+"""Kept indices along each axis of a tensor, int64; None keeps the whole axis."""
 
 
 def prune_weights(
     weights: Mapping[str, Tensor], child: Architecture, table: PruningTable, importance: Importance
 ) -> dict[str, Tensor]:
-    """The child's tensors by name, copied from the parent's.
+    """Returns the child's tensors by name, copied from the parent's tensors.
 
-    `InvalidInput` names the first field or tensor in which the child is not a submodel.
+    Raises `InvalidInput`, which names the first field or tensor in which the child is not a submodel.
     """
     parent = table.parent
     block_indices = [int(index) for index in table.align_part(child).blocks[0]]
@@ -73,7 +73,7 @@ def prune_weights(
         tensor = tensor.clone()
         energy = importance.energies.get(name.removesuffix(".weight"))
         if energy is not None and energy.any():
-            # Root mean square of the norm's input over the kept channels, by that over all channels.
+            # Mean square of the norm's input over the kept channels, divided by the mean square over all channels.
             ratio = energy[channels].double().mean() / energy.double().mean()
             tensor = tensor * float(ratio.sqrt())
         if tuple(tensor.shape) != spec.shape:
@@ -84,23 +84,23 @@ def prune_weights(
 
 
 def _most_important(importance: Tensor, count: int) -> Tensor:
-    """The indices of the `count` most important units, rising; of equal ones the first."""
+    """Indices of the `count` most important units, ascending; the first of equally important units."""
     order = torch.argsort(importance, descending=True, stable=True)
     return order[:count].sort().values
 
 
 def kept_units(block: Block, whole: Block, importance: Tensor, d_model: int) -> Tensor:
-    """The heads, inner units or features of `whole` that the pruned `block` keeps, int64, rising; empty without any."""
+    """Indices of the heads, inner units or features of `whole` that the pruned `block` keeps, int64, ascending."""
     if isinstance(block, ShortConv):
         return _most_important(importance, d_model)
     if isinstance(block, FeedForward):
         return _most_important(importance, block.d_inner)
     if not isinstance(block, Attention) or not isinstance(whole, Attention):
         return torch.empty(0, dtype=torch.int64)
-    # The best query heads of each key/value group, then the groups with the best such heads.
+    # Keeps the best query heads of each key/value group, then the groups whose kept heads are best.
     kept_of_group, group_size = block.n_head // block.kv_heads, whole.n_head // whole.kv_heads
     grouped = importance.view(whole.kv_heads, group_size)
-    heads = torch.stack([_most_important(group, kept_of_group) for group in grouped])  # within their groups
+    heads = torch.stack([_most_important(group, kept_of_group) for group in grouped])  # indices within each group
     groups = _most_important(grouped.gather(1, heads).square().sum(1), block.kv_heads)
     return (groups[:, None] * group_size + heads[groups]).flatten()
 
@@ -111,7 +111,7 @@ def kept_units(block: Block, whole: Block, importance: Tensor, d_model: int) -> 
 def _outer_indices(
     parent: Architecture, child: Architecture, channels: Tensor
 ) -> Iterator[tuple[str, tuple[str, Indices]]]:
-    """Tensors outside the blocks: the child's name, the parent's name and the indices."""
+    """Yields each tensor outside the blocks: name in the child, name in the parent, and kept indices."""
     tokens = torch.arange(child.embedding.vocab_size)
     columns = None if parent.d_embed != parent.d_model else channels
     positions = torch.arange(next((spec.shape[0] for spec in parameters(child) if spec.name == "positions.weight"), 0))
@@ -126,7 +126,7 @@ def _outer_indices(
         **{f"{norm}.{what}": (channels,) for norm in ("embedding.norm", "final_norm") for what in ("weight", "bias")},
     }
     for name, indices in by_name.items():
-        # The untied output of a child of a tied parent begins as the embedding.
+        # If the parent's output is tied but the child's is not, the child's output is copied from the embedding.
         source = name.replace("output.tables", "embedding.tables") if parent.output.tied else name
         yield name, (source, indices)
 
@@ -152,7 +152,7 @@ def _block_indices(
         yield "q_norm.weight", (queries if is_whole else None,)
         yield "k_norm.weight", (keys if is_whole else None,)
     elif isinstance(whole, FeedForward):
-        # With a gate, `up` has the rows of the gate, then those that it multiplies.
+        # With a gate, `up` has the rows of the gate, then the rows that the gate multiplies.
         rows = torch.cat([units, whole.d_inner + units]) if whole.gated else units
         yield "up.weight", (rows, channels)
         yield "up.bias", (rows,)
@@ -175,39 +175,39 @@ def _head_rows(heads: Tensor, d_head: int) -> Tensor:
 # Evaluation -------------------------------------------------------------------------------------------------------
 
 SHARES = (0.25, 0.5, 0.75)
-"""Kept shares of heads or inner units, as nearly as their number permits."""
+"""Kept shares of heads or inner units that are evaluated, rounded to whole units."""
 WIDTHS = (0.625, 0.75, 0.875)
-"""Kept shares of the channels."""
+"""Kept shares of the channels that are evaluated."""
 BEST_OF = 40
-"""Random submodels of which the one with the least expected loss is evaluated."""
+"""Number of random submodels, of which the submodel with the least expected loss is evaluated."""
 MIN_SIZE = 0.3
-"""Least share of the blocks' parameters at which the best submodels are looked for."""
+"""Minimum share of the blocks' parameters of the best submodels that are evaluated."""
 Progress = Callable[[str, int, int], None]
-"""Called with the phase, the steps done and the steps in all; an error that it raises ends the study."""
+"""Callback that receives the phase, the finished steps and the total steps. An error of the callback ends the study."""
 
 
 class EvaluationText:
-    """Text for losses: rows of tokens, int64 [n, length + 1], each read from its own beginning."""
+    """Text on which losses are computed: rows of tokens, int64 [n, length + 1], each read without earlier context."""
 
     batch = 4
-    """Rows of one pass."""
+    """Number of rows of one forward pass."""
 
     def __init__(self, rows: Tensor, device: torch.device) -> None:
         self.rows, self.device = rows, device
 
     @property
     def count(self) -> int:
-        """Number of predictions."""
+        """Number of predicted tokens."""
         return int(self.rows[:, 1:].numel())
 
     def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Inputs and targets, int64 [batch, length] each."""
+        """Yields batches of inputs and targets, int64 [batch, length] each."""
         for rows in self.rows.split(self.batch):
             on_device = rows.to(self.device)
             yield on_device[:, :-1], on_device[:, 1:]
 
     def loss(self, model: LanguageModel) -> float:
-        """Mean loss of a model, in nats a token."""
+        """Mean loss of a model on the text, in nats per token."""
         with evaluating(model, self.device, "float32"):
             total = sum(_loss_sum(model, model(inputs, "none"), targets) for inputs, targets in self.batches())
         return total / self.count
@@ -218,7 +218,7 @@ def _loss_sum(model: LanguageModel, hidden: Tensor, targets: Tensor) -> float:
 
 
 class PruningEvaluator:
-    """Prunes one model and evaluates the submodels on one text, where the model's own loss is `parent_loss`."""
+    """Prunes one model and evaluates submodels on a text on which the unpruned model's loss is `parent_loss`."""
 
     def __init__(
         self, model: LanguageModel, importance: Importance, text: EvaluationText, parent_loss: float, progress: Progress
@@ -229,17 +229,17 @@ class PruningEvaluator:
         self._weights = {name: tensor.detach() for name, tensor in model.named_parameters()}
 
     def table(self) -> PruningTable:
-        """The losses that single cuts add to the model's, in nats a token."""
+        """Evaluates single cuts. The table has the loss that each cut adds, in nats per token."""
         blocks = self._single_cuts()
         return PruningTable(self.architecture, blocks, self._widths(PruningTable(self.architecture, blocks, WHOLE)))
 
     def combinations(
         self, table: PruningTable, count: int, seed: int
     ) -> tuple[tuple[Architecture, ...], NDArray[np.float64]]:
-        """Random submodels, and the ln perplexity of each.
+        """Evaluates random submodels. Returns the submodels and the ln perplexity of each.
 
-        Every other one is the best of several of its size by the table. A search finds such submodels, whose single
-        cuts only look cheap; the scaling law learns the difference from them.
+        Every second submodel is the best, by the table, of several random submodels of about its size. A search finds
+        submodels whose single cuts look cheaper than they are; the scaling law learns this difference.
         """
         rng, children = np.random.default_rng(seed), dict[str, Architecture]()
         for number in range(50 * count):
@@ -256,15 +256,15 @@ class PruningEvaluator:
         return tuple(children.values()), np.array(losses)
 
     def loss(self, child: Architecture, table: PruningTable) -> float:
-        """Mean loss of a submodel without further training, in nats a token."""
+        """Mean loss of a submodel without further training, in nats per token."""
         pruned = load(LanguageModel(child), prune_weights(self._weights, child, table, self.importance))
         return self.text.loss(pruned.to(self.text.device))
 
     def _widths(self, table: PruningTable) -> Cut:
-        """The losses that fewer channels add, by the kept share."""
+        """Evaluates the loss that fewer channels add, by kept share."""
         parent = self.architecture
         widths = sorted({rounded_width(parent.d_model, share) for share in WIDTHS} - {parent.d_model})
-        if parent.scaled_embedding or not widths:  # a narrower model would scale it by another factor
+        if parent.scaled_embedding or not widths:  # a narrower model would scale the embedding by another factor
             return WHOLE
         added = list[float]()
         for width in widths:
@@ -273,7 +273,7 @@ class PruningEvaluator:
         return _monotone([width / parent.d_model for width in widths], added)
 
     def _single_cuts(self) -> tuple[BlockPruning, ...]:
-        """The losses of dropping and of narrowing each block. What precedes a block is computed once for its cuts."""
+        """Evaluates the loss of dropping and of narrowing each block; a block's input is computed once for all cuts."""
         model, text, blocks = self.model, self.text, explicit_blocks(self.architecture)
         cuts = [
             _narrower(block, units, self.architecture.d_model)
@@ -301,7 +301,7 @@ class PruningEvaluator:
 
 
 def _cheapest(children: list[Architecture], table: PruningTable, size: float) -> Architecture:
-    """The least expected loss among the quarter of the submodels whose share of the parameters is nearest to `size`."""
+    """Submodel of least expected loss among the quarter whose share of the parameters is nearest to `size`."""
     shapes = Shapes.of(children)
     shares = shapes.decoder_parameters / Shapes.of([table.parent]).decoder_parameters[0]
     distance = np.abs(shares - size)
@@ -310,7 +310,7 @@ def _cheapest(children: list[Architecture], table: PruningTable, size: float) ->
 
 
 def _narrower(block: Block, importance: Tensor, d_model: int) -> list[tuple[float, Tensor]]:
-    """The kept shares of a block's heads or inner units to evaluate, rising, each with the kept units."""
+    """Kept shares of a block's heads or inner units to evaluate, ascending, each with the kept units."""
     by_share = {}
     for share in SHARES:
         units = kept_units(narrow_block(block, share), block, importance, d_model)
@@ -320,7 +320,7 @@ def _narrower(block: Block, importance: Tensor, d_model: int) -> list[tuple[floa
 
 
 def _monotone(shares: list[float], losses: list[float]) -> Cut:
-    """The losses by kept share, made monotone: keeping less never costs less."""
+    """Returns losses by kept share, made monotone so that a smaller share never has a smaller loss."""
     if not shares:
         return WHOLE
     rising = np.maximum.accumulate(np.maximum(np.array(losses), 0.0)[::-1])[::-1]
@@ -328,7 +328,7 @@ def _monotone(shares: list[float], losses: list[float]) -> Cut:
 
 
 def _block_inputs(model: LanguageModel, inputs: Tensor) -> list[Tensor]:
-    """The residual stream before each block."""
+    """Computes the residual stream before each block."""
     streams = list[Tensor]()
     handles = [block.register_forward_pre_hook(lambda _, given: streams.append(given[0])) for block in model.blocks]
     try:
@@ -341,7 +341,7 @@ def _block_inputs(model: LanguageModel, inputs: Tensor) -> list[Tensor]:
 
 @contextmanager
 def _masked(block: nn.Module, units: Tensor) -> Iterator[None]:
-    """Within it, the output of all other heads or inner units of the block is 0."""
+    """Context manager in which all heads or inner units of the block except `units` give 0."""
     assert isinstance(block, AttentionBlock | FeedForwardBlock)
     layer = block.out if isinstance(block, AttentionBlock) else block.down
     unit_size = block.d_head if isinstance(block, AttentionBlock) else 1

@@ -1,4 +1,4 @@
-"""Pruning studies: measures what pruning a trained model costs, and stores the result beside its weights."""
+"""Pruning studies: measures how pruning a trained model raises the loss, and stores the result beside the weights."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ from edgefront.core.training.pruning.study_file import FORMAT, damaged_study, re
 from edgefront.core.training.pruning.submodel import pruning_summary
 
 MIN_ROWS = 2
-"""Least number of rows of a text."""
+"""Minimum number of rows of a text."""
 
 
 @dataclass(frozen=True)
 class PruningStudySettings:
-    """Amount of text and number of submodels."""
+    """Settings of a pruning study: amount of text and number of submodels."""
 
     calibration_tokens: int = 16_384
-    """Tokens of the training split, for importance."""
+    """Number of tokens of the training split on which importance is computed."""
     tokens: int = 2_048
-    """Tokens of the validation split, for losses."""
+    """Number of tokens of the validation split on which losses are computed."""
     segment: int = 128
-    """Tokens of a row."""
+    """Number of tokens of a row."""
     combinations: int = 24
-    """Random submodels that are evaluated."""
+    """Number of random submodels that are evaluated."""
     seed: int = 0
 
 
@@ -69,10 +69,10 @@ def study_pruning(
     device: torch.device | str = "cpu",
     progress: Progress = lambda *_: None,
 ) -> PruningStudy:
-    """Studies the pruning of a trained model, called `name`, on data with its tokenizer.
+    """Studies the pruning of a trained model, called `name`, on data of the model's tokenizer.
 
     Takes minutes for 100 M parameters on two cores. Raises `InvalidInput` for a model that cannot be pruned, data of
-    another tokenizer, and a text that is too short or that the model has not learnt.
+    another tokenizer, a text that is too short, and a model that has not learnt the text.
     """
     architecture, torch_device = package.architecture, torch.device(device)
     if (what := cannot_be_cut(architecture)) is not None:
@@ -137,7 +137,7 @@ def study_pruning(
 
 
 def rows_of(data: Prepared, split: str, tokens: int, segment: int) -> Tensor:
-    """int64 [n, segment + 1]: rows spread evenly over the split."""
+    """Returns rows of tokens spread evenly over the split, int64 [n, segment + 1]."""
     text = data.split(split).tokens
     possible = (len(text) - 1) // segment
     count = min(max(MIN_ROWS, -(-tokens // segment)), possible)
@@ -165,7 +165,10 @@ def write_pruning_study(study: PruningStudy, folder: Path) -> Path:
 
 
 def read_pruning_study(folder: Path) -> PruningStudy:
-    """The study beside a model's weights. `NotFound` without one, `InvalidInput` for a damaged one or other weights."""
+    """Reads the pruning study beside a model's weights.
+
+    Raises `NotFound` without a study, `InvalidInput` for a damaged study or a study of other weights.
+    """
     path = folder / CUTS
     if not path.is_file():
         raise NotFound(
@@ -183,9 +186,10 @@ def read_pruning_study(folder: Path) -> PruningStudy:
 
 
 def load_pruned(weights: Path, child: Architecture) -> dict[str, Tensor]:
-    """The initial tensors of a submodel, from the parent's weights file and the study beside it.
+    """Returns the initial tensors of a submodel, from the parent's weights file and the study in the same folder.
 
-    `InvalidInput` names the tensor or field in which the child is not a submodel; `NotFound` without a study.
+    Raises `InvalidInput`, which names the tensor or field in which the child is not a submodel, and `NotFound` without
+    a study.
     """
     study = read_pruning_study(weights.parent)
     model = load_safetensors(weights)
@@ -198,7 +202,7 @@ def load_pruned(weights: Path, child: Architecture) -> dict[str, Tensor]:
 def write_submodel(parent: Package, child: Architecture, output: Path) -> Package:
     """Writes the submodel that `child` describes, with the parent's tokenizer and licence.
 
-    `output` must not exist; it appears only when complete. Raises `InvalidInput` where the child is not a submodel or
+    `output` must not exist, and appears only when complete. Raises `InvalidInput` if the child is not a submodel or
     the licence forbids derivatives, `NotFound` without a pruning study of the parent.
     """
     licence = parent.facts.get("licence")

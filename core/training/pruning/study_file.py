@@ -1,8 +1,8 @@
-"""`cuts.safetensors` beside a model's weights: its pruning study.
+"""Reads and checks `cuts.safetensors`, the pruning study beside a model's weights.
 
 The tensors are the importance of channels and units (`core.training.pruning.importance`); the metadata has the scaling
-law of the submodels (`core.quality.pruning_predictor`) and the SHA-256 of the weights. Reading and checking needs no
-torch: the service does it with files that it does not trust.
+law of the submodels (`core.quality.pruning_predictor`) and the SHA-256 of the weights. This module does not import
+torch, because the service checks files from users.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from edgefront.core.training.evaluation.package import CUTS
 
 FORMAT = "edgefront-cuts"
 ENERGY = "energy."
-"""Prefix of the tensors with a norm's input energies."""
+"""Prefix of the names of tensors that contain a norm's input energies."""
 _NORMS = ("norm", "after_norm", "final_norm")
 MAX_LAW_CHARACTERS = 16 << 20
-"""Longest scaling law as text; one of 1,000 combinations of 60 blocks has about 3.5 million characters."""
+"""Maximum length of a scaling law as text. 1,000 combinations of 60 blocks need about 3.5 million characters."""
 
 
 def read_cut_law(folder: Path) -> PruningPredictor | None:
-    """The scaling law of the study beside a model's weights; None without one. `InvalidInput` for a damaged file."""
+    """Reads the scaling law of a folder's pruning study; None without a study. Raises `InvalidInput` if damaged."""
     path = folder / CUTS
     return read_study_file(path)[0] if path.is_file() else None
 
 
 def read_study_file(path: Path) -> tuple[PruningPredictor, str]:
-    """The scaling law of a study, and the SHA-256 of its weights.
+    """Reads the scaling law of a pruning study, and the SHA-256 of the weights that were studied.
 
-    `InvalidInput` for a damaged file: an invalid law, or an importance of another shape, negative or not finite.
+    Raises `InvalidInput` for an invalid scaling law, and for importance of wrong shape, negative or not finite.
     """
     try:
         with safe_open(path, framework="np") as file:
@@ -74,7 +74,7 @@ def _check_importance(path: Path, file: Any, parent: Architecture) -> None:
 
 
 def _importance_lengths(parent: Architecture) -> Iterator[tuple[str, int]]:
-    """Names and lengths of the tensors of a study."""
+    """Yields names and lengths of the tensors of a pruning study."""
     yield "channels", parent.d_model
     for index, block in enumerate(parent.blocks):
         if isinstance(block, Attention):

@@ -1,4 +1,4 @@
-"""Submodels of a model: descriptions with fewer blocks, heads, inner units or channels, and the difference in words."""
+"""Describes submodels: fewer blocks, heads, inner units or channels, and the difference from the parent in words."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from edgefront.core.architectures.block import Attention, Block, FeedForward
 from edgefront.core.architectures.parameters import count
 
 MAX_DROPPED_SHARE = 0.5
-"""Largest share of the blocks that a random submodel drops."""
+"""Maximum share of the blocks that a random submodel drops."""
 MIN_SHARE = 0.3
-"""Least share of the units of a block that a random submodel keeps."""
+"""Minimum share of a block's units that a random submodel keeps."""
 MIN_WIDTH = 0.6
-"""Least share of the channels that a random submodel keeps."""
+"""Minimum share of the channels that a random submodel keeps."""
 
 
 def explicit_blocks(parent: Architecture) -> tuple[Block, ...]:
-    """The model's blocks with the fields that default to functions of d_model and n_head, so that these stay."""
+    """Returns the model's blocks with explicit values of fields whose defaults depend on d_model and n_head."""
     return tuple(
         block.model_copy(
             update={
@@ -36,15 +36,15 @@ def explicit_blocks(parent: Architecture) -> tuple[Block, ...]:
 
 
 def submodel(parent: Architecture, blocks: Sequence[Block], d_model: int) -> Architecture:
-    """The parent with these blocks, as `explicit_blocks` gives them, and this width."""
+    """Returns the parent with these blocks, whose fields must be explicit (`explicit_blocks`), and width `d_model`."""
     described = [block.model_dump(mode="json", exclude_none=True) for block in blocks]
     return Architecture.parse({**parent.canonical, "d_model": d_model, "blocks": described})
 
 
 def narrow_block(block: Block, share: float) -> Block:
-    """The block with about this share of its inner units, or of its key/value heads and their query heads.
+    """Returns the block with about this share of its inner units, or of its key/value heads and their query heads.
 
-    Where all heads share one key/value head, the share is of the heads.
+    If all heads share one key/value head, the share applies to the query heads.
     """
     if isinstance(block, FeedForward):
         return block.model_copy(update={"d_inner": rounded_width(block.d_inner, share)})
@@ -58,13 +58,13 @@ def narrow_block(block: Block, share: float) -> Block:
 
 
 def rounded_width(width: int, share: float) -> int:
-    """A share of a width: a multiple of 32, or of 8 or 2 of a small one."""
+    """Rounds a share of a width to a multiple of 32; for small widths, to a multiple of 8 or 2."""
     step = next(step for step in (32, 8, 2, 1) if width >= 8 * step or step == 1)
     return min(width, max(step, round(width * share / step) * step))
 
 
 def random_submodel(parent: Architecture, rng: np.random.Generator) -> Architecture:
-    """A mildly to strongly pruned submodel, in one way or several, the same in all blocks or not."""
+    """Draws a submodel with mild to strong pruning, of one or several kinds, equal or different between blocks."""
     blocks, width = list(explicit_blocks(parent)), parent.d_model
     if rng.random() < 0.7:
         count = rng.integers(0, 1 + int(MAX_DROPPED_SHARE * rng.random() * len(blocks)))
@@ -92,7 +92,7 @@ _FIGURES = {
 
 
 def pruning_summary(parent: Architecture, child: Architecture) -> dict[str, Any]:
-    """The figures that differ, and a sentence for the model card.
+    """Returns the figures in which child and parent differ, and a sentence for the model card.
 
     `{"sentence": "attention blocks 24 → 18; heads 16 → 8 to 12; …", "parent": digest of its architecture,
     "attention_blocks": {"from": 24, "to": 18}, "heads": {"from": [16, 16], "to": [8, 12]}, …}`: heads and inner widths

@@ -1,4 +1,4 @@
-"""The named recipes: the published ones, and three of our own that are short enough for a laptop."""
+"""Named recipes: published recipes, and three own recipes that are short enough for a laptop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from edgefront.core.common.validation import existing
 from edgefront.core.nn.dropout import NO_DROPOUT, Dropout
 from edgefront.core.training.recipes.recipe import Distil, Evaluation, Optimizer, Parametrisation, Recipe, Schedule
 
-# Our own: less than a minute on two cores with 1.3 million parameters, two with 5 million.
+# Own recipes. On two cores they take less than a minute with 1.3 million parameters, two minutes with 5 million.
 
 _MODERN = Recipe(
     name="modern",
@@ -44,7 +44,7 @@ _QUICK = Recipe(
     checkpoint_every=100,
     evaluation=Evaluation(segment=128, rows=16, every=100, tokens=1 << 15),
 )
-# The weights are trained already, at scales that do not follow from the shape: CompleteP's rates are not for them.
+# CompleteP's rates do not apply to trained weights, because the scales of trained weights do not follow from the shape.
 # The rate and the short warm-up are Minitron's (Sreenivas et al. 2024, arXiv 2408.11796).
 _DISTIL = Recipe(
     name="distil",
@@ -63,7 +63,7 @@ _DISTIL = Recipe(
     evaluation=Evaluation(segment=128, rows=16, every=100, tokens=1 << 15),
 )
 
-# PAR, Transformer-XL and BERT, by the settings of NVIDIA's code that PAR reports (Table A1).
+# PAR, Transformer-XL and BERT, with the settings of NVIDIA's code that PAR reports (Table A1).
 
 _PAR = "PAR (arXiv 2009.04534) {}; otherwise NVIDIA DeepLearningExamples, Transformer-XL, {}.yaml"
 _XL_BASE = Recipe(
@@ -106,7 +106,7 @@ _XL_LARGE = _XL_BASE.model_copy(
 
 _BERT = "PAR (arXiv 2009.04534) §3.2; otherwise NVIDIA DeepLearningExamples, BERT, pretrain_config.sh: phase {}"
 
-# BERT drops the embedding after its norm, updates and attention's probabilities, nothing inside a feed-forward block.
+# BERT has dropout on the normalised embedding, updates and attention's probabilities, none inside feed-forward blocks.
 _BERT_DROPOUT = Dropout(embedding=0.1, hidden=0.1, inner=0.0, attention=0.1)
 
 _BERT_PHASE_1 = Recipe(
@@ -141,16 +141,16 @@ _BERT_PHASE_2 = _BERT_PHASE_1.model_copy(
     }
 )
 
-# SRU++ on enwik8, WikiText-103, Billion Word and IWSLT'14: the paper's tables, and its code for the rest. One dropout
-# rate serves everywhere. On words it is also that of the embedding's narrow vectors; on Billion Word neither these nor
-# attention's probabilities have any. Evaluation reads as much memory as it predicts, with as many keys for every token,
-# at the lengths of the test.
+# SRU++ on enwik8, WikiText-103, Billion Word and IWSLT'14: the paper's tables, and its code where tables are silent.
+# A recipe has one dropout rate. On words the rate also applies to the embedding's narrow vectors; on Billion Word these
+# vectors and attention's probabilities have no dropout. Evaluation has equal segment and memory, and the same number of
+# keys for every token, at the paper's test lengths.
 
 _SRUPP = "SRU++ (arXiv 2102.12459) {}; otherwise asappresearch/sru, experiments/srupp_experiments"
 
 
 class _SruppColumn(NamedTuple):
-    """A column of the paper's tables, with the settings of its code."""
+    """A column of the SRU++ paper's tables, with settings of the paper's code."""
 
     name: str
     architecture: str
@@ -158,9 +158,9 @@ class _SruppColumn(NamedTuple):
     rows: int
     segment: int
     tested_at: int
-    """Tokens of a segment in evaluation, and of its memory."""
+    """Number of tokens of a segment in evaluation, and of the memory before the segment."""
     rate: float
-    """Rate of dropout."""
+    """Dropout rate."""
     lr: float = 3e-4
     warmup: int = 16_000
     steps: int = 400_000
@@ -184,8 +184,8 @@ _CORPORA = {
     "wt103": ("WikiText-103", "wikitext-103"),
     "lm1b": ("Billion Word", "lm1b"),
 }
-# The paper takes the settings of imitkd's teacher but for optimiser, decay and 50 epochs of 64,000 steps. That code's
-# learning rate is 0.1·min(step^-0.5, step·10000^-1.5): 1e-3 at the end of the warm-up.
+# The paper uses the settings of imitkd's teacher, except optimiser, decay and length (50 epochs of 64,000 steps). The
+# learning rate in imitkd is 0.1·min(step^-0.5, step·10000^-1.5), which is 1e-3 at the end of the warm-up.
 _SRUPP_IWSLT = Recipe(
     name="iwslt",
     title="SRU++ on IWSLT'14 German to English",
@@ -244,14 +244,14 @@ def _srupp(column: _SruppColumn) -> Recipe:
     )
 
 
-# LTS, Table 2, one recipe a row. The table gives optimiser, steps, batch, learning rate, schedule, warm-up and dropout;
-# Appendix B the lengths, 192 and 32 tokens, and metaseq for the Pile. The rest is from the code that they name: of
-# NVIDIA's Transformer-XL, the lowest learning rate on WikiText-103 and the gradients' clip; of OPT, for the Pile, a
-# tenth of the highest rate at the end and initialisation with 0.006. GPT-2's rows have 50,264 tokens for any data.
+# LTS: one recipe per row of Table 2, which gives optimiser, steps, batch, learning rate, schedule, warm-up and dropout.
+# Appendix B gives the lengths, 192 and 32 tokens, and names metaseq for the Pile. The remaining settings are from the
+# code that LTS names. NVIDIA's Transformer-XL: minimum learning rate on WikiText-103, and gradient clipping. OPT, for
+# the Pile: a final rate of a tenth, and initialisation with 0.006. GPT-2's rows have 50,264 tokens for any data.
 
 _LTS = "LTS (arXiv 2203.02094) Table 2, {}; otherwise {}"
 
-# What GPT-2 drops: embedding and updates, and nothing inside its feed-forward blocks.
+# GPT-2 has dropout on the embedding, updates and attention's probabilities, none inside its feed-forward blocks.
 _GPT2_DROPOUT = Dropout(embedding=0.1, hidden=0.1, inner=0.0, attention=0.1)
 
 _LTS_GPT2_WT103 = Recipe(
@@ -342,7 +342,7 @@ _LTS_XL_LM1B = _LTS_XL_WT103.model_copy(
 
 @lru_cache(maxsize=1)
 def _recipes() -> dict[str, Recipe]:
-    # PAR trains its models as Transformer-XL: only the blocks differ.
+    # PAR trains its models like Transformer-XL, so that only the blocks differ.
     par = (
         base.model_copy(update={"name": name, "title": title, "architecture": name})
         for base, name, title in (
@@ -357,12 +357,12 @@ def _recipes() -> dict[str, Recipe]:
 
 
 def recipes() -> dict[str, Recipe]:
-    """Every recipe by name."""
+    """Returns every recipe by name."""
     return dict(_recipes())
 
 
 def recipe(name: str) -> Recipe:
-    """The recipe of that name; `NotFound` names the nearest ones."""
+    """Returns the recipe of that name. Raises `NotFound`, which names the most similar recipes."""
     if name not in _recipes():
         raise NotFound(f"no recipe named {name!r}; {existing(name, _recipes(), 'edgefront train recipes')}")
     return _recipes()[name]

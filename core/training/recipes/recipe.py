@@ -1,4 +1,4 @@
-"""Recipes: everything that a training needs besides an architecture and a data set, as data."""
+"""Recipes: the settings of a training, which together with an architecture and a data set define the training."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from edgefront.core.common.validation import checked
 from edgefront.core.nn.dropout import NO_DROPOUT, Dropout
 
 Task = Literal["streams", "sentences", "masked", "pairs"]
-"""Kind of batch: contiguous text in each row, shuffled sentences, BERT's masked sequences, translations."""
+"""Task, which decides the batches: contiguous text, shuffled sentences, BERT's masked sequences, or translations."""
 Precision = Literal["float32", "bfloat16", "float16"]
 Order = Literal["contiguous", "shuffled"]
 Scheme = Literal["gpt2", "opt", "transformer_xl", "transformer_xl_large", "srupp", "bert", "translation", "completep"]
-"""Schemes of initialisation (`core.training.parametrisation`)."""
+"""Schemes of initialisation, described in `core.training.parametrisation`."""
 WITHOUT_EFFECT = {"title", "source", "compile", "micro_rows", "checkpoint_every", "checkpoints", "evaluation"}
-"""Fields that do not change the weights."""
+"""Fields of a recipe that do not change the trained weights."""
 
 Count = Annotated[StrictInt, Field(ge=1, le=1 << 40)]
 Length = Annotated[StrictInt, Field(ge=0, le=1 << 20)]
@@ -37,10 +37,10 @@ class _Section(BaseModel):
 
 
 class Optimizer(_Section):
-    """The update rule.
+    """Optimiser and its settings.
 
-    `adam`, `adamw` and `radam` are torch's (RAdam with decoupled decay). `lamb` is the one of Transformer-XL's PyTorch
-    recipe (no bias correction, ‖w‖ at most 10), `nvlamb` BERT's (gradient first divided by its global norm).
+    `adam`, `adamw` and `radam` are torch's (RAdam with decoupled decay). `lamb` is the LAMB of Transformer-XL's PyTorch
+    recipe (no bias correction, ‖w‖ at most 10); `nvlamb` is BERT's LAMB (gradients are divided by their global norm).
     """
 
     name: Literal["adam", "adamw", "radam", "lamb", "nvlamb"] = "adamw"
@@ -49,7 +49,7 @@ class Optimizer(_Section):
     eps: Rate = 1e-8
     weight_decay: Rate = 0.0
     decays: Literal["all", "matrices"] = "matrices"
-    """Parameters with weight decay: all, or all but biases, norms and other vectors."""
+    """Parameters that have weight decay: all, or all except biases, norms and other vectors."""
 
 
 class Parametrisation(_Section):
@@ -61,17 +61,17 @@ class Parametrisation(_Section):
     base_width: Count = 64
     """d_model of the reference shape."""
     base_blocks: Count = 4
-    """Residual blocks of the reference shape: two layers of attention and feed-forward."""
+    """Number of residual blocks of the reference shape. The default is two layers of attention and feed-forward."""
     embedding_lr: Annotated[StrictFloat, Field(gt=0, le=1e6, allow_inf_nan=False)] = 2.0
-    """Learning rate of the embedding tables over `optimizer.lr`."""
+    """Learning rate of the embedding tables divided by `optimizer.lr`."""
 
 
 class Schedule(_Section):
     """Linear warm-up from 0 to `lr` over `warmup` steps, then a decay to `min_lr` at the end of the last step.
 
-    `cosine` over the steps that remain after the warm-up; `cosine_whole` as if it had begun at step 0 (SRU++); `power`
-    (1 - step/steps)^power, steps counted from 1 (BERT); `inverse_sqrt` lr·√(warmup/step); `constant`. See
-    `core.training.optimizers`.
+    `cosine` spans the steps after the warm-up; `cosine_whole` has the shape of a cosine from step 0 (SRU++); `power` is
+    (1 - step/steps)^power, steps counted from 1 (BERT); `inverse_sqrt` is lr·√(warmup/step); `constant` has no decay.
+    See `core.training.optimizers`.
     """
 
     decay: Literal["cosine", "cosine_whole", "power", "inverse_sqrt", "constant"] = "cosine"
@@ -81,78 +81,79 @@ class Schedule(_Section):
 
 
 class Evaluation(_Section):
-    """Settings of perplexity: `segment` tokens at a time after `memory` tokens of the past (Transformer-XL §4.1)."""
+    """Settings of evaluation: `segment` tokens at a time are read after `memory` past tokens (Transformer-XL §4.1)."""
 
     segment: Count = 64
     memory: Length = 0
     clamp: Count | None = None
-    """Largest relative distance; larger ones are clamped."""
+    """Maximum relative distance; larger distances are clamped. None: no maximum."""
     same_length: StrictBool = False
-    """Every token attends to the same number of keys, a window of `memory` + 1."""
+    """Whether every token attends to the same number of keys, a window of `memory` + 1."""
     rows: Count = 16
     tokens: Count | None = None
-    """Largest number of tokens of the validation split during training; the final evaluation reads all."""
+    """Maximum number of validation tokens during training; the final evaluation reads the whole split."""
     every: Count = 1000
-    """Steps between evaluations on the validation split; the last step always has one."""
+    """Number of steps between evaluations on the validation split; the final step is always evaluated."""
 
 
 class Distil(_Section):
-    """Distillation from a teacher's logits: `core.training.distillation`.
+    """Settings of distillation from a teacher's logits (`core.training.distillation`).
 
-    Hinton et al. 2015 (arXiv 1503.02531) §2. A pruned model recovers best from logits alone (Muralidharan et al. 2024,
-    arXiv 2407.14679 §4.3, Sreenivas et al. 2024, arXiv 2408.11796 §3): the defaults.
+    Source: Hinton et al. 2015 (arXiv 1503.02531) §2. The defaults use logits alone, from which a pruned model recovers
+    best (Muralidharan et al. 2024, arXiv 2407.14679 §4.3, Sreenivas et al. 2024, arXiv 2408.11796 §3).
     """
 
     temperature: Annotated[StrictFloat, Field(gt=0, le=1000, allow_inf_nan=False)] = 1.0
-    """Divides both models' logits; its square multiplies the divergence."""
+    """Temperature by which both models' logits are divided; the divergence is multiplied by its square."""
     share: Annotated[StrictFloat, Field(gt=0, le=1)] = 1.0
     """Weight of the divergence KL(teacher || student) in the loss; the rest is the cross-entropy."""
 
 
 class Recipe(_Section):
-    """A training of `steps` optimiser steps, each on `rows` sequences of `segment` tokens over all GPUs together."""
+    """Settings of a training of `steps` steps, each on `rows` sequences of `segment` tokens over all GPUs together."""
 
     name: Annotated[str, Field(min_length=1, max_length=64)]
     title: Annotated[str, Field(max_length=200)] = ""
     source: Annotated[str, Field(max_length=300)] = ""
-    """Paper, table or script of origin."""
+    """Paper, table or script from which the recipe is taken."""
     architecture: Annotated[str, Field(max_length=64)] | None = None
-    """The named model that it was published for."""
+    """Named model for which the recipe was published."""
     dataset: Annotated[str, Field(max_length=64)] | None = None
-    """The data set that it was published for, and the default."""
+    """Data set for which the recipe was published, and the default."""
     level: Literal["bytes", "characters", "words", "bpe"] | None = None
-    """Kind of tokens of that data set, of which several preparations may exist."""
+    """Kind of tokens of the data set, which selects one of several preparations."""
     task: Task = "streams"
     order: Order = "contiguous"
-    """For the task streams. contiguous: each row continues where it stopped. shuffled: segments in an order that is
-    reshuffled each epoch, for models without memory."""
+    """Order of the text in the task streams. contiguous: each row continues its previous segment. shuffled: segments
+    in an order that is reshuffled each epoch, for models without memory."""
     steps: Count = 1000
     rows: Count = 16
     segment: Count = 128
     memory: Length = 0
-    """Past tokens that training attends to, for models with memory; the recurrence's cell is always carried."""
+    """Number of past tokens that training attends to, in models with memory; a recurrence's cell is always carried."""
     epoch_resets: StrictBool = False
-    """Clears memory and cell each epoch (SRU++)."""
+    """Whether memory and cell are cleared at each epoch (SRU++)."""
     masked_fraction: Annotated[StrictFloat, Field(gt=0, lt=1)] = 0.15
     label_smoothing: Annotated[StrictFloat, Field(ge=0, lt=1)] = 0.0
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()
     clip: Rate | None = None
-    """Largest global gradient norm."""
+    """Maximum global gradient norm, at which gradients are clipped. None: no clipping."""
     dropout: Dropout = NO_DROPOUT
     initialisation: Scheme = "gpt2"
     parametrisation: Parametrisation | None = None
-    """Required by initialisation completep, and only for it."""
+    """Settings of initialisation completep; null for other schemes."""
     distil: Distil | None = None
-    """Distillation from a teacher; needs task streams and memory 0."""
+    """Settings of distillation from a teacher; requires task streams and memory 0."""
     precision: Precision = "float32"
-    """Precision of the passes; weights and optimiser state stay float32."""
+    """Precision of forward and backward passes; weights and optimiser state stay float32."""
     compile: StrictBool = False
     micro_rows: Count | None = None
-    """Rows of one forward pass on one GPU; gradients are accumulated. None: all rows, halved when memory runs out."""
+    """Number of rows of one forward pass on one GPU; gradients are accumulated. None: all rows, halved when memory
+    runs out."""
     checkpoint_every: Count = 1000
     checkpoints: Annotated[StrictInt, Field(ge=1, le=100)] = 2
-    """Number of last checkpoints that are kept, besides the best on the validation split."""
+    """Number of latest checkpoints that are kept, besides the best on the validation split."""
     evaluation: Evaluation = Evaluation()
 
     @model_validator(mode="after")
@@ -209,24 +210,24 @@ class Recipe(_Section):
 
     @classmethod
     def parse(cls, value: Mapping[str, Any]) -> Recipe:
-        """A recipe from its JSON form; `InvalidInput` names the first field that is wrong, under `recipe`."""
+        """Reads a recipe from JSON. Raises `InvalidInput`, which names the first wrong field, under `recipe`."""
         with within("recipe"):
             return checked(cls, value)
 
     def effective(self) -> dict[str, Any]:
-        """The fields that decide the weights, without defaults: a field of a later release changes nothing."""
+        """Returns the fields that decide the weights, without defaults, so that a new field changes nothing."""
         excluded = WITHOUT_EFFECT | {"name", "architecture", "dataset", "level"}
         return self.model_dump(mode="json", exclude=excluded, exclude_defaults=True)
 
     def tokens_within(self, steps: int | None, tokens: int | None) -> int:
-        """Largest number of tokens that a training reads within a budget of steps and tokens; None: no budget."""
+        """Maximum number of tokens that a training reads within a budget of steps and tokens; None: no budget."""
         most = min(self.steps, steps or self.steps) * self.rows * self.segment
         return min(most, tokens or most)
 
     def overridden(self, overrides: Mapping[str, Any]) -> Recipe:
-        """The recipe with some fields replaced; a section (`optimizer`) may have only the fields that differ.
+        """Returns the recipe with some fields replaced; a section (`optimizer`) needs only the fields that differ.
 
-        `InvalidInput` names an unknown or wrong field by its path in the overrides.
+        Raises `InvalidInput`, which names an unknown or wrong field by its path in the overrides.
         """
         stored = self.model_dump(mode="json")
         for name, value in overrides.items():
@@ -240,9 +241,9 @@ _RECURRENCE = "the recurrence of SRU", "srupp"
 
 
 def can_carry_past(architecture: Architecture) -> bool:
-    """Whether the model can read a text of any length by segments, with the past as state.
+    """Whether the model can read a text of any length by segments, with a state of the past.
 
-    Absolute positions prevent it: cached keys and values keep the positions of their own segment.
+    Models with absolute positions cannot, because cached keys and values keep the positions of their segment.
     """
     return (
         architecture.causal
@@ -252,7 +253,7 @@ def can_carry_past(architecture: Architecture) -> bool:
 
 
 def predicts_next_token(architecture: Architecture) -> bool:
-    """Whether it is a language model: causal, with output over tokens, and no translation model."""
+    """Whether the architecture is a language model: causal, with output over tokens, and without a source."""
     return architecture.causal and architecture.output.kind == "tokens" and architecture.source is None
 
 
@@ -271,7 +272,7 @@ def _is_recurrent(architecture: Architecture) -> bool:
 
 
 def check_task(architecture: Architecture, recipe: Recipe) -> None:
-    """`InvalidInput`, with the recipe's field, unless this architecture can be trained by this recipe."""
+    """Raises `InvalidInput`, which names the recipe's field, if this recipe cannot train this architecture."""
     kind, needs = architecture.output.kind, None
     if recipe.task == "masked":
         if architecture.causal or kind != "masked_tokens":
@@ -305,7 +306,7 @@ def check_task(architecture: Architecture, recipe: Recipe) -> None:
             allowed="a recipe without distil, or a model without cutoffs whose rows follow nothing",
         )
     most, lengths = architecture.max_length, {"segment": recipe.segment}
-    if recipe.task in ("streams", "sentences"):  # the others are evaluated by the rows that they are trained on
+    if recipe.task in ("streams", "sentences"):  # other tasks are evaluated on rows of the training's length
         lengths["evaluation.segment"] = recipe.evaluation.segment + recipe.evaluation.memory
     for name, length in lengths.items():
         if most is not None and length > most:
@@ -325,5 +326,5 @@ RECOVERY = "distil"
 
 
 def default_recipe(architectures: Iterable[Architecture]) -> str:
-    """The one recipe of models that are trained together: `quick` if one of them has memory, else `modern`."""
+    """Default recipe for models that are trained together: `quick` if any model has memory, else `modern`."""
     return CONTIGUOUS if any(has_memory(architecture) for architecture in architectures) else MODERN

@@ -1,8 +1,8 @@
-"""A run of kind "supernet": searches of one or several seeds in a run's folder (`core.training.run_folder`).
+"""Runs supernet searches of one or several seeds in a run's folder (`core.training.run_folder`).
 
 Metrics count the steps of all searches; `extra` of each line has seed, phase, temperature, pattern and probabilities.
-`result/supernet.json` is a `core.search.supernet_settings.SupernetResult`, `result.json` the same without the
-probabilities over time.
+`result/supernet.json` is a `core.search.supernet_settings.SupernetResult`; `result.json` leaves out the history of
+probabilities.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ from edgefront.core.training.supernet.supernet import Supernet
 
 _log = logging.getLogger(__name__)
 
-_REPORTS = 200  # lines of metrics of one search, besides one every `_REPORT_S`
+_REPORTS = 200  # lines of metrics of one search, in addition to a line every `_REPORT_S` seconds
 _REPORT_S = 10.0
 
 
 def run(spec: RunSpec, folder: Path, stop: Callable[[], bool] = lambda: False) -> int:
     """Searches until every seed has its architecture, or `stop` is True; resumes from the last checkpoint.
 
-    A budget of steps or tokens applies to each search, one of hours to all searches together. Returns `EXIT_DONE`, or
-    `EXIT_STOPPED` after a checkpoint; `status.json` has the same.
+    A budget of steps or tokens applies to each search; a budget of hours applies to all searches together. Returns
+    `EXIT_DONE`, or `EXIT_STOPPED` after a checkpoint; `status.json` has the same outcome.
 
     Raises:
-        InvalidInput: settings, data and recipe are incompatible, or the checkpoint is of another run.
+        InvalidInput: settings, data and recipe are incompatible, or the checkpoint belongs to another run.
         Diverged: a loss is not finite.
-        Unavailable: a full disk, too little memory for one row, or no architecture step within the hours.
+        Unavailable: the disk is full, memory is too small for one row, or no architecture step fits into the hours.
     """
     with joined(spec.device, spec.threads) as ranks:
         if ranks.ranks > 1:
@@ -89,11 +89,11 @@ class _Run:
         self._recipe = recipe_of(spec)
         self.journal = Journal(folder, writes=True)
         self._checkpoints = Checkpoints(folder / CHECKPOINTS, self._recipe.checkpoints)
-        # Verified once, before the first step.
+        # The data is verified once, before the first step.
         self._data = open_prepared(Path(spec.data), verify=self._checkpoints.latest() is None)
         self._outcomes: list[SearchOutcome] = []
         self._steps_before = 0
-        """Steps of finished searches."""
+        """Total number of steps of finished searches."""
         self._tokens, self._seconds = 0, 0.0
         self._saved = -1
         self._unreported: list[StepResult] = []
@@ -101,7 +101,7 @@ class _Run:
         self._search = self._resumed()
 
     def search(self, stop: Callable[[], bool]) -> bool:
-        """Returns False if it was stopped before the end."""
+        """Searches every seed. Returns False if `stop` ended the search early."""
         self.journal.update(state="training", step=self._step, steps=self._steps, micro_rows=self._search.micro_rows)
         self._since = time.monotonic()
         while True:
@@ -137,7 +137,7 @@ class _Run:
         return SupernetResult(settings=self._settings, searches=tuple(self._outcomes))
 
     def _report(self) -> None:
-        """Reports the steps since the last report, if any."""
+        """Reports the steps since the previous report, if any."""
         if not self._unreported:
             return
         seconds, steps, step = time.monotonic() - self._since, self._unreported, self._unreported[-1]
@@ -174,7 +174,7 @@ class _Run:
 
     @property
     def _steps(self) -> int:
-        """Expected number of all steps; fewer where a search converges."""
+        """Maximum number of steps of all searches; a search that converges takes fewer."""
         return self._steps_before + (self._settings.seeds - len(self._outcomes)) * self._recipe.steps
 
     def _lr(self, step: int) -> float:
@@ -195,10 +195,10 @@ class _Run:
         return search
 
     def _finish_search(self, search: Search) -> None:
-        """Stores the outcome, after a checkpoint, so that the search is not repeated."""
+        """Stores the outcome of a search after a checkpoint, so that the search is not repeated."""
         if (
             not search.has_architecture_step and self._outcomes
-        ):  # the hours were over before its first architecture step
+        ):  # the hours were over before the first architecture step of this search
             return
         if not search.has_architecture_step:
             raise Unavailable(
@@ -236,7 +236,7 @@ class _Run:
         self._saved = self._step
 
     def _resumed(self) -> Search:
-        """The search of the last checkpoint, else a new one of the first seed."""
+        """Returns the search of the latest checkpoint; without a checkpoint, a new search of the first seed."""
         latest = self._checkpoints.latest()
         if latest is None:
             self.journal.rewind(0)
@@ -261,7 +261,7 @@ class _Run:
         return search
 
     def _digest(self) -> str:
-        """Digest of settings, data, recipe and seed."""
+        """Digest of settings, data, recipe and seed, by which a checkpoint of another search is refused."""
         identity = [
             self._settings.model_dump(mode="json"),
             self._data.digest,

@@ -1,4 +1,4 @@
-"""The search of one seed: weights first, then weights and architecture alternately (PAR §2.2, eq. 7)."""
+"""Supernet search of one seed: trains weights first, then weights and architecture in turn (PAR §2.2, eq. 7)."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ Kind = Literal["weights", "architecture"]
 
 
 class DataParts:
-    """Disjoint parts of the data: the first steps of an epoch for weights, the others for the architecture.
+    """Disjoint parts of the data: the first steps of an epoch are for weights, later steps for the architecture.
 
-    With contiguous text that is the beginning of each row, and its rest. Every pass over a part has the same batches;
-    memory is cleared with each.
+    With contiguous text the parts are the beginning and the rest of each row. Every epoch of a part has the same
+    batches, and begins with empty memory.
     """
 
     def __init__(self, batches: Batches, architecture_fraction: float) -> None:
@@ -49,7 +49,7 @@ class DataParts:
         self.steps: dict[Kind, int] = {"weights": epoch - architecture, "architecture": architecture}
 
     def batch(self, kind: Kind, number: int) -> Batch:
-        """The batch of the `number`-th step of this kind, from 0."""
+        """Returns the batch of the `number`-th step (from 0) on weights or on the architecture."""
         within = number % self.steps[kind]
         batch = self._batches(within if kind == "weights" else self.steps["weights"] + within)
         return batch if within else replace(batch, starts=True)
@@ -57,21 +57,21 @@ class DataParts:
 
 @dataclass(frozen=True)
 class StepPlan:
-    """One step of the schedule."""
+    """Plan of one step of the schedule."""
 
     kind: Kind
     number: int
-    """Index among the steps of this kind."""
+    """Index of the step among the steps of its kind."""
     temperature: float
     tuning: bool
-    """False in the first phase, of weights only."""
+    """Whether the architecture is trained too; False in the first phase, which trains only weights."""
 
 
 class Schedule:
-    """Steps of weights only, then cycles of weights and architecture (PAR §2.2)."""
+    """Schedule of a search: steps on weights only, then cycles of steps on weights and architecture (PAR §2.2)."""
 
     def __init__(self, steps: int, settings: SearchSettings, epoch: int) -> None:
-        """`epoch`: steps of one pass over the data. Raises `InvalidInput` without a step for the second phase."""
+        """Plans `steps` steps with `epoch` steps per epoch. Raises `InvalidInput` if the second phase has no step."""
         self.steps, self._settings = steps, settings
         self.weight_steps = steps // 5 if settings.weight_steps is None else settings.weight_steps
         self.tuning_steps = steps - self.weight_steps
@@ -90,7 +90,7 @@ class Schedule:
         self._architecture = min(self._cycle - 1, max(1, share))
 
     def at(self, step: int) -> StepPlan:
-        """The plan of step `step`, counted from 0."""
+        """Returns the plan of step `step`, counted from 0."""
         tuning_step = step - self.weight_steps
         settings = self._settings
         if tuning_step < 0:
@@ -104,17 +104,17 @@ class Schedule:
         return StepPlan("architecture", cycles * self._architecture + index - weights, temperature, True)
 
     def patience(self) -> int:
-        """Number of steps without a change of the likeliest blocks that end the search."""
+        """Number of steps after which a search ends if the most likely blocks do not change."""
         return max(1, math.ceil(self.tuning_steps * self._settings.patience))
 
 
-_RECENT = 20  # architecture steps in the reported mean loss
-_DIGITS = 5  # of stored probabilities
+_RECENT = 20  # number of latest architecture steps in the reported mean loss
+_DIGITS = 5  # number of decimal digits of stored probabilities
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """`loss` is in nats a token, without the latency's term."""
+    """Result of one step. `loss` is in nats per token, without the latency term."""
 
     plan: StepPlan
     loss: float
@@ -128,13 +128,13 @@ class Search:
     `progress`.
 
     Args:
-        model: the supernet with its initial weights, on the device that trains it.
-        batches: the training split, shared by weights and architecture (`DataParts`).
-        recipe: its steps are all steps of this search.
+        model: supernet with initial weights, on the device of the search.
+        batches: batches of the training split, shared by weights and architecture (`DataParts`).
+        recipe: recipe of the search; its steps include steps on the architecture.
         optimizer: optimiser of the supernet's parameters.
         lr: learning rate of the weights by step.
 
-    Raises `InvalidInput` without a batch for the architecture, and for float16.
+    Raises `InvalidInput` if the architecture has no batch, and for float16.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class Search:
 
     @property
     def converged(self) -> bool:
-        """Whether no layer has changed its likeliest block within the schedule's patience."""
+        """Whether the most likely block of every layer has stayed the same for the schedule's patience."""
         since = self.steps - max(self._changed_at, self._schedule.weight_steps)
         return self.steps > self._schedule.weight_steps and since >= self._schedule.patience()
 
@@ -187,7 +187,7 @@ class Search:
 
     @property
     def pattern(self) -> str:
-        """The likeliest block of each layer."""
+        """Most likely block of each layer, as letters."""
         return contract(self._letters)
 
     @property
@@ -195,7 +195,7 @@ class Search:
         return bool(self._recent)
 
     def step(self) -> StepResult:
-        """The next step. Raises `Diverged` for a loss that is not finite, `Unavailable` where one row is too large."""
+        """Runs the next step. Raises `Diverged` if the loss is not finite, `Unavailable` if one row is too large."""
         plan = self._schedule.at(self.steps)
         batch = self._parts.batch(plan.kind, plan.number)
         while True:
@@ -222,7 +222,7 @@ class Search:
         return StepResult(plan, loss, batch.inputs.size)
 
     def probabilities(self) -> tuple[tuple[float, ...], ...]:
-        """The probabilities, one row for each layer."""
+        """Probabilities of the blocks, one row per layer."""
         probabilities = self.mixture.probabilities().detach().cpu().tolist()
         return tuple(tuple(round(number, _DIGITS) for number in row) for row in probabilities)
 
@@ -232,7 +232,7 @@ class Search:
         return None if term is None else round(self.mixture.expected_ms(term).item(), 6)
 
     def outcome(self) -> SearchOutcome:
-        """The architecture of the likeliest blocks, and the record of the search."""
+        """Returns the architecture of the most likely blocks, and the record of the search."""
         architecture = self.settings.architecture(self._letters, self.model.architecture.embedding.vocab_size)
         return SearchOutcome(
             seed=self.seed,
@@ -261,7 +261,7 @@ class Search:
         return loss
 
     def _architecture_step(self, batch: Batch, plan: StepPlan) -> float:
-        """The gradient reaches the logits through the mixture; weights need none."""
+        """Runs a step on the architecture. Gradients reach the logits by the mixture; weights need no gradients."""
         drawn = self._draw(plan)
         mixture = drawn.detach().requires_grad_()
         total = torch.zeros_like(mixture)
@@ -283,8 +283,8 @@ class Search:
         return self.mixture.draw(plan.temperature, generator, hard=self.settings.hard)
 
     def _pass(self, batch: Batch, kind: Kind, mixture: Tensor, backward: Callable[[Tensor], None]) -> float:
-        """Mean loss of the batch's targets, by micro-batches; `backward` gets the loss of each."""
-        seed_device(self._device, seed_of(self.seed, self.steps, 1))  # of dropout
+        """Computes the mean loss of a batch by micro-batches; calls `backward` with the loss of each micro-batch."""
+        seed_device(self._device, seed_of(self.seed, self.steps, 1))  # the seed of dropout
         rows, targets = batch.inputs.shape[0], max(1, int((batch.targets != IGNORED).sum()))
         before = self._states[kind]
         if self._carries and (before is None or batch.starts):
@@ -323,18 +323,18 @@ class Search:
     # Resuming -------------------------------------------------------------------------------------------------------
 
     def tensors(self) -> dict[str, Tensor]:
-        """The supernet's parameters by name, and the logits."""
+        """Returns the supernet's parameters by name, and the logits."""
         return {**self.model.state_dict(), "mixture.logits": self.mixture.logits.detach()}
 
     def optimizers(self) -> dict[str, Any]:
         return {"weights": self._optimizer.state_dict(), "architecture": self._architecture_optimizer.state_dict()}
 
     def memory(self) -> dict[str, Tensor]:
-        """The caches of both data parts, by part and name."""
+        """Returns the caches of both data parts, by part and name."""
         return {f"{kind}/{name}": kept for kind, state in self._states.items() for name, kept in (state or {}).items()}
 
     def progress(self) -> dict[str, Any]:
-        """The counters and records of the search, as JSON."""
+        """Returns counters and records of the search, as JSON."""
         return {
             "steps": self.steps,
             "micro_rows": self.micro_rows,
@@ -351,7 +351,7 @@ class Search:
         memory: dict[str, Tensor],
         progress: dict[str, Any],
     ) -> None:
-        """Resumes from the results of the four methods above."""
+        """Resumes from the results of `tensors`, `optimizers`, `memory` and `progress`."""
         parameters = dict(tensors)
         with torch.no_grad():
             self.mixture.logits.copy_(parameters.pop("mixture.logits"))

@@ -1,4 +1,4 @@
-"""The supernet: every stack of attention, feed-forward and identity over one set of weights (PAR §2.1, figure 1)."""
+"""Supernet: every stack of attention, feed-forward and identity over one set of weights (PAR §2.1, figure 1)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from edgefront.core.search.supernet_settings import BLOCK_TYPES, LETTERS, BlockT
 
 
 class Mixture(nn.Module):
-    """`logits` [layers, 3] over `BLOCK_TYPES`, initially equal (PAR §2.2).
+    """Architecture parameters: `logits` [layers, 3] over `BLOCK_TYPES`, initially equal (PAR §2.2).
 
-    A module besides the supernet: weights and architecture have their own optimisers.
+    Mixture is a separate module from the supernet, because weights and architecture have separate optimisers.
     """
 
     def __init__(self, layers: int, choices: Sequence[BlockType] = BLOCK_TYPES) -> None:
@@ -28,14 +28,14 @@ class Mixture(nn.Module):
         self.register_buffer("_closed", closed, persistent=False)
 
     def probabilities(self) -> Tensor:
-        """float32 [layers, 3]: the probability that a draw is nearest to each block, at any temperature."""
+        """Probability of each block, float32 [layers, 3]: that a draw is nearest to the block, at any temperature."""
         return F.softmax(self._open(), -1)
 
     def draw(self, temperature: float, generator: torch.Generator, *, hard: bool = False) -> Tensor:
-        """One mixture m of each layer, [layers, 3], rows of sum 1 (PAR eq. 5; Jang et al. 2017, eq. 2).
+        """Draws a mixture m for each layer, [layers, 3], rows of sum 1 (PAR eq. 5; Jang et al. 2017, eq. 2).
 
-        m = softmax((logits + g) / temperature) with Gumbel noise g, drawn on the CPU so that devices agree. Hard: one
-        block a layer, with the gradient of m (straight-through).
+        m = softmax((logits + g) / temperature) with Gumbel noise g, drawn on the CPU so that all devices draw equally.
+        `hard` draws one block per layer, with the gradient of m (straight-through).
         """
         uniform = torch.rand(self.logits.shape, generator=generator, dtype=torch.float64)
         noise = -torch.log(-torch.log(uniform.clamp(1e-12, 1 - 1e-12)))
@@ -46,15 +46,15 @@ class Mixture(nn.Module):
         return chosen + (soft - soft.detach())
 
     def letters(self) -> str:
-        """The likeliest block of each layer, as letters of a pattern."""
+        """Most likely block of each layer, as letters of a pattern."""
         return "".join(LETTERS[index] for index in self._open().argmax(-1).tolist())
 
     def expected_ms(self, term: LatencyTerm) -> Tensor:
-        """E = Σ over layers and blocks of probability · latency, a scalar."""
+        """Expected latency E = Σ over layers and blocks of probability · latency in ms, a scalar."""
         return (self.probabilities() @ self.logits.new_tensor(term.block_ms)).sum()
 
     def penalty(self, term: LatencyTerm) -> Tensor:
-        """The latency's term of the loss (`LatencyTerm`), a scalar in nats."""
+        """Latency term of the loss (`LatencyTerm`), a scalar in nats."""
         expected = self.expected_ms(term)
         if term.target_ms is not None:
             return term.weight * F.relu(expected / term.target_ms - 1)
@@ -67,13 +67,13 @@ class Mixture(nn.Module):
 
 
 class Supernet(LanguageModel):
-    """X_l = Σ over i of m_l,i · F_i(X_l-1), of every layer l and i in attention, feed-forward, identity (PAR eq. 6).
+    """Mixes blocks in each layer l: X_l = Σ m_l,i · F_i(X_l-1), i: attention, feed-forward, identity (PAR eq. 6).
 
-    It is the language model of `(sf)x{layers}` with mixed instead of stacked blocks: layer l has blocks 2l, its
-    attention, and 2l + 1, its feed-forward. So parameters, initialisation, embedding, output, dropout and cache are
-    that model's. Every attention runs in every pass, so the cache has every layer's input.
+    The supernet is the language model of `(sf)x{layers}` with mixed instead of stacked blocks. Layer l has the blocks
+    2l (attention) and 2l + 1 (feed-forward). Parameters, initialisation, embedding, output, dropout and cache equal
+    those of this model. Every attention runs in every forward pass, so that the cache has every layer's input.
 
-    A pass needs a mixture: `with supernet.mixed(m): supernet(…)`.
+    A forward pass requires a mixture: `with supernet.mixed(m): supernet(…)`.
     """
 
     def __init__(self, settings: SupernetSettings, vocab_size: int) -> None:
@@ -83,7 +83,7 @@ class Supernet(LanguageModel):
 
     @contextmanager
     def mixed(self, mixture: Tensor) -> Iterator[None]:
-        """Within it, passes use this mixture, [layers, 3] over `BLOCK_TYPES`; gradients flow into it."""
+        """Context manager in which forward passes use this mixture, [layers, 3], into which gradients flow."""
         layers = self.settings.layers
         if mixture.shape != (layers, len(BLOCK_TYPES)):
             raise ValueError(f"a mixture of this supernet is [{layers}, {len(BLOCK_TYPES)}], not {list(mixture.shape)}")
@@ -104,7 +104,7 @@ class Supernet(LanguageModel):
         return hidden
 
     def stack(self, letters: str) -> LanguageModel:
-        """A separate model with copies of these blocks' weights, one letter a layer, on the same device."""
+        """Returns a separate model on the same device with copies of the weights of blocks, one letter per layer."""
         architecture = self.settings.architecture(letters, self.architecture.embedding.vocab_size)
         parameters = dict(self.named_parameters())
         model = LanguageModel(architecture)
