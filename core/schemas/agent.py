@@ -1,5 +1,5 @@
-"""Messages between agent and server. `PROTOCOL_VERSION` rises with each change; the server also reads the version
-before.
+"""Messages between agent and server. `PROTOCOL_VERSION` rises with each change of the messages; the server also reads
+the previous version.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from edgefront.core.measurement.record import Fact, LaunchResult
 
 PROTOCOL_VERSION = 4
 FORMER_MODES: tuple[Mode, ...] = ("forward", "prefill", "decode")
-"""Modes of agents that do not report theirs (before protocol version 4)."""
+"""Modes of agents that do not report their modes (before protocol version 4)."""
 WITHHELD_HEADER = "Edgefront-Withheld"
-"""Header of a lease response: why the device gets no launches, percent-encoded. Not a field, which older agents would
-refuse."""
+"""Header of a lease response: why the device gets no launches, percent-encoded. It is not a field, because older agents
+would refuse a new field."""
 INSTANCE_HEADER = "Edgefront-Agent-Instance"
 """Header of a lease request: a random id of the agent's process (`INSTANCE`), which distinguishes two agents with one
-credential. Older servers ignore it."""
+credential. Older servers ignore this header."""
 INSTANCE = re.compile(r"[A-Za-z0-9_-]{20,64}")
 MAX_BATCH = 32
 MAX_FACTS_BYTES = 64 << 10
@@ -81,7 +81,7 @@ class RuntimeFacts(_Message):
         ],
         Field(max_length=32),
     ] = Field(default_factory=dict)
-    """Provider → number formats that were tested there; only float32 for other providers."""
+    """Provider → number formats that were tested with this provider; only float32 for other providers."""
 
     kv_caches: Annotated[
         tuple[KvCache, ...], Field(max_length=8, fail_fast=True, exclude_if=lambda formats: not formats)
@@ -117,7 +117,7 @@ class DeviceFacts(_Message):
 def _bounded(facts: DeviceFacts) -> DeviceFacts:
     size = len(facts.model_dump_json().encode())
     if size > MAX_FACTS_BYTES:
-        raise ValueError(f"facts have at most {MAX_FACTS_BYTES} bytes as JSON, not {size}")
+        raise ValueError(f"facts must have at most {MAX_FACTS_BYTES} bytes as JSON, not {size}")
     return facts
 
 
@@ -125,17 +125,17 @@ ReportedFacts = Annotated[DeviceFacts, AfterValidator(_bounded)]
 
 
 class EnrolRequest(_Message):
-    """Exchanges an enrolment token (the bearer) for the device's own credential."""
+    """Request to exchange an enrolment token (bearer) for the device's own credential."""
 
     protocol_version: StrictInt = PROTOCOL_VERSION
     name: Name
-    """Unique among devices; the host name by default."""
+    """Device name, unique among devices; default: the host name."""
     device_class: Name
-    """Interchangeable devices share one: CPU or GPU model, architecture and core count by default."""
+    """Class of interchangeable devices; default: CPU or GPU model, architecture and core count."""
     facts: ReportedFacts
     nonce: Annotated[Nonce | None, Field(exclude_if=lambda nonce: nonce is None)] = None
-    """Random; equal in a repeated request, so that it gets the same response. Without one, only a single-use token can
-    be repeated.
+    """Random text that is equal in a repeated request, so that the repetition gets the same response. Without a nonce,
+    only a request with a single-use token can be repeated.
     """
 
 
@@ -143,20 +143,20 @@ class EnrolResponse(_Message):
     protocol_version: StrictInt = PROTOCOL_VERSION
     device_id: Identifier
     credential: str
-    """The secret; shown once, stored hashed."""
+    """The device's secret; sent once, stored as a hash."""
 
 
 class LeaseRequest(_Message):
     protocol_version: StrictInt = PROTOCOL_VERSION
     max_items: Annotated[int, Field(strict=True, ge=1, le=MAX_BATCH)] = 8
     wait_s: Annotated[float, Field(strict=True, ge=0, le=MAX_WAIT_S, allow_inf_nan=False)] = 25.0
-    """How long the server may hold the request while there is no work."""
+    """Seconds that the server may hold the request while there is no work."""
     facts: ReportedFacts | None = None
     """Sent with the first lease request of a process, to report changed hardware or versions."""
 
 
 class LeaseItem(_Message):
-    """A launch to make. `fence` is part of every message about it."""
+    """A launch to run. `fence`, the fencing token, is part of every message about this launch."""
 
     launch_id: Identifier
     fence: int
@@ -169,20 +169,20 @@ class LeaseItem(_Message):
 
 
 class LeaseResponse(_Message):
-    """`items` is empty and `lease_id` None if there was no work in time."""
+    """Leased launches. `items` is empty and `lease_id` None if there was no work in time."""
 
     lease_id: Identifier | None = None
     items: tuple[LeaseItem, ...] = ()
     expires_at: datetime | None = None
     ttl_s: float = 0.0
     heartbeat_s: float = 0.0
-    """Send a heartbeat this often while the lease is held."""
+    """Maximum seconds between two heartbeats during the lease."""
     state: Literal[DeviceState.ACTIVE, DeviceState.DRAINING] = DeviceState.ACTIVE
-    """A draining device gets no work."""
+    """State of the device; a draining device gets no work."""
 
 
 class StartRequest(_Message):
-    """The agent starts this item now; from here on its death uses up an attempt."""
+    """The agent starts this launch now. From now on the agent's death uses up an attempt of the launch."""
 
     fence: Fence
 
@@ -191,11 +191,11 @@ class HeartbeatResponse(_Message):
     expires_at: datetime
     state: Literal[DeviceState.ACTIVE, DeviceState.DRAINING] = DeviceState.ACTIVE
     cancelled: tuple[Identifier, ...] = ()
-    """Launches of this lease that are no longer needed (job paused or cancelled): skip them if not started."""
+    """Launches of this lease that are no longer needed (job paused or cancelled). Skip those that are not started."""
 
 
 class ReleaseRequest(_Message):
-    """Give back items that were not started; all of the lease's unfinished items if empty."""
+    """Gives back launches that were not started; if empty, all unfinished launches of the lease."""
 
     launch_ids: Annotated[tuple[Identifier, ...], Field(max_length=MAX_BATCH, fail_fast=True)] = ()
 
@@ -208,7 +208,7 @@ class LaunchReport(_Message):
     @model_validator(mode="after")
     def _times_add_up(self) -> LaunchReport:
         if self.result.measuring_s > self.result.wall_s:
-            raise ValueError("measuring_s is a part of wall_s and cannot be more")
+            raise ValueError("measuring_s must be at most wall_s, which includes it")
         return self
 
 
@@ -216,13 +216,15 @@ class ReportRequest(_Message):
     protocol_version: StrictInt = PROTOCOL_VERSION
     reports: Annotated[tuple[LaunchReport, ...], Field(min_length=1, max_length=MAX_BATCH, fail_fast=True)]
     busy_s: Annotated[float, Field(strict=True, ge=0, le=1e6, allow_inf_nan=False)] = 0.0
-    """Wall time with a lease since the agent's last report; `measuring_s` by it is the measuring share."""
+    """Wall time with a lease since the agent's previous report, s. `measuring_s` divided by it is the measuring share.
+    """
 
 
 class ReportReceipt(_Message):
-    """accepted: counted. duplicate: the same report came before, answered as then. conflict: another report has
-    settled this launch, or it was leased to another device; drop yours. unknown: no such launch (its job was deleted);
-    drop yours. cancelled: the job no longer wants it; the measurement is kept all the same.
+    """Answer to a report. accepted: the report counts. duplicate: the same report came before and gets the same answer.
+    conflict: another report completed this launch, or another device leases it; drop the report. unknown: the launch
+    does not exist (its job was deleted); drop the report. cancelled: the job no longer needs the launch; its result is
+    stored.
     """
 
     launch_id: Identifier

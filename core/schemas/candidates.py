@@ -22,19 +22,19 @@ GROUPS: tuple[Group, ...] = get_args(Group)
 
 
 class Versus(View):
-    """A candidate compared with the layer-scaled baseline at equal proxy (linear between two depths)."""
+    """Comparison of a candidate with the layer-scaled baseline at equal proxy (interpolated between two depths)."""
 
     latency_ms: float
     memory_bytes: float
     speedup: float
     """Baseline latency divided by the candidate's: 1.5 is 1.5 times as fast."""
     speedup_low: float | None = None
-    """Ends of its 95 % interval, by the launches of both; None while unknown."""
+    """Ends of the speedup's 95 % interval, from the launches of candidate and baseline; None while unknown."""
     speedup_high: float | None = None
     memory_ratio: float
     """Baseline peak memory divided by the candidate's."""
     extrapolated: bool
-    """The candidate lies outside the baseline's range of the proxy."""
+    """Whether the candidate is outside the baseline's range of the proxy."""
 
 
 class ProposedView(View):
@@ -57,9 +57,9 @@ class ProposedView(View):
     weight_bytes: int
     flops: int
     proxy: float
-    """Score, with a flipped sign if lower is better; higher is better. 0 if the model could not be scored."""
+    """Proxy score, with a sign such that higher is better. 0 if the model could not be scored."""
     predicted: PredictedView | None = None
-    """Predictions at its proposal; None for candidates of earlier releases."""
+    """Predictions at the time of the proposal; None for candidates of earlier releases."""
 
 
 class CandidateView(Figures, ProposedView):
@@ -74,7 +74,7 @@ class CandidateView(Figures, ProposedView):
 
 
 class LaunchView(View):
-    """A launch of a candidate: where and when it ran, and its result."""
+    """A launch of a candidate: its device, times and result."""
 
     id: Identifier
     state: LaunchState
@@ -86,28 +86,28 @@ class LaunchView(View):
     started_at: datetime | None
     finished_at: datetime | None
     mark: str | None = None
-    """Note on disturbed conditions: a busy device, or one whose anchor has drifted."""
+    """Note on disturbed conditions: a busy device, or a device whose anchor has drifted."""
     result: LaunchResult | None
-    """Raw samples, memory by parts and the environment; None before the report."""
+    """Raw samples, memory by component and the environment; None before the report."""
 
 
 class PagePlace(View):
     """Position of a page among all candidates that match its filters."""
 
     offset: int
-    """Number of candidates before it."""
+    """Number of candidates before the page."""
     total: int
     groups: dict[Group, int]
     """Number of candidates in each group, regardless of the filter by group."""
     numbers: dict[Identifier, int]
-    """Parent id → number, for the parents of its candidates."""
+    """Parent id → number, for the parents of the page's candidates."""
 
 
 class CandidatePage(View):
     items: tuple[CandidateView, ...]
     next_cursor: str | None = None
     place: PagePlace | None = None
-    """For a page by `offset` or `around`."""
+    """Position of the page; only for a request by `offset` or `around`."""
 
 
 class TrainedView(View):
@@ -122,11 +122,11 @@ class TrainedView(View):
 
 
 class FrontierView(View):
-    """The non-dominated candidates of a target, by rising decoder parameters, and the baseline.
+    """The non-dominated candidates of a target, in ascending order of decoder parameters, and the baseline.
 
-    `by` is the measure of quality: the job's proxy, or the perplexity of candidates that were trained alike, which then
-    are the only ones. Hypervolume, reference and summary always use the proxy. `epsilon` is the relative difference in
-    quality, latency or peak memory up to which two candidates count as equal.
+    `by` is the measure of quality: the job's proxy, or the perplexity of candidates with equal training, which excludes
+    all other candidates. Hypervolume, reference and summary always use the proxy. `epsilon` is the relative difference
+    in quality, latency or peak memory up to which two candidates count as equal.
     """
 
     job_id: Identifier
@@ -140,18 +140,18 @@ class FrontierView(View):
     own_model: bool = False
     """Whether `baseline` is the model that the job starts from (`space.model`)."""
     note: str = ""
-    """Note: the target was added later, few candidates were measured there."""
+    """Note on the target, such as few measured candidates because it was added later."""
     perplexity_of: str = ""
     """Data, split and training of predicted perplexities; empty without predictions."""
     epsilon: float = 0.0
     proxy_trust: ProxyTrust = ProxyTrust()
     by: Quality = "proxy"
     trained: tuple[TrainedView, ...] = ()
-    """The largest group of candidates that were trained alike, on the frontier or not."""
+    """Perplexities of the largest group of candidates with equal training, on the frontier or not."""
 
 
 class BlockView(View):
-    """One block of an architecture in the order of a pass; the encoder's blocks come first."""
+    """A block of an architecture, in the order of the forward pass; the encoder's blocks come first."""
 
     kind: str
     of_source: bool = False
@@ -160,14 +160,14 @@ class BlockView(View):
     """
     heads: int | None = None
     kv_heads: int | None = None
-    """Number of key/value heads, if they are shared."""
+    """Number of key/value heads, if heads share them."""
     notes: tuple[str, ...] = ()
-    """Further features in words."""
+    """Other properties of the block in words."""
     parameters: int
 
 
 class DownloadView(View):
-    """A file format of a candidate's model, and its number formats."""
+    """Download format of a candidate's model, with its number formats."""
 
     format: str
     numbers: tuple[str, ...]
@@ -187,12 +187,12 @@ class CandidateDetails(View):
     position_parameters: int
     embedding_parameters: int
     ancestors: tuple[CandidateView, ...]
-    """Its parents, their parents and so on, at most 24."""
+    """Parents of the candidate, their parents and so on, at most 24."""
     downloads: tuple[DownloadView, ...]
 
 
 class MemoryPart(View):
-    """A part of a predicted peak memory."""
+    """A component of predicted peak memory."""
 
     name: str
     meaning: str
@@ -204,11 +204,12 @@ class CandidateParts(View):
 
     latency_ms: float | None = None
     parts: tuple[PartView, ...] = ()
-    """Each block, then embedding and output head. They sum to the latency."""
+    """Latency of each block, then of embedding and output head. The sum is the predicted latency."""
     memory_bytes: float | None = None
     memory_parts: tuple[MemoryPart, ...] = ()
-    """Largest first. They sum to the peak memory."""
+    """Components of memory, largest first. The sum is the predicted peak memory."""
     beyond_measured: bool = False
-    """Whether both are extrapolated: far more, or far fewer, multiply-accumulates than any measured model."""
+    """Whether latency and memory are extrapolated: far more, or far fewer, multiply-accumulates than measured models.
+    """
     note: str = ""
-    """A warning, or why nothing is predicted."""
+    """Warning about the predictions, or the reason why there are none."""

@@ -37,54 +37,54 @@ ProxyName = Literal[
     "relu_log_det",
     "partial_training",
 ]
-"""The proxies of `core.training.proxies.registry`."""
+"""Names of the proxies in `core.training.proxies.registry`."""
 
 PUBLISHED = "published"
 """Name of the space of published models."""
 MAX_TARGETS = 16
 EPSILON = 0.02
-"""Default ε: the default precision of a protocol."""
+"""Default of `epsilon`: the default precision of a protocol."""
 
 MAX_LIMIT = 1e15
-"""Maximum of a limit, in its unit."""
+"""Maximum value of a limit, in the limit's unit."""
 Positive = Annotated[StrictFloat, Field(gt=0, le=MAX_LIMIT, allow_inf_nan=False)]
 TrainHours = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
 TrainerName = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f]+$")]
 
 
 class TrainerPace(Request):
-    """Training speed of a worker: seconds_per_token + seconds_per_flop · FLOPs of a token."""
+    """Training speed of a worker: seconds_per_token + seconds_per_flop · FLOPs per token."""
 
     seconds_per_token: Annotated[StrictFloat, Field(ge=0, le=1e6, allow_inf_nan=False)]
     seconds_per_flop: Annotated[StrictFloat, Field(ge=0, le=1e6, allow_inf_nan=False)]
     segment: Annotated[StrictInt, Field(ge=1, le=1 << 20)]
-    """Tokens of a sequence, for the FLOPs of attention."""
+    """Tokens per sequence, for the FLOPs of attention."""
     trainings: Annotated[StrictInt, Field(ge=0)] = 0
-    """Number of trainings that it was fitted to."""
+    """Number of trainings that the pace was fitted to."""
 
     @model_validator(mode="after")
     def _takes_time(self) -> TrainerPace:
         if self.seconds_per_token + self.seconds_per_flop <= 0:
-            raise ValueError("a training takes time: seconds_per_token or seconds_per_flop is above 0")
+            raise ValueError("seconds_per_token or seconds_per_flop must be above 0")
         return self
 
 
 class TrainTime(Request):
-    """A duration of training on a worker of the pool, which determines the tokens of each model."""
+    """Training time on a worker of the pool, which determines the training tokens of each model."""
 
     hours: Annotated[TrainHours, Strict()]
     trainer: TrainerName
     pace: TrainerPace | None = None
-    """None: fitted to the worker's ended trainings; `GET /v1/trainers` lists them."""
+    """Pace of the trainer; None: fitted to the worker's ended trainings, as `GET /v1/trainers` lists it."""
 
 
 class TrainingBudget(Request):
-    """The training budget of predicted perplexities, for laws that model it. Neither: the law's default."""
+    """Training budget of predicted perplexities, for scaling laws that model one. Without fields: the law's default."""
 
     train_tokens: TrainTokens | None = None
-    """Tokens that each is trained on."""
+    """Training tokens of each model."""
     train_time: TrainTime | None = None
-    """A time on a worker instead, in which smaller models see more tokens."""
+    """Training time on a worker instead of tokens; smaller models see more tokens in this time."""
 
     @model_validator(mode="after")
     def _one_budget(self) -> TrainingBudget:
@@ -96,10 +96,10 @@ class TrainingBudget(Request):
     def of(
         cls, train_tokens: int | None = None, train_hours: float | None = None, trainer: str | None = None
     ) -> TrainingBudget:
-        """The budget from the parameters of queries and commands. `InvalidInput` for contradictory ones."""
+        """Returns the budget for parameters of queries and commands. `InvalidInput` for contradictory parameters."""
         if (train_hours is None) != (trainer is None):
             raise InvalidInput(
-                "train_hours and trainer go together: how long, and on which worker",
+                "train_hours and trainer must be given together: the training time, and the worker",
                 field="trainer" if trainer is None else "train_hours",
                 allowed="both, or neither",
             )
@@ -110,13 +110,13 @@ class TrainingBudget(Request):
                 "give train_tokens or train_hours, not both",
                 field="train_tokens",
                 value=train_tokens,
-                allowed="none beside train_hours",
+                allowed="omit it, or omit train_hours",
             )
         return checked(TrainingBudget, {"train_time": {"hours": float(train_hours), "trainer": trainer}})
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The fields of a request that are set."""
+        """Returns the fields of the budget that are set."""
         return self.model_dump(include={"train_tokens", "train_time"}, exclude_none=True)
 
 
@@ -124,22 +124,22 @@ NO_BUDGET = TrainingBudget()
 
 
 class SpaceRequest(Request):
-    """A catalogued space, narrowed: each gene to some of its values, as a list or as {min, max, step}.
+    """A catalogued search space, narrowed: each gene to some of its values, as a list or as {min, max, step}.
 
-    With a `model` it is the part of the space around that model, which is the job's baseline. With `published` it is a
-    list of published models.
+    With a `model`, the space is the part of the catalogued space around that model, which is the job's baseline. With
+    `published`, the space is a list of published models.
     """
 
     name: Annotated[str, Field(max_length=64)] = "lts-gpt2"
-    """With a model `auto` if absent: the space that contains it."""
+    """Name of the space. Default with a `model`: `auto`, the space that contains the model."""
     narrow: Annotated[dict[str, Any], Field(max_length=32)] = Field(default_factory=dict)
     model: dict[str, Any] | None = None
     """An architecture, such as `POST /v1/models/import` returns."""
     inherit: Annotated[Identifier | None, Field(exclude_if=lambda inherit: inherit is None)] = None
-    """An imported model with a study of its cuts: the space is its submodels, which inherit its weights. `model` is its
-    architecture, also if absent."""
+    """An imported model with a study of its submodels, which form the space and inherit its weights. `model` is the
+    architecture of this model, also if absent."""
     published: Annotated[PublishedRequest | None, Field(exclude_if=lambda published: published is None)] = None
-    """Filter of the space `published`, which is the default name with it."""
+    """Filter of the space `published`, which is the default name with this field."""
 
     @model_validator(mode="before")
     @classmethod
@@ -154,7 +154,7 @@ class SpaceRequest(Request):
     @model_validator(mode="after")
     def _one_kind(self) -> SpaceRequest:
         if self.published is not None and (self.model is not None or self.name != PUBLISHED):
-            raise ValueError(f"published is of the space {PUBLISHED}, which is around no model")
+            raise ValueError(f"published belongs to the space {PUBLISHED} without model; omit name and model")
         if self.published is not None and self.inherit is not None:
             raise ValueError("give published or inherit, not both")
         if self.published is None and self.name == PUBLISHED:
@@ -163,7 +163,7 @@ class SpaceRequest(Request):
 
 
 class Limits(Request):
-    """Candidates beyond these limits are out of bounds: stored and shown, never on the frontier.
+    """Limits on measured figures. Candidates beyond the limits are stored and shown, but never on the frontier.
 
     `latency_ms` limits the protocol's latency.
     """
@@ -174,7 +174,7 @@ class Limits(Request):
     first_token_ms: Annotated[Positive | None, Field(exclude_if=lambda limit: limit is None)] = None
     """In mode generate: time from the prompt to the first token."""
     token_ms: Annotated[Positive | None, Field(exclude_if=lambda limit: limit is None)] = None
-    """In mode generate: time of each further token."""
+    """In mode generate: time of each later token."""
 
     @property
     def any(self) -> bool:
@@ -183,7 +183,7 @@ class Limits(Request):
 
     @property
     def times(self) -> dict[Latency, float]:
-        """The limits on times of a text generation by name, without `latency_ms`."""
+        """Returns the limits on times of a text generation by name, without `latency_ms`."""
         limits: dict[Latency, float | None] = {"first_token": self.first_token_ms, "token": self.token_ms}
         return {name: limit for name, limit in limits.items() if limit is not None}
 
@@ -192,18 +192,18 @@ NO_LIMITS = Limits()
 
 
 class TargetRequest(Request):
-    """One device (its id or name) or a device class, and how to measure there."""
+    """Target of a job: one device (id or name) or a device class, and the measurement protocol."""
 
     name: Name | None = None
-    """Default: from device and runtime. Unique within the job."""
+    """Name, unique within the job; default: derived from device and runtime."""
     device: Name | None = None
     device_class: Name | None = None
     protocol: MeasurementProtocol = MeasurementProtocol()
     limits: Limits = Limits()
     variants: Annotated[Variants | None, Field(exclude_if=lambda variants: variants is None)] = None
-    """The target stands for one target per variant; the service expands it when the job is stored."""
+    """If set, the service replaces the target by one target per variant when the job is stored."""
     added: bool = False
-    """Set by the service: the target was added later, and measures only the job's candidates."""
+    """Set by the service: the target was added later, and measures only candidates of the job's other targets."""
 
     @model_validator(mode="after")
     def _one_place(self) -> TargetRequest:
@@ -213,15 +213,15 @@ class TargetRequest(Request):
 
 
 class AddedTargetRequest(Request):
-    """A further device (id or name) or device class of a job."""
+    """Another device (id or name) or device class for a job."""
 
     name: Name | None = None
     device: Name | None = None
     device_class: Name | None = None
     protocol: MeasurementProtocol | None = None
-    """That of the job's first target if absent."""
+    """Default: the protocol of the job's first target."""
     limits: Limits | None = None
-    """Those of the job's first target if absent."""
+    """Default: the limits of the job's first target."""
 
     @model_validator(mode="after")
     def _one_place(self) -> AddedTargetRequest:
@@ -234,28 +234,28 @@ Algorithm = Literal["auto", "surrogate", "listed", "lts", "random", "nsga2", "pa
 
 
 class AlgorithmRequest(Request):
-    """`settings` are the algorithm's own (see `GET /v1/catalogue/algorithms`)."""
+    """Search algorithm of a job, with its settings (see `GET /v1/catalogue/algorithms`)."""
 
     name: Algorithm = "auto"
-    """auto: surrogate; lts if the job's proxy needs built models; listed among published models."""
+    """auto: surrogate; lts if the job's proxy needs built models; listed for published models."""
     settings: Annotated[dict[str, Any], Field(max_length=32)] = Field(default_factory=dict)
 
 
 class Budget(Request):
-    """A target ends at the first of these bounds, or when its algorithm ends."""
+    """Bounds of a search. A target ends at the first bound that it reaches, or when its algorithm ends."""
 
     candidates: Annotated[StrictInt, Field(ge=1, le=100_000)] | None = None
     """Maximum number of proposals of each target, without baselines."""
     minutes: Positive | None = None
     """Wall-clock time of the search on each device, from the start of the job's first launch there, without pauses.
-    After it pending launches are cancelled.
+    Then pending launches are cancelled.
     """
     refinement: Annotated[StrictFloat, Field(ge=0, le=10, allow_inf_nan=False)] = 0.5
-    """Further launches of uncertain frontier points, as a share of the number of first launches."""
+    """Number of further launches of uncertain frontier points, as a share of the number of first launches."""
 
 
 class ParameterLimits(Request):
-    """Bounds of the proposals, checked before any measurement."""
+    """Bounds on the parameter counts of proposals, checked before any measurement."""
 
     min_decoder: Annotated[StrictInt, Field(ge=0)] | None = None
     max_decoder: Annotated[StrictInt, Field(ge=1)] | None = None
@@ -272,17 +272,17 @@ class JobRequest(TrainingBudget):
     baseline_layers: (
         Annotated[tuple[Annotated[StrictInt, Field(ge=1, le=256)], ...], Field(max_length=64, fail_fast=True)] | None
     ) = None
-    """Depths of the stock model to measure. Default: 1 to the deepest of the narrowed space; for the best within limits
-    without those whose weights alone exceed the memory. For the best within limits at most five are measured, to find
-    the deepest within the limits.
+    """Depths of the stock model to measure. Default: 1 to the deepest of the narrowed space. If the goal is the best
+    model within limits, depths whose weights alone exceed the memory are left out, and at most five are measured, to
+    find the deepest one within the limits.
     """
     goal: Literal[Goal.FRONTIER, Goal.BEST_WITHIN_LIMITS] = Goal.FRONTIER
-    """The frontier, or the best model within the limits, of each target."""
+    """Goal for each target: its frontier, or its best model within the limits."""
     proxy: ProxyName | Literal["published_score", "auto"] = "auto"
     """The proxy for quality; auto: quality_law if a scaling law covers the space, else decoder_parameters;
-    published_score among published models. Workers compute scores that need torch, each once for all jobs."""
+    published_score for published models. Workers compute scores that need torch, each once for all jobs."""
     proxy_settings: Annotated[dict[str, Any], Field(max_length=32)] = Field(default_factory=dict)
-    """The batch of zero-cost proxies (rows, length, data); for partial_training data, recipe and steps."""
+    """Settings of zero-cost proxies: batch (rows, length, data); of partial_training: data, recipe and steps."""
     proxy_seed: Annotated[StrictInt, Field(ge=0, lt=1 << 63)] = 0
     """Seed of the random weights and tokens of proxies."""
     epsilon: Annotated[StrictFloat, Field(ge=0, lt=0.5, allow_inf_nan=False)] = EPSILON
@@ -308,24 +308,24 @@ class TargetView(View):
     launches_done: int
     frontier_size: int
     marked: int = 0
-    """Number of `marked` candidates on the frontier."""
+    """Number of frontier candidates that are `marked`."""
     hypervolume: float
-    """In units of the box between ideal and reference point; it may exceed 1."""
+    """Hypervolume in units of the box between ideal and reference point; may exceed 1."""
     reference: dict[str, float] | None
     measuring_share: float | None
     seconds_left: float | None
     devices_online: int
     note: str
-    """Status: waiting for a device, paused, why it ended or failed."""
+    """Status in words, such as a wait for a device, or the reason of an end or failure."""
     answer: str = ""
-    """After its end: the recommendation in a few words. In a job among published models only the target of the
-    recommended one has it."""
+    """After the target's end: the recommendation in a few words. In a job among published models, only the target of
+    the recommended model has an answer."""
     summary: str
     """The comparison with the baseline at equal proxy in one sentence."""
 
 
 class LiveTrust(View):
-    """Spearman's ρ of proxy and quality over this target's models that were trained alike."""
+    """Spearman's ρ of proxy and quality over this target's models with equal training."""
 
     dataset: str
     metric: str
@@ -333,7 +333,7 @@ class LiveTrust(View):
     spearman: float
     low: float | None
     high: float | None
-    """95 % interval by Fisher's z; None for fewer than ten models."""
+    """95 % interval of ρ by Fisher's z; None for fewer than ten models."""
 
 
 class ProxyTrust(View):
@@ -341,13 +341,13 @@ class ProxyTrust(View):
 
     proxy: str = "decoder_parameters"
     sentence: str = ""
-    """Summary in words."""
+    """Reliability of the proxy in words."""
     caveat: str = ""
-    """Why the proxy misleads in the space; empty if it does not."""
+    """Reason why the proxy misleads in the space; empty without one."""
     spearman: float | None = None
     """Published ρ with quality over fully trained models of the space; None if unknown."""
     best_tenth: float | None = None
-    """The same over the best tenth."""
+    """Published ρ with quality over the best tenth of these models."""
     models: int | None = None
     source: str = ""
     live: LiveTrust | None = None
@@ -361,7 +361,7 @@ class JobView(View):
     reason: str | None
     request: JobRequest
     proxy_trust: ProxyTrust = ProxyTrust()
-    """Published figures; a `FrontierView` also has those of trainings."""
+    """Published figures on the proxy; a `FrontierView` also has figures of trainings."""
     targets: tuple[TargetView, ...]
     created_at: datetime
     updated_at: datetime

@@ -17,17 +17,17 @@ class PredictedView(View):
     """Predictions of an architecture: medians and 95 % intervals; None for figures without a prediction."""
 
     perplexity: float | None = None
-    """With `relative_to`: the ratio to that model's perplexity."""
+    """Median perplexity. With `relative_to`: median ratio to that model's perplexity."""
     perplexity_low: float | None = None
     perplexity_high: float | None = None
     extrapolated: bool = False
-    """Whether the model is beyond the scaling law's data, so that the interval is wider."""
+    """Whether the model is outside the range of the scaling law's data, so that the interval is wider."""
     law: str | None = None
     """Name of the scaling law: `GET /v1/quality/laws/{law}`."""
     relative_to: str | None = None
-    """The named model, trained alike, to whose perplexity this is the ratio; None: it is a perplexity."""
+    """Named model with equal training whose perplexity `perplexity` is relative to; None: not a ratio."""
     train_tokens: float | None = None
-    """Training tokens of the prediction; None for a law of one budget."""
+    """Training tokens of the prediction; None for a scaling law with one budget."""
     label: str = ""
     """Data and training in about six words: `Dolma, 10B tokens, finished schedule`, `ratio, own data, 10B tokens`."""
     latency_ms: float | None = None
@@ -37,12 +37,12 @@ class PredictedView(View):
     memory_low_bytes: float | None = None
     memory_high_bytes: float | None = None
     widening: float = 1.0
-    """Factor by which audits widened the interval of the latency, on the logarithm."""
+    """Factor by which audits widened the interval of the logarithm of latency."""
     memory_widening: float = 1.0
 
 
 class PredictionRequest(TrainingBudget):
-    """Architectures to predict on a device (id or name) or a device class under a protocol."""
+    """Request for predictions of architectures on a device (id or name) or a device class by a protocol."""
 
     device: Name | None = None
     device_class: Name | None = None
@@ -51,7 +51,7 @@ class PredictionRequest(TrainingBudget):
         tuple[Annotated[str, Field(min_length=1, max_length=64)] | dict[str, Any], ...],
         Field(min_length=1, max_length=64, fail_fast=True),
     ]
-    """Names of named models, or descriptions."""
+    """Names of catalogued models, or architecture descriptions."""
     law: Annotated[str, Field(min_length=1, max_length=80, pattern=r"^[^\x00-\x1f]+$")] | None = None
     """Name of the scaling law. None: the default of each model's family."""
 
@@ -66,7 +66,7 @@ class PartView(View):
     """Share of one block in a predicted latency."""
 
     block: int | None
-    """Index from 0, the encoder's blocks first; None for embedding, output head and the pass itself."""
+    """Index of the block from 0, the encoder's blocks first; None for embedding, output head and the pass itself."""
     kind: str
     ms: float
     by_feature: dict[str, float]
@@ -74,7 +74,7 @@ class PartView(View):
 
 
 class MeasuredView(View):
-    """The measurement of the same architecture, device and protocol."""
+    """Measurement of a predicted architecture on the same device by the same protocol."""
 
     latency_ms: float
     latency_half_width_ms: float | None
@@ -83,7 +83,7 @@ class MeasuredView(View):
 
 
 class PredictionView(View):
-    """One architecture of a request."""
+    """Predictions and measurement of one architecture of a request."""
 
     digest: str
     decoder_parameters: int
@@ -91,32 +91,32 @@ class PredictionView(View):
     weight_bytes: int
     flops: int
     predicted: PredictedView
-    """Perplexity is None if no scaling law covers the model."""
+    """Predicted figures; the perplexity is None if no scaling law covers the model."""
     parts: tuple[PartView, ...]
-    """Predicted milliseconds of each block, then of embedding and output head. They sum to the latency."""
+    """Predicted latency of each block, then of embedding and output head, ms. The sum is the predicted latency."""
     beyond_measured: bool
     """Whether latency and memory are extrapolated beyond the measured models."""
     measured: MeasuredView | None
-    """None if it was not measured there."""
+    """Measurement of the architecture; None if it was not measured on the device by the protocol."""
 
 
 class PredictionsView(View):
-    """Predictions in the order of the request, and the predictors' data."""
+    """Predictions in the order of the request, and information on the data of the predictors."""
 
     device: str
     """Device or device class."""
     protocol: MeasurementProtocol
     measurements: int
-    """Number of architectures measured there by this protocol, of all jobs."""
+    """Number of architectures measured on the device by this protocol, in all jobs."""
     learnt_from: int
-    """Number of those, the latest, that the predictors were fitted to."""
+    """Number of the latest measurements that the predictors were fitted to."""
     latency_error: float
-    """Mean relative error of leave-one-out predictions."""
+    """Mean relative error of leave-one-out predictions of latency."""
     memory_error: float
     hard_to_predict: bool
     """Whether the device's latencies scatter or jump, so that intervals are wide."""
     note: str
-    """A warning; mostly empty."""
+    """Warning about the predictions; mostly empty."""
     perplexity_of: str = ""
     """Data, split and training of predicted perplexities; empty without predictions."""
     predictions: tuple[PredictionView, ...]
@@ -126,7 +126,7 @@ MAX_TARGETS = 8
 
 
 class ComparedTarget(View):
-    """A compared target; ratios are to the first target."""
+    """A compared target. Ratios are relative to the first target."""
 
     target_id: Identifier
     target: str
@@ -137,23 +137,24 @@ class ComparedTarget(View):
     protocol: MeasurementProtocol
     state: TargetState
     shared: int
-    """Number of architectures measured here and on the first target."""
+    """Number of architectures measured on this target and on the first target."""
     latency_ratio: float | None
-    """Median ratio over them; if there are none, over those that are predicted on one of the two; None without either.
+    """Median latency ratio over the architectures measured on both targets; without any, over those predicted on one of
+    the two. None without either.
     """
     latency_ratio_low: float | None = None
-    """Ends of its 95 % interval: medians over the models with intervals on both; None without any."""
+    """Ends of the ratio's 95 % interval: medians over the models with intervals on both targets; None without any."""
     latency_ratio_high: float | None = None
     memory_ratio: float | None
 
 
 class ComparedEntry(View):
-    """Figures of an architecture on one of the targets."""
+    """Figures of an architecture on one of the compared targets."""
 
     candidate_id: Identifier | None
-    """None if another job measured it, or if it is predicted."""
+    """Candidate of the target; None if another job measured the architecture, or if the figures are predicted."""
     predicted: bool = False
-    """Whether the figures are predicted, with half of the 95 % interval of one launch."""
+    """Whether the figures are predicted. The half-width is then half the 95 % interval of one launch."""
     on_frontier: bool
     latency_ms: float
     latency_half_width_ms: float | None
@@ -166,34 +167,34 @@ class ComparedArchitecture(View):
     decoder_parameters: int
     total_parameters: int
     perplexity: float | None
-    """Predicted; None if no scaling law covers the model. With `relative_to`: the ratio to that model's perplexity."""
+    """Predicted perplexity; None if no scaling law covers the model. With `relative_to`: ratio to that model's."""
     law: str | None
     relative_to: str | None = None
     train_tokens: float | None = None
     label: str = ""
     """Data and training of the perplexity in about six words."""
     baseline: bool = False
-    """Whether it is a baseline of one of the targets."""
+    """Whether the architecture is a baseline of one of the targets."""
     entries: tuple[ComparedEntry | None, ...]
-    """In the order of the targets; None if neither measured nor predicted."""
+    """Figures in the order of the targets; None if neither measured nor predicted."""
 
 
 class ComparisonView(View):
-    """The frontier architectures and baselines of all targets, by rising decoder parameters."""
+    """Frontier architectures and baselines of all targets, in ascending order of decoder parameters."""
 
     targets: tuple[ComparedTarget, ...]
     architectures: tuple[ComparedArchitecture, ...]
     perplexity_of: str = ""
     """Data, split and training of predicted perplexities; empty without predictions."""
     note: str = ""
-    """Warning about passes, runtimes or number formats that differ."""
+    """Warning about targets with different protocols; else empty."""
 
 
 Source = Literal["predicted", "measured", "flops", "unknown"]
 
 
 class Refusal(View):
-    """A reason to refuse the job, as in the problem document of a submission."""
+    """Reason to refuse a job, as in the problem document of a submission."""
 
     status: int
     kind: str
@@ -204,7 +205,7 @@ class Refusal(View):
 
 
 class Count(View):
-    """Expected and maximum number."""
+    """Expected and maximum number of launches, candidates or bytes."""
 
     expected: int
     at_most: int
@@ -214,7 +215,7 @@ class StockEstimate(View):
     """Predicted figures of a baseline on the target's device: medians and 95 % intervals."""
 
     name: str
-    """In words, as in `4 layers`."""
+    """Depth in words, as in `4 layers`."""
     latency_ms: float
     latency_low_ms: float
     latency_high_ms: float
@@ -226,24 +227,25 @@ class TargetEstimate(View):
 
     name: str
     device: str
-    """Device or device class, as asked for."""
+    """Requested device or device class."""
     baseline_launches: int
-    """Launches of the baselines, repeats included."""
+    """Number of launches of the baselines, repeats included."""
     candidates: Count
-    """Proposals of the search, each with one launch."""
+    """Number of proposals of the search, each with one launch."""
     refinements: Count
-    """Further launches of uncertain candidates."""
+    """Number of further launches of uncertain candidates."""
     launches: Count
-    """All launches."""
+    """Number of all launches."""
     seconds_per_launch: float | None
     seconds_from: Source
-    """predicted: from measurements of this device by this protocol; measured: their mean, if too few for predictions;
-    flops: from the speed of the device or its class under other protocols; unknown: no measurements."""
+    """predicted: from measurements of this device by this protocol; measured: the median of those launches, if too few
+    for predictions; flops: from the speed of the device or its class under other protocols; unknown: no
+    measurements."""
     minutes: float | None
-    """For the expected launches and the search's computation, if the device has no other work."""
+    """Minutes of the expected launches and the search's computation, if the device has no other work."""
     minutes_at_most: float | None
     note: str
-    """What a person should know; mostly empty."""
+    """Note on the estimate, such as an offline device; mostly empty."""
     stock: tuple[StockEstimate, ...] = ()
     """The smallest and the largest baseline, for the choice of limits; empty without predictions."""
 
@@ -252,20 +254,20 @@ class JobEstimate(View):
     """The estimate of a job; nothing is stored."""
 
     request: JobRequest
-    """With defaults resolved as in a submission."""
+    """The request with defaults resolved as in a submission."""
     refusals: tuple[Refusal, ...]
-    """All reasons to refuse a submission; empty: it would be accepted."""
+    """All reasons to refuse a submission; empty if it would be accepted."""
     targets: tuple[TargetEstimate, ...]
-    """Without refused targets."""
+    """Estimates of the targets, without refused targets."""
     launches: Count
     minutes: float | None
-    """Targets of one device add up, devices run in parallel; None if any is unknown."""
+    """Minutes of the job: targets of one device add up, devices run in parallel. None if any time is unknown."""
     minutes_at_most: float | None
     candidates: Count
-    """Stored candidates, baselines included."""
+    """Number of stored candidates, baselines included."""
     event_bytes: Count
-    """Size of the job's event log."""
+    """Size of the job's event log, bytes."""
     model_bytes: int | None
-    """Mean size of a candidate's model file in float32; None if the job is refused."""
+    """Mean size of a candidate's model file in float32, bytes; None if the job is refused."""
     note: str = ""
     """Warning if the scaling law was fitted to other data than the job's."""

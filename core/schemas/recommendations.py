@@ -18,11 +18,11 @@ class RunnerUpView(View):
 
     candidate: CandidateView
     trade: str
-    """Its differences from the recommended one, with intervals."""
+    """Differences of this model from the recommended one, with intervals."""
 
 
 class LimitMove(View):
-    """A limit and the value to raise it to, so that a measured model is within."""
+    """A limit to raise, with the value from which on a measured model is within the limit."""
 
     limit: Literal["latency_ms", "memory_mb", "first_token_ms", "token_ms"]
     to: float
@@ -30,7 +30,7 @@ class LimitMove(View):
 
 
 class TrainTimeView(View):
-    """A duration of training on a worker."""
+    """Training time on a worker of the pool."""
 
     hours: float
     trainer: str
@@ -40,37 +40,37 @@ class TrainingBudgetView(View):
     """The training budget of predicted perplexities, if the job's law models it."""
 
     train_tokens: float | None
-    """Requested tokens, else `own`. None for a duration: each candidate's `predicted` then has its own."""
+    """Requested training tokens, else `own`. None with a training time: each candidate's `predicted` has its tokens."""
     train_time: TrainTimeView | None
     own: float | None
-    """Tokens in the job's search."""
+    """Training tokens of the predictions in the job's search."""
     own_time: TrainTimeView | None
     known_from: float | None
-    """Range of tokens in the law's data; intervals are wider beyond it."""
+    """Range of training tokens in the scaling law's data; intervals are wider beyond this range."""
     known_to: float | None
     trainers: tuple[str, ...] = ()
-    """Workers with a known pace, for durations."""
+    """Workers with a known pace, for a training time."""
 
 
 class RecommendationView(View):
     """The best measured model within limits, and the largest layer-scaled stock model within the same limits.
 
-    `by` is the measure of quality: the perplexity of models that were trained alike, if the best by prediction is among
-    them; else the predicted perplexity; else the job's proxy. Without `recommended` no measured model is within the
-    limits; `nearest` and `moves` then name the limits to raise.
+    `by` is the measure of quality: the perplexity of models with equal training, if the best model by prediction is one
+    of these; else the predicted perplexity; else the job's proxy. If `recommended` is None, no measured model is within
+    the limits; `nearest` and `moves` then name the limits to raise.
     """
 
     job_id: Identifier
     target_id: Identifier
     target: str
     limits: Limits
-    """Requested limits, else those of the target."""
+    """Requested limits, else the limits of the target."""
     by: Literal["trained", "predicted", "proxy"]
     proxy: str
     perplexity_of: str = ""
     """Data, split and training of predicted perplexities; empty without predictions."""
     training: TrainingBudgetView | None = None
-    """None for a law of one budget, and without a law."""
+    """Training budget; None for a scaling law with one budget, and without a law."""
     sentence: str
     """The answer in words, with 95 % intervals of differences."""
     short: str = ""
@@ -92,7 +92,7 @@ class RecommendationView(View):
     download: str = "--format onnx"
     """Options of `edgefront model download` for the measured file."""
     trained: tuple[TrainedView, ...] = ()
-    """The shown models that were trained alike."""
+    """Perplexities of the shown models with equal training."""
 
 
 class OtherModelView(View):
@@ -103,9 +103,10 @@ class OtherModelView(View):
     context_length: int | None
     parameters: int
     score: float | None = None
-    """None if the table has none."""
+    """Score in the table; None if the table has no score of the model."""
     perplexity: float | None = None
-    """Predicted, if a scaling law covers the shape, for a training as in `perplexity_of`, not for this model's weights.
+    """Predicted perplexity after a training as in `perplexity_of`, not of this model's weights; None if no scaling law
+    covers the shape.
     """
     perplexity_of: str = ""
 
@@ -114,43 +115,43 @@ class ChoiceView(View):
     """A measured combination of published model, weight format and runtime."""
 
     model: str
-    """Hub id."""
+    """Id of the model on the Hugging Face Hub."""
     kind: str
     licence: str | None
-    """None: unknown; `context_length` likewise."""
+    """Licence; None if unknown, as is `context_length`."""
     context_length: int | None
-    """Tokens."""
+    """Context length, tokens."""
     score: float
     """Score of the published weights, regardless of the format."""
     runtime: str
     weights: WeightFormat
     bits: int
-    """Bits of one weight, without the scales of blocks."""
+    """Bits per weight, without the scales of blocks."""
     kv_cache: KvCache | None
     format_loss: str
-    """Published loss of quality of this format for this model, or `unknown`."""
+    """Published quality loss of this format for this model, or `unknown`."""
     target_id: Identifier
     target: str
     candidate: CandidateView
 
 
 class OtherChoiceView(View):
-    """Another combination within the limits."""
+    """Another combination of model, format and runtime within the limits."""
 
     choice: ChoiceView
     trade: str
-    """Its differences from the recommended one, with intervals."""
+    """Differences of this combination from the recommended one, with intervals."""
 
 
 class OwnTrainingView(View):
-    """Alternative to the recommended model: training one's own, of its shape or a better one."""
+    """Alternative to the recommended model: to train a model of the same or a better shape."""
 
     sentence: str
     perplexity: float
-    """Predicted for the recommended shape, trained as in `perplexity_of`."""
+    """Predicted perplexity of the recommended shape, trained as in `perplexity_of`."""
     low: float
     high: float
-    """Ends of the 95 % interval."""
+    """Ends of the 95 % interval of the perplexity."""
     perplexity_of: str
     command: str
     """Command that searches better shapes on the same device within the same limits."""
@@ -165,9 +166,9 @@ class ChoicesView(View):
     device: Annotated[str, Field(exclude_if=lambda device: not device)] = ""
     """Device or device class of this answer, if the job has several answers."""
     score: str
-    """TABLE:BENCHMARK."""
+    """Score that models are ranked by, as TABLE:BENCHMARK."""
     score_about: str
-    """Harness and shots of the table."""
+    """Evaluation harness and number of shots of the table."""
     score_source: str
     limits: Limits
     sentence: str
@@ -179,7 +180,7 @@ class ChoicesView(View):
     recommended: ChoiceView | None = None
     runners_up: tuple[OtherChoiceView, ...] = ()
     frontier: tuple[ChoiceView, ...] = ()
-    """By falling score; the objectives are score, bits of a weight, latency and peak memory."""
+    """Frontier by descending score; the objectives are score, bits per weight, latency and peak memory."""
     nearest: ChoiceView | None = None
     """The combination nearest to the limits, if none is within."""
     moves: tuple[LimitMove, ...] = ()
@@ -187,11 +188,11 @@ class ChoicesView(View):
     commands: tuple[str, ...] = ()
     """Commands that download the recommended model and check it on the device."""
     own: OwnTrainingView | None = None
-    """Set if a scaling law covers the recommended shape."""
+    """The alternative of an own training, if a scaling law covers the recommended shape."""
     unscored: tuple[OtherModelView, ...] = ()
     """Models that match the filters but lack the score, and were not measured."""
     same_architecture: tuple[OtherModelView, ...] = ()
-    """Models with the architecture of a measured one and a lower score: equal latency and memory."""
+    """Models with the architecture of a measured model, so with equal latency and memory, and a lower score."""
     elsewhere: Annotated[tuple[ChoicesView, ...], Field(exclude_if=lambda elsewhere: not elsewhere)] = ()
     """The answers for the job's other devices or limits."""
 
