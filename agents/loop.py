@@ -124,7 +124,7 @@ class Agent:
         versions = " and ".join(f"{runtime.runtime} {runtime.version}" for runtime in facts.runtimes)
         _log.info("%s at %s: %s, cores %s measure with %s", stored.name, client.server, facts.cpu, cores, versions)
         if self.plan.quota is not None and self.plan.quota.cores < len(self.plan.cores):
-            _log.warning("%s holds: launches have at most %d threads", self.plan.quota, self.plan.count)
+            _log.warning("%s limits launches to %d threads", self.plan.quota, self.plan.count)
         return facts
 
     async def _serve(self, client: AgentClient, facts: DeviceFacts) -> None:
@@ -216,7 +216,9 @@ class Agent:
         while not self._draining.is_set() and (bad := await asyncio.to_thread(self.conditions.before, threads)):
             if time.monotonic() - began >= _BUSY_WAIT_S:
                 self._waits_again = time.monotonic() + _BUSY_REST_S
-                _log.warning("waited in vain: %s. Launches are measured and marked for now", "; ".join(bad))
+                _log.warning(
+                    "conditions did not improve: %s. For now, launches are measured and marked", "; ".join(bad)
+                )
                 return
             await self._pause(_CONDITIONS_INTERVAL_S)
 

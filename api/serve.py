@@ -101,7 +101,7 @@ def serve(settings: Settings) -> None:
     database = Database(settings.database_url, pool_size=1)
     if settings.embedded:
         database.migrate()
-        _log.warning("EDGEFRONT_BROKER__URL is not set: workers find what is to be done by their sweep alone")
+        _log.warning("EDGEFRONT_BROKER__URL is not set: workers find new work only by their regular sweeps")
     else:
         database.refuse_other_release()
     database.dispose()

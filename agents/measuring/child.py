@@ -201,7 +201,7 @@ def _run(
         return failure("not_finite", "the model's output contains NaN or infinities", **fields)
     limit = request.memory_limit_bytes
     if limit is not None and memory.peak_bytes > limit:
-        message = f"it needs {memory.peak_bytes} bytes of memory; the limit is {limit}"
+        message = f"the model needs {memory.peak_bytes} bytes of memory, but the limit is {limit}"
         return failure("out_of_memory", message, **fields)
     latency = LatencySamples(warmup_ms=tuple(warmup_ms), samples_ms=tuple(samples_ms))
     return LaunchResult.model_validate(

@@ -58,7 +58,7 @@ def of_child(answer: bytes | None, status: int, output_tail: str, oom_kills: int
         of OOM kills by the kernel in the meantime.
     """
     if answer is None:
-        return failure("over_time", f"not done within the time limit of {limit_s:g} s for loading it and all passes")
+        return failure("over_time", f"loading the model and all passes exceeded the time limit of {limit_s:g} s")
     if status == 0 and answer:
         return LaunchResult.model_validate_json(answer)
     if status == -signal.SIGKILL and oom_kills > 0:

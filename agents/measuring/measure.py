@@ -300,7 +300,7 @@ class Measurer:
         free = available_memory_bytes()
         bound = free if self._limit is None else min(free, self._limit)
         if least > bound:
-            message = f"it needs at least {least} bytes of memory, and {bound} are available"
+            message = f"the model needs at least {least} bytes of memory, but only {bound} are available"
             return failure("out_of_memory", message)
         return None
 
@@ -370,7 +370,7 @@ def read_file(path: Path, protocol: MeasurementProtocol) -> GgufHeader | None:
     length, most = last_length(protocol), header.context_length - (protocol.mode != "generate")
     if length > most:
         field = "memory_length" if protocol.memory_length else "sequence_length"
-        why = f"{length} tokens in all, and {path.name} states a context of {header.context_length}"
+        why = f"{length} tokens in all, but {path.name} allows a context of {header.context_length}"
         raise _fault(protocol, field, f"{field}: {why}", f"at most {most} tokens in all")
     return header
 

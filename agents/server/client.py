@@ -174,7 +174,7 @@ class AgentClient:
         try:
             return kind.model_validate_json(response.content)
         except ValidationError as error:
-            raise Unavailable(f"{self.server} sent an answer that is not a {kind.__name__}: {error}") from None
+            raise Unavailable(f"{self.server} sent a response that is not a {kind.__name__}: {error}") from None
 
     async def _send(
         self, path: str, body: BaseModel | None, *, wait_s: float = 0.0, bearer: str | None = None

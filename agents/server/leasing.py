@@ -173,7 +173,7 @@ class Leasing:
                 beat = await self._client.heartbeat(lease.lease_id)
             except (NotFound, Gone) as error:
                 lost = self.leased.lose(lease.lease_id)
-                _log.warning("a lease was lost with %d launches not started: %s", len(lost), error)
+                _log.warning("a lease ended before %d of its launches started: %s", len(lost), error)
                 self._note_hunger()
                 return
             except Exception as error:  # without heartbeats the lease would expire

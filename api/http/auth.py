@@ -104,7 +104,7 @@ class Authenticate:
         if credential.secret.startswith(ENROLMENT_PREFIX) and not credential.cookie:
             if path != ENROL_PATH:
                 raise Unauthenticated(
-                    "an enrolment token can only enrol a device; use the credential that it was exchanged for"
+                    "an enrolment token can only enrol a device; use the credential of the enrolled device"
                 )
             return
         principal = context.credentials.remembered(credential)
@@ -119,7 +119,7 @@ class Authenticate:
         if credential.cookie and scope["method"] not in _SAFE_METHODS:
             require_same_origin(headers, scope["scheme"])
         if principal.role == KeyRole.VIEWER and scope["method"] not in _SAFE_METHODS and path not in _FOR_VIEWERS:
-            raise Forbidden(f"{principal.name!r} has the role viewer, which reads everything and changes nothing")
+            raise Forbidden(f"{principal.name!r} has the role viewer, which may read but not change anything")
         state["principal"] = principal
 
 

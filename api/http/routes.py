@@ -127,7 +127,7 @@ def _first_error(value: Any) -> InvalidInput | None:
         if not -MAX_INTEGER - 1 <= value <= MAX_INTEGER:
             shown = str(value)
             return InvalidInput(
-                f"must fit 64 bits, not an integer of {len(shown.lstrip('-'))} digits",
+                f"must be an integer of 64 bits, not of {len(shown.lstrip('-'))} digits",
                 value=shown[:80],
                 allowed=f"an integer from {-MAX_INTEGER - 1} to {MAX_INTEGER}",
             )

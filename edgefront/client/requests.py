@@ -33,7 +33,11 @@ def read_request(path: Path, model: type[Model]) -> Model:
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"{path} is not JSON: {error}", field="file", allowed="a JSON file") from None
     if not isinstance(value, dict):
-        raise InvalidInput(f"{path} holds {type(value).__name__}, not a request", field="file", allowed="a JSON object")
+        raise InvalidInput(
+            f"{path} contains {type(value).__name__}, but a request must be a JSON object",
+            field="file",
+            allowed="a JSON object",
+        )
     return checked(model, value)
 
 
@@ -54,7 +58,7 @@ def parse_settings(
         for parent in parents:
             node = node.setdefault(parent, {})
             if not isinstance(node, dict):
-                raise InvalidInput(f"--{option} {text!r}: {parent} has a value already", field=option, value=text)
+                raise InvalidInput(f"--{option} {text!r}: {parent} is already set", field=option, value=text)
         node[name] = _scalar(value)
     return settings
 
@@ -165,14 +169,14 @@ def generation_fields(
     if mode not in (None, "generate") and options:
         option, value = next(iter(options.items()))
         raise ProtocolError(
-            f"--{option} is of mode generate, not of {mode}", field=option, value=value, allowed="mode generate"
+            f"--{option} needs mode generate, not {mode}", field=option, value=value, allowed="mode generate"
         )
     if mode != "generate" and not options:
         return fields if mode is None else {"mode": mode, **fields}
     for field, option in (("sequence_length", "--prompt"), ("memory_length", "--context")):
         if field in fields:
             raise ProtocolError(
-                f"{field}: a generation is given by {option}", field=field, value=fields[field], allowed=option
+                f"{field}: mode generate needs {option} instead", field=field, value=fields[field], allowed=option
             )
     names = {"prompt": "sequence_length", "new": "new_tokens", "latency": "latency", "context": "memory_length"}
     values = {names[option]: value for option, value in options.items()}
@@ -189,7 +193,7 @@ def parse_contexts(text: str | None) -> list[int]:
     if not all(part.isdecimal() for part in parts):
         allowed = "numbers of tokens from 0, with commas between them: 0,1024,4096"
         raise ProtocolError(
-            f"--context {text!r} is not a list of lengths", field="context", value=text, allowed=allowed
+            f"--context {text!r} is not a list of numbers of tokens", field="context", value=text, allowed=allowed
         )
     return sorted({int(part) for part in parts})
 
@@ -340,7 +344,7 @@ def training_subject(
     if len(named) > 1 or not (named or has_start):
         allowed = "--frontier JOB, --candidate CANDIDATE or --architecture MODEL, or --start alone"
         raise InvalidInput(
-            f"choose what to train by exactly one of {allowed}; given: {' and '.join(named) or 'none'}",
+            f"name the models to train by exactly one of {allowed}; given: {' and '.join(named) or 'none'}",
             field="architecture",
             allowed=allowed,
         )
@@ -366,7 +370,7 @@ def architecture_subject(start: TrainingView) -> dict[str, Any]:
     """Returns the request field for training the model of `start`. Raises `InvalidInput` if it has no model yet."""
     if start.trained is None:
         raise InvalidInput(
-            f"start: training {start.id} has no model yet that could be trained further ({start.kind}, {start.state})",
+            f"start: training {start.id} has no model to train further yet ({start.kind}, {start.state})",
             field="start",
             value=start.id,
             allowed="a training that is done, or an imported model",

@@ -83,8 +83,8 @@ class Transport:
         except ValueError as error:
             reason = invalid_input(error, InvalidInput).detail if isinstance(error, ValidationError) else str(error)
             raise EdgefrontError(
-                f"{self.url} sent what edgefront {__version__} cannot read as {what} ({reason}): it is another release "
-                f"({self.url}/v1/health names it), or no edgefront server"
+                f"{self.url} sent a response that edgefront {__version__} cannot read as {what} ({reason}). The "
+                f"server may be another release (see {self.url}/v1/health), or not an edgefront server"
             ) from None
 
     def request(

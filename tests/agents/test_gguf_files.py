@@ -66,7 +66,7 @@ def test_it_is_the_model_that_is_made_here(weights: Path, tmp_path: Path, family
 def test_a_context_within_a_window_cannot_be_continued(measurer: Measurer) -> None:
     result = measurer.measure(model_of("gemma3"), generation(memory_length=5), seed=3)
     assert (result.outcome, result.reason) == ("failed", "unsupported")
-    assert "measure after a longer context, or none" in (result.message or "")
+    assert "Measure after a longer context, or without a context" in (result.message or "")
 
 
 def test_parts_of_a_model_are_one(measurer: Measurer, llama: Path, tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_file_larger_than_the_memory_is_refused_before_it_is_loaded(weights: P
         result = measurer.measure(llama, protocol(), seed=3)
     assert (result.outcome, result.reason) == ("infeasible", "out_of_memory")
     least = GgufHeader(llama).weight_bytes
-    assert result.message == f"it needs at least {least} bytes of memory, and 10000 are available"
+    assert result.message == f"the model needs at least {least} bytes of memory, but only 10000 are available"
 
 
 @pytest.mark.parametrize(
@@ -151,10 +151,10 @@ def test_a_file_larger_than_the_memory_is_refused_before_it_is_loaded(weights: P
         ({"weights": "q4_0"}, "weights q4_0 needs an architecture: a GGUF file is run unchanged"),
         ({"dtype": "float16"}, "dtype float16 needs an architecture: a GGUF file is run unchanged"),
         ({"runtime": "onnxruntime"}, "runtime onnxruntime cannot run GGUF files"),
-        ({"sequence_length": 64}, "sequence_length: 64 tokens in all, and model.gguf states a context of 64"),
+        ({"sequence_length": 64}, "sequence_length: 64 tokens in all, but model.gguf allows a context of 64"),
         (
             {"mode": "generate", "memory_length": 40, "sequence_length": 20, "new_tokens": 5},
-            "memory_length: 65 tokens in all, and model.gguf states a context of 64",
+            "memory_length: 65 tokens in all, but model.gguf allows a context of 64",
         ),
     ],
     ids=str,

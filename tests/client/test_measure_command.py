@@ -145,7 +145,7 @@ def test_contexts_that_were_measured_are_shown_before_the_one_that_fails(tmp_pat
     file.write_text(json.dumps({**TINY, "positions": {"kind": "rotary"}, "blocks": [wide] * 8}), encoding="utf-8")
     options = ("--prompt", "2", "--new", "2", "--context", "0,65000", "--batch", "64", "--launches", "1")
     done = edgefront("measure --repeats 1", str(file), *options, *["--json"] * as_json, code=exits.ERROR)
-    assert "context 65000: infeasible, out of memory: it needs at least" in " ".join(done.stderr.split())
+    assert "context 65000: infeasible, out of memory: the model needs at least" in " ".join(done.stderr.split())
     if as_json:
         assert [load["protocol"]["memory_length"] for load in json.loads(done.stdout)["contexts"]] == [0]
     else:
@@ -172,9 +172,9 @@ def test_the_time_limit_grows_with_the_tokens_and_the_model() -> None:
             ("--prompt", "20", "--new", "8", "--context", "0,4,5"),
             "5 of context and 20 of the prompt and 8 new ones are 33",
         ),
-        (("--prompt", "20", "--context", "0;4"), "is not a list of lengths"),
-        (("--prompt", "20", "--mode", "decode"), "--prompt is of mode generate, not of decode"),
-        (("--mode", "generate", "--sequence-length", "20"), "a generation is given by --prompt"),
+        (("--prompt", "20", "--context", "0;4"), "is not a list of numbers of tokens"),
+        (("--prompt", "20", "--mode", "decode"), "--prompt needs mode generate, not decode"),
+        (("--mode", "generate", "--sequence-length", "20"), "mode generate needs --prompt instead"),
     ],
 )
 def test_a_generation_that_makes_no_sense_is_refused_before_anything_runs(

@@ -96,7 +96,7 @@ def test_a_trained_model_is_downloaded_for_llama_cpp_and_transformers(pool: Runn
     assert "replace it with --force" in edgefront(*asked, home=pool.home).stderr
     for words, said in (
         (("--numbers", "q8_0"), "numbers needs --format"),
-        (("--format", "gguf", "--checkpoint"), "of the result, not of --checkpoint"),
+        (("--format", "gguf", "--checkpoint"), "cannot be combined with --checkpoint"),
         (("--format", "gguf", "--numbers", "q8_0"), "d_model 16: q8_0"),
     ):
         refused = edgefront("train download", training.id, *words, home=pool.home, cwd=tmp_path, code=exits.REFUSED)
@@ -163,7 +163,7 @@ def test_the_probabilities_of_a_supernets_layers(pool: Running) -> None:
         training_id = training.id
     database.dispose()
     further = edgefront("train submit", "--start", training_id, *RECIPE, home=pool.home)
-    assert "has no model yet that could be trained further (supernet, paused)" in further.stderr
+    assert "has no model to train further yet (supernet, paused)" in further.stderr
     shown = edgefront("train layers", training_id, home=pool.home, code=exits.OK)
     assert "80%" in shown.stdout
     (search,) = pool.client.trainings.probabilities(training_id).searches
@@ -183,7 +183,7 @@ def test_a_request_from_flags() -> None:
     assert points == {"frontier": {"job": "job_1", "count": 2}}
     for starts in (False, True):
         assert requests.training_subject("gpt2-small", None, None, {}, has_start=starts) == {"model": "gpt2-small"}
-        with pytest.raises(InvalidInput, match="choose what to train"):
+        with pytest.raises(InvalidInput, match="name the models to train"):
             requests.training_subject("gpt2-small", "cnd_1", None, {}, has_start=starts)
         with pytest.raises(InvalidInput, match="--count"):
             requests.training_subject("gpt2-small", None, None, pick, has_start=starts)

@@ -105,19 +105,19 @@ class _Loaded:
         further_ms = float(timings["predicted_ms"]) if request["n_predict"] > 1 else 0.0
         if timings["cache_n"] == 0 < past and self._keeps_state:
             raise MeasurementError(
-                f"llama.cpp read the context of {past} tokens again: it does not continue one that the model's window "
-                "holds whole; measure after a longer context, or none",
+                f"llama.cpp read the context of {past} tokens again: it fits the model's window whole. "
+                "Measure after a longer context, or without a context",
                 reason="unsupported",
             )
         if (timings["cache_n"], timings["prompt_n"]) != (past, self._new):
             raise MeasurementError(
-                f"llama.cpp passed {timings['prompt_n']} tokens after {timings['cache_n']}, not what was asked for",
+                f"llama.cpp ran {timings['prompt_n']} tokens after {timings['cache_n']}, not {self._new} after {past}",
                 reason="run_error",
             )
         taken = prompt_ms + further_ms
         if taken > wall_ms:
             raise MeasurementError(
-                f"llama.cpp says that a pass took {taken:.3f} ms, in {wall_ms:.3f} ms by the clock", reason="run_error"
+                f"llama.cpp reports {taken:.3f} ms for a pass that took {wall_ms:.3f} ms in all", reason="run_error"
             )
         self._overhead_ms = min(self._overhead_ms, wall_ms - taken)
         self.versions["request_overhead_ms"] = f"{self._overhead_ms:.3f}"

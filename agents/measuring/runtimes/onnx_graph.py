@@ -35,7 +35,7 @@ def graph_mode(protocol: MeasurementProtocol) -> Mode:
 def generating(request: LaunchRequest) -> Architecture:
     """Returns the architecture that generates. Raises `MeasurementError` for a file, which is run unchanged."""
     if isinstance(request.subject, Path):
-        raise MeasurementError("an ONNX file does not generate: it is run unchanged", reason="unsupported")
+        raise MeasurementError("an ONNX file cannot generate, because it is run unchanged", reason="unsupported")
     return request.subject
 
 

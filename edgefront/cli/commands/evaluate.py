@@ -161,7 +161,7 @@ def _prepared(package: Package, data: str) -> Prepared:
         f"{prepared.name} ({prepared.digest[:12]}) has {difference}",
         field="data",
         value=data,
-        allowed=f"data of the same vocabulary, prepared as {trained}; --vocabulary of `data prepare` takes the model's",
+        allowed=f"data with the model's vocabulary, prepared like {trained} (`data prepare --vocabulary`)",
     )
 
 

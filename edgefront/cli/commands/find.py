@@ -130,7 +130,7 @@ def find(
     requests.check_limits(limits)  # before requesting the devices from the server
     if devices and len(devices) > 1:
         raise InvalidInput(
-            f"find answers for one device, not for {' and '.join(devices)}",
+            f"find needs exactly one device, not {' and '.join(devices)}",
             field="device",
             allowed="one; `edgefront job submit` takes several --target, and `edgefront compare` compares them",
         )
@@ -141,7 +141,7 @@ def find(
     for option, value in (("runtime", runtime), ("threads", threads)):
         if value and option in device_protocol:
             raise InvalidInput(
-                f"--device {device} and --{option} both say the {option}: leave one out", field=option, allowed="once"
+                f"--device {device} and --{option} both set the {option}: omit one", field=option, allowed="once"
             )
     _check_kind(published, space, training, law)
     runtimes = [name for text in runtime or [] for name in split_commas(text)]
@@ -242,7 +242,7 @@ def _run(session: Session, request: JobRequest) -> JobView:
 
     created = session.client.jobs.create(request)
     session.note(f"searching: {created.id}, {session.client.url}/jobs/{created.id}")
-    session.note(f"continues without this command; the answer: edgefront job recommend {created.id} --explain")
+    session.note(f"the search continues. Its answer: edgefront job recommend {created.id} --explain")
     client = session.watching_client
     job: JobView = created
     if session.json:

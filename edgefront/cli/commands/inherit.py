@@ -140,7 +140,7 @@ def parent_training(session: Session, space: SpaceOptions) -> str | None:
         )
     if os.path.exists(space.model) and not (Path(space.model) / CUTS).is_file():
         raise InvalidInput(
-            f"{space.model} has no {CUTS}: the cost of pruning it is not known",
+            f"{space.model} has no {CUTS} with the cost of pruning",
             field="model",
             value=space.model,
             allowed="a folder of `edgefront model import --output`, after `edgefront inherit study FOLDER --data DATA`",

@@ -355,7 +355,10 @@ def download(
     if kind is not None and (checkpoint or tensorboard):
         field = "checkpoint" if checkpoint else "tensorboard"
         raise InvalidInput(
-            f"{field}: --format is of the result, not of --{field}", field=field, value=True, allowed="omit"
+            f"{field}: --format applies to the result and cannot be combined with --{field}",
+            field=field,
+            value=True,
+            allowed="omit",
         )
     folder = output or Path(training if kind is None else ".")
     trainings = session.client.trainings

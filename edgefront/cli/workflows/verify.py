@@ -39,7 +39,7 @@ def read_report(path: Path) -> Report:
     except FileNotFoundError:
         raise NotFound(f"there is no {path}: `edgefront report write JOB` writes such a file") from None
     if len(content) > MAX_REPORT_BYTES:
-        raise TooLarge(f"{path} is no report: it has more than {MAX_REPORT_BYTES >> 20} MiB")
+        raise TooLarge(f"{path} is not a report: it has more than {MAX_REPORT_BYTES >> 20} MiB")
     try:
         return Report.model_validate_json(content)
     except ValidationError as error:
@@ -88,7 +88,7 @@ def subject_of(report: Report, target: str | None) -> Subject:
     architecture = Architecture.parse(candidate.architecture)
     if architecture.digest != candidate.digest:
         raise InvalidInput(
-            f"the report was changed: the description of {candidate.id} has another digest than its figures",
+            f"the report was changed: description and figures of {candidate.id} have different digests",
             field="digest",
             value=candidate.digest,
             allowed=architecture.digest,

@@ -340,7 +340,7 @@ class Job(JobView):
         from edgefront.cli.show.plot import plot
 
         if self._transport is None:
-            raise EdgefrontError(f"this job was not read by a client: client.jobs.get({self.id!r}) reads it")
+            raise EdgefrontError(f"this job has no connection to a server: read it with client.jobs.get({self.id!r})")
         target_ids = [view.id for view in self.targets] if target is None else [target]
         return plot([chart(self._transport, self.id, target_id, most) for target_id in target_ids], title=self.name)
 

@@ -67,7 +67,7 @@ class Archive:
                     sent += len(chunk)
                     yield chunk
             if sent != info.size:
-                raise Conflict(f"{path} changed while it was sent: it had {info.size} bytes, and has {sent}")
+                raise Conflict(f"{path} changed while it was sent: it had {info.size} bytes, now {sent}")
             yield bytes(_padding(sent))
         yield bytes(2 * tarfile.BLOCKSIZE)
 
