@@ -65,7 +65,7 @@ def make_server(settings: Settings, app: FastAPI | None = None, **options: Any) 
     if http.certificate is not None:
         try:
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(http.certificate, http.certificate_key)
-        except OSError as error:  # ssl.SSLError is one
+        except OSError as error:  # includes ssl.SSLError
             raise InvalidInput(
                 f"http.certificate {http.certificate} with the key {http.certificate_key} cannot be used: "
                 f"{error.strerror or error}",

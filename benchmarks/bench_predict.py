@@ -64,7 +64,7 @@ QUICK: Mapping[str, Any] = {
     "d_model": {"min": 64, "max": 128, "step": 64},
     "d_inner": {"min": 64, "max": 512, "step": 64},
 }
-"""Restriction of lts-gpt2 with `--quick`."""
+"""Ranges of the genes of lts-gpt2 with `--quick`."""
 MODES: Mapping[str, Mapping[str, Any]] = {"forward": {}, "decode": {"mode": "decode", "memory_length": 512}}
 
 

@@ -252,7 +252,7 @@ def pairs(on_gpu: bool) -> list[tuple[str, int, dict[str, Architecture]]]:
 
 
 def transformer_xl(d_model: int) -> Architecture:
-    """A Transformer-XL with four layers of attention and feed-forward, relative positions and two heads."""
+    """Returns a Transformer-XL with four layers of attention and feed-forward, relative positions and two heads."""
     layer: list[dict[str, Any]] = [
         {"kind": "attention", "n_head": 2},
         {"kind": "feed_forward", "d_inner": 4 * d_model},

@@ -236,4 +236,4 @@ def device(name: str) -> Device:
 
 
 DEVICES = {"here": "latency_ms", "helix": "helix_cpu_ms", "alldlc": "cpu_alldlc_ms"}
-"""Name of a device → its column in the table of HW-GPT-Bench."""
+"""Device name → latency column of its table."""

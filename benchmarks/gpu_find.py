@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def found_by(client: Client, answer: Mapping[str, Any], device: str) -> dict[str, Any]:
-    """Returns the figures of the answer and the facts of the device, which has no anchors yet."""
+    """Returns the figures of the answer and the facts of the device, which has not measured its anchor yet."""
     (target,) = answer["targets"]
     recommended = target["recommendation"]["recommended"]
     facts = client.devices.get(DEVICE).facts
@@ -107,7 +107,9 @@ def find(options: argparse.Namespace, service: EmbeddedService) -> dict[str, Any
 
 
 def enrolled_long_ago(home: Path) -> None:
-    """Backdates the device's enrolment, because a device measures its first anchor half an hour after it enrolled."""
+    """Backdates the device's enrolment, because a device measures its first anchor (reference model) after half an
+    hour.
+    """
     engine = create_engine(f"sqlite:///{home / 'edgefront.db'}")
     with engine.begin() as connection:
         connection.execute(update(Device).values(enrolled_at=datetime.now(timezone.utc) - 2 * EVERY))

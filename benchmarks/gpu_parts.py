@@ -208,5 +208,5 @@ def lines(results: Path, name: str) -> list[dict[str, Any]]:
 
 
 def last(results: Path, name: str) -> dict[str, Any]:
-    """The benchmark's latest record."""
+    """Returns the benchmark's latest record."""
     return lines(results, name)[-1]

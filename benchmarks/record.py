@@ -62,7 +62,7 @@ def append(name: str, result: Mapping[str, Any], *, quick: bool = False) -> None
 
 
 def _commit() -> str:
-    """The short hash of the commit; empty outside a repository, or without git."""
+    """Returns the short hash of the commit; empty outside a repository, or without git."""
     command = ["git", "rev-parse", "--short", "HEAD"]
     try:
         return subprocess.run(

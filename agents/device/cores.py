@@ -76,16 +76,17 @@ class CorePlan:
         return len(self.order)
 
     def measuring(self, threads: int) -> tuple[int, ...]:
-        """The cores to which a child with this number of threads is pinned."""
+        """Returns the cores to which a child with this number of threads is pinned."""
         return tuple(sorted(self.order[:threads]))
 
     def pinned(self, threads: int) -> tuple[int, ...]:
-        """The cores of `measuring`; empty if the system does not support pinning."""
+        """Returns the cores of `measuring`; empty if the system does not support pinning."""
         return self.measuring(threads) if hasattr(os, "sched_setaffinity") else ()
 
     def others(self, threads: int) -> tuple[int, ...]:
-        """The cores that a measurement with this number of threads leaves to other processes; empty if it uses all
-        cores. Excludes hardware threads that share a physical core with a measuring thread, unless only those remain.
+        """Returns the cores that a measurement with this number of threads leaves to other processes; empty if it uses
+        all cores. Excludes hardware threads that share a physical core with a measuring thread, unless only those
+        remain.
         """
         taken = set(self.order[:threads])
         rest = [core for core in self.cores if core.number not in taken]
@@ -93,8 +94,8 @@ class CorePlan:
         return tuple(sorted(apart or (core.number for core in rest)))
 
     def home(self) -> tuple[int, ...]:
-        """The cores of the agent and its fork servers: the cores that no measurement uses or, if there are none, the
-        core that only measurements with the most threads use.
+        """Returns the cores of the agent and its fork servers: the cores that no measurement uses or, if all are used,
+        the core that only measurements with the most threads use.
         """
         return self.others(self.count) or self.others(self.count - 1) or tuple(core.number for core in self.cores)
 
@@ -213,7 +214,9 @@ class Conditions:
         self._throttled = self._throttle_count()
 
     def before(self, threads: int) -> tuple[str, ...]:
-        """The bad conditions before a launch with this many threads: those of `after`, and other load. Takes 0.2 s."""
+        """Returns the bad conditions before a launch with this many threads: those of `after`, and other load. Takes
+        0.2 s.
+        """
         import psutil
 
         busy = psutil.cpu_percent(_WINDOW_S, percpu=True)
@@ -225,8 +228,8 @@ class Conditions:
         return (*self.after(threads), *filter(None, [load]))
 
     def after(self, threads: int) -> tuple[str, ...]:
-        """The bad conditions of a launch with this many threads that the measuring process cannot detect. Throttling is
-        counted since the previous call.
+        """Returns the bad conditions of a launch with this many threads that the measuring process cannot detect.
+        Throttling is counted since the previous call.
         """
         # Reads the governor of each measuring core: the clusters of an ARM processor may differ.
         governor = next(filter(None, map(self._saving, self._plan.measuring(threads))), "")

@@ -54,7 +54,7 @@ class Gpu:
         return int(memory.used)
 
     def name(self) -> str:
-        """The name of the GPU."""
+        """Name of the GPU."""
         answer = ctypes.create_string_buffer(96)
         _check(self.library.nvmlDeviceGetName(self.handle, answer, len(answer)), "nvmlDeviceGetName")
         return answer.value.decode()
@@ -84,7 +84,9 @@ class Gpu:
     def _number(
         self, function: str, *which: int, size: type[ctypes.c_uint | ctypes.c_ulonglong] = ctypes.c_uint
     ) -> int | None:
-        """The result of a query; None if the driver or the GPU (a MIG slice, for instance) does not support it."""
+        """Returns the result of a query; None if the driver or the GPU (a MIG slice, for instance) does not support
+        it.
+        """
         answer = size()
         try:
             code = getattr(self.library, function)(self.handle, *which, ctypes.byref(answer))

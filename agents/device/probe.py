@@ -46,7 +46,7 @@ def probe(plan: CorePlan | None = None, ending: threading.Event | None = None) -
 
 
 def hardware() -> DeviceFacts:
-    """The facts of this device without its runtimes, which take seconds to test."""
+    """Returns the facts of this device without its runtimes, which take seconds to test."""
     return _facts(None, gpus(), ())
 
 

@@ -182,7 +182,7 @@ def _run(
     measuring = time.perf_counter()
     warmup_ms = [model.forward_ms() for _ in range(protocol.warmup)]
     memory = meter.read(model.starts)
-    if strict:  # the ordinary allocator, with a heap that already has the size that a pass needs
+    if strict:  # switch to the ordinary allocator, with a heap as large as a pass needs
         now = linux.resident()
         linux.ordinary_malloc()
         linux.grow_heap(max(0, now.high_water - now.total))

@@ -11,7 +11,7 @@ from edgefront.core.measurement.record import INFEASIBLE, FailureReason, LaunchR
 
 _MAX_MESSAGE = 4000
 MAX_TAIL_BYTES = 500
-"""Characters at the end of the output of a child that ended without a result."""
+"""Maximum bytes kept from the end of the output of a child that ended without a result."""
 _ONNX_RUNTIME_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
 """Prefix of ONNX Runtime's messages."""
 # Messages of failed allocations: C++, PyTorch on CPU and CUDA, ONNX Runtime on CPU, CUDA and TensorRT, llama.cpp, mmap.
@@ -30,7 +30,7 @@ def failure(reason: FailureReason, message: str, **fields: object) -> LaunchResu
 
 
 def reason_of(error: BaseException, stage: FailureReason) -> FailureReason:
-    """The reason for an exception of the runtime at `stage` (build_error or run_error)."""
+    """Returns the failure reason for an exception of the runtime at `stage` (build_error or run_error)."""
     if isinstance(error, MeasurementError):
         reason: FailureReason = error.extra["reason"]
         return reason

@@ -133,7 +133,7 @@ def child_environment(temporary: Path) -> dict[str, str]:
 
 
 def lock_path() -> Path:
-    """The lock file of this host."""
+    """Path of the lock file that all agents on this host share."""
     named = os.environ.get("EDGEFRONT_MEASURE_LOCK")
     return Path(named) if named else Path(tempfile.gettempdir()) / "edgefront-measure.lock"
 

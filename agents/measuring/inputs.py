@@ -57,7 +57,7 @@ def random_indices(
 
 
 def cache_type_of(protocol: MeasurementProtocol) -> CacheType | None:
-    """The type of the cache that a forward pass of this protocol starts with; None without a cache."""
+    """Returns the type of the cache with which a forward pass of this protocol starts; None without a cache."""
     if protocol.mode in ("decode", "generate"):
         return "cache"
     return "memory" if protocol.mode == "forward" and protocol.memory_length else None
@@ -144,7 +144,7 @@ def lookup_sizes(path: Path) -> dict[str, int]:
 
 
 def external_files(path: Path) -> tuple[Path, ...]:
-    """The external weight files of an ONNX file; empty if the file contains the weights or is not an ONNX file."""
+    """Returns the external weight files of an ONNX file; empty if it contains its weights or is not an ONNX file."""
     import onnx
 
     try:

@@ -85,7 +85,7 @@ def _oom_kills() -> int:
 
 
 def _converse(process: subprocess.Popen[bytes], request: LaunchRequest) -> bytes | None:
-    """The child's standard output; None if it does not finish in time."""
+    """Sends the request and returns the child's standard output; None if the child does not finish in time."""
     assert process.stdin is not None
     assert process.stdout is not None
     late = threading.Event()

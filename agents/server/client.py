@@ -280,6 +280,6 @@ async def repeat(what: str, step: Callable[[], Awaitable[None]]) -> NoReturn:
 
 AFTER_FAILURE_S = 5.0
 FOREVER = RetryPolicy()
-"""For leases, reports and enrolment: the agent waits for its server indefinitely."""
+"""Retry policy for leases, reports and enrolment: without end, because the agent waits for its server."""
 BRIEF = RetryPolicy(base_s=0.2, cap_s=2.0, total_s=8.0)
 """Retry policy for requests that are useless when late: the start of a launch, and returning launches at the end."""

@@ -80,7 +80,7 @@ class CredentialFile:
         self._refused.unlink(missing_ok=True)
 
     def nonce(self) -> str:
-        """A random text for the enrolment, which stays the same until a credential is stored, so that an agent that was
+        """Returns a random text that identifies the enrolment until a credential is stored, so that an agent that was
         killed before can repeat its request.
         """
         with suppress(OSError, UnicodeDecodeError):

@@ -242,7 +242,7 @@ class LeasedItems:
         return self.current
 
     def end(self) -> None:
-        """Ends the current launch; its lease is kept until `finish`."""
+        """Ends the current launch; its lease stays until `finish`."""
         self.current = None
 
     def finish(self, launch_ids: Iterable[str]) -> None:

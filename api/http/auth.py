@@ -43,7 +43,7 @@ PUBLIC_BELOW = ("/static/", "/jobs/", "/trainings/", "/devices/")
 _NO_PAGES = ("/v1", "/static", "/metrics")
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _FOR_VIEWERS = frozenset({SESSION_PATH, "/v1/predictions", "/v1/models/import", "/v1/catalogue/describe"})
-"""Unsafe methods and paths that viewers may use: computations that store nothing, and signing out."""
+"""Paths whose unsafe methods viewers may use: computations that store nothing, and signing out."""
 
 
 class Authenticate:

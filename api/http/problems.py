@@ -87,7 +87,7 @@ def of_error(error: EdgefrontError) -> Response:
 
 
 def of_crash(error: BaseException) -> Response:
-    """A 500 without internal details. Its `instance` is logged with the traceback."""
+    """Returns a 500 without internal details, whose `instance` is logged with the traceback."""
     instance = f"urn:uuid:{uuid.uuid4()}"
     _log.error("unexpected error, instance %s", instance, exc_info=error)
     return respond(

@@ -42,7 +42,7 @@ _MAX_EVENT = 1 << 53
 
 POLL_S = 0.4
 AWAY_S = 1.0
-"""Seconds between two attempts while the database is unavailable."""
+"""Seconds between two attempts to read the database while it is unavailable."""
 RECHECK_S = 5.0
 """Maximum seconds for which a deleted log can still be followed. When a key is revoked, `recheck` is called."""
 KEPT = 1000

@@ -18,7 +18,7 @@ from edgefront.core.common.errors import Unavailable
 
 POLL_S = 0.25
 AWAY_S = 1.0
-"""Seconds between two attempts while the database is unavailable."""
+"""Seconds between two attempts to read the database while it is unavailable."""
 CALLED_AT_ONCE = 8
 """Number of devices that are woken per requested device key and poll."""
 RETRIES_PER_S = 16.0

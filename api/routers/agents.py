@@ -74,7 +74,7 @@ async def lease(
     request: Request,
     context: AppContext,
 ) -> Response:
-    """A long poll: returns launches at once, or waits up to `wait_s` for some and then returns an empty list."""
+    """Returns launches at once, or waits up to `wait_s` for launches and then returns an empty list (long poll)."""
     devices.check_protocol_version(body.protocol_version)
     loop = asyncio.get_running_loop()
     end = loop.time() + min(body.wait_s, context.settings.leases.max_wait_s)

@@ -82,7 +82,7 @@ def trust_device(device: DeviceName, user: CurrentUser, context: AppContext) -> 
     "/devices/{device_id}/anchor", summary="The history of a device's anchor", responses=answer(example("anchor"), 404)
 )
 def get_device_anchor(device: DeviceName, principal: CurrentPrincipal, context: AppContext) -> AnchorView:
-    """The anchor is a small fixed model that every device measures regularly: its latencies and their conditions."""
+    """Returns latencies and conditions of the anchor, a small reference model that every device measures regularly."""
     with context.database.read() as session:
         return anchors.anchor_view(session, principal, device)
 

@@ -73,7 +73,7 @@ def list_jobs(
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     state: Annotated[JobState | None, Query(description="Only jobs in this state")] = None,
 ) -> JobPage:
-    """The caller's own jobs; an admin sees all."""
+    """Lists the caller's own jobs; an admin sees all jobs."""
     with context.database.read() as session:
         now = context.database.now(session)
         return jobs.list_jobs(session, viewer, now, cursor=cursor, limit=limit, state=state)

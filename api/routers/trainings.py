@@ -68,7 +68,7 @@ async def estimate_trainings(
     user: CurrentUser,
     context: AppContext,
 ) -> Response:
-    """Returns recipe, data set and tokens. Refuses what a submission refuses, except trainings that already exist."""
+    """Returns recipe, data set and tokens. Refuses like a submission, except trainings that already exist."""
     work = partial(trainings.estimate_trainings, context.database, user, request, context.settings)
     return await context.slow.answer(work)
 

@@ -90,9 +90,9 @@ class Client:
         dataset: str | None = None,
         **limits: Unpack[LimitQuery],
     ) -> Frontier:
-        """Returns the frontier of a job on a target (its id or name; optional if the job has one target), within limits
-        as in "the best under 50 ms and 300 MB". With `by` perplexity, the frontier of the trained models (on
-        `dataset`).
+        """Returns the frontier of a job on a target, one of the job's devices with a runtime (its id or name; optional
+        if the job has one target), within limits as in "the best under 50 ms and 300 MB". With `by` perplexity, the
+        frontier of the trained models (on `dataset`).
         """
         params = {"target": target, **limit_query(**limits), "by": by, "dataset": dataset}
         return self._transport.ask(Frontier, "GET", f"/v1/jobs/{segment(job_id)}/frontier", params=params)
@@ -120,8 +120,8 @@ class Client:
         from its measurements under the protocol (fields that differ from the defaults). Nothing is run. `train_tokens`,
         or `train_hours` on the worker `trainer`: the training budget, for a `law` that knows budgets.
 
-        Raises `Conflict` if fewer than three architectures were measured there under this protocol, `InvalidInput` that
-        names a wrong field.
+        Raises `Conflict` if fewer than three architectures were measured on the device under this protocol,
+        `InvalidInput` that names a wrong field.
         """
         fields = {
             "architectures": [each.canonical if isinstance(each, Architecture) else each for each in architectures],

@@ -54,7 +54,7 @@ class LaunchRequest(BaseModel):
 
     @property
     def subject(self) -> Architecture | Path:
-        """The architecture or file that is measured."""
+        """Returns the architecture or the path of the file that is measured."""
         if self.architecture is not None:
             return Architecture.parse(self.architecture)
         if self.gguf_file is not None:

@@ -297,7 +297,7 @@ def _server(path: Path, protocol: MeasurementProtocol, length: int) -> Any:
 
 @contextmanager
 def _standard_error_in(file: int) -> Iterator[None]:
-    """Redirects standard error to a file, because llama.cpp writes only there why it cannot load a model."""
+    """Redirects standard error to a file, because only standard error shows why llama.cpp cannot load a model."""
     kept = os.dup(2)
     os.dup2(file, 2)
     try:

@@ -37,7 +37,7 @@ _EXECUTED: dict[str, frozenset[str]] = {
     "int4": frozenset({"i4", "u4"}),
 }
 _FLOATS = frozenset({"f32"})
-"""Matrix products of attention, which appear beside the quantised linear layers."""
+"""Type of attention's matrix products, which appear beside the quantised linear layers."""
 
 
 def providers() -> dict[str, str]:
@@ -107,7 +107,7 @@ class OpenVinoModel:
         return all(is_finite(self._request.get_tensor(item).data) for item in self._compiled.outputs)
 
     def types_of_products(self) -> frozenset[str]:
-        """The types in which the kernels of linear layers compute, by OpenVINO's names."""
+        """Returns the types in which the kernels of linear layers compute, by OpenVINO's names."""
         facts = [node.get_rt_info() for node in self._compiled.get_runtime_model().get_ops()]
         return frozenset(
             str(fact[_COMPUTES_IN].value) for fact in facts if _LAYER in fact and fact[_LAYER].value in _PRODUCTS

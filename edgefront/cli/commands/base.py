@@ -134,7 +134,7 @@ class Session:
 
 @dataclass(frozen=True)
 class Identifies:
-    """Marks a parameter that takes identifiers of this kind, including short ones and `last`."""
+    """Marks a parameter that takes identifiers of this kind, also shortened, or `last` for the newest."""
 
     kind: IdentifiedKind
 

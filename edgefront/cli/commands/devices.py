@@ -303,7 +303,7 @@ def revoke_key(
     key_id: KeyId,
     force: Annotated[bool, typer.Option("--force", help="Even if it is the last admin key.")] = False,
 ) -> None:
-    """Revoke an API key. It ends everywhere within one second."""
+    """Revoke an API key. The key ends everywhere within one second."""
     session.client.keys.revoke(key_id, force=force)
     session.put({"revoked": key_id}, lambda: session.note(f"revoked {key_id}"))
 

@@ -293,7 +293,8 @@ def extend(
     limit: LimitOptions = LimitOptions(),
     watch: Watch = False,
 ) -> None:
-    """Add a device to a job: about ten of its candidates are measured there, then only those predicted to matter.
+    """Add a device to a job: about ten of the job's candidates are measured on the device, then only those predicted to
+    matter.
 
     Protocol and limits are those of the job's first target, unless given here.
     """

@@ -83,8 +83,8 @@ def show_law(
         ),
     ],
 ) -> None:
-    """Show the data, accuracy and feature ranges of a law. With --json the whole law; a law of the server without its
-    models.
+    """Show the data, accuracy and feature ranges of a scaling law. With --json the whole law; for a law of the server
+    without its models.
     """
     from edgefront.core.quality.shipped import NAMES, find_law
     from edgefront.core.quality.stored import summary, to_json
@@ -123,7 +123,7 @@ def fit_law(
     trained: Annotated[str, typer.Option(help="Recipe and length of their training, for readers.")] = "not stated",
     force: Force = False,
 ) -> None:
-    """Fit a law to a table of models that were trained in the same way.
+    """Fit a scaling law to a table of models that were trained in the same way.
 
     Prints its accuracy on new models from tenfold cross-validation by architecture: Spearman's rho and the share of
     95 % intervals that hold. With a column `tokens`, or a prior learnt from several tables (`--prior own-data-llama`),
@@ -185,8 +185,8 @@ def predict(
     ] = None,
     tokens: TrainedOn = None,
 ) -> None:
-    """Predict a model's perplexity after the training that the law describes. Laws about your own data predict its
-    ratio to a named model's.
+    """Predict a model's perplexity after the training that the scaling law describes. Laws about your own data predict
+    the ratio to a named model's perplexity.
     """
     from edgefront.cli.show.frontier_table import label_line
     from edgefront.core.quality.shipped import find_law

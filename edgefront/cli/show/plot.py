@@ -1,4 +1,6 @@
-"""A plot of a job: quality against latency, peak memory as point size, and one panel per target."""
+"""A plot of a job: quality against latency, peak memory as point size, and one panel per target (device and
+runtime).
+"""
 
 from __future__ import annotations
 

@@ -105,8 +105,8 @@ def model_file(digest: str) -> str:
 
 
 def draw_pictures(report: Report, job: Job, note: Callable[[str], None]) -> dict[str, str]:
-    """Returns target id → its frontier as an SVG element. Empty for a job among published models. Without matplotlib
-    empty too, with a note on what to install.
+    """Returns target id → its frontier as an SVG element. Empty for a job among published models, and without
+    matplotlib, with a note on how to install it.
     """
     try:
         need("a report with pictures", "demo", install="notebook")
@@ -258,7 +258,7 @@ def _answer(answer: ReportedTarget, target: TargetView, picture: str | None) -> 
 
 
 def _setup(target: TargetView) -> str:
-    """Describes device, protocol and limits of a target."""
+    """Describes the device, protocol and limits of a job's target."""
     protocol = target.protocol
     latency = f"; latency is the {LATENCY_NAMES[protocol.latency]}" if protocol.mode == "generate" else ""
     limits = str(OptionLimits(**target.limits.model_dump()))

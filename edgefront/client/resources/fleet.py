@@ -108,7 +108,7 @@ class Keys(Resource):
         return self._transport.ask(list[KeyView], "GET", "/v1/keys")
 
     def revoke(self, key_id: str, *, force: bool = False) -> None:
-        """Revokes a key. Raises `Conflict` for the last key of an admin unless `force` is set."""
+        """Revokes a key. Raises `Conflict` for the only remaining admin key unless `force` is set."""
         params = {"force": "true"} if force else None
         self._transport.request("DELETE", f"/v1/keys/{segment(key_id)}", params=params)
 

@@ -228,7 +228,7 @@ class Candidates(Resource):
     def to_pandas(self, job_id: str, *, target: str | None = None) -> DataFrame:
         """Returns all candidates of a job (of one target, by its id or name), one row each, by order of proposal.
 
-        Columns are those of `export` without the architecture, and one for each gene: `gene_d_model`, or
+        The columns of `export` without the architecture, and one for each gene: `gene_d_model`, or
         `gene_n_head_1` for a gene of the first layer. A missing value is NA. Raises `EdgefrontError` with the pip
         command if the extra `notebook` is missing.
         """
@@ -296,7 +296,7 @@ def limit_query(
 
 @dataclass(frozen=True)
 class Chart:
-    """The data of a target's plot."""
+    """The data of a plot of one target (device and runtime) of a job."""
 
     recommendation: RecommendationView
     """Header with the target's name and limits, the recommended model, and the proxy's name."""
@@ -306,7 +306,7 @@ class Chart:
 
 
 def chart(transport: Transport, job_id: str, target: str, most: int) -> Chart:
-    """Returns the points of a target (its id or name), including the recommended model."""
+    """Returns the data of a target's plot (by its id or name), including the recommended model."""
     from edgefront.core.schemas import points
 
     path = f"/v1/jobs/{segment(job_id)}"

@@ -106,7 +106,7 @@ class Trainings(Resource):
         self, model: str | os.PathLike[str], *, name: str | None = None, licence: str | None = None
     ) -> TrainingView:
         """Imports a model with its weights as a completed training: an edgefront folder, a Hugging Face folder or a
-        GGUF file. It can be downloaded, and be the `start` of trainings of its architecture.
+        GGUF file. The model can be downloaded, and be the `start` of trainings of its architecture.
 
         Name and licence default to those in the model; a Hugging Face folder states its licence in its README. The same
         weights and tokenizer return the existing training. Raises `InvalidInput` for a model without weights or with a
