@@ -1,8 +1,8 @@
-"""The figures of a measurement, each declared once: `Figures`.
+"""The figures of a measurement, each declared once in `Figures`.
 
-From it come the columns of `Measurement` and `Candidate`, the fields of `CandidateView`, what candidates are sorted by,
-the columns of exports and their types, and those of charts. A new figure is declared here, and its column in a
-migration. A device that measures something new sends it in a `LaunchResult`.
+`Figures` determines the columns of `Measurement` and `Candidate`, the fields of `CandidateView`, the sort keys of
+candidates, the columns of exports with their types, and the columns of charts. A new figure needs a declaration here, a
+column in a migration and, if devices measure the figure, a field of `LaunchResult`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from edgefront.core.measurement.record import GenerationSamples, LaunchResult
 from edgefront.core.measurement.statistics import p90
 
 Results = Sequence[LaunchResult]
-"""Of the launches of one measurement that count: at least one, oldest first."""
+"""Results of the valid launches of one measurement: at least one, oldest first."""
 
 
 def medians_ms(results: Results) -> list[float]:
-    """The median latency of each launch."""
+    """Median latency of each launch, ms."""
     return [median(result.timed.samples_ms) for result in results]
 
 
@@ -31,7 +31,7 @@ def _generations(results: Results) -> list[GenerationSamples]:
 
 
 def _time_ms(results: Results, name: Latency) -> float | None:
-    """The median over launches of the median of a time; None of a pass."""
+    """Median over launches of the median of one time of a generation, ms; None if no launch generated text."""
     medians = [median(generation.times(name)) for generation in _generations(results)]
     return median(medians) if medians else None
 
@@ -42,27 +42,28 @@ def _tokens_per_s(results: Results, tokens: int) -> float | None:
 
 
 def _energy_token_mj(results: Results, _tokens: int) -> float | None:
-    """The median of the launches that know it."""
+    """Median energy per generated token over the launches that report an energy, mJ; None if no launch does."""
     known = [each.energy_token_mj for each in _generations(results) if each.energy_token_mj is not None]
     return median(known) if known else None
 
 
 class Figure(NamedTuple):
-    """How a field of `Figures` is found, and where it is shown."""
+    """Meaning, aggregation and uses of a field of `Figures`."""
 
     meaning: str
-    """With its unit."""
+    """Description of the figure, with the unit."""
     aggregate: Callable[[Results, int], float | None] | None
-    """From the results, and the tokens that all sequences of one generation have (0 of a pass). None of a figure that
-    depends on the other measurements of the device too: only candidates have it.
+    """Function that computes the figure from the results and from the number of tokens that all sequences of one
+    generation have (0 in other modes). None if the figure also depends on other measurements of the device, so that
+    only candidates have the figure.
     """
     charted: bool = False
     of_generations: bool = False
-    """Only launches of mode generate have it."""
+    """Whether only launches of mode generate have the figure."""
 
 
 class Figures(BaseModel):
-    """What is known of a candidate once it is measured; a field is None while it is not known."""
+    """All figures of a measured candidate; a field is None while the figure is unknown."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -152,17 +153,17 @@ FIGURES: dict[str, Figure] = {
     name: next(item for item in field.metadata if isinstance(item, Figure))
     for name, field in Figures.model_fields.items()
 }
-"""Name → figure, in the order in which they are shown."""
+"""Declaration of each figure by name, in the order of display."""
 CHARTED = tuple(name for name, figure in FIGURES.items() if figure.charted)
 MEASURED = tuple(name for name, figure in FIGURES.items() if figure.aggregate is not None)
-"""Those that measurements have."""
+"""Names of the figures that a measurement has; the other figures belong to candidates only."""
 
 
 def is_whole(name: str) -> bool:
-    """Whether a figure is a whole number."""
+    """Whether the figure with this name is a whole number."""
     return int in get_args(Figures.model_fields[name].annotation)
 
 
 def aggregated(results: Results, tokens: int) -> dict[str, float | None]:
-    """Name → value of each of `MEASURED`; `tokens` as in `Figure.aggregate`."""
+    """Value of each of `MEASURED` by name. `tokens` is the number of tokens of one generation (0 in other modes)."""
     return {name: each.aggregate(results, tokens) for name, each in FIGURES.items() if each.aggregate is not None}

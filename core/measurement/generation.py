@@ -1,4 +1,4 @@
-"""Splits a generation into its passes: the prompt, then one token after another."""
+"""Splits a text generation into forward passes: one over the prompt, then one for each later token."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from edgefront.core.measurement.protocol import Latency, MeasurementProtocol
 
 
 def parts(protocol: MeasurementProtocol) -> tuple[tuple[int, MeasurementProtocol], ...]:
-    """The passes whose times add up to the protocol's latency, each with how often it runs.
+    """The forward passes whose times add up to the protocol's latency, each with the number of runs.
 
-    A protocol of another mode is its own only part. All further tokens are counted as the one in the middle of the
-    generation, whose time is about their mean.
+    A protocol of another mode is one pass. Every later token counts as the token in the middle of the generation, whose
+    time is about the mean of all later tokens.
     """
     if protocol.mode != "generate":
         return ((1, protocol),)
@@ -21,12 +21,12 @@ def parts(protocol: MeasurementProtocol) -> tuple[tuple[int, MeasurementProtocol
 
 
 def prompt_pass(protocol: MeasurementProtocol) -> MeasurementProtocol:
-    """The pass over the prompt. Its mode is decode, where a pass may have any number of tokens after any context."""
+    """Protocol of the forward pass over the prompt, in mode decode, which permits any number of tokens and context."""
     return protocol.model_copy(update={"mode": "decode", **_NO_GENERATION})
 
 
 def token_pass(protocol: MeasurementProtocol) -> MeasurementProtocol:
-    """The pass of one further token in the middle of the generation."""
+    """Protocol of the forward pass of one later token, in the middle of the generation."""
     before = protocol.memory_length + protocol.sequence_length + (protocol.new_tokens - 1) // 2
     return protocol.model_copy(
         update={"mode": "decode", "sequence_length": 1, "memory_length": before, **_NO_GENERATION}
@@ -34,12 +34,12 @@ def token_pass(protocol: MeasurementProtocol) -> MeasurementProtocol:
 
 
 def with_latency(protocol: MeasurementProtocol, latency: Latency) -> MeasurementProtocol:
-    """The same generation with another of its times as the latency."""
+    """Returns the protocol with this time of the generation as the latency."""
     return MeasurementProtocol.model_validate({**protocol.model_dump(), "latency": latency})
 
 
 def last_length(protocol: MeasurementProtocol) -> int:
-    """Tokens of context, prompt and generation together."""
+    """Number of tokens of context, prompt and generation together."""
     return protocol.memory_length + protocol.sequence_length + protocol.new_tokens
 
 

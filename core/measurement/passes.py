@@ -1,4 +1,4 @@
-"""What a pass of a protocol is for an architecture: whether it can be made at all, what it costs, how long a source."""
+"""Forward passes of an architecture under a protocol: checks whether a pass is possible, costs, and source length."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ from edgefront.core.measurement.generation import last_length, token_pass
 from edgefront.core.measurement.protocol import MeasurementProtocol
 
 MAX_INT = (1 << 63) - 1
-"""FLOPs or bytes of a pass: what databases count."""
+"""Maximum FLOPs or bytes of a forward pass: the largest integer that databases store."""
 
 
 def protocol_costs(architecture: Architecture, protocol: MeasurementProtocol) -> Costs:
-    """Costs of one pass as the protocol makes it; of a whole generation where that is what it makes.
+    """Costs of one forward pass under the protocol, or of a whole generation in mode generate.
 
-    Raises `InvalidInput` that names the field of the protocol which does not go with this architecture: a mode or a
-    memory that it does not have, lengths that its positions do not reach, a runtime that cannot express it, more work
-    than can be counted.
+    Raises `InvalidInput`, which names the field of the protocol, if the architecture does not support the mode, the
+    memory or the sequence length, if the runtime cannot run the architecture, or if a cost exceeds `MAX_INT`.
     """
     fault = runtime_fault(architecture, protocol)
     if fault is not None:
@@ -36,7 +35,7 @@ def protocol_costs(architecture: Architecture, protocol: MeasurementProtocol) ->
     if most > MAX_INT:
         raise InvalidInput(
             f"batch: {protocol.batch} sequences of {protocol.sequence_length} tokens take {most:.1e} FLOPs or bytes by "
-            "this model, more than can be counted",
+            f"this model, but at most {MAX_INT:.1e} can be counted",
             field="batch",
             value=protocol.batch,
             allowed="fewer and shorter sequences, or a smaller model",
@@ -62,7 +61,7 @@ def _pass_costs(architecture: Architecture, protocol: MeasurementProtocol, mode:
 
 
 def _generation_costs(architecture: Architecture, protocol: MeasurementProtocol) -> Costs:
-    """FLOPs of the prompt and of every further token (each as the middle one), state after all of them."""
+    """Costs of a whole generation: FLOPs of the prompt and all later tokens, and the state after the final token."""
     fault = generation_fault(architecture, protocol)
     if fault is not None:
         raise fault
@@ -77,16 +76,16 @@ def _generation_costs(architecture: Architecture, protocol: MeasurementProtocol)
 
 
 def generation_passes(architecture: Architecture, protocol: MeasurementProtocol) -> tuple[Costs, Costs]:
-    """Costs of the pass over the prompt, and of that of each further token (as the middle one).
+    """Costs of the forward pass over the prompt, and of the forward pass of a token in the middle of the generation.
 
-    Raises `InvalidInput` as `protocol_costs` does, where one of the passes cannot be made.
+    Raises `InvalidInput`, as `protocol_costs`, if one of both passes is impossible.
     """
     prompt = _pass_costs(architecture, protocol, "decode" if protocol.memory_length else "prefill")
     return prompt, _pass_costs(architecture, token_pass(protocol), "decode")
 
 
 def generation_fault(architecture: Architecture, protocol: MeasurementProtocol) -> InvalidInput | None:
-    """Why this architecture cannot generate as the protocol says; None if it can."""
+    """The error if this architecture cannot generate text under the protocol; otherwise None."""
     if not architecture.causal or architecture.source is not None or architecture.output.kind != "tokens":
         reason = "a causal model without a source, whose output is the next token"
         return InvalidInput(
@@ -98,7 +97,7 @@ def generation_fault(architecture: Architecture, protocol: MeasurementProtocol) 
     context = f"{protocol.memory_length} of context and " if protocol.memory_length else ""
     least = f"{protocol.sequence_length} of the prompt and {protocol.new_tokens} new ones"
     return InvalidInput(
-        f"sequence_length: {context}{least} are {length} tokens, and it has {most} learned positions",
+        f"sequence_length: {context}{least} are {length} tokens, but the model has only {most} learned positions",
         field="sequence_length",
         value=protocol.sequence_length,
         allowed=f"at most {most} tokens of context, prompt and generation together",
@@ -106,7 +105,7 @@ def generation_fault(architecture: Architecture, protocol: MeasurementProtocol) 
 
 
 def runtime_fault(architecture: Architecture, protocol: MeasurementProtocol) -> InvalidInput | None:
-    """Why the protocol's runtime cannot run this architecture; None if it can."""
+    """The error if the protocol's runtime cannot run this architecture; otherwise None."""
     models = [architecture] if architecture.source is None else [architecture, architecture.source]
     if protocol.runtime == "openvino" and any(isinstance(b, Sru | Srupp) for model in models for b in model.blocks):
         reason = "OpenVINO cannot read the recurrence of SRU and SRU++ (a Scan that uses a weight from outside it)"
@@ -115,7 +114,7 @@ def runtime_fault(architecture: Architecture, protocol: MeasurementProtocol) -> 
         fault = gguf_fault(architecture, protocol.number_format)
         if fault is not None:
             return InvalidInput(
-                f"runtime: llamacpp reads GGUF files, and {fault}",
+                f"runtime: llamacpp reads only GGUF files, but {fault}",
                 field="runtime",
                 value="llamacpp",
                 allowed=f"another runtime, or {expressible()}",
@@ -125,14 +124,14 @@ def runtime_fault(architecture: Architecture, protocol: MeasurementProtocol) -> 
 
 
 def _kv_cache_fault(architecture: Architecture, protocol: MeasurementProtocol) -> InvalidInput | None:
-    """llama.cpp quantises keys and values in blocks of a head's numbers, and refuses heads that blocks do not fill."""
+    """The error if a head's width is not a multiple of the blocks in which llama.cpp quantises keys and values."""
     if protocol.kv_cache not in GGUF_QUANTISED:
         return None
     for index, block in enumerate(architecture.blocks):
         width = architecture.d_head(block) if isinstance(block, Attention) else GGUF_BLOCK
         if width % GGUF_BLOCK:
             return InvalidInput(
-                f"kv_cache: llama.cpp keeps keys and values as {protocol.kv_cache} in blocks of {GGUF_BLOCK}, and the "
+                f"kv_cache: llama.cpp stores keys and values as {protocol.kv_cache} in blocks of {GGUF_BLOCK}, but the "
                 f"heads of blocks.{index} have {width} features",
                 field="kv_cache",
                 value=protocol.kv_cache,
@@ -142,5 +141,5 @@ def _kv_cache_fault(architecture: Architecture, protocol: MeasurementProtocol) -
 
 
 def source_length(protocol: MeasurementProtocol) -> int:
-    """Tokens of the source of a translation model: as many as of the sequence, in decode as of the memory."""
+    """Number of source tokens of a translation model: the sequence length, or the memory length in mode decode."""
     return protocol.memory_length if protocol.mode == "decode" else protocol.sequence_length

@@ -1,14 +1,16 @@
-"""Whether a launch's result can be true at all: memory, speed, time and energy against what is possible, and the times
-of a generation against each other.
+"""Checks whether a launch's result is possible: compares memory, speed, time and energy with physical bounds, and the
+times of a generation with each other.
 
-Upper bounds of a device's speed, in operations and bytes per second, from its facts.
+A device's facts give upper bounds of the device's speed, in operations and bytes per second. The lowest of three bounds
+holds:
 
-The lowest of three bounds holds: peak performance (cores × clock × maximum operations of a core per cycle, generous
-where the facts do not say); what a small kernel reached when the agent started (`agents.device.kernel`), with a margin
-because a runtime may have better kernels; and what no processor of today reaches. NVIDIA GPUs have the last two bounds,
-other accelerators the last.
+1. Peak performance: cores × clock × maximum operations of a core per cycle, with generous values for unknown facts.
+2. The speed of a small kernel when the agent started (`agents.device.kernel`), with a margin because a runtime may have
+   better kernels.
+3. A speed above that of every present processor.
 
-A device may report any facts: none of them raises the last bound, the clock or the operations per cycle.
+NVIDIA GPUs have bounds 2 and 3, other accelerators bound 3 only. A device may report any facts, but no reported fact
+can raise bound 3, the maximum clock or the maximum operations per cycle.
 """
 
 from __future__ import annotations
@@ -24,32 +26,34 @@ from edgefront.core.measurement.provider import Provider
 from edgefront.core.measurement.record import GenerationSamples, LaunchResult
 
 CLOCK_HZ = 6e9
-"""Clock of a processor that does not report its highest one, and maximum of those that are reported."""
+"""Clock assumed for a processor that reports no maximum clock, and upper bound of a reported maximum clock."""
 CACHE_BYTES_PER_CYCLE = 128
 """Maximum bytes per cycle from the nearest cache into the registers of one core."""
 BEYOND_CACHES = 1 << 30
-"""Weights (bytes) that no cache holds, so that each pass reads them from memory."""
+"""Bytes of weights above which no cache holds the weights, so that each forward pass reads the weights from memory."""
 MARGIN = 4.0
-"""Factor by which a runtime may be faster than the small kernel. A GPU's is 1.5 times below its peak (in large products
-its power limits the clock), may have had a lower clock when the agent started, and adds in float32: sums in float16 are
-twice as fast on consumer GPUs. Copies reach nine tenths of the memory's bandwidth."""
+"""Factor by which a runtime may be faster than the small kernel. On a GPU the kernel is 1.5 times slower than the peak,
+because power limits the clock in large products. The clock may have been lower when the agent started, and the kernel
+adds in float32, although sums in float16 are twice as fast on consumer GPUs. Copies reach nine tenths of the memory's
+bandwidth."""
 CORE_MEMORY_BYTES = 4e11
 """Maximum bytes per second from memory into one core."""
 PROCESSOR_FLOPS, PROCESSOR_BYTES = 4e15, 6e12
-"""Operations and bytes from memory per second that no processor of today reaches, whatever cores a device reports."""
+"""Operations, and bytes from memory, per second above those of every present processor with any number of cores."""
 ACCELERATOR_FLOPS, ACCELERATOR_FLOPS_FLOAT32, ACCELERATOR_BYTES = 1e16, 2e15, 2e13
-"""The same for a GPU or another accelerator; the figure of float32 covers TF32 too."""
+"""Operations, float32 or TF32 operations, and bytes from memory, per second above every present accelerator's."""
 
 CORE_GFLOPS, CORE_GB = "core_gflops", "core_gb_per_s"
-"""Names of the facts (`DeviceFacts.extra`) that say what the kernel reached: 10⁹ operations and bytes per second, of
-one core."""
+"""Names of the facts (`DeviceFacts.extra`) with the speed of the kernel on one core: 10⁹ operations, and 10⁹ bytes, per
+second."""
 GPU_GFLOPS, GPU_HALF_GFLOPS, GPU_GB = "gpu_gflops", "gpu_half_gflops", "gpu_gb_per_s"
-"""The same of the whole GPU: in float32 or TF32, in the faster of float16 and bfloat16, and bytes of its memory."""
+"""Names of the facts with the speed of the kernel on the whole GPU, in 10⁹ per second: operations in float32 or TF32,
+operations in the faster of float16 and bfloat16, and bytes of the GPU's memory."""
 MAX_MHZ = "max_mhz"
 
 _KERNEL = f"the kernel that its agent ran, {MARGIN:g} times over"
 _UNKNOWN_PER_CYCLE = 512.0
-"""Operations per cycle of a processor that does not report its features: some have matrix units."""
+"""Operations per cycle of a processor that reports no features, because some processors have matrix units."""
 _X86, _X86_PER_CYCLE = frozenset({"x86_64", "amd64", "x86", "i386", "i686"}), 64.0
 _PER_CYCLE = (
     ("sme", _UNKNOWN_PER_CYCLE),
@@ -60,20 +64,20 @@ _PER_CYCLE = (
     ("neon", 32.0),
     ("sse2", 16.0),
 )
-"""Operations of float32 per cycle by feature: two fused multiply-adds of the widest registers; four for ARM's 128 bits.
-"""
+"""Float32 operations per cycle of one core by CPU feature: two fused multiply-adds per cycle on the widest registers,
+or four on ARM's registers of 128 bits."""
 _TIMES = {"float32": 1.0, "float16": 4.0, "bfloat16": 4.0}
 _TIMES_INTEGER = 8.0
 _TIMES_WITH_TILES = 32.0
-"""Factor over float32 with matrix units (AMX, SME)."""
+"""Ratio of the operations per cycle with matrix units (AMX, SME) to those in float32."""
 _TIMES_INTEGER_GPU = 4.0
-"""Factor of int8 and below over float16 or float32, whichever is faster: GPUs of today have 2 in int8 and 4 in four
-bits; the first with int8, which had no fast float16, 4 over float32."""
+"""Ratio of a GPU's operations in int8 or fewer bits to those in the faster of float16 and float32. Present GPUs have 2
+in int8 and 4 in four bits. The first GPUs with int8, which had no fast float16, have 4 compared with float32."""
 
 
 @dataclass(frozen=True)
 class Ceiling:
-    """Operations and bytes a second that a device cannot exceed, and where each bound comes from."""
+    """Maximum operations and bytes per second of a device, and a description of the source of each bound."""
 
     flops: float
     bytes: float
@@ -82,9 +86,10 @@ class Ceiling:
 
 
 def ceiling(facts: Mapping[str, Any], protocol: MeasurementProtocol, read_bytes: float) -> Ceiling:
-    """The ceiling of a device with these facts (`core.schemas.agent.DeviceFacts` as JSON) under a protocol.
+    """Returns the ceiling of a device with these facts (`core.schemas.agent.DeviceFacts` as JSON) under a protocol.
 
-    `read_bytes` are those that each pass reads at least: where no cache holds them, memory is the bound.
+    `read_bytes` is the minimum number of bytes that each forward pass reads. If no cache holds these bytes, the bounds
+    include the speed of the memory.
     """
     extra = facts.get("extra", {})
     provider = Provider(protocol.provider)
@@ -112,8 +117,8 @@ def ceiling(facts: Mapping[str, Any], protocol: MeasurementProtocol, read_bytes:
 
 
 def _of_accelerator(extra: Mapping[str, Any], number_format: str, read_bytes: float) -> Ceiling:
-    """That of an accelerator whose agent's kernel reached what `extra` says. Caches are several times as fast as the
-    memory that the kernel copies, so models that one may hold have the bound of any accelerator.
+    """Returns the ceiling of an accelerator; `extra` has the facts with the speed of the agent's kernel. Caches are
+    several times as fast as memory, so the kernel's memory speed does not bound models that may fit into a cache.
     """
     of_any = "any accelerator of today"
     single, half = (_positive(extra.get(name), float("inf")) for name in (GPU_GFLOPS, GPU_HALF_GFLOPS))
@@ -135,7 +140,7 @@ def _bound(bound: tuple[float, str]) -> float:
 
 
 def _times(number_format: str, features: Collection[str], is_x86: bool) -> float:
-    """Ratio of the operations of a core in this number format to those in float32."""
+    """Ratio of the operations per cycle of a core in this number format to those in float32."""
     if number_format == "float32":
         return 1.0
     if any(feature.startswith(("amx", "sme")) for feature in features) or (is_x86 and not features):
@@ -149,26 +154,24 @@ def _positive(value: Any, otherwise: float) -> float:
 
 
 WEIGHTS_HELD = 0.95
-"""Share of the weights' bytes that is held at least during a pass; the rest is for what a runtime folds away."""
+"""Minimum share of the weights' bytes that is in memory during a forward pass, because a runtime may fold some away."""
 CLOCKS_DIFFER = 1.05
 STARTED_LATE_S = 10.0
-"""A launch may have begun this long before the server heard of it."""
+"""Maximum time in seconds between the start of a launch and the server's notice of the start."""
 ROUNDED_MS, ROUNDED = 1e-3, 1e-6
-"""Times are rounded to a microsecond, or to this part of themselves, at most."""
+"""Maximum rounding error of a time, in ms and relative to the time."""
 MAX_WATTS = 5e3
-"""Watts of what an agent counts the energy of: the packages of one machine's processors, or one GPU."""
+"""Maximum power in watts of the hardware whose energy an agent counts: all processors of one machine, or one GPU."""
 MEMORY_TIMES = 2.0
-"""Times a device's memory that a launch may have taken at most: a system may swap."""
+"""Maximum ratio of a launch's peak memory to the device's memory, because a system may swap."""
 LIMIT_REACHED = 0.9
-"""Share of the protocol's time limit that a launch which exceeded it took at least."""
+"""Minimum share of the protocol's time limit that a launch over the limit must have taken."""
 MIN_JOULES = 1e-14
-"""Joules of an operation at least: a tenth of what the most economical accelerators of today take in four bits."""
+"""Minimum energy of an operation in joules: a tenth of the most economical present accelerators' in four bits."""
 
 
 class Counted(Protocol):
-    """The exact costs of a pass that are asked of here: `core.architectures.cost.costs.Costs`, or a row with its
-    columns.
-    """
+    """Exact costs of a forward pass: `core.architectures.cost.costs.Costs`, or a database row with the same columns."""
 
     @property
     def flops(self) -> int: ...
@@ -182,23 +185,25 @@ class Counted(Protocol):
 
 @dataclass(frozen=True)
 class Work:
-    """What one pass has to do, and hold, at least."""
+    """Minimum work and memory of one forward pass."""
 
     flops: float
     read_bytes: float
-    """Weights of the blocks: each is read once at least."""
+    """Bytes of the blocks' weights, each of which is read at least once."""
     held_bytes: float
-    """Weights that are in memory during a pass."""
+    """Bytes of the weights that are in memory during a forward pass."""
 
     @classmethod
     def of(cls, costs: Counted, protocol: MeasurementProtocol, *, translates: bool) -> Work:
-        """`translates`: the model has a source, whose part a pass may be spared."""
+        """Work of a forward pass with these costs. `translates` means that the model has a source, which a forward pass
+        may skip.
+        """
         blocks = costs.weight_bytes * costs.decoder_parameters / max(1, costs.total_parameters)
-        # The resident set has only those rows of the embedding that were read, used memory of a GPU is polled, and a
-        # pass without logits has no output.
+        # The resident set contains only the embedding rows that were read, the used memory of a GPU is polled, and a
+        # forward pass without logits has no output head.
         whole = protocol.memory in ("anonymous", "allocator") and protocol.logits != "none"
         held = costs.weight_bytes if whole else blocks
-        if protocol.runtime not in ("onnxruntime", "pytorch"):  # it may convert weights to half their size
+        if protocol.runtime not in ("onnxruntime", "pytorch"):  # the runtime may convert weights to half the size
             held = blocks / 2
         if translates:
             return cls(0.0 if protocol.mode == "decode" else costs.flops / 2, 0.0, 0.0)
@@ -207,29 +212,31 @@ class Work:
 
 @dataclass(frozen=True)
 class GenerationWork:
-    """What one generation has to do, by its passes."""
+    """Minimum work of one text generation, by forward pass."""
 
     first_token: Work
-    """The pass over the prompt."""
+    """Work of the forward pass over the prompt."""
     token: Work
-    """The pass of each further token, in the mean."""
+    """Mean work of the forward pass of each later token."""
     new_tokens: int
-    """Tokens generated for each sequence, the first included."""
+    """Number of tokens generated for each sequence, including the first."""
     sequences: int
     latency: Latency
-    """The time that is the result's latency."""
+    """Name of the time of the generation that is the result's latency."""
 
 
 def longest_s(elapsed_s: float) -> float:
-    """The most seconds that a launch can have taken which the server knew of for so many."""
+    """Maximum duration of a launch, in seconds, if the server counted `elapsed_s` seconds since the start."""
     return elapsed_s * CLOCKS_DIFFER + STARTED_LATE_S
 
 
 def over_time_too_early(result: LaunchResult, limit_s: float, elapsed_s: float) -> str | None:
-    """Why a launch cannot have been over its time limit yet, by what its agent or the server knows; None if it can."""
+    """The reason, as a sentence, why a launch cannot have exceeded the time limit, by the duration that the agent
+    reports or the server counted; None if possible.
+    """
     taken_s = min(result.wall_s, longest_s(elapsed_s))
     if taken_s < LIMIT_REACHED * limit_s:
-        return f"implausible: over the time limit of {limit_s:g} s after no more than {taken_s:.3g} s"
+        return f"implausible: the time limit of {limit_s:g} s is reported as exceeded after at most {taken_s:.3g} s"
     return None
 
 
@@ -241,11 +248,13 @@ def implausible(
     generation: GenerationWork | None = None,
     device_bytes: float | None = None,
 ) -> str | None:
-    """Why the result of a done launch cannot be true, as a sentence; None if it can.
+    """The reason, as a sentence, why the result of a done launch cannot be true; None if the result is possible.
 
     Args:
-        work: of what its latency times. elapsed_s: between the launch's start, as the server knows it, and its report.
-        generation: of a launch that generates. device_bytes: memory of the device, where known.
+        work: minimum work of the computation that the result's latency measures.
+        elapsed_s: seconds between the launch's start, as the server knows it, and the report; None if unknown.
+        generation: minimum work of a generation, for launches of mode generate.
+        device_bytes: memory of the device, if known.
     """
     peak = result.peak.peak_bytes
     if peak < WEIGHTS_HELD * work.held_bytes:
@@ -253,7 +262,7 @@ def implausible(
             f"implausible: a peak memory of {_size(peak)} is less than the weights, which take {_mb(work.held_bytes)}"
         )
     if device_bytes is not None and peak > MEMORY_TIMES * device_bytes:
-        return f"implausible: a peak memory of {_size(peak)}, on a device that has {_size(device_bytes)}"
+        return f"implausible: a peak memory of {_size(peak)} is too large for a device with {_size(device_bytes)}"
     samples = result.timed.samples_ms
     why = _too_fast(min(samples), None if generation is None else generation.latency, work, ceiling)
     spent_s = (sum(samples) + sum(result.timed.warmup_ms)) / 1e3
@@ -268,7 +277,7 @@ def implausible(
         spent_s = max(spent_s, sum(made.total_ms) / 1e3)
     spent_s = max(spent_s, result.wall_s)
     if why is None and elapsed_s is not None and spent_s > longest_s(elapsed_s):
-        return f"implausible: it claims to have taken {spent_s:.4g} s, and was leased for {elapsed_s:.4g} s"
+        return f"implausible: the launch reports {spent_s:.4g} s, but was leased for only {elapsed_s:.4g} s"
     if why is None and made is not None and generation is not None:
         return _impossible_energy(made, spent_s, generation)
     return why
@@ -291,8 +300,8 @@ def _too_fast(fastest_ms: float, time: Latency | None, work: Work, ceiling: Ceil
 
 
 def _contradiction(made: GenerationSamples, samples: Sequence[float], generation: GenerationWork) -> str | None:
-    """Why the times of a generation do not go together: a total is the first token and the further ones, and the
-    latency is one of the three.
+    """The reason, as a sentence, why the times of a generation contradict each other; None if they agree. The total is
+    the sum of all tokens' times, and the latency is one of the three times.
     """
     further = generation.new_tokens - 1
     named = made.times(generation.latency)
@@ -301,19 +310,19 @@ def _contradiction(made: GenerationSamples, samples: Sequence[float], generation
         sum_ms = first + further * each
         if not math.isclose(sum_ms, total, rel_tol=ROUNDED, abs_tol=ROUNDED_MS * (further + 2)):
             return (
-                f"implausible: {first:.6g} ms to the first token and {each:.6g} ms for each of {further} further ones "
-                f"are {sum_ms:.6g} ms, and the generation is said to have taken {total:.6g} ms"
+                f"implausible: {first:.6g} ms to the first token and {each:.6g} ms for each of {further} later tokens "
+                f"are {sum_ms:.6g} ms, but the reported time of the generation is {total:.6g} ms"
             )
         if not math.isclose(sample, latency, rel_tol=ROUNDED, abs_tol=2 * ROUNDED_MS):
             return (
-                f"implausible: its latency is the {LATENCY_NAMES[generation.latency]}, and is {sample:.6g} ms in one "
-                f"place and {latency:.6g} ms in another"
+                f"implausible: the latency must equal the {LATENCY_NAMES[generation.latency]}, but the report has "
+                f"{sample:.6g} ms and {latency:.6g} ms"
             )
     return None
 
 
 def _impossible_energy(made: GenerationSamples, spent_s: float, generation: GenerationWork) -> str | None:
-    """Why the energy of all timed generations cannot have been used, or not sufficed."""
+    """The reason, as a sentence, why the energy of the timed generations is too large or small; None if possible."""
     token_mj = made.energy_token_mj
     if token_mj is None:
         return None
@@ -321,14 +330,14 @@ def _impossible_energy(made: GenerationSamples, spent_s: float, generation: Gene
     watts = one_joules * len(made.total_ms) / spent_s
     if watts > MAX_WATTS:
         return (
-            f"implausible: {token_mj:.4g} mJ a token are {watts:.4g} W over the {spent_s:.4g} s of the launch, and no "
-            f"device draws more than {MAX_WATTS:g} W"
+            f"implausible: {token_mj:.4g} mJ per token are {watts:.4g} W over the {spent_s:.4g} s of the launch, but a "
+            f"device draws at most {MAX_WATTS:g} W"
         )
     flops = generation.first_token.flops + (generation.new_tokens - 1) * generation.token.flops
     if one_joules < MIN_JOULES * flops:
         return (
-            f"implausible: {token_mj:.4g} mJ a token are {one_joules:.3g} J for {flops:.3g} operations, and none takes "
-            f"less than {MIN_JOULES:g} J"
+            f"implausible: {token_mj:.4g} mJ per token are {one_joules:.3g} J for {flops:.3g} operations, but an "
+            f"operation takes at least {MIN_JOULES:g} J"
         )
     return None
 

@@ -1,4 +1,4 @@
-"""The measurement protocol: how a number was made, so that only like is compared with like."""
+"""The measurement protocol, which says how a figure is measured. Only figures of equal protocols are compared."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ LATENCY_NAMES: Mapping[Latency, str] = {
     "token": "time for each further token",
 }
 _LATER_FIELDS: Mapping[str, Any] = {"memory_length": 0, "weights": "full"}
-"""Fields that came after protocols were first stored, with their defaults: at those they leave digests as they were."""
+"""Fields added after the first stored protocols, with their defaults. A default does not change the digest."""
 _WEIGHTS_OF: Mapping[Runtime, tuple[Quantisation, ...]] = {
     "onnxruntime": ("full", "int8", "int4"),
     "pytorch": ("full", "int8"),
@@ -58,25 +58,26 @@ _LLAMACPP: Mapping[str, tuple[Any, ...]] = {
     "memory_length": (0,),
     "dtype": ("float32", "float16"),
 }
-"""What it measures of fields that others take any value of; a segment memory it does not have."""
+"""Values that llamacpp supports of fields whose values other runtimes do not restrict. llamacpp has no segment memory.
+"""
 
 
 class MeasurementProtocol(BaseModel):
-    """What is run, and how it is measured.
+    """What a device runs, and how the device measures it.
 
-    The fields up to `memory` make the identity (`digest`): a measurement belongs to an architecture, a device and a
-    protocol digest. Those after it determine the number of repeats, not what is measured.
+    The fields up to `memory` are the identity (`digest`): a measurement belongs to an architecture, a device and a
+    protocol digest. The later fields determine the number of launches, not what is measured.
 
-    What a pass is, by `mode`:
+    The computation that is measured, by `mode`:
 
-    - forward: the whole sequence at once. With a `memory_length`, one segment of `sequence_length` tokens after a
-      segment memory of so many, as Transformer-XL and SRU++ are evaluated.
-    - prefill: the whole sequence at once, returning the state with which decoding continues.
-    - decode: one token after `memory_length` others, whose keys, values and cells are at hand.
-    - generate: `new_tokens` tokens, one after another: the first from a prompt of `sequence_length` tokens, each of
-      the others from the token before it. `memory_length` tokens of context are in the state before the prompt.
+    - forward: one forward pass over the whole sequence. With a `memory_length`, over one segment of `sequence_length`
+      tokens after a segment memory of `memory_length` tokens, as Transformer-XL and SRU++ are evaluated.
+    - prefill: one forward pass over the whole sequence, which returns the state with which decoding continues.
+    - decode: one forward pass of one token, after `memory_length` tokens whose keys, values and cells are cached.
+    - generate: generation of `new_tokens` tokens. The first token follows a prompt of `sequence_length` tokens. Before
+      the prompt, the state contains `memory_length` tokens of context.
 
-    The source of a translation model is as long as the sequence, in decode as long as the memory.
+    The source of a translation model is as long as the sequence, or as long as the memory in mode decode.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -88,44 +89,45 @@ class MeasurementProtocol(BaseModel):
     logits: Literal["none", "last", "all"] = "last"
     batch: Annotated[StrictInt, Field(ge=1, le=1024)] = 1
     sequence_length: Annotated[StrictInt, Field(ge=1, le=65536)] = 192
-    """Tokens of one pass; 1 in decode; in generate those of the prompt."""
+    """Tokens of one forward pass; 1 in mode decode; tokens of the prompt in mode generate."""
     memory_length: Annotated[StrictInt, Field(ge=0, le=65536)] = 0
-    """Tokens before them; 192 in decode if absent."""
+    """Tokens before the sequence; 192 in mode decode if absent."""
     new_tokens: Annotated[StrictInt, Field(ge=0, le=65536, exclude_if=lambda tokens: tokens == 0)] = 0
-    """In generate the tokens that are generated, the first included; 64 if absent. 0 in other modes, where it is
-    neither sent nor part of the identity, as `latency`."""
+    """Number of generated tokens in mode generate, including the first; 64 if absent. 0 in other modes, in which
+    neither `new_tokens` nor `latency` is sent or part of the identity."""
     latency: Annotated[Latency, Field(exclude_if=lambda latency: latency == "total")] = "total"
-    """Which time of a generation counts as its latency: from the prompt to the last token, to the first, or the time
-    of each further token in the mean. The others are measured beside it."""
+    """Time of a generation that counts as the latency: from the prompt to the final token, from the prompt to the first
+    token, or the mean time of each later token. All three times are measured."""
     dtype: Dtype = "float32"
     """Number format of weights, activations and state."""
     weights: Quantisation = "full"
-    """int8: the linear layers of the blocks hold int8, and their inputs are quantised at run time. int4: they hold four
-    bits a weight, and a scale for each block of weights. q8_0, q4_0, q4_k_m, q5_k_m, q6_k, iq4_nl: llama.cpp's, of all
-    matrices."""
+    """int8: the blocks' linear layers have int8 weights, and inputs are quantised at run time. int4: the blocks' linear
+    layers have four bits per weight and a scale for each block of weights. q8_0, q4_0, q4_k_m, q5_k_m, q6_k, iq4_nl:
+    llama.cpp's formats of all matrices."""
     block_size: Annotated[BlockSize, Field(exclude_if=lambda size: size == BLOCK_SIZE)] = BLOCK_SIZE
-    """With weights int4: weights of one output that share a scale. At its default it is neither sent nor part of the
-    identity: agents and digests from before it came know no such field."""
+    """Number of int4 weights of one output that share a scale. The default is neither sent nor part of the identity,
+    because older agents and digests lack this field."""
     kv_cache: Annotated[KvCache | None, Field(exclude_if=lambda held: held is None)] = None
-    """Of llamacpp alone, what its cache of keys and values holds, f16 if absent. f32: without flash attention, which
-    would convert it in every pass. Others: with flash attention wherever llama.cpp has it."""
+    """Format of llamacpp's key/value cache, f16 if absent; None for other runtimes. f32 runs without flash attention,
+    which would convert the cache in every forward pass. Other formats use flash attention where llama.cpp has it."""
     threads: Annotated[StrictInt, Field(ge=1, le=1024)] = 1
     warmup: Annotated[StrictInt, Field(ge=2, le=100)] = 2
-    """Untimed passes before the timed ones, over which peak memory is taken: that takes two."""
+    """Number of untimed passes before the timed passes. Peak memory is measured over the untimed passes, which takes at
+    least two."""
     repeats: Annotated[StrictInt, Field(ge=1, le=1000)] = 5
     memory: MemoryMethod | None = None
-    """How peak memory is taken. None: what suits the provider (on an NVIDIA GPU `allocator` with PyTorch, `device`
-    with ONNX Runtime; else `anonymous`)."""
+    """Method of measuring peak memory. None selects the provider's default: on an NVIDIA GPU `allocator` with PyTorch
+    and `device` with ONNX Runtime; otherwise `anonymous`."""
 
     precision: Annotated[StrictFloat, Field(gt=0, le=1)] = 0.02
-    """Target 95 % half-width of the median latency, relative to it."""
+    """Target half-width of the median latency's 95 % interval, relative to the latency."""
     max_launches: Annotated[StrictInt, Field(ge=1, le=100)] = 5
-    """Launches of one candidate at most."""
+    """Maximum number of launches of one candidate."""
     time_limit_s: Annotated[StrictFloat, Field(gt=0, le=3600)] = 60.0
-    """Wall-clock limit of one launch; over it the candidate is infeasible on this device."""
+    """Wall-clock limit of one launch. If a launch exceeds the limit, the candidate is infeasible on this device."""
     when_busy: Annotated[WhenBusy, Field(exclude_if=lambda choice: choice == "mark")] = "mark"
-    """On battery, in a power-saving mode, under other load or throttled, an agent measures and marks the launch, or
-    waits up to five minutes for better conditions first."""
+    """Behaviour of an agent on battery, in a power-saving mode, under other load or throttled: `mark` measures at once
+    and marks the launch, `wait` first waits up to five minutes for better conditions."""
 
     @model_validator(mode="before")
     @classmethod
@@ -140,22 +142,22 @@ class MeasurementProtocol(BaseModel):
     def _lengths_fit_mode(self) -> MeasurementProtocol:
         if self.mode == "decode" and self.sequence_length != 1:
             raise ProtocolError(
-                f"sequence_length: a pass of decode is one token, not {self.sequence_length}; "
-                "memory_length is the number of tokens before it",
+                f"sequence_length: must be 1 in mode decode, not {self.sequence_length}; "
+                "memory_length is the number of tokens before this token",
                 field="sequence_length",
                 value=self.sequence_length,
                 allowed="1, or no value",
             )
         if self.mode == "decode" and self.memory_length == 0:
             raise ProtocolError(
-                "memory_length: decode needs at least one token before it",
+                "memory_length: must be at least 1 in mode decode",
                 field="memory_length",
                 value=0,
                 allowed="1 to 65536",
             )
         if self.mode == "prefill" and self.memory_length:
             raise ProtocolError(
-                f"memory_length: prefill starts without memory, not with {self.memory_length} tokens",
+                f"memory_length: must be 0 in mode prefill, not {self.memory_length}",
                 field="memory_length",
                 value=self.memory_length,
                 allowed="0, or mode forward or decode",
@@ -167,17 +169,17 @@ class MeasurementProtocol(BaseModel):
         wrong: tuple[str, str, str] | None = None
         if self.mode != "generate":
             if self.new_tokens:
-                wrong = "new_tokens", f"{self.new_tokens} tokens are generated in mode generate alone", "0"
+                wrong = "new_tokens", f"{self.new_tokens} tokens can be generated only in mode generate", "0"
             elif self.latency != "total":
-                wrong = "latency", f"{self.latency} is a time of mode generate alone", "no value"
+                wrong = "latency", f"{self.latency} can be measured only in mode generate", "no value"
         elif self.new_tokens < 2:
             wrong = (
                 "new_tokens",
-                f"after the first token there is a further one, so not {self.new_tokens}",
+                f"must be at least 2 in mode generate, not {self.new_tokens}",
                 "2 to 65536",
             )
         elif self.logits != "last":
-            wrong = "logits", f"a token is chosen by the scores of the last position, not of {self.logits}", "last"
+            wrong = "logits", f"must be last in mode generate, not {self.logits}", "last"
         if wrong is not None:
             field, text, allowed = wrong
             raise ProtocolError(f"{field}: {text}", field=field, value=getattr(self, field), allowed=allowed)
@@ -187,14 +189,14 @@ class MeasurementProtocol(BaseModel):
     def _quantised_from_float32(self) -> MeasurementProtocol:
         if self.weights in ("int8", "int4") and self.dtype != "float32":
             raise ProtocolError(
-                f"weights: {self.weights} needs dtype float32, in which the rest is computed, not {self.dtype}",
+                f"weights: {self.weights} needs dtype float32 for the rest of the computation, not {self.dtype}",
                 field="weights",
                 value=self.weights,
                 allowed="full, or dtype float32",
             )
         if self.block_size != BLOCK_SIZE and self.weights != "int4":
             raise ProtocolError(
-                f"block_size: {self.block_size} means nothing with weights {self.weights}, which have no blocks",
+                f"block_size: {self.block_size} has no effect on weights {self.weights}, which have no blocks",
                 field="block_size",
                 value=self.block_size,
                 allowed=f"{BLOCK_SIZE}, or weights int4",
@@ -206,7 +208,7 @@ class MeasurementProtocol(BaseModel):
         formats = _WEIGHTS_OF[self.runtime]
         if self.weights not in formats:
             raise ProtocolError(
-                f"weights: {self.runtime} has no {self.weights}; it has {', '.join(formats)}",
+                f"weights: {self.runtime} has no {self.weights}; {self.runtime} has {', '.join(formats)}",
                 field="weights",
                 value=self.weights,
                 allowed=", ".join(formats),
@@ -220,7 +222,7 @@ class MeasurementProtocol(BaseModel):
                 object.__setattr__(self, "kv_cache", KV_CACHE_DEFAULT)
         elif self.kv_cache is not None:
             raise ProtocolError(
-                f"kv_cache: {self.runtime} keeps keys and values in its dtype; only llamacpp has {self.kv_cache}",
+                f"kv_cache: only llamacpp has {self.kv_cache}; {self.runtime} stores keys and values in dtype",
                 field="kv_cache",
                 value=self.kv_cache,
                 allowed="no value, or runtime llamacpp",
@@ -229,7 +231,7 @@ class MeasurementProtocol(BaseModel):
 
     @model_validator(mode="after")
     def _llamacpp_can_pass(self) -> MeasurementProtocol:
-        """What its server runs and times: the prompt of one sequence, of which it scores the last token."""
+        """Checks that llamacpp can run the protocol: one sequence, of which only the final token is scored."""
         if self.runtime != "llamacpp":
             return self
         for field, allowed in _LLAMACPP.items():
@@ -259,17 +261,17 @@ class MeasurementProtocol(BaseModel):
 
     @property
     def number_format(self) -> NumberFormat:
-        """What a provider has to be able to compute in: `dtype`, or the weights' format where they are quantised."""
+        """Number format that a provider must support: the weights' format if quantised, otherwise `dtype`."""
         return self.dtype if self.weights == "full" else self.weights
 
     @property
     def gguf_format(self) -> GgufFormat:
-        """What the matrices of the file hold that llamacpp reads."""
+        """Format of the matrices in the GGUF file that llamacpp reads."""
         return cast(GgufFormat, self.number_format)
 
     @property
     def one_pass(self) -> str:
-        """What one pass is, in words: `forward pass of 192 tokens`."""
+        """Description of the measured computation, such as `forward pass of 192 tokens`."""
         if self.mode == "decode":
             return f"decode of 1 token after {self.memory_length}"
         if self.mode == "generate":
@@ -281,7 +283,7 @@ class MeasurementProtocol(BaseModel):
 
     @property
     def setup(self) -> str:
-        """The pass and what runs it, in words: `forward pass of 192 tokens with onnxruntime, 1 thread`."""
+        """Description of the protocol, such as `forward pass of 192 tokens with onnxruntime, 1 thread`."""
         parts = [f"{self.one_pass} with {self.runtime}" + (f" on {self.provider}" if self.provider != "cpu" else "")]
         parts.append(f"{self.threads} thread{'s' if self.threads > 1 else ''}")
         parts += [f"batch {self.batch}"] * (self.batch > 1) + [self.dtype] * (self.dtype != "float32")
@@ -291,7 +293,7 @@ class MeasurementProtocol(BaseModel):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The fields that decide which measurements may be compared; `int8` goes by its range, seven bits."""
+        """Fields whose equality makes measurements comparable. `int8` is named by its range of seven bits."""
         fields = self.model_dump(mode="json", exclude={"precision", "max_launches", "time_limit_s", "when_busy"})
         fields["weights"] = "int8_7bit" if self.weights == "int8" else self.weights
         later = {**_LATER_FIELDS, "kv_cache": "f32" if self.dtype == "float32" else "f16"}
@@ -299,5 +301,5 @@ class MeasurementProtocol(BaseModel):
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 over `identity`."""
+        """SHA-256 of the protocol's `identity` as canonical JSON."""
         return digest(self.identity)

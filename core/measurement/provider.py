@@ -1,4 +1,4 @@
-"""What a provider runs on, and in whose memory."""
+"""Hardware and memory that an execution provider uses."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ PROCESSOR = "cpu"
 _ON_PROCESSOR = frozenset({PROCESSOR, "xnnpack", "openvino", "dnnl", "acl", "armnn", "blas"})
 _ON_THE_SAME = {"tensorrt": "cuda", "nv_tensorrt_rtx": "cuda", "nvtensorrtrtx": "cuda", "migraphx": "rocm"}
 _IN_HOST_MEMORY = frozenset({"mps", "metal", "mtl", "coreml", "nnapi", "qnn", "snpe", "rknpu", "vsinpu", "npu"})
-"""Providers of Apple's computers, of phones and of NPUs: accelerators without memory of their own."""
+"""Providers for accelerators without separate memory, on Apple's computers, phones and NPUs."""
 
 
 @dataclass(frozen=True)
 class Provider:
-    """An execution provider (ONNX Runtime) or device (PyTorch, OpenVINO, llama.cpp), by its name in a protocol."""
+    """An execution provider (ONNX Runtime) or device (PyTorch, OpenVINO, llama.cpp), named as in a protocol."""
 
     name: str
 
     @property
     def hardware(self) -> str:
-        """What it runs on, as the name of one of its providers: `PROCESSOR`, or an accelerator (cuda, npu …)."""
+        """Hardware that the provider uses, as the name of a provider: `PROCESSOR`, or an accelerator (cuda, npu …)."""
         if self.name in _ON_PROCESSOR:
             return PROCESSOR
         return _ON_THE_SAME.get(self.name, self.name.rstrip("0123456789"))  # llama.cpp numbers its devices
 
     @property
     def number(self) -> int:
-        """Which of its devices, as CUDA counts them: of `cuda1` 1, without a number the first."""
+        """Number of the device in CUDA's order: 1 for `cuda1`, 0 for a name without a number."""
         digits = self.name.removeprefix(self.name.rstrip("0123456789"))
         return int(digits or 0)
 
@@ -36,10 +36,10 @@ class Provider:
 
     @property
     def on_nvidia(self) -> bool:
-        """Whether it runs on an NVIDIA GPU: inputs and outputs are in its memory, and NVML reads its state."""
+        """Whether the provider uses an NVIDIA GPU, whose memory has inputs and outputs and whose state NVML reads."""
         return self.hardware == "cuda"
 
     @property
     def shares_host_memory(self) -> bool:
-        """Whether models are in the memory that the processor uses; else in that of a GPU, as far as is known."""
+        """Whether models are in the processor's memory, not in the memory of a GPU."""
         return self.on_processor or self.hardware in _IN_HOST_MEMORY

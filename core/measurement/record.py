@@ -1,6 +1,6 @@
-"""The result of one launch: raw samples, memory by parts, and the environment.
+"""The result of one launch: raw samples, parts of the peak memory, and the environment.
 
-Numbers are numbers: `"5"` and `true` are refused where one is expected.
+Fields of numbers refuse other JSON types, such as `"5"` and `true`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ FailureReason = Literal[
 INFEASIBLE: frozenset[str] = frozenset({"out_of_memory", "over_time"})
 
 Milliseconds = Annotated[float, Field(strict=True, ge=1e-6, le=3.6e6, allow_inf_nan=False)]
-"""From a nanosecond to an hour: intervals are taken on logarithms, which the absurd would blow up."""
+"""A time from a nanosecond to an hour, because intervals use logarithms, which absurd times would distort."""
 Bytes = Annotated[int, Field(strict=True, ge=0, le=1 << 50)]
 Seconds = Annotated[float, Field(strict=True, ge=0, le=1e6, allow_inf_nan=False)]
 Text = AfterValidator(lambda text: printable(text, keep="\n"))
-"""Text of several lines, from devices, which terminals can show."""
+"""Validator that makes a device's text, which may have several lines, safe for terminals."""
 Fact = Annotated[str, Field(max_length=8000), Text] | bool | int | Annotated[float, Field(allow_inf_nan=False)] | None
 MAX_ENVIRONMENT_BYTES = 32 << 10
 
@@ -38,7 +38,7 @@ def _bounded(environment: dict[str, Any]) -> dict[str, Any]:
     values = (len(value.encode()) if isinstance(value, str) else 8 for value in environment.values())
     size = sum(len(name.encode()) for name in environment) + sum(values)
     if size > MAX_ENVIRONMENT_BYTES:
-        raise ValueError(f"an environment has at most {MAX_ENVIRONMENT_BYTES} bytes, not {size}")
+        raise ValueError(f"the environment must have at most {MAX_ENVIRONMENT_BYTES} bytes, not {size}")
     return environment
 
 
@@ -47,43 +47,43 @@ class _Record(BaseModel):
 
 
 class LatencySamples(_Record):
-    """Wall time of each forward pass, in the order they ran."""
+    """Wall time of each untimed and each timed forward pass or generation, in the order of execution."""
 
     warmup_ms: Annotated[tuple[Milliseconds, ...], Field(max_length=100, fail_fast=True)] = ()
     samples_ms: Annotated[tuple[Milliseconds, ...], Field(min_length=1, max_length=1000, fail_fast=True)]
 
 
 class GenerationSamples(_Record):
-    """The times of each timed generation, in the order of `LatencySamples.samples_ms`, and the energy of all."""
+    """Times of each timed generation, in the order of `LatencySamples.samples_ms`, and the energy per token."""
 
     first_token_ms: Annotated[tuple[Milliseconds, ...], Field(min_length=1, max_length=1000, fail_fast=True)]
-    """Time from the prompt to the first token."""
+    """Time of each generation from the prompt to the first token."""
     token_ms: Annotated[tuple[Milliseconds, ...], Field(min_length=1, max_length=1000, fail_fast=True)]
-    """Time of each further token, in the mean over the generation."""
+    """Mean time of each later token, for each generation."""
     total_ms: Annotated[tuple[Milliseconds, ...], Field(min_length=1, max_length=1000, fail_fast=True)]
-    """Time from the prompt to the last token."""
+    """Time of each generation from the prompt to the final token."""
     energy_token_mj: Annotated[float, Field(strict=True, gt=0, le=1e12, allow_inf_nan=False)] | None = None
-    """Energy of the timed generations over the tokens that they generated, in millijoules; None where the machine
-    does not let it be read."""
+    """Energy of the timed generations divided by the number of generated tokens, in millijoules; None if the machine
+    reports no energy."""
     energy: Annotated[str, Field(max_length=400), Text] = ""
-    """What the energy is that of and who counted it, or why there is none."""
+    """Hardware whose energy was counted and the counter's name, or the reason why the energy is unknown."""
 
     def times(self, latency: Latency) -> tuple[float, ...]:
-        """The times that are called so (ms)."""
+        """The time with this name of each generation, in ms."""
         return {"first_token": self.first_token_ms, "token": self.token_ms, "total": self.total_ms}[latency]
 
     @model_validator(mode="after")
     def _of_the_same_generations(self) -> GenerationSamples:
         if not len(self.first_token_ms) == len(self.token_ms) == len(self.total_ms):
-            raise ValueError("every generation has a time to the first token, one for each further, and a total")
+            raise ValueError("first_token_ms, token_ms and total_ms must have equal lengths: one time per generation")
         return self
 
 
 class PeakMemory(_Record):
-    """High-water marks of the child, less what it held before it began (bytes).
+    """High-water marks of the child process's memory, minus the memory before the launch began, in bytes.
 
-    `peak_bytes` is the objective: forward-pass peak plus the weights mapped from files. `mapped_weight_bytes` are
-    those. `build_peak_bytes` is the high-water mark while the model was built.
+    `peak_bytes` is the objective: the peak of the forward pass plus `mapped_weight_bytes`, the weights mapped from
+    files. `build_peak_bytes` is the high-water mark while the model was built.
     """
 
     method: MemoryMethod
@@ -95,12 +95,12 @@ class PeakMemory(_Record):
     @model_validator(mode="after")
     def _parts_fit(self) -> PeakMemory:
         if max(self.forward_peak_bytes, self.mapped_weight_bytes) > self.peak_bytes:
-            raise ValueError("peak_bytes includes forward_peak_bytes and mapped_weight_bytes and cannot be less")
+            raise ValueError("peak_bytes must be at least forward_peak_bytes and mapped_weight_bytes")
         return self
 
 
 class LaunchResult(_Record):
-    """One launch: samples and memory when `done`, else a reason and a message."""
+    """Result of one launch: samples and memory if the outcome is `done`, otherwise a reason and a message."""
 
     outcome: LaunchOutcome
     reason: FailureReason | None = None
@@ -108,46 +108,46 @@ class LaunchResult(_Record):
     latency: LatencySamples | None = None
     memory: PeakMemory | None = None
     generation: Annotated[GenerationSamples | None, Field(exclude_if=lambda samples: samples is None)] = None
-    """Sent in mode generate alone."""
+    """Times and energy of the generations; only in mode generate."""
     environment: Annotated[
         dict[Annotated[str, Field(max_length=64), Text], Fact], Field(max_length=64), AfterValidator(_bounded)
     ] = Field(default_factory=dict)
-    """Versions, pinned cores, load, clocks, temperature: whatever explains the number later."""
+    """Facts that may later explain the figures: versions, pinned cores, load, clocks, temperature."""
     build_s: Seconds = 0.0
     measuring_s: Seconds = 0.0
-    """Warm-up and timed passes."""
+    """Duration of the warm-up and of the timed passes."""
     wall_s: Seconds = 0.0
-    """Time from the fork to the result: everything this launch cost the device."""
+    """Time from the fork to the result, which is the device's whole time for this launch."""
 
     @property
     def conditions(self) -> str | None:
-        """What the agent says of bad conditions during the launch, if it is text and not blank."""
+        """The agent's description of bad conditions during the launch; None if blank or not text."""
         said = self.environment.get("conditions")
         return said.strip() or None if isinstance(said, str) else None
 
     @property
     def timed(self) -> LatencySamples:
-        """The latency of a done launch. `ValueError` of another."""
+        """The latency samples of a done launch. Raises ValueError for a launch with another outcome."""
         if self.latency is None:
-            raise ValueError(f"a launch that {self.outcome} has no latency")
+            raise ValueError(f"a launch with the outcome {self.outcome} has no latency")
         return self.latency
 
     @property
     def peak(self) -> PeakMemory:
-        """The peak memory of a done launch. `ValueError` of another."""
+        """The peak memory of a done launch. Raises ValueError for a launch with another outcome."""
         if self.memory is None:
-            raise ValueError(f"a launch that {self.outcome} has no peak memory")
+            raise ValueError(f"a launch with the outcome {self.outcome} has no peak memory")
         return self.memory
 
     @model_validator(mode="after")
     def _complete(self) -> LaunchResult:
         if self.outcome == LaunchOutcome.DONE:
             if self.latency is None or self.memory is None or self.reason is not None:
-                raise ValueError("a done launch has latency and memory and no reason")
+                raise ValueError("a launch with the outcome done must have latency and memory, and no reason")
             if self.generation is not None and len(self.generation.total_ms) != len(self.latency.samples_ms):
-                raise ValueError("a generation has as many times as the latency has samples")
+                raise ValueError("generation must have as many times as latency has samples")
         elif self.reason is None:
-            raise ValueError(f"a launch that {self.outcome} has a reason")
+            raise ValueError(f"a launch with the outcome {self.outcome} must have a reason")
         elif (self.outcome == LaunchOutcome.INFEASIBLE) != (self.reason in INFEASIBLE):
-            raise ValueError(f"reason {self.reason} does not go with outcome {self.outcome}")
+            raise ValueError(f"the outcome {self.outcome} cannot have the reason {self.reason}")
         return self

@@ -1,4 +1,4 @@
-"""The runtimes that devices measure with, and what installs each."""
+"""The runtimes that devices measure with, and the packages that each runtime needs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Runtime = Literal["onnxruntime", "pytorch", "openvino", "llamacpp"]
 
 
 class Installation(NamedTuple):
-    """The packages that a runtime imports, and the extra that installs them beside `agent`."""
+    """The packages that a runtime imports, and the extra of `edgefront-lm` that installs these packages."""
 
     packages: tuple[str, ...]
     extra: str
@@ -28,7 +28,7 @@ INSTALLATIONS: Mapping[Runtime, Installation] = MappingProxyType(
 
 
 def not_installed(runtime: Runtime) -> str | None:
-    """What is missing here to measure with this runtime, and the extra that installs it; None if nothing is."""
+    """A sentence that names the missing package of this runtime and the extra to install; None if none is missing."""
     packages, extra = INSTALLATIONS[runtime]
     missing = next((package for package in packages if find_spec(package) is None), None)
     if missing is None:

@@ -1,5 +1,5 @@
-"""The protocols that differ from one in runtime, in the format of weights, and in that of llama.cpp's cache; and what a
-person types to measure, or to search, by a protocol.
+"""Variants of a protocol in runtime, format of weights and format of llama.cpp's cache; and command lines that measure
+or search with a protocol.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _DEFAULTS: Mapping[Runtime, tuple[WeightFormat, ...]] = {
     "pytorch": ("f32", "int8"),
 }
 _BUILDS = ("dtype", "weights", "block-size")
-"""Options that choose between builds of an architecture: a file is run as it is."""
+"""Options of the build of an architecture, which do not apply to a finished model file."""
 
 
 def format_of(protocol: MeasurementProtocol) -> WeightFormat:
-    """The format of a protocol's weights, in one word."""
+    """Format of the protocol's weights, whether quantised or not."""
     if protocol.weights != "full":
         return protocol.weights
     return next(name for name, dtype in _DTYPES.items() if dtype == protocol.dtype)
 
 
 def formats_in_words(weights: WeightFormat, kv_cache: KvCache | None) -> str:
-    """What weights hold, and llama.cpp's cache where it is not its default: `q8_0`, `q4_0, cache q8_0`."""
+    """Description of the formats of weights and, if not the default, of llama.cpp's cache: `q4_0, cache q8_0`."""
     return weights if kv_cache in (None, KV_CACHE_DEFAULT) else f"{weights}, cache {kv_cache}"
 
 
@@ -43,9 +43,10 @@ def variants_of(
     formats: Sequence[WeightFormat] = (),
     kv_caches: Sequence[KvCache] = (),
 ) -> list[MeasurementProtocol]:
-    """A protocol for each combination that exists, each once; what is empty is the protocol's, of formats 8 and 4 bits.
+    """Returns a distinct protocol for each possible combination. Empty runtimes or caches mean the protocol's own;
+    empty formats mean the runtime's defaults, mostly of 8 and 4 bits.
 
-    Raises `InvalidInput` that names `formats` or `kv_caches` where none of the runtimes has what was asked for.
+    Raises `InvalidInput`, which names `formats` or `kv_caches`, if no runtime supports a requested format or cache.
     """
     runtimes = runtimes or (protocol.runtime,)
     own_cache = (protocol.kv_cache or KV_CACHE_DEFAULT,)
@@ -65,14 +66,14 @@ def variants_of(
     for weights in formats:
         if weights not in had:
             raise InvalidInput(
-                f"formats: {' or '.join(runtimes)} cannot hold weights in {weights}: {faults[weights]}",
+                f"formats: {' or '.join(runtimes)} cannot use weights in {weights}: {faults[weights]}",
                 field="formats",
                 value=weights,
                 allowed="; ".join(f"{runtime}: {', '.join(_formats_of(protocol, runtime))}" for runtime in runtimes),
             )
     if kv_caches and "llamacpp" not in runtimes:
         raise InvalidInput(
-            f"kv_caches: {' or '.join(runtimes)} keep keys and values as they compute them; llamacpp has a choice",
+            f"kv_caches: only llamacpp has a choice of caches, not {' or '.join(runtimes)}",
             field="kv_caches",
             value=list(kv_caches),
             allowed="no value, or llamacpp among the runtimes",
@@ -86,7 +87,7 @@ def _variant(
     held: dict[str, str] = {"dtype": _DTYPES[weights]} if weights in _DTYPES else {"weights": weights}
     if runtime == "llamacpp":
         held["kv_cache"] = cache or KV_CACHE_DEFAULT
-    # What depends on the runtime is named anew: its cache, how its memory is measured.
+    # Fields that depend on the runtime, such as the cache and the memory method, are set anew.
     kept = protocol.model_dump(
         exclude={"runtime", "kv_cache", "memory", "dtype", "weights", "block_size"}, exclude_defaults=True
     )
@@ -105,13 +106,13 @@ def _formats_of(protocol: MeasurementProtocol, runtime: Runtime) -> list[WeightF
 
 
 def measure_command(model: str, protocol: MeasurementProtocol, *, of_file: bool = False) -> str:
-    """`edgefront measure MODEL` with its `measure_options`."""
+    """The command `edgefront measure MODEL` with the options of this protocol."""
     return shlex.join(["edgefront", "measure", model, *measure_options(protocol, of_file=of_file)])
 
 
 def measure_options(protocol: MeasurementProtocol, *, of_file: bool = False) -> list[str]:
-    """The options with which `edgefront measure` does what the protocol says; `of_file`: of a GGUF file, which has its
-    own formats.
+    """The options with which `edgefront measure` follows the protocol. `of_file` means that the model is a GGUF file,
+    which already has number formats.
     """
     options: dict[str, Any] = {
         "runtime": protocol.runtime,
@@ -143,9 +144,9 @@ def measure_options(protocol: MeasurementProtocol, *, of_file: bool = False) -> 
 
 
 def place_words(place: str, protocol: MeasurementProtocol) -> str:
-    """`DEVICE:RUNTIME:THREADS,FIELD=VALUE` of `edgefront find --device`, with the fields that are not the defaults.
+    """The value `DEVICE:RUNTIME:THREADS,FIELD=VALUE` of `edgefront find --device`, with all non-default fields.
 
-    `place` is a device's name, or `class=NAME`.
+    `place` is a device's name or `class=NAME`.
     """
     default = MeasurementProtocol(runtime=protocol.runtime, mode=protocol.mode).model_dump(mode="json")
     given = protocol.model_dump(mode="json", exclude={"runtime", "threads"})

@@ -225,7 +225,7 @@ def test_a_head_that_blocks_do_not_fill_is_refused_before_a_launch(measurer: Mea
         protocol = MeasurementProtocol.model_validate({"runtime": "llamacpp", "kv_cache": held})
         result = measurer.measure(subjects.gpt(), protocol, seed=3)
         assert (result.outcome, result.reason) == ("failed", "build_error")
-        assert "kv_cache: llama.cpp keeps keys and values as" in str(result.message)
+        assert "kv_cache: llama.cpp stores keys and values as" in str(result.message)
 
 
 def test_the_default_of_requests_is_llama_cpps_own() -> None:

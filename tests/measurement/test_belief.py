@@ -64,8 +64,8 @@ WORK = Work(flops=1e9, read_bytes=10e6, held_bytes=50 << 20)
         (measured(), 2.0, None),
         (measured(peak=5), 2.0, "less than the weights"),
         (measured(latency_ms=0.001), 2.0, "operations"),
-        (measured(wall_s=60.0), 2.0, "leased for 2 s"),
-        (measured(latency_ms=30_000.0), 2.0, "leased for 2 s"),
+        (measured(wall_s=60.0), 2.0, "leased for only 2 s"),
+        (measured(latency_ms=30_000.0), 2.0, "leased for only 2 s"),
         (measured(wall_s=60.0), None, None),
     ],
 )
@@ -87,7 +87,7 @@ def test_only_text_that_is_not_blank_says_something_of_conditions(said: object, 
 def test_no_launch_takes_more_memory_than_the_device_has() -> None:
     """Twice as much, where it swaps."""
     bound = ceiling(facts(), MeasurementProtocol(), WORK.read_bytes)
-    for peak, why in ((190 << 20, None), (210 << 20, "on a device that has 104.9 MB")):
+    for peak, why in ((190 << 20, None), (210 << 20, "for a device with 104.9 MB")):
         said = implausible(measured(peak=peak), WORK, bound, None, None, 100 << 20)
         assert (said is None) == (why is None)
         assert (why or "") in (said or "")

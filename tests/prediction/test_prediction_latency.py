@@ -223,7 +223,7 @@ def test_a_latency_that_is_none_names_its_row_and_there_are_as_many_as_architect
     with pytest.raises(InvalidInput, match=r"latency_ms\.7: must be a number above zero") as caught:
         LatencyPredictor.fit(shapes, HYBRIDS, spoilt)
     assert caught.value.field == "latency_ms.7"
-    with pytest.raises(InvalidInput, match="60 architectures need as many values"):
+    with pytest.raises(InvalidInput, match="60 architectures need 60 values"):
         LatencyPredictor.fit(shapes, HYBRIDS, latency[:59])
 
 
@@ -232,7 +232,7 @@ def test_one_launch_and_equal_architectures_teach_nothing() -> None:
     with pytest.raises(InvalidInput, match="at least 3 different architectures are needed, not 1") as caught:
         LatencyPredictor.fit(shapes.take([5]), HYBRIDS, latency[[5]])
     assert caught.value.field == "shapes.0"
-    with pytest.raises(InvalidInput, match="not 2: row 3 is like one before it"):
+    with pytest.raises(InvalidInput, match="not 2: row 3 equals an earlier row"):
         LatencyPredictor.fit(shapes.take([0, 1, 1, 0]), HYBRIDS, latency[[0, 1, 1, 0]])
 
 

@@ -244,7 +244,7 @@ def test_a_format_that_no_runtime_has_and_a_job_among_architectures(service: Ser
     request = asked({"token_ms": 40.0})
     variants = Variants(runtimes=("onnxruntime",), formats=("q8_0",))
     wrong = request.model_copy(update={"targets": (request.targets[0].model_copy(update={"variants": variants}),)})
-    with pytest.raises(InvalidInput, match="onnxruntime cannot hold weights in q8_0") as caught:
+    with pytest.raises(InvalidInput, match="onnxruntime cannot use weights in q8_0") as caught:
         service.submit(wrong)
     assert ".".join(caught.value.path) == "targets.0.variants.formats"
     assert "onnxruntime: f32, f16, bf16, int8, int4" in caught.value.allowed

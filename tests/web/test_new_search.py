@@ -262,7 +262,7 @@ def test_the_best_published_model_from_the_page_alone(
     page.get_by_label("Tokens of the prompt").fill("16")
     page.get_by_label("New tokens").fill("4")
     page.get_by_label("Formats of weights").fill("q8_0")
-    expect(page.locator("#formats-problem")).to_contain_text("cannot hold weights in q8_0")
+    expect(page.locator("#formats-problem")).to_contain_text("cannot use weights in q8_0")
     page.get_by_label("Formats of weights").fill("f32, int8")
     expect(page.locator("#estimate-says")).to_contain_text("On 2 combinations of runtime and format.")
     job = start(page, api)

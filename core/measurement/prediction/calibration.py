@@ -1,10 +1,10 @@
-"""Calibrates intervals by cross-validation.
+"""Calibrates prediction intervals by cross-validation.
 
-1. Each launch is predicted from the others; its error is divided by the predicted standard deviation.
+1. Predict each launch from the other launches, and divide the error by the predicted standard deviation.
 2. The half-width of an interval is the number of standard deviations that covers 95 % of these errors (cross-conformal
    prediction: Vovk et al. 2005; Barber et al. 2021).
 
-No distribution of the errors is assumed, so this holds also for a device that jumps between two speeds.
+No distribution of the errors is assumed, so that intervals also hold for a device that jumps between two speeds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 
 LEVEL = 0.95
 HARD = 0.05
-"""Mean relative error above which a device is hard to predict."""
+"""Mean relative error of predictions above which a device counts as hard to predict."""
 _FOLDS = 40
 _SMALL_SAMPLE_FACTOR = 0.14
 _AUDITS_OF_DOUBT = 4.0
@@ -28,7 +28,7 @@ _AUDITS_OF_DOUBT = 4.0
 
 
 def folds(features: Floats, latency_ms: Floats) -> NDArray[np.int64]:
-    """(n,) fold of each row, at most 40 folds. Rows of equal features share one; the order of rows has no effect."""
+    """(n,) fold of each row, at most 40 folds. Rows with equal features share a fold; the rows' order has no effect."""
     order = np.lexsort(np.column_stack([latency_ms, features]).T)
     ordered = features[order]
     first = np.concatenate([[True], (ordered[1:] != ordered[:-1]).any(axis=1)])
@@ -39,10 +39,10 @@ def folds(features: Floats, latency_ms: Floats) -> NDArray[np.int64]:
 
 
 def half_width(scores: Floats, terms: int) -> float:
-    """Standard deviations that cover 95 % of further errors, from n errors in standard deviations.
+    """Number of standard deviations that covers 95 % of future errors, from n errors in standard deviations.
 
-    It is the (n + 1)·0.95-th smallest error. Below 19 errors it is the largest, or Student's quantile if that is
-    larger, times a factor for the uncertainty of `terms` coefficients fitted to n launches.
+    The number is the (n + 1)·0.95-th smallest error. Below 19 errors, the number is the larger of the largest error and
+    Student's quantile, times a factor for the uncertainty of `terms` coefficients fitted to n launches.
     """
     ordered = np.sort(np.abs(scores))
     count = len(ordered)
@@ -55,12 +55,12 @@ def half_width(scores: Floats, terms: int) -> float:
 
 
 def widening(errors: Floats, half_widths: Floats) -> float:
-    """The factor, at least 1, by which audits widen intervals: the larger of two.
+    """Factor, at least 1, by which audits widen intervals: the larger of two factors.
 
-    1. The audits' standard deviation by that of the intervals, with the predictor's own intervals as a prior.
-    2. If more audits miss their interval than chance explains: the factor with which 95 % would not have.
+    1. The ratio of the audits' standard deviation to the intervals', with the predictor's own intervals as a prior.
+    2. If more audits miss their interval than chance explains, the factor with which 95 % of the audits would not miss.
 
-    `errors` and `half_widths` are of the logarithms, one pair for each audit.
+    `errors` and `half_widths` are on the logarithm, one pair for each audit.
     """
     if not len(errors):
         return 1.0
@@ -75,6 +75,6 @@ def widening(errors: Floats, half_widths: Floats) -> float:
 
 
 def beyond_chance(misses: int, count: int) -> bool:
-    """Whether `misses` of `count` intervals of 95 % (at most 1000) have a probability below 5 %."""
+    """Whether `misses` or more of `count` 95 % intervals (at most 1000) would miss with a probability below 5 %."""
     chance = sum(math.comb(count, k) * (1 - LEVEL) ** k * LEVEL ** (count - k) for k in range(misses, count + 1))
     return chance < 1 - LEVEL

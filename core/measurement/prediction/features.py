@@ -1,12 +1,12 @@
-"""Features of one pass of an architecture, from which latency is predicted: exact counts of its operations.
+"""Features for the prediction of latency: exact counts of the operations of one forward pass of an architecture.
 
 A feature counts multiply-accumulates (MAC) of one kind of product, elements that are read and written, or calls, which
 have a fixed cost. A device's latency is nearly a weighted sum of features (`core.measurement.prediction.latency`), so
-they also attribute it to blocks.
+features also attribute latency to blocks.
 
-For n new tokens of each of B sequences after M earlier ones, K = M + n, as `core.architectures.cost.flops` counts (with
-a window of w at most w - 1 earlier ones): the products of each kind are its products. The source of a translation model
-counts as blocks of the model, whose tokens are the source's.
+Symbols: each of B sequences has n new tokens after M earlier tokens (at most w - 1 with a window of w), and K = M + n.
+The products are those of `core.architectures.cost.flops`. Blocks of a translation model's source count as blocks of the
+model with the source's tokens.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Floats = NDArray[np.float64]
 
 
 class Feature(NamedTuple):
-    """A column of `features`."""
+    """Description of one column of `features`."""
 
     name: str
     unit: Literal["calls", "MAC", "elements"]
@@ -71,7 +71,7 @@ _COLUMN = {name: column for column, name in enumerate(NAMES)}
 
 
 def features(shapes: Shapes, protocol: MeasurementProtocol) -> Floats:
-    """(n, len(FEATURES)) of the passes of the protocol's latency; exact integers up to 2^53."""
+    """(n, len(FEATURES)) features, summed over the forward passes of the protocol's latency; exact up to 2^53."""
     counted, floats = np.zeros((len(shapes), len(FEATURES))), shapes.astype(float)
     for times, part in parts(protocol):
         run = pass_of(part)
@@ -83,7 +83,9 @@ def features(shapes: Shapes, protocol: MeasurementProtocol) -> Floats:
 
 
 def features_by_block(shapes: Shapes, protocol: MeasurementProtocol) -> Floats:
-    """(n, L + 1, len(FEATURES)): the same by block, what belongs to the ends at the last place; sums are `features`."""
+    """(n, L + 1, len(FEATURES)) features by block; row L has the features of embedding, output head and pass. The sum
+    over the rows is `features`.
+    """
     blocks, floats = shapes.kind.shape[1], shapes.astype(float)
     counted = np.zeros((len(shapes), blocks + 1, len(FEATURES)))
     for times, part in parts(protocol):
@@ -96,7 +98,7 @@ def features_by_block(shapes: Shapes, protocol: MeasurementProtocol) -> Floats:
 
 
 def pass_of(protocol: MeasurementProtocol) -> Pass:
-    """The pass of a protocol in any mode but generate."""
+    """The forward pass of a protocol, whose mode must not be generate."""
     assert protocol.mode != "generate"
     return Pass(
         protocol.batch,
@@ -111,7 +113,8 @@ def pass_of(protocol: MeasurementProtocol) -> Pass:
 def descriptors(shapes: Shapes, counted: Floats) -> Floats:
     """(n, 9) inputs of the Gaussian process: logarithms of size and depth, and shares of the multiply-accumulates.
 
-    Similar architectures have similar residuals of the weighted sum. `counted` are the shapes' `features`.
+    The process uses that similar architectures have similar residuals of the weighted sum. `counted` is
+    `features(shapes)`.
     """
     products = [counted[:, column] for column, feature in enumerate(FEATURES) if feature.unit == "MAC"]
     total = np.maximum(np.sum(products, axis=0), 1.0)
@@ -144,7 +147,7 @@ def _of_ends(shapes: Shapes, run: Pass) -> Iterator[tuple[str, Floats]]:
 
 
 def _of_blocks(shapes: Shapes, run: Pass) -> Iterator[tuple[str, Floats]]:
-    """Features of every block, (n, L) each, without those of kinds that no row has."""
+    """Yields the name and the (n, L) values of each feature of blocks; skips features of kinds that no row has."""
     shapes = executed_blocks(shapes, run)
     tokens = Tokens.of(shapes, run)
     new, kept = run.batch * tokens.new, run.batch * tokens.keys
@@ -180,16 +183,16 @@ def _of_blocks(shapes: Shapes, run: Pass) -> Iterator[tuple[str, Floats]]:
 # Checks and selection of rows ----------------------------------------------------------------------------------------
 
 MIN_ARCHITECTURES = 3
-"""Minimum number of different architectures for a prediction."""
+"""Minimum number of different architectures to fit a predictor."""
 _DIGITS = 9
 
 
 def positive(name: str, values: ArrayLike, count: int) -> Floats:
-    """(count,) finite numbers above zero; `InvalidInput` names the first other row."""
+    """Converts values to (count,) finite numbers above zero. Raises `InvalidInput`, which names the first wrong row."""
     numbers = np.asarray(values, dtype=np.float64)
     if numbers.shape != (count,):
         raise InvalidInput(
-            f"{name}: {count} architectures need as many values, not {numbers.shape}",
+            f"{name}: {count} architectures need {count} values, not the shape {numbers.shape}",
             field=name,
             value=list(numbers.shape),
             allowed=f"{count} numbers",
@@ -205,13 +208,13 @@ def positive(name: str, values: ArrayLike, count: int) -> Floats:
 
 
 def enough_different(features: Floats) -> None:
-    """`InvalidInput` if fewer than three rows differ; names the last duplicate."""
+    """Raises `InvalidInput`, which names the final duplicate row, if there are fewer than three different rows."""
     _, first = np.unique(features, axis=0, return_index=True)
     if len(first) >= MIN_ARCHITECTURES:
         return
     repeated = np.setdiff1d(np.arange(len(features)), first)
     row = int(repeated[-1]) if len(repeated) else max(0, len(features) - 1)
-    why = f": row {row} is like one before it" if len(repeated) else ""
+    why = f": row {row} equals an earlier row" if len(repeated) else ""
     raise InvalidInput(
         f"shapes: at least {MIN_ARCHITECTURES} different architectures are needed, not {len(first)}{why}",
         field=f"shapes.{row}",
@@ -221,14 +224,14 @@ def enough_different(features: Floats) -> None:
 
 
 def standardised(rows: Floats) -> tuple[Floats, Floats]:
-    """(q,) mean and standard deviation of each column; 1 for a constant column."""
+    """(q,) mean and (q,) standard deviation of the columns; the standard deviation of a constant column is 1."""
     width = rows.std(axis=0)
     return rows.mean(axis=0), np.where(width > 1e-9 * np.abs(rows).max(axis=0, initial=1.0), width, 1.0)
 
 
 def farthest(rows: Floats, count: int) -> NDArray[np.int64]:
-    """Farthest-point sampling (Gonzalez 1985): indices of `count` rows, the most central one first. The first row wins
-    a tie.
+    """Indices of `count` rows by farthest-point sampling (Gonzalez 1985), the most central row first. The first row
+    wins a tie.
     """
     centre, width = standardised(rows)
     scaled = np.round((rows - centre) / width, _DIGITS)  # equal on every platform

@@ -1,8 +1,8 @@
-"""Predicts the latency of architectures on a device under a protocol, from launches of others.
+"""Predicts the latency of architectures on a device under a protocol, from launches of other architectures.
 
-1. A weighted sum of features, by non-negative least squares (`regression`).
-2. A Gaussian process on the residuals of the logarithm (`Correction`), if it improves unseen launches.
-3. An interval from errors on unseen launches (`calibration`).
+1. Fit a weighted sum of features by non-negative least squares (`regression`).
+2. Fit a Gaussian process to the residuals of the logarithm (`Correction`), if better on unseen launches.
+3. Calibrate the interval by the errors on unseen launches (`calibration`).
 
 The order of the launches has no effect.
 """
@@ -39,26 +39,26 @@ Floats = NDArray[np.float64]
 _ROWS_AT_ONCE = 4096
 _UNITS = tuple(feature.unit for feature in FEATURES)
 _MIN_NOISE = 0.005**2
-"""Minimum variance of a launch, for a few launches that the weighted sum happens to fit exactly."""
+"""Minimum variance of a launch's logarithm, because the weighted sum may fit a few launches exactly."""
 _MIN_HALF_WIDTH = 1e-3
-"""Minimum relative half-width of an interval."""
+"""Minimum relative half-width of a prediction interval."""
 _MIN_IMPROVEMENT = 1.02
-"""Factor by which a process must reduce the error on unseen launches to be used."""
+"""Minimum factor by which a Gaussian process must reduce the error on unseen launches to be used."""
 _LENGTHS = (0.5, 1.0, 2.0, 4.0)
-"""Grid of length scales, in units of the square root of the number of descriptors."""
+"""Grid of the kernel's length scales, in units of the square root of the number of descriptors."""
 _RATIOS = (0.1, 0.3, 1.0, 3.0, 10.0)
-"""Grid of signal variance / noise variance."""
+"""Grid of the kernel's ratios of signal variance to noise variance."""
 _MIN_GAIN = 2.0
-"""Minimum gain of log likelihood for which a process is used."""
+"""Minimum gain of log likelihood with which a Gaussian process is used."""
 _MAX_ROWS = 192
-"""Maximum number of launches that the process is fitted to; of more a space-filling subset."""
+"""Maximum number of launches that the Gaussian process is fitted to. A larger number is reduced by farthest points."""
 _OUTLIER = 3.0
 _DIGITS = 6
-"""Significant digits of a prediction, equal on all platforms."""
+"""Significant digits of a prediction, to which all platforms agree."""
 
 
 class Prediction(NamedTuple):
-    """(n,) ms each: the expected latency, and the 95 % interval of one launch's median."""
+    """Predictions for n architectures, (n,) ms each: expected latency, and 95 % interval of a launch's median."""
 
     ms: Floats
     low: Floats
@@ -66,18 +66,18 @@ class Prediction(NamedTuple):
 
     @property
     def deviation(self) -> Floats:
-        """(n,) standard deviation of the logarithm of a normal distribution with this interval."""
+        """(n,) standard deviation of the latency's logarithm, if normal with this 95 % interval."""
         return np.asarray(np.log(self.high / self.low) / (2 * Z_95))
 
 
 class Part(NamedTuple):
-    """Share of one block in a predicted latency; `block` is None for embedding, output head and the pass itself."""
+    """Share of one block in a predicted latency, in ms. `block` is None for embedding, output head and fixed costs."""
 
     block: int | None
     kind: str
     ms: float
     by_feature: Mapping[str, float]
-    """Feature → ms."""
+    """Milliseconds of each feature, by the feature's name."""
 
 
 @dataclass(frozen=True)
@@ -89,12 +89,12 @@ class Correction:
     """
 
     noise: float
-    """Variance of a launch around the process."""
+    """Variance of a launch's logarithm around the prediction."""
     process: Process | None = None
-    """Gaussian process in units of the noise's standard deviation; None: no correction."""
+    """Gaussian process in units of the noise's standard deviation; None if there is no correction."""
 
     def predict(self, descriptors: Floats) -> tuple[Floats, Floats]:
-        """(n,) mean of the correction and (n,) its variance, in units of `noise`."""
+        """(n,) mean and (n,) variance, in units of `noise`, of the correction of the latency's logarithm."""
         if self.process is None:
             return np.zeros(len(descriptors)), np.zeros(len(descriptors))
         mean, deviation = self.process.predict(descriptors)
@@ -102,14 +102,14 @@ class Correction:
 
 
 def choose_kernel(descriptors: Floats, residuals: Floats) -> Kernel | None:
-    """The kernel with the greatest marginal likelihood; None if no process is likely enough."""
+    """Selects the kernel with the greatest marginal likelihood; None if no kernel gains `_MIN_GAIN`."""
     rows, (_, width) = _process_rows(descriptors), standardised(descriptors)
     lengths = [length * np.sqrt(len(width)) * width for length in _LENGTHS]
     return from_grid(descriptors[rows], residuals[rows], lengths, _RATIOS, _MIN_GAIN)
 
 
 def fit_correction(descriptors: Floats, residuals: Floats, weights: Floats, kernel: Kernel | None) -> Correction:
-    """The correction with this kernel given n launches; `weights` (n,) are 1 for the usual variance."""
+    """Fits the correction with this kernel to n launches. `weights` (n,) are inverse relative noise variances."""
     if kernel is None:
         return Correction(_left_variance(residuals, weights))
     rows = _process_rows(descriptors)
@@ -118,7 +118,7 @@ def fit_correction(descriptors: Floats, residuals: Floats, weights: Floats, kern
 
 
 def _process_rows(descriptors: Floats) -> NDArray[np.int64]:
-    """Indices of the rows that the process is fitted to."""
+    """Indices of the rows that the Gaussian process is fitted to, at most `_MAX_ROWS`."""
     return np.arange(len(descriptors)) if len(descriptors) <= _MAX_ROWS else farthest(descriptors, _MAX_ROWS)
 
 
@@ -128,16 +128,16 @@ def _left_variance(left: Floats, weights: Floats) -> float:
 
 @dataclass(frozen=True)
 class LatencyPredictor:
-    """A latency predictor of a device under a protocol."""
+    """A fitted latency predictor of one device under one protocol."""
 
     protocol: MeasurementProtocol
     launches: int
-    """Number of architectures that it was fitted to."""
+    """Number of architectures that the predictor was fitted to."""
     model: Model
     half_width: float
-    """Half-width of an interval in standard deviations."""
+    """Half-width of the 95 % interval, in standard deviations."""
     error: float
-    """Mean relative error on unseen launches."""
+    """Mean relative error of cross-validated predictions."""
 
     @classmethod
     def fit(
@@ -150,14 +150,14 @@ class LatencyPredictor:
         noise: float | None = None,
         prior: Sequence[LatencyPredictor] = (),
     ) -> LatencyPredictor:
-        """Fits to n architectures and the median latency of each, over `launches` (n,) launches (default 1).
+        """Fits a predictor to n architectures and their median latencies over `launches` (n,) launches (default 1).
 
         Args:
             noise: relative standard deviation of one launch's median (`LaunchVariance.relative`), if known.
-            prior: predictors of other devices, or of this one under similar protocols; the proportions of their costs
+            prior: predictors of other devices, or of this device under similar protocols, whose proportions of costs
                 are the prior.
 
-        `InvalidInput` names the wrong row, or fewer than three different architectures.
+        Raises `InvalidInput` if a value is wrong or there are fewer than three different architectures.
         """
         measured = positive("latency_ms", latency_ms, len(shapes))
         repeated = np.ones(len(shapes)) if launches is None else positive("launches", launches, len(shapes))
@@ -176,7 +176,7 @@ class LatencyPredictor:
         return cls(protocol, len(measured), model, reach, best.error)
 
     def predict(self, shapes: Shapes) -> Prediction:
-        """Latencies of these architectures under the predictor's protocol."""
+        """Predicts the latencies of these architectures under the predictor's protocol."""
         parts = [
             self._predict(shapes.take(slice(start, start + _ROWS_AT_ONCE)))
             for start in range(0, max(1, len(shapes)), _ROWS_AT_ONCE)
@@ -184,9 +184,9 @@ class LatencyPredictor:
         return Prediction(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
     def parts(self, shapes: Shapes, row: int = 0) -> tuple[Part, ...]:
-        """The predicted milliseconds of one row by block, then those of embedding and output head; they sum to `ms`.
+        """Splits the predicted latency of one row by block, with embedding and output head as the final part.
 
-        The correction of the Gaussian process is distributed in proportion.
+        The parts sum to the predicted latency. The correction of the Gaussian process is distributed in proportion.
         """
         shape = shapes.take([row])
         times = features_by_block(shape, self.protocol)[0] * self.model.costs.per_unit
@@ -228,8 +228,8 @@ class _Rows:
 
 @dataclass(frozen=True)
 class _Kind:
-    """A variant of the model: robust or not, with or without a process. Outliers come from a jumping device or from
-    unusual architectures."""
+    """A variant of the model: robust or not, and with or without a Gaussian process. Outliers come from a device that
+    jumps between speeds or from unusual architectures."""
 
     robust: bool
     kernel: Kernel | None
@@ -245,15 +245,15 @@ class _Kind:
 
 @dataclass(frozen=True)
 class Model:
-    """The distribution of one launch's latency."""
+    """Model of the distribution of a launch's latency: costs of features, correction and noise."""
 
     costs: regression.Costs
     correction: Correction
     noise: float
-    """Residual variance of the logarithm of a launch."""
+    """Residual variance of the logarithm of a launch's latency."""
 
     def distribution(self, counted: Floats, near: Floats, noise: float) -> tuple[Floats, Floats]:
-        """(n,) latency in ms and (n,) variance of its logarithm, for launches with this noise."""
+        """(n,) latency in ms and (n,) variance of the latency's logarithm, for launches with this noise."""
         base = self.costs.latency(counted)
         mean, variance = self.correction.predict(near)
         return base * np.exp(mean), noise * (1 + variance + self.costs.leverage(counted, base, noise))
@@ -261,7 +261,7 @@ class Model:
 
 @dataclass(frozen=True)
 class _Trial:
-    """A variant of the model with its errors on unseen launches."""
+    """A fitted variant of the model, with the errors on unseen launches."""
 
     model: Model
     error: float
@@ -292,6 +292,6 @@ def _kinds(rows: _Rows, others: Sequence[Floats]) -> list[_Kind]:
 
 
 def _bounded(residuals: Floats) -> Floats:
-    """Clips outliers, so that a jumping device does not distort the correction."""
+    """Clips outliers, so that a device that jumps between speeds does not distort the correction."""
     reach = _OUTLIER * robust_std(residuals)
     return np.clip(residuals, -reach, reach)

@@ -1,8 +1,8 @@
-"""Predicts peak memory: the exact bytes of the weights, plus a fitted sum of other exact sizes.
+"""Predicts peak memory as the exact bytes of the weights plus a fitted sum of other exact sizes.
 
-The sizes are those of the activations of the widest block, the residual stream, attention weights, the key/value cache,
-logits, and a constant of the runtime. The number of copies of each at the peak is fitted by non-negative least squares
-of the relative error.
+The other sizes are the widest block's activations, the residual stream, attention weights, the key/value cache, logits,
+and a constant of the runtime. The number of copies of each size at the peak is fitted by non-negative least squares of
+the relative error.
 """
 
 from __future__ import annotations
@@ -50,20 +50,22 @@ _DIGITS = 6
 
 @dataclass(frozen=True)
 class MemoryPredictor:
-    """A predictor of peak memory of a device under a protocol."""
+    """A fitted predictor of peak memory on one device under one protocol."""
 
     protocol: MeasurementProtocol
     launches: int
     copies: Floats
-    """(p,) coefficients of `MEMORY_FEATURES`: numbers of copies; bytes for the features `runtime` and `blocks`."""
+    """(p,) coefficients of `MEMORY_FEATURES`: numbers of copies, or bytes for the features `runtime` and `blocks`."""
     half_width: float
-    """Half-width of the 95 % interval, on the logarithm."""
+    """Half-width of the 95 % interval of a peak, on the logarithm."""
     error: float
     """Mean relative error of leave-one-out predictions."""
 
     @classmethod
     def fit(cls, shapes: Shapes, protocol: MeasurementProtocol, peak_bytes: ArrayLike) -> MemoryPredictor:
-        """Fits to n architectures and the peak of each. Errors as in `LatencyPredictor.fit`."""
+        """Fits a predictor to n architectures and their peaks. Raises `InvalidInput` if a value is wrong or there are
+        fewer than three different architectures.
+        """
         measured = positive("peak_bytes", peak_bytes, len(shapes))
         weights, counted = weight_bytes(shapes, protocol).astype(float), memory_features(shapes, protocol)
         enough_different(np.column_stack([weights, counted]))
@@ -79,9 +81,8 @@ class MemoryPredictor:
         return cls(protocol, len(order), _solve(counted, weights, measured), reach, error)
 
     def predict(self, shapes: Shapes) -> tuple[Floats, Floats, Floats]:
-        """Expected peak and the ends of its 95 % interval, (n,) bytes each.
-
-        The lower end is at least the bytes of the weights.
+        """Predicts the expected peak, and the lower and upper end of the 95 % interval, of n architectures; (n,) bytes
+        each. The lower end is at least the bytes of the weights.
         """
         weights = weight_bytes(shapes, self.protocol)
         mean = weights + memory_features(shapes, self.protocol) @ self.copies
@@ -90,8 +91,8 @@ class MemoryPredictor:
         return rounded(mean, _DIGITS), rounded(low, _DIGITS), rounded(high, _DIGITS)
 
     def parts(self, shapes: Shapes, row: int = 0) -> dict[str, float]:
-        """Bytes of one row's expected peak by part: `weights`, and `MEMORY_FEATURES`, where `copies` are second copies
-        of weights. They sum to the peak, up to rounding.
+        """Bytes of each part of one row's expected peak: `weights`, and `MEMORY_FEATURES`, of which `copies` are second
+        copies of weights. The parts sum to the peak, up to rounding.
         """
         shape = shapes.take([row])
         learnt = memory_features(shape, self.protocol)[0] * self.copies
@@ -103,15 +104,15 @@ class MemoryPredictor:
 
 
 def weight_bytes(shapes: Shapes, protocol: MeasurementProtocol) -> NDArray[np.int64]:
-    """(n,) bytes of all weights in the protocol's number type."""
+    """(n,) bytes of all weights of each architecture in the protocol's number format."""
     width, block_size = BYTES[protocol.dtype], protocol.block_size
     return cost_of_weights.weight_bytes(shapes, width, protocol.weights, block_size)
 
 
 def memory_features(shapes: Shapes, protocol: MeasurementProtocol) -> Floats:
-    """(n, len(MEMORY_FEATURES)) in bytes, except `runtime` and `blocks`.
+    """(n, len(MEMORY_FEATURES)) features in bytes, except for `runtime` and `blocks`.
 
-    In mode generate the maximum of the prompt's pass and a further token's pass.
+    In mode generate, each feature is the maximum over the forward passes of the prompt and of a later token.
     """
     if protocol.mode == "generate":
         both = (memory_features(shapes, as_pass(protocol)) for as_pass in (prompt_pass, token_pass))
@@ -122,7 +123,7 @@ def memory_features(shapes: Shapes, protocol: MeasurementProtocol) -> Floats:
     inner = running.width * (running.kind == FEED_FORWARD) * (1 + running.gated)
     inner = inner + 3 * running.d_model[:, None] * (running.kind == SHORT_CONV)
     weights = tokens.new * tokens.keys * running.heads * (running.attends & (running.kind >= 0))
-    # llama.cpp keeps its cache in every mode.
+    # llama.cpp has a key/value cache in every mode.
     keeps = protocol.mode != "forward" or protocol.kv_cache is not None
     state = cache_size(shapes, run.batch, run.memory + run.tokens, run.encoder_tokens).keys_and_values * keeps
     cache_width = width if protocol.kv_cache is None else float(KV_CACHE_BYTES[protocol.kv_cache])

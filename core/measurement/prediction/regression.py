@@ -1,4 +1,4 @@
-"""Costs of features by regularised non-negative least squares of the relative error: the base of latency predictions.
+"""Fits the costs of features, the base of latency predictions, by regularised non-negative least squares.
 
 | symbol | here | meaning |
 | --- | --- | --- |
@@ -10,9 +10,9 @@
 
 The prior of s is equal shares, or the shares by other devices' costs.
 
-Some devices alternate between two latencies (clock, kernel). Their mean is never right, so the loss is Huber's (1964),
-with a bound that falls with the number of launches: with a hundred it is nearly the absolute error, whose minimum is
-the more frequent latency.
+Some devices alternate between two latencies (clock, kernel), whose mean never occurs. The loss is therefore Huber's
+(1964), with a bound that falls with the number of launches. With a hundred launches the loss is nearly the absolute
+error, whose minimum is the more frequent latency.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ from edgefront.core.measurement.statistics import MAD_TO_STD
 Floats = NDArray[np.float64]
 
 _DEVIATION = 0.08
-"""Prior standard deviation of a feature's share without other devices."""
+"""Prior standard deviation of a feature's share if no other device is known."""
 _MIN_DEVIATION = 0.02
 _ROUNDS = 25
 _MIN_MS = 1e-6
-"""Minimum latency that a launch may report."""
+"""Minimum latency that a launch may report, ms."""
 _DIGITS = 10
 
 
 @dataclass(frozen=True)
 class Costs:
-    """The cost of one unit of each feature, and its precision."""
+    """Fitted cost of one unit of each feature, and the precision of the fit."""
 
     per_unit: Floats
-    """(p,) ms for one unit of each feature."""
+    """(p,) cost of one unit of each feature, ms."""
     scale: Floats
     """(p,) unit of `gram` and `precision`, ms for one unit of each feature."""
     gram: Floats
-    """(p, p) XᵀX."""
+    """(p, p) Gram matrix XᵀX of the scaled features."""
     precision: Floats
     """(p,) prior precision of the shares."""
 
     def latency(self, features: Floats) -> Floats:
-        """(n,) ms."""
+        """(n,) predicted latency of launches with these (n, p) features, ms."""
         return np.asarray(np.maximum(features @ self.per_unit, _MIN_MS))
 
     def leverage(self, features: Floats, latency_ms: Floats, noise: float) -> Floats:
-        """(n,) variance of the logarithm of the latency by the uncertainty of the costs, in units of `noise`."""
+        """(n,) variance of the latency's logarithm due to the uncertainty of the costs, in units of `noise`."""
         shares = features * self.scale / latency_ms[:, None]
         covariance = np.linalg.inv(self.gram + noise * np.diag(self.precision))
         return np.asarray(((shares @ covariance) * shares).sum(axis=1))
@@ -70,10 +70,13 @@ def fit(
     *,
     robust: bool = True,
 ) -> Costs:
-    """Costs from n launches; features (n, p), `noise` (n,) the relative standard deviation of each latency.
+    """Fits the costs to n launches with (n, p) features and (n,) latencies.
 
-    `units` (p,): a feature that no launch has gets the mean cost of its unit ± 100 %. `others`: costs (p,) on other
-    devices, of which only proportions matter. `robust`: Huber's loss, else least squares.
+    Args:
+        noise: (n,) relative standard deviation of each latency.
+        units: (p,) unit of each feature. A feature that no launch has gets the mean cost of the feature's unit ± 100 %.
+        others: (p,) costs on other devices, of which only proportions matter.
+        robust: whether the loss is Huber's instead of the squared error.
     """
     rows = features / latency_ms[:, None]
     scale = rows.mean(axis=0)
@@ -96,14 +99,14 @@ def fit(
 
 
 def _reweighted(rows: Floats, weights: Floats, shares: Floats, prior: Floats, spread: Floats) -> Floats:
-    """Iteratively reweighted least squares for Huber's loss."""
+    """Minimises Huber's loss by iteratively reweighted least squares, starting from `shares`."""
     bound = min(3.0, max(0.1, (20 / len(rows)) ** 2))
     for turn in range(_ROUNDS):
         errors = np.abs(rows @ shares - 1)
         middle = float(np.median(errors)) + 1e-9
         limit = middle * max(bound, 3 * 0.7**turn)
         pulled = weights * np.sqrt(np.minimum(1.0, limit / np.maximum(errors, 1e-12)))
-        # Keeps the weight of the prior relative to the loss.
+        # The strength keeps the weight of the prior relative to the loss.
         strength = np.sqrt(min(limit, MAD_TO_STD * middle) * MAD_TO_STD * middle) / spread
         before, shares = shares, _solve(rows, pulled, prior, strength)
         if turn > 5 and np.abs(shares - before).max() < 1e-12:
@@ -112,7 +115,7 @@ def _reweighted(rows: Floats, weights: Floats, shares: Floats, prior: Floats, sp
 
 
 def rounded(values: Floats, digits: int = _DIGITS) -> Floats:
-    """Rounds to significant digits; to ten, linear algebra agrees on all platforms."""
+    """Rounds values to significant digits. To ten digits, linear algebra agrees on all platforms."""
     with np.errstate(divide="ignore"):
         magnitude = np.where(values == 0, 0.0, np.floor(np.log10(np.abs(values))))
     unit = 10.0 ** (magnitude - digits + 1)
@@ -120,7 +123,7 @@ def rounded(values: Floats, digits: int = _DIGITS) -> Floats:
 
 
 def _by_unit(amounts: Floats, costs: Floats, units: Sequence[str]) -> Floats:
-    """(p,) mean cost over the features of the same unit; 0 if there are none."""
+    """(p,) mean cost, for each feature, over all features of the same unit; 0 if no launch has such a feature."""
     means = np.zeros(len(units))
     for unit in set(units):
         same = np.array([other == unit for other in units])
@@ -129,7 +132,7 @@ def _by_unit(amounts: Floats, costs: Floats, units: Sequence[str]) -> Floats:
 
 
 def _prior(rows: Floats, used: NDArray[np.bool_], others: Sequence[Floats]) -> tuple[Floats, Floats]:
-    """(p,) prior mean and standard deviation of the shares."""
+    """(p,) prior mean and (p,) prior standard deviation of the shares."""
     if not others:
         return used / used.sum(), np.full(len(used), _DEVIATION)
     shares = np.array([other * used / np.median(rows @ (other * used)) for other in others])

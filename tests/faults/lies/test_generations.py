@@ -76,14 +76,14 @@ def energy(millijoules: float) -> Any:
 
 
 LIES = {
-    "first token": (false_first_token, "is said to have taken"),
-    "further token": (false_token, "is said to have taken"),
+    "first token": (false_first_token, "but the reported time of the generation is"),
+    "further token": (false_token, "but the reported time of the generation is"),
     "prompt": (prompt_in_no_time, "ms (time to the first token) for"),
     "tokens": (tokens_in_no_time, "ms (time for each further token) for"),
-    "latency": (another_latency, "in another"),
+    "latency": (another_latency, "the latency must equal"),
     "lease": (longer_than_its_lease, "was leased for"),
-    "much energy": (energy(1e9), "no device draws more than"),
-    "no energy": (energy(1e-12), "none takes less than"),
+    "much energy": (energy(1e9), "device draws at most"),
+    "no energy": (energy(1e-12), "takes at least"),
 }
 
 

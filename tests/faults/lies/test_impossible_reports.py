@@ -28,7 +28,7 @@ def beyond_the_device(item: LeaseItem) -> dict[str, Any]:
 
 LIES = {
     "5 bytes is less than the weights": weightless,
-    "on a device that has 1.6": beyond_the_device,
+    "for a device with 1.6": beyond_the_device,
     "operations are": times(1e-5),
     "was leased for": endless,
 }
@@ -157,7 +157,7 @@ def test_only_the_owner_or_an_admin_trusts_a_device_again(fleet: Fleet) -> None:
 OVER_TIME = {"outcome": "infeasible", "reason": "over_time", "message": "too slow"}
 
 
-@pytest.mark.parametrize(("wall_s", "why"), [(0.1, "after no more than 0.1 s"), (60.0, "after no more than 1")])
+@pytest.mark.parametrize(("wall_s", "why"), [(0.1, "after at most 0.1 s"), (60.0, "after at most 1")])
 def test_nothing_is_over_its_time_limit_before_that_has_passed(fleet: Fleet, wall_s: float, why: str) -> None:
     liar = fleet.device("liar")
     fleet.submit()
