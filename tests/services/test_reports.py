@@ -116,7 +116,7 @@ def test_where_there_is_no_room_to_note_it_an_unsupported_protocol_costs_attempt
         (item,) = world.claim(device).items  # the same device is asked again
         (receipt,) = world.report(device, (item, unsupported()))
         told.append((receipt.outcome, receipt.detail))
-    again = ("accepted", "an attempt is used up; it will be launched again")
+    again = ("accepted", "an attempt is used up; the launch will be repeated")
     assert told == [again, again, ("accepted", "")]
     assert (world.launch(launch).state, world.launch(launch).attempts) == ("failed", 3)
     assert world.row(Measurement, measurement).reason == "3 attempts; the last: unsupported: no such provider"
@@ -130,7 +130,7 @@ def test_an_unsupported_protocol_goes_to_another_device_and_one_note_serves_all_
     items = world.claim(device).items
     receipts = world.report(device, *((item, unsupported()) for item in items))
     assert {receipt.detail for receipt in receipts} == {
-        "it goes to another device; skipped on this device until its agent restarts"
+        "the launch goes to another device; this device skips it until its agent restarts"
     }
     assert [(row.state, row.attempts) for row in world.rows(Launch)] == [("wanted", 0)] * 3
     assert len(world.row(Device, device).facts["extra"]) == 60
@@ -146,7 +146,7 @@ def test_a_deleted_jobs_launch_and_a_strangers_are_unknown(world: World) -> None
     assert world.outcomes(device, (gone, done())) == ["unknown"]
     assert world.outcomes(stranger, (item, done())) == ["unknown"]
     (receipt,) = world.report(device, (item._replace(fence=9), done()))
-    assert (receipt.outcome, "not under this fence" in receipt.detail) == ("conflict", True)
+    assert (receipt.outcome, "with this fencing token" in receipt.detail) == ("conflict", True)
     assert world.launch(item.id).state == "leased"
 
 

@@ -1,8 +1,8 @@
-"""Anchors: every device measures one small fixed model regularly, and its history says whether it is still the same.
+"""Anchors: every device measures one small fixed model regularly, and the history shows whether the device changed.
 
-It does so on its processor and on each accelerator that it has. A device whose anchor three times in a row has failed,
-had a result that cannot be true, or has moved by more than its noise is quarantined: what it reports of others says
-little. What an accelerator turns out not to support is no failure.
+A device measures its anchor on the processor and on each accelerator. A device is quarantined if its anchor failed, had
+an impossible result, or moved by more than its noise, three times in a row: its reports on other models are then not
+reliable. A protocol that an accelerator turns out not to support is not a failure.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ from edgefront.core.store.tables import Device, Launch, Measurement
 from edgefront.core.store.tables.measurement import WANTED
 
 REFERENCE, MIN_REFERENCE = 10, 3
-"""The first so many latencies, of which there are at least so few, say what is usual, so that a slow drift is not
-followed: their noise is that of all of them, their middle that of the first half, so that a move among them is seen.
+"""Maximum and minimum number of first latencies that define the usual latency, so that a slow drift is not followed.
+Their noise is the noise of all of them, and their middle the median of the first half, so that a move within is seen.
 """
 MOVED = 3
-"""Latencies in a row that have to be off: one or two may have been disturbed."""
+"""Number of consecutive latencies that must be off, because one or two may have been disturbed."""
 MIN_MOVE, SPREADS = math.log(1.15), 4.0
 
 
 def drift(history_ms: Sequence[float]) -> str | None:
-    """How the last `MOVED` of these latencies (ms, oldest first) differ from the usual one, as a sentence. None if they
-    do not, all to one side by more than 15 % and four times the noise, or while too few are known.
+    """Describes in a sentence how the latest `MOVED` latencies (`history_ms`, ms, oldest first) differ from the usual
+    latency. None unless all differ to one side by more than 15 % and four times the noise, or for too short a history.
     """
     logs = [math.log(value) for value in history_ms]
     usual, latest = logs[:-MOVED][:REFERENCE], logs[-MOVED:]
@@ -71,8 +71,8 @@ def drift(history_ms: Sequence[float]) -> str | None:
 
 
 def _noise(logs: Sequence[float]) -> float:
-    """Standard deviation of these logarithms, at least two, without what moves once or steadily: the lower of that of
-    their distances from the middle and that of the steps from each to the next.
+    """Standard deviation of at least two logarithms of latency, without single moves and steady drift: the lower of the
+    deviation around the median and the deviation of the steps between neighbours.
     """
     middle = statistics.median(logs)
     around = robust_std([value - middle for value in logs])
@@ -81,7 +81,7 @@ def _noise(logs: Sequence[float]) -> float:
 
 
 EVERY = timedelta(minutes=30)
-"""Time between two launches of a device that is online."""
+"""Time between two anchor launches of a device that is online."""
 SHOWN = 100
 MAX_FAILED = 3
 SEED = 1
@@ -108,7 +108,7 @@ _PROVIDERS = (
     "vulkan0",
     "dml",
 )
-"""Providers that measure an anchor. Others of the same hardware, such as TensorRT, compile a model for minutes."""
+"""Providers that measure an anchor. Other providers of the same hardware, such as TensorRT, compile for minutes."""
 _MEMORY: tuple[MemoryMethod, ...] = ("anonymous", "resident")
 _MEMORY_THERE: tuple[MemoryMethod, ...] = ("allocator", "device", *_MEMORY)
 """Memory methods for an accelerator."""
@@ -117,8 +117,8 @@ _DTYPES: tuple[Dtype, ...] = ("float32", "float16", "bfloat16")
 
 
 def request(session: Session, now: datetime) -> None:
-    """Requests a launch of the anchor for the processor and each accelerator of a device that is online and has had
-    none there for `EVERY`. The sweep calls it.
+    """Requests a launch of the anchor for the processor and each accelerator of online devices, unless one was launched
+    there within `EVERY`. The sweep calls this function.
     """
     online = select(Device.id, Device.facts).where(
         Device.state == DeviceState.ACTIVE,
@@ -138,19 +138,19 @@ def request(session: Session, now: datetime) -> None:
             if (key, protocol.digest) not in recent:
                 made = demand.measurements(session, key, protocol.model_dump(mode="json"), protocol.digest, [want])
                 measurement = made[want.digest]
-                # Locked now: another sweep may have made one meanwhile.
+                # Checked again under the lock, because another sweep may have added a launch meanwhile.
                 query = select(Launch.id).where(*_anchors_of([measurement.id]), _is_recent(now))
                 if not session.scalar(select(query.exists())):
                     demand.add_first(session, measurement.id, None, key, Purpose.ANCHOR, now)
 
 
 def count_failed(session: Session, launch: LaunchRow, why: str | None, now: datetime) -> None:
-    """Quarantines a device whose anchor has just failed, if it did so once too often on that hardware."""
+    """Quarantines a device whose anchor has just failed, if the anchor failed too often in a row on that hardware."""
     device_id, hardware = launch.holder, _hardware(launch)
     there = [
         row.id for row in _measurements(session, device_id) if Provider(row.protocol["provider"]).hardware == hardware
     ]
-    # An accelerator may lack what it seemed to have; every processor that has the runtime measures the anchor.
+    # Accelerators may lack reported features; every processor that has the runtime can measure the anchor.
     failed = _failed_in_a_row(session, device_id, there, now, unsupported=hardware == PROCESSOR)
     if failed >= MAX_FAILED:
         where = "" if hardware == PROCESSOR else f" on {hardware}"
@@ -158,8 +158,8 @@ def count_failed(session: Session, launch: LaunchRow, why: str | None, now: date
 
 
 def protocols_for(facts: Document) -> dict[str, MeasurementProtocol]:
-    """How a device with these facts measures its anchor on its processor and on each of its accelerators, whatever the
-    order of the facts; by `Provider.hardware`. Empty if it can run none.
+    """Returns hardware (`Provider.hardware`) → the protocol of the anchor, for the processor and each accelerator of a
+    device with these facts, whatever their order. Empty if the device can run no anchor.
     """
     runtimes = {fact["runtime"]: fact for fact in facts["runtimes"]}
     by_hardware: dict[str, MeasurementProtocol] = {}
@@ -172,18 +172,18 @@ def protocols_for(facts: Document) -> dict[str, MeasurementProtocol]:
 
 
 def _readable_protocols(facts: Document) -> dict[str, MeasurementProtocol]:
-    """`protocols_for`; none where the facts cannot be read, so that one device keeps no other from its anchor."""
+    """Returns `protocols_for`; empty for unreadable facts, so that one device does not stop the anchors of others."""
     return RowReader().read(lambda: protocols_for(facts)) or {}
 
 
 def _protocol(facts: Document, runtime: Runtime, provider: str, methods: Collection[str]) -> MeasurementProtocol | None:
-    """The first that the device can run, of those that measure the anchor with this provider."""
+    """Returns the first protocol for the anchor with this provider that the device can run; None if it can run none."""
     memories = [method for method in (_MEMORY if provider == PROCESSOR else _MEMORY_THERE) if method in methods]
     for memory, dtype in product(memories, _DTYPES):
         asked = {"runtime": runtime, "provider": provider, "dtype": dtype, "memory": memory}
         try:
             protocol = MeasurementProtocol.model_validate({**asked, **_PASSES})
-        except ValidationError:  # devices may report what does not go together
+        except ValidationError:  # devices may report incompatible features
             continue
         if can_run(facts, protocol):
             return protocol
@@ -191,14 +191,14 @@ def _protocol(facts: Document, runtime: Runtime, provider: str, methods: Collect
 
 
 def apply_result(session: Session, decision: Decision, now: datetime) -> None:
-    """Quarantines the device if its anchor has failed, or moved, once too often. A launch under bad conditions
-    is no evidence of a move.
+    """Quarantines the device if its anchor failed or moved too often in a row. A launch in disturbed conditions is no
+    evidence of a move.
     """
     launch = decision.row
     if decision.state != LaunchState.DONE:
         count_failed(session, launch, decision.reason, now)
         return
-    # It is held against the first and the latest `REFERENCE` done ones since the device is trusted, oldest first.
+    # The result is compared with the first and the latest `REFERENCE` done ones since the device is trusted.
     known = between(Launch.finished_at, _trusted_since(session, launch.holder, now), launch.reported_at)
     others = _done(launch.measurement_id).where(known, Launch.id != launch.id)
     first, latest = (session.execute(others.order_by(*order).limit(REFERENCE)).all() for order in (_OLDEST, _NEWEST))
@@ -215,7 +215,7 @@ def _hardware(launch: LaunchRow) -> str:
 
 
 def anchor_view(session: Session, principal: Principal, id_or_name: str) -> AnchorView:
-    """The history of a device's anchor, oldest first. NotFound if there is no such device."""
+    """Returns the history of a device's anchor, oldest first. `NotFound` if the device does not exist."""
     device = get_device(session, principal, id_or_name)
     by = {protocol.digest for protocol in _readable_protocols(device.facts).values()}
     points = [
@@ -249,7 +249,7 @@ def _number(result: LaunchResult, name: str) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-# Jobs may measure the same model on the same device: the purpose of a launch tells an anchor.
+# Jobs may measure the same model on the same device, so that only the purpose of a launch identifies an anchor.
 
 
 def _anchors_of(measurement_ids: Collection[str]) -> tuple[ColumnElement[bool], ...]:
@@ -257,18 +257,18 @@ def _anchors_of(measurement_ids: Collection[str]) -> tuple[ColumnElement[bool], 
 
 
 def _is_recent(now: datetime) -> ColumnElement[bool]:
-    """Whether a launch is of the last half hour, or still to come."""
+    """Returns the condition that a launch was created within `EVERY`, or is still to finish."""
     return or_(between(Launch.created_at, now - EVERY, now), Launch.state.in_(LIVE_LAUNCHES))
 
 
 def _measurements(session: Session, device_id: str) -> Sequence[Measurement]:
-    """The anchor's measurements on a device, one by each protocol."""
+    """Returns the anchor's measurements on a device, one per protocol."""
     own = (Measurement.digest == ARCHITECTURE.digest, Measurement.device_key == key_of_device(device_id))
     return session.scalars(select(Measurement).where(*own).order_by(Measurement.id)).all()
 
 
 def _latest(session: Session, device_keys: Collection[str], now: datetime) -> set[tuple[str, str]]:
-    """The device keys that have a recent anchor launch, each with its protocol's digest."""
+    """Returns the device keys with a recent anchor launch, each with the digest of the launch's protocol."""
     query = (
         select(Measurement.device_key, Measurement.protocol_digest)
         .join(Launch, Launch.measurement_id == Measurement.id)
@@ -283,7 +283,7 @@ def _latest(session: Session, device_keys: Collection[str], now: datetime) -> se
 
 
 def _cancel_left_alone(session: Session, device_keys: Collection[str], now: datetime) -> None:
-    """Cancels old anchor launches of these device keys that nobody holds: the device may not be able to run them."""
+    """Cancels old wanted anchor launches of these device keys, because the device may be unable to run them."""
     session.execute(
         update(Launch)
         .where(
@@ -292,7 +292,7 @@ def _cancel_left_alone(session: Session, device_keys: Collection[str], now: date
             Launch.state == WANTED,
             Launch.created_at < now - EVERY,
         )
-        .values(state=LaunchState.CANCELLED, reason="its device did not take it", finished_at=now),
+        .values(state=LaunchState.CANCELLED, reason="the device did not claim the launch", finished_at=now),
         execution_options=_QUIET,
     )
 
@@ -302,7 +302,7 @@ _OLDEST, _NEWEST = (Launch.finished_at, Launch.id), (Launch.finished_at.desc(), 
 
 
 def _done(measurement_id: str) -> Select[str, datetime | None, BaseModel, str | None]:
-    """The done anchor launches of a measurement."""
+    """Returns a query of the done anchor launches of a measurement."""
     query = select(Launch.id, Launch.finished_at, RESULT, Launch.mark)
     return query.where(*_anchors_of([measurement_id]), Launch.state == LaunchState.DONE)
 
@@ -310,8 +310,8 @@ def _done(measurement_id: str) -> Select[str, datetime | None, BaseModel, str | 
 def _failed_in_a_row(
     session: Session, device_id: str, measurement_ids: Collection[str], now: datetime, *, unsupported: bool
 ) -> int:
-    """How many of the latest finished anchor launches of these measurements, of one device, had no result that can be
-    true, since it is trusted. `unsupported`: whether those count that the device turned out not to support.
+    """Number of consecutive latest anchor launches of these measurements of a device that failed or had an impossible
+    result, since the device is trusted. `unsupported`: whether launches of unsupported protocols count.
     """
     since = _trusted_since(session, device_id, now)
     of_them = (*_anchors_of(measurement_ids), between(Launch.finished_at, since, now))
@@ -326,8 +326,8 @@ def _failed_in_a_row(
 
 
 def _trusted_since(session: Session, device_id: str, now: datetime) -> datetime:
-    """From when on a device's anchors count: since it was trusted or enrolled; from now on where the clock was set back
-    behind that.
+    """Returns the time from which on a device's anchors count: when the device was last trusted, or enrolled. If that
+    time is ahead of the clock, which was set back, anchors count from now on.
     """
     query = select(func.coalesce(Device.trusted_at, Device.enrolled_at)).where(Device.id == device_id)
     since: datetime = session.execute(query).scalar_one()

@@ -1,10 +1,10 @@
-"""What becomes of a launch: pure functions of its row, a report on it, and what else is known.
+"""Decides the outcome of launches: pure functions of a launch's row, a report and other evidence.
 
-1. `evaluate_report`, when a report comes: whether it counts, and whether it costs an attempt.
-2. `refusals`: which results cannot be true, from what was measured and what the device is.
-3. `decide`, when reports are processed: the state of each launch, and what follows for its measurement and its device.
+1. `evaluate_report`, when a report arrives: whether the report counts, and whether it costs an attempt.
+2. `refusals`: which results are impossible, by the measured work and the device.
+3. `decide`, when reports are processed: the state of each launch, and the consequences for measurement and device.
 
-Nothing here reads or writes a row: `reports` and `result_processing` do.
+This module reads and writes no rows: `launches` and `result_processing` do.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from edgefront.core.store.clock import elapsed_s
 from edgefront.core.store.sql import Document
 
 MAX_ATTEMPTS = 3
-"""Deaths of the child (or of the agent during it) after which the launch has failed."""
+"""Number of deaths of the child process (or of the agent during the launch) after which a launch has failed."""
 MAX_IMPLAUSIBLE, MAX_INFEASIBLE = 3, 2
-"""Launches of one measurement that end so; then the measurement does."""
+"""Number of implausible or infeasible launches of one measurement that end the measurement."""
 _MAX_ENDED = {
     LaunchState.IMPLAUSIBLE: MAX_IMPLAUSIBLE,
     LaunchState.INFEASIBLE: MAX_INFEASIBLE,
@@ -48,23 +48,23 @@ _MAX_ENDED = {
 
 ReportDecision = Literal[
     "done",  # counts; the launch has its result
-    "infeasible",  # counts; the device cannot run it
-    "failed",  # counts; the last attempt is spent
-    "retry",  # an attempt is spent; another launch of it is to be made
-    "reassign",  # no attempt is spent; this device is not to be asked again
+    "infeasible",  # counts; the device cannot run the launch
+    "failed",  # counts; the final attempt is spent
+    "retry",  # an attempt is spent; the launch is wanted again
+    "reassign",  # no attempt is spent; this device is not asked again
     "duplicate",  # the same report came before
-    "conflict",  # another report settled the launch, or a later holder answers for it
-    "not_lease_holder",  # the launch was leased to others, or given back, or under another fence
+    "conflict",  # another report completed the launch, or a later holder reports on it
+    "not_lease_holder",  # the launch was leased to another device, given back, or leased with another fencing token
 ]
 
 
 def evaluate_report(row: LaunchRow, device_id: str, report: LaunchReport, digest: str) -> ReportDecision:
-    """The decision on a report of this device, whose digest is given.
+    """Decides whether a report of this device counts. `digest` is the digest of the report.
 
-    A report counts only from the device that holds the launch, or held it last, or held it before the present holder,
-    and under a fence that this device had. A result (done, infeasible) of such a device is true though the launch may
-    have gone to another since. A death of the child is charged once: not if a later holder has the launch, or if the
-    expiry of the lease has charged it, for both raise the fence.
+    A report counts only from the device with the present or latest lease of the launch, or with the lease before, and
+    only with a fencing token of this device. A result (done, infeasible) of such a device counts even if another device
+    has leased the launch since. A death of the child process is charged once: it is not charged if another device has
+    leased the launch since, or if the expired lease was charged, because both raise the fencing token.
     """
     fence = report.fence
     if device_id not in (row.device_id, row.former_device_id):
@@ -85,41 +85,41 @@ def evaluate_report(row: LaunchRow, device_id: str, report: LaunchReport, digest
 
 
 def charged(row: LaunchRow) -> Literal["failed", "retry"]:
-    """What becomes of a launch that is charged one more attempt."""
+    """Outcome of a launch that is charged one more attempt."""
     return "failed" if is_spent(row._replace(attempts=row.attempts + 1)) else "retry"
 
 
 def is_spent(row: LaunchRow) -> bool:
-    """Whether a launch that has failed is tried no more."""
+    """Whether a failed launch has spent all its attempts."""
     return row.attempts >= MAX_ATTEMPTS
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What decides on reported launches beside their rows."""
+    """Facts that decide on reported launches, in addition to their rows."""
 
     refusals: Mapping[str, str]
-    """Launch id → why its result cannot be true (`refusals`)."""
+    """Launch id → reason why its result is impossible (`refusals`)."""
     states: Mapping[str, Counter[str]]
-    """Measurement id → its launches by state; of measurements with a launch that did not end well."""
+    """Measurement id → number of its launches by state, for measurements with a launch that was not done."""
     measured: Collection[str]
-    """Measurements that have a result already."""
+    """Ids of the measurements that already have a result."""
     needed: Collection[str]
-    """Launches that somebody still needs, of those that may be tried again."""
+    """Ids of the launches that a job still needs, among those that may be tried again."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What becomes of one reported launch."""
+    """The new state of one reported launch, and the consequences."""
 
     row: LaunchRow
     state: LaunchState
-    """Done, implausible, infeasible or failed; wanted (cancelled where nobody needs it) for the next attempt."""
+    """Done, implausible, infeasible or failed. For the next attempt wanted, or cancelled if no job needs the launch."""
     reason: str | None
     charge: bool | None = None
-    """Whether its device has failed at it; None where the launch says nothing of its device."""
+    """Whether the device failed at the launch; None if the launch says nothing about its device."""
     follow_up: Literal["aggregate", "end", "launch"] | None = None
-    """For its measurement: it has one more result, or ends without one, or gets a launch more."""
+    """Effect on the measurement: one more result, an end without a result, or one more launch."""
 
     @property
     def is_final(self) -> bool:
@@ -128,17 +128,17 @@ class Decision:
 
     @property
     def why(self) -> str:
-        """Why its measurement ends by it."""
+        """Reason for the end of the measurement."""
         reason = self.reason or self.state
         return f"{self.row.attempts} attempts; the last: {reason}" if self.state == LaunchState.FAILED else reason
 
 
 def decide(rows: Sequence[LaunchRow], evidence: Evidence) -> list[Decision]:
-    """The decisions on reported launches, in their order.
+    """Returns the decisions on reported launches, in the order of `rows`.
 
-    A launch that failed is tried again until its attempts are spent; an anchor's is not. A measurement without a result
-    ends with its `MAX_INFEASIBLE`th infeasible launch, and, once no launch of it is to come, with its
-    `MAX_IMPLAUSIBLE`th implausible one or one that failed. Until then it gets another launch.
+    A failed launch is tried again until its attempts are spent, except an anchor's. A measurement without a result ends
+    with its `MAX_INFEASIBLE`th infeasible launch. Once it has no live launch left, it also ends with its
+    `MAX_IMPLAUSIBLE`th implausible launch, or with a failed one. Until then it gets another launch.
     """
     decisions = [_decide(row, evidence) for row in rows]
     done = {each.row.measurement_id for each in decisions if each.follow_up == "aggregate"}
@@ -162,7 +162,7 @@ def decide(rows: Sequence[LaunchRow], evidence: Evidence) -> list[Decision]:
 
 
 def _decide(row: LaunchRow, evidence: Evidence) -> Decision:
-    """The decision on one launch, without what depends on the others of its measurement."""
+    """Decides on one launch, without the effects of other launches of the same measurement."""
     result, refusal = row.result, evidence.refusals.get(row.id)
     if refusal is not None:
         return Decision(row, LaunchState.IMPLAUSIBLE, refusal, charge=True)
@@ -180,10 +180,10 @@ def _decide(row: LaunchRow, evidence: Evidence) -> Decision:
 def refusals(
     rows: Sequence[LaunchRow], costs: Mapping[str, MeasuredCosts], devices: Mapping[str, ReportingDevice]
 ) -> dict[str, str]:
-    """Launch id → why its result cannot be true; launches whose result can be are left out.
+    """Returns launch id → reason why its result is impossible. Launches with possible results are left out.
 
     Args:
-        rows: with their results. costs: of their measurements. devices: that reported.
+        rows: reported launches with results. costs: by measurement id. devices: the reporting devices by id.
     """
     reasons: dict[str, str] = {}
     asked: dict[str, tuple[MeasurementProtocol, Work, GenerationWork | None] | None] = {}
@@ -210,7 +210,7 @@ def _elapsed_s(row: LaunchRow) -> float:
 
 
 def _memory_bytes(facts: Document, protocol: MeasurementProtocol) -> float | None:
-    """What the device has of the memory that the protocol's method reads; None where its facts do not say."""
+    """Device memory that the protocol's memory method reads, bytes; None if the device's facts do not contain it."""
     of_gpu = not Provider(protocol.provider).shares_host_memory and protocol.memory in ("allocator", "device")
     holders = facts.get("gpus", ()) if of_gpu else (facts,)
     sizes = [holder.get("memory_bytes") for holder in holders]
@@ -219,7 +219,7 @@ def _memory_bytes(facts: Document, protocol: MeasurementProtocol) -> float | Non
 
 
 def _asked(row: LaunchRow, costs: MeasuredCosts) -> tuple[MeasurementProtocol, Work, GenerationWork | None] | None:
-    """What a launch had to do; None for a form that this release does not have."""
+    """Returns protocol and work of a launch; None for a form that this release cannot read."""
     protocol = row.protocol
     if protocol is None:
         return None
@@ -231,7 +231,7 @@ def _asked(row: LaunchRow, costs: MeasuredCosts) -> tuple[MeasurementProtocol, W
             counted = protocol_costs(architecture, protocol)
             return protocol, Work.of(counted, protocol, translates=costs.translates), None
         passes = generation_passes(architecture, protocol)
-        # Every time of a generation is held against its own passes, whichever of them is the latency.
+        # Every time of a generation is compared with its own forward passes, whichever time is the latency.
         first_token, token = (Work.of(each, protocol, translates=False) for each in passes)
         total = replace(first_token, flops=first_token.flops + (protocol.new_tokens - 1) * token.flops)
         work = {"total": total, "first_token": first_token, "token": token}[protocol.latency]

@@ -1,4 +1,4 @@
-"""What a device does now, and what waits for it. Other owners' jobs show only how many launches they have."""
+"""Present and waiting launches of a device. Of other owners' jobs only the number of launches is shown."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHOWN = 50
 
 
 def device_work(session: Session, principal: Principal, id_or_name: str) -> DeviceWork:
-    """NotFound if there is no such device."""
+    """Returns the present and waiting launches of a device. `NotFound` if the device does not exist."""
     device = get_device(session, principal, id_or_name)
     own = _waiting(session, principal, key_of_device(device.id), of_class=False)
     shared = _waiting(session, principal, key_of_class(device.device_class), of_class=True)
@@ -35,7 +35,7 @@ def device_work(session: Session, principal: Principal, id_or_name: str) -> Devi
 
 
 def _held(session: Session, principal: Principal, device_id: str) -> tuple[HeldLaunch, ...]:
-    """The launches that a device holds, those that have started first."""
+    """Returns the leased launches of a device, started ones first."""
     candidate = (
         select(Candidate.id)
         .where(Candidate.measurement_id == Launch.measurement_id, Candidate.target_id == Launch.target_id)
@@ -76,7 +76,7 @@ def _held(session: Session, principal: Principal, device_id: str) -> tuple[HeldL
 
 
 def _waiting(session: Session, principal: Principal, device_key: str, *, of_class: bool) -> list[QueuedLaunches]:
-    """Launches that wait under a device key, by job; those of other owners together."""
+    """Returns the wanted launches of a device key by job; launches of other owners are counted together."""
     query = (
         select(Job.id, Job.name, Job.owner, func.count())
         .select_from(Launch)

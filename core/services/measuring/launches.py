@@ -1,8 +1,8 @@
-"""What agents do with launches: they claim wanted ones, and report what they found.
+"""Agents claim wanted launches, and report their results.
 
-A report is appended once and answered; what follows from it is derived by `result_processing`. One short transaction
-for a batch: the launches of the batch are locked, each report is evaluated, and the launches keep their raw results in
-the state `reported`. Nothing else is locked, so a report never waits for a search.
+A report is stored once and acknowledged; `result_processing` derives the consequences later. One short transaction
+handles a batch of reports: it locks the launches of the batch, evaluates each report, and stores the raw results of the
+launches in the state `reported`. No other rows are locked, so a report never waits for a search.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from edgefront.core.store.database import enqueue
 from edgefront.core.store.sql import Document
 
 MAX_HELD = 2 * MAX_BATCH
-"""Launches without a result that a device holds at most: an agent asks for its next batch when it starts the last
-launch of the one before.
+"""Maximum number of leased launches without a result per device: an agent requests its next batch when it starts the
+final launch of the previous batch.
 """
 
 
 class GrantedLease(NamedTuple):
-    """The answer to a request for launches (`core.schemas.agent.LeaseResponse`)."""
+    """Response to a request for launches (`core.schemas.agent.LeaseResponse`)."""
 
     keys: frozenset[str]
-    """Device keys of the launches that it may run: those under which it waits if there are none. Not sent."""
+    """Device keys of the launches that the device may run. It waits for launches of these keys. Not sent."""
     lease_id: str | None = None
     items: tuple[LaunchRow, ...] = ()
     expires_at: datetime | None = None
@@ -52,10 +52,10 @@ class GrantedLease(NamedTuple):
     heartbeat_s: float = 0.0
     state: DeviceState = DeviceState.ACTIVE
     blocked_reason: str | None = None
-    """Why it gets none, and what ends that: a header."""
+    """Reason why the device gets no launches, and how to end this; sent as a header."""
 
     def as_json(self) -> bytes:
-        """The answer as it is sent; architectures go in as the text that they are."""
+        """Serialises the response; architectures are included as stored JSON text."""
         items = [
             {
                 "launch_id": row.id,
@@ -79,18 +79,18 @@ def _protocol_as_json(stored: str) -> bytes:
 def claim(
     session: Session, device_id: str, max_items: int, now: datetime, ttl_s: float, instance: str | None = None
 ) -> GrantedLease:
-    """Takes up to `max_items` wanted launches that the device can run, by their turns (`services.turns`): those for
-    it alone and those of its class.
+    """Claims up to `max_items` wanted launches that the device can run, of the device and of its class, by their turns
+    (`services.turns`).
 
-    `items` is empty if there is nothing to do, or the device is draining, in quarantine or just claiming in another
-    request, or holds `MAX_HELD` rows. Launches that another device is claiming are passed over, so claims never
-    wait for each other.
+    `items` is empty if there are no such launches, or if the device is draining, in quarantine, claiming in another
+    request, or has `MAX_HELD` leased launches. Launches that another device is claiming are skipped, so that claims
+    never wait for each other.
 
-    `instance`: the process of the agent that asks; older agents do not say.
+    `instance` is the requesting process of the agent; None for older agents.
 
     Raises:
-        NotFound, Gone: no such device; it was revoked.
-        Conflict: the agent runs beside another with the same credential.
+        NotFound, Gone: the device does not exist, or was revoked.
+        Conflict: the agent runs beside another agent with the same credential.
     """
     device = own_device(session, device_id)
     if instance is not None:
@@ -99,7 +99,7 @@ def claim(
     if device.state == DeviceState.DRAINING or device.quarantine is not None:
         seen(session, device_id, device.last_seen_at, now)
         return GrantedLease(keys, state=DeviceState.DRAINING, blocked_reason=_blocked_reason(device))
-    # A second request of the device at the same time gets nothing: together they hold no more than one after the other.
+    # A concurrent second request of the device gets no launches, so that both together do not exceed the maximum.
     most = min(max_items, MAX_HELD - rows.held(session, device_id)) if rows.claims_alone(session, device_id) else 0
     taken = _take(session, device, most) if most > 0 else []
     seen(session, device_id, device.last_seen_at, now)
@@ -118,7 +118,7 @@ def _blocked_reason(device: device_queries.OwnDevice) -> str | None:
 
 
 def _take(session: Session, device: device_queries.OwnDevice, max_items: int) -> list[LaunchRow]:
-    """Launches that the device can run, under the fence that it gets."""
+    """Locks and returns launches that the device can run, with the fencing token of the new lease."""
     own, shared = device_keys(device)
     unfit: set[str] = set()
     while True:
@@ -129,36 +129,37 @@ def _take(session: Session, device: device_queries.OwnDevice, max_items: int) ->
         refused = protocols.keys() - fit
         if not refused:
             return [row._replace(fence=row.fence + 1) for row in first]
-        # What it cannot run may stand before what it can: look again without those protocols.
+        # Launches that the device cannot run may come before others: search again without their protocols.
         unfit |= refused
 
 
 _ACCEPTED: dict[ReportDecision, str] = {
-    "retry": "an attempt is used up; it will be launched again",
-    "reassign": "it goes to another device; skipped on this device until its agent restarts",
+    "retry": "an attempt is used up; the launch will be repeated",
+    "reassign": "the launch goes to another device; this device skips it until its agent restarts",
 }
 _ANCHOR_FAILED = "the device's anchor has failed; the next one comes in half an hour"
 _REFUSED: dict[ReportDecision, str] = {
     "duplicate": "this report was received and counted before",
-    "conflict": "another report has settled this launch, or is about to; drop this one",
+    "conflict": "another report has completed this launch, or is about to; drop this report",
     "not_lease_holder": (
-        "this launch was not leased to this device, or not under this fence, or given back; drop this report"
+        "this launch was not leased to this device with this fencing token, or was given back; drop this report"
     ),
 }
 
 
 def report(session: Session, device_id: str, request: ReportRequest, now: datetime) -> ReportResponse:
-    """Takes a batch of reports; one receipt for each, in order. Sending a batch again changes nothing.
+    """Stores a batch of reports. Returns one receipt per report, in order. Sending a batch again changes nothing.
 
-    A launch takes one result while it is unfinished: from the device that holds it or held it last, or from the one
-    before, whose successor then gets a conflict. Three deaths of its child make it failed;
-    until then it is wanted again. A device that reports a protocol as unsupported is skipped for it until its agent
-    restarts, and the launch goes to another device, or waits for one, at no cost of attempts.
+    An unfinished launch accepts one result: from the device with its present or latest lease, or from the device
+    before,
+    whose successor then gets a conflict. A launch whose child process dies is wanted again, and fails at the third
+    death. A device that reports a protocol as unsupported gets no launches of this protocol until its agent restarts.
+    The launch then goes to another device, or waits for one, and no attempt is charged.
 
     Raises:
-        NotFound, Gone: no such device; it was revoked.
-        InvalidInput: peak memory was taken by another method than the launch's protocol asks for, there are more
-            samples than it asks for, or the times of generations are missing, or of a launch that does not generate.
+        NotFound, Gone: the device does not exist, or was revoked.
+        InvalidInput: peak memory was measured by another method than the protocol's, the report has more samples than
+            the protocol requires, or times of generations are missing, or do not belong to the launch.
     """
     device = own_device(session, device_id)
     locked = rows.lock_for_report(session, {report.launch_id for report in request.reports})
@@ -172,19 +173,19 @@ def report(session: Session, device_id: str, request: ReportRequest, now: dateti
     for report in request.reports:
         launch = by_id.get(report.launch_id)
         if launch is None:
-            detail = "no such launch of this device; its job was deleted"
+            detail = "this device has no such launch; its job was deleted"
             receipts.append(ReportReceipt(launch_id=report.launch_id, outcome=ReportOutcome.UNKNOWN, detail=detail))
             continue
         digest = hashlib.sha256(report.model_dump_json().encode()).hexdigest()
         decision = evaluate_report(launch, device.id, report, digest)
         if decision == "reassign":
             protocol = PROTOCOL.read(orjson.loads(launch.protocol_json))
-            # The facts stay locked: another report of the device at the same time adds its note to this one's.
+            # The facts stay locked, so that a concurrent report of the device adds its note to this one's.
             facts = mark_unsupported(device_queries.lock_facts(session, device.id), protocol, report.result.message)
             if facts is not None:
                 device_queries.write_facts(session, device.id, facts)
             else:
-                # No room for the note: an attempt is spent instead, so that it does not come back for ever.
+                # The facts have no room for the note, so an attempt is charged, to prevent endless retries.
                 decision = charged(launch)
         if decision not in _REFUSED:
             by_id[launch.id] = launch._replace(state=LaunchState.REPORTED, reports=[*launch.reports, digest])
@@ -210,7 +211,7 @@ def report(session: Session, device_id: str, request: ReportRequest, now: dateti
 
 def _check(launch: LaunchRow, report: LaunchReport) -> None:
     """Refuses figures that are not comparable with those of other launches: memory of another method, times of
-    generations of a launch that does not generate (or none of one that does), and more samples than the others have.
+    generations from a launch that does not generate (or none from one that does), and too many samples.
     """
     protocol, result = orjson.loads(launch.protocol_json), report.result
     asks = f"launch {launch.id} asks for"
@@ -223,9 +224,9 @@ def _check(launch: LaunchRow, report: LaunchReport) -> None:
         )
     generates = protocol.get("mode") == "generate"
     if result.outcome == LaunchOutcome.DONE and generates != (result.generation is not None):
-        lacking = "is of mode generate: its result needs the times of the generations"
+        lacking = "is of mode generate: its result must contain the times of the generations"
         raise InvalidInput(
-            f"launch {launch.id} {lacking if generates else 'is not of mode generate: it has no generations'}",
+            f"launch {launch.id} {lacking if generates else 'is not of mode generate: omit the generations'}",
             field="result.generation",
             value=None,
             allowed="GenerationSamples" if generates else "no value",
@@ -240,7 +241,7 @@ def _check(launch: LaunchRow, report: LaunchReport) -> None:
 
 
 def _began(launch: LaunchRow, fence: int) -> datetime | None:
-    """When the launch was started or leased under this fence; None (unknown by now) for an earlier lease."""
+    """Time when the launch was started or leased with this fencing token; None (unknown) for an earlier lease."""
     return launch.started_at or launch.leased_at if fence == launch.fence else None
 
 
@@ -252,7 +253,7 @@ def _row(
     most_s: float,
     now: datetime,
 ) -> Document:
-    """The launch with its report. Times are limited to what they can have been, as they are added up; a longer wall
+    """Returns the launch's row with the report. Times that are added up are limited to possible values. A longer wall
     time of a done launch is implausible.
     """
     result = report.result
@@ -280,7 +281,7 @@ def _receipt(launch: LaunchRow, decision: ReportDecision) -> ReportReceipt:
         outcome = ReportOutcome.DUPLICATE if decision == "duplicate" else ReportOutcome.CONFLICT
         detail = _REFUSED[decision]
     elif not launch.is_wanted:
-        outcome, detail = ReportOutcome.CANCELLED, "the job no longer wants it; the measurement is kept"
+        outcome, detail = ReportOutcome.CANCELLED, "the job no longer needs the launch; the measurement is stored"
     elif launch.is_anchor and decision in _ACCEPTED:
         detail = _ANCHOR_FAILED
     return ReportReceipt(launch_id=launch.id, outcome=outcome, detail=detail)

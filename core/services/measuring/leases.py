@@ -1,4 +1,4 @@
-"""Leases: how devices keep launches that they have claimed (`launches.claim`), and give them back."""
+"""Leases: devices keep launches that they have claimed (`launches.claim`), and give them back."""
 
 from __future__ import annotations
 
@@ -21,29 +21,30 @@ from edgefront.core.store.clock import elapsed_s, is_ahead
 from edgefront.core.store.tables import Device, Launch
 
 SEEN_INTERVAL = timedelta(seconds=20)
-"""`last_seen_at` is written no more often than this by leases and heartbeats."""
+"""Minimum time between two updates of `last_seen_at` by leases and heartbeats."""
 
 LIMITS_PER_LAUNCH = 2.0
 ROOM_S = 600.0
-"""A launch may take so many times its time limit and so much longer: an agent may first wait some minutes for better
-conditions, for the weights, and for other agents on its host.
+"""A launch may take `LIMITS_PER_LAUNCH` times its time limit plus `ROOM_S` seconds: an agent may first wait some
+minutes
+for better conditions, for the weights, and for other agents on its host.
 """
 
 
 def seen(session: Session, device_id: str, last: datetime | None, now: datetime) -> None:
-    """Notes that the device was seen, if the last note is older than `SEEN_INTERVAL`."""
-    # After everything that may wait for a target: reports hold targets when they come to the device's row.
+    """Stores that the device was seen, if the stored time is older than `SEEN_INTERVAL`."""
+    # Called after everything that may wait for a target, because reports hold targets when they update the device.
     if last is None or elapsed_s(last, now) > SEEN_INTERVAL.total_seconds():
         device_queries.seen(session, device_id, now)
 
 
 def start(session: Session, device_id: str, launch_id: str, fence: int, now: datetime) -> None:
-    """The agent starts an item: if it dies from here on, that costs the item an attempt.
+    """Marks a launch as started by the agent, so that the agent's death costs the launch an attempt.
 
     Raises:
-        NotFound: no such launch; its job was deleted.
-        Conflict: it is not leased to this device under this fence, or the lease has run out, or no job wants it any
-            more: leave it and continue with the next.
+        NotFound: the launch does not exist, because its job was deleted.
+        Conflict: the launch is not leased to this device with this fencing token, its lease has expired, or no job
+            needs it any more. The agent must skip the launch.
     """
     if rows.start(session, device_id, launch_id, fence, now):
         return
@@ -51,19 +52,20 @@ def start(session: Session, device_id: str, launch_id: str, fence: int, now: dat
     if launch is None:
         raise NotFound(f"no launch {launch_id}")
     if launch.state == LaunchState.CANCELLED:
-        raise Conflict("no running job wants this launch any more", state=launch.state)
+        raise Conflict("no running job needs this launch any more", state=launch.state)
     if launch.state != LaunchState.LEASED or launch.device_id != device_id or launch.fence != fence:
-        raise Conflict("this launch is not, or no longer, leased to this device", state=launch.state)
-    raise Conflict("the lease of this launch has run out", state=launch.state)
+        raise Conflict("this launch is not leased to this device, or no longer", state=launch.state)
+    raise Conflict("the lease of this launch has expired", state=launch.state)
 
 
 def heartbeat(session: Session, device_id: str, lease_id: str, now: datetime, ttl_s: float) -> HeartbeatResponse:
-    """Extends a lease by `ttl_s` from now, and names those of its launches that are no longer wanted. The lease of a
-    device that has had no result for longer than one launch may take ends here.
+    """Extends a lease by `ttl_s` from now, and returns the ids of its launches that are no longer wanted. Ends the
+    lease
+    of a device without a result for longer than one launch may take.
 
     Raises:
-        NotFound: no such lease of this device.
-        Gone: it has ended or run out, and does not come back to life; what was measured may be reported all the same.
+        NotFound: the device has no such lease.
+        Gone: the lease has ended or expired and cannot be extended. Results may still be reported.
     """
     extended = rows.extend(session, device_id, lease_id, now, now + timedelta(seconds=ttl_s))
     if extended is None:
@@ -95,10 +97,10 @@ def _is_overdue(session: Session, device_id: str, lease: Row[Any], now: datetime
 
 
 def release(session: Session, device_id: str, lease_id: str, launch_ids: Sequence[str], now: datetime) -> None:
-    """Gives launches back unmeasured, all of the lease's unfinished ones if none are named. No attempt is counted, and
-    the device reports on them no more.
+    """Gives back launches unmeasured: all of the lease's unfinished launches if `launch_ids` is empty. No attempt is
+    charged, and the device may not report on these launches any more.
 
-    A launch that is not (or no longer) in the lease is passed over: giving back twice changes nothing.
+    Launches that are not (or no longer) in the lease are ignored, so that a repeated release changes nothing.
     """
     lease = rows.lock(session, device_id, lease_id)
     if lease is None:
@@ -115,22 +117,22 @@ def release(session: Session, device_id: str, lease_id: str, launch_ids: Sequenc
 
 
 def enrol(session: Session, token_secret: str, request: EnrolRequest, now: datetime) -> EnrolResponse:
-    """`fleet.devices.enrol`; a device that is taken over gives back what its old agent holds."""
+    """Enrols a device (`fleet.devices.enrol`). A device that is enrolled again gives back its old agent's launches."""
     answer = fleet.enrol(session, token_secret, request, now)
     end_leases(session, answer.device_id, now)
     return answer
 
 
 def revoke_device(session: Session, principal: Principal, id_or_name: str, now: datetime) -> Device:
-    """`fleet.devices.revoke_device`; what the device holds goes to others."""
+    """Revokes a device (`fleet.devices.revoke_device`). Its leased launches go to other devices."""
     device = fleet.revoke_device(session, principal, id_or_name, now)
     end_leases(session, device.id, now)
     return device
 
 
 def end_leases(session: Session, device_id: str, now: datetime) -> None:
-    """Ends the device's leases; their launches are wanted again, at no cost of attempts. The device may report on them
-    until another one holds them.
+    """Ends the device's leases. Their launches are wanted again, and no attempt is charged. The device may report on
+    these launches until another device leases them.
     """
     rows.end_all(session, device_id, now)
     held = launches.lock_leased(session, rows.held_by(session, device_id))

@@ -1,5 +1,5 @@
-"""Devices in quarantine: they fail at whatever they are given, or their anchor failed or moved. They get no launches
-until their owner or an admin trusts them again.
+"""Quarantine of devices that fail at different models, or whose anchor failed or moved. A device in quarantine gets no
+launches until its owner or an admin trusts it again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from edgefront.core.store.sql import any_of
 from edgefront.core.store.tables import Device, Lease
 
 MAX_FAILING = 5
-"""Different models that may fail on a device beyond those that are done."""
+"""Number of different models whose failures, less the models done since, quarantine a device."""
 FAILED_HERE = "models failed here, were held without a result, or had one that cannot be true"
 _REMEMBERED = 20
 
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 def put_in(session: Session, device_id: str, reason: str) -> None:
-    """Quarantines a device, for a reason that people read. The sweep hands over what it holds."""
+    """Quarantines a device, for a reason that users read. The sweep hands its leased launches over to other devices."""
     statement = (
         update(Device)
         .where(Device.id == device_id, Device.quarantine.is_(None))
@@ -36,15 +36,16 @@ def put_in(session: Session, device_id: str, reason: str) -> None:
 
 
 def lock(session: Session, device_ids: Collection[str]) -> None:
-    """Locks these devices in the order of their ids, where there are several."""
+    """Locks several devices in the order of their ids. A single device needs no lock for the order."""
     if len(device_ids) > 1:
         query = select(Device.id).where(any_of(Device.id, device_ids)).order_by(Device.id)
         session.execute(query.with_for_update(key_share=True))
 
 
 def add_failing(session: Session, device_id: str, failed: Sequence[str]) -> None:
-    """Notes the first of these measurements that was not noted before: it failed on a device, which is quarantined if
-    too many have. None: one was done, which makes up for an earlier failure.
+    """Notes the first of these failed measurements that was not noted before, and quarantines the device after too
+    many.
+    Empty `failed`: a measurement was done, which cancels an earlier failure.
     """
     query = select(Device.failing).where(Device.id == device_id).with_for_update(key_share=True)
     failing = list(session.scalar(query) or ())
@@ -60,7 +61,7 @@ def add_failing(session: Session, device_id: str, failed: Sequence[str]) -> None
 
 
 def hand_over(session: Session, now: datetime) -> None:
-    """What devices in quarantine hold goes to others, at no cost of attempts. The sweep calls it."""
+    """Gives launches leased to quarantined devices to others, without charging attempts. The sweep calls this."""
     held = select(Lease.id).where(Lease.device_id == Device.id, Lease.ended_at.is_(None)).exists()
     for device_id in session.scalars(select(Device.id).where(Device.quarantine.is_not(None), held).order_by(Device.id)):
         end_leases(session, device_id, now)

@@ -1,18 +1,17 @@
 """The one place where reports become measurements, candidates, frontiers and events.
 
-`process` takes a target's reports that have come since it last ran, in one transaction under the row locks of the
-targets concerned:
+`process` handles a target's reports since its previous run, in one transaction under the row locks of all affected
+targets:
 
 1. Load the launches with their results, their measurements and targets, and the evidence.
-2. Decide what becomes of each launch, and what follows for its measurement and its device (`decision.decide`).
+2. Decide the outcome of each launch, and the consequences for its measurement and its device (`decision.decide`).
 3. Aggregate the results of done launches into their measurements.
 4. Apply the decisions to launches and to measurements that end without a result.
-5. Bring measurements to their candidates, and move the frontiers (`apply_results`).
+5. Copy the measurements to their candidates, and update the frontiers (`apply_results`).
 6. Log the events.
 
-Whoever finds something to be known (reports, expired leases, a search that proposes what was measured before) calls
-`process` or `apply_results`. What follows is a function of the rows: run twice, late, or after a crash it comes to the
-same.
+Reports and expired leases call `process`; a search whose proposals were measured before calls `apply_results`. The
+effects are a function of the rows, so that repeated, late or crashed runs have the same effects.
 
 Locks are taken in one order by all services: targets, measurements, launches, jobs, each by id.
 """
@@ -54,18 +53,18 @@ from edgefront.core.store.database import enqueue
 from edgefront.core.store.tables import Candidate, Measurement, Target
 
 BATCH = 200
-"""Launches that one transaction processes at most."""
+"""Maximum number of launches that one transaction processes."""
 MAX_REPEATED = 3
-"""Launches of one measurement up to which it is repeated where they differ, or one alone decides on a depth."""
+"""Maximum number of launches of one measurement that is repeated because its launches differ, or one decides alone."""
 MAX_MARK = 400
-"""Characters of what an agent says of its conditions that a launch's mark keeps."""
+"""Maximum number of characters of the agent's note on conditions in a launch's mark."""
 
 
 def process(session: Session, target_id: str | None, now: datetime) -> bool:
-    """Processes the reported launches that the target asked for, for all targets that wait for the same; None: those
-    of deleted targets.
+    """Processes the reported launches that the target requested, for all targets with the same measurements. None
+    selects the launches of deleted targets.
 
-    Returns whether there may be more: commit, and call again.
+    Returns whether more launches may be left: the caller must commit, and call again.
     """
     reported = waiting(session, target_id)
     if reported:
@@ -74,15 +73,16 @@ def process(session: Session, target_id: str | None, now: datetime) -> bool:
 
 
 def waiting(session: Session, target_id: str | None) -> dict[str, str]:
-    """The next launches that `process` takes: launch id → measurement id."""
+    """Returns the next launches for `process`: launch id → measurement id."""
     return launches.unprocessed(session, target_id, BATCH)
 
 
 def process_launches(
     session: Session, reported: Mapping[str, str], now: datetime, *, with_targets: bool = True
 ) -> None:
-    """Processes these launches (`waiting`). Without targets, these are left to their own `advance`, and are not
-    charged.
+    """Processes these launches (`waiting`). Without targets, their own `advance` must update them, and no device time
+    is
+    added to them.
     """
     measurement_ids = set(reported.values())
     live = measurement_queries.lock_live_targets(session, measurement_ids) if with_targets else []
@@ -97,7 +97,7 @@ def process_launches(
         _apply(session, every, now)
         answered |= _end_measurements(session, decisions, measurements, now)
         candidates = measurement_queries.candidates_of(session, {each.row.measurement_id for each in decisions})
-        # All of these are written below: there is nothing for the session to note, and nothing for its own flush.
+        # All these rows are written below, so the session must neither track nor flush them.
         for written in (*answered.values(), *candidates):
             session.expunge(written)
         measurement_queries.write(session, list(answered.values()))
@@ -126,9 +126,9 @@ def _evidence(
 
 
 def give_up(session: Session, launch_id: str, measurement_id: str, reason: str, now: datetime) -> None:
-    """Marks a launch as failed, whatever was reported: its report cannot be processed.
+    """Marks a launch as failed if its report cannot be processed, whatever the report says.
 
-    Nothing of the report is read. Targets that wait for the measurement take that in by their own `advance`.
+    The report is not read. Targets that wait for the measurement are updated by their own `advance`.
     """
     targets = measurement_queries.lock_live_targets(session, {measurement_id})
     measurements = demand.lock(session, {measurement_id})
@@ -146,18 +146,18 @@ def apply_results(
     now: datetime,
     entries: Mapping[str, Sequence[Entry]] | None = None,
 ) -> None:
-    """Brings measurements to the candidates that have them, moves their targets' frontiers, and requests the launches
-    that are to be repeated.
+    """Copies measurements to their candidates, updates the frontiers of the candidates' targets, and requests repeated
+    launches.
 
     Args:
         targets: the live targets with candidates of these measurements, locked by id.
         candidates: `measurement_queries.candidates_of(…)` of these measurements.
-        answered: by id, measurements that have an answer now (measured, infeasible, failed), locked and flushed.
-        entries: by target id, what else is to go into the logs, before the news of the candidates.
+        answered: by id, measurements with an outcome (measured, infeasible, failed), locked and flushed.
+        entries: by target id, other log entries, which precede those of the candidates.
 
-    A live target that has come to share one of them since the targets were locked is left to its own `advance`.
+    A live target that got a candidate of such a measurement after the locks is left to its own `advance`.
     """
-    # One whose limits cannot be read is left to its own `advance` too, which ends it.
+    # A target with unreadable limits is also left to its own `advance`, which ends the target.
     limits = {target.id: LIMITS.read_or(target.limits, None) for target in targets}
     news: dict[str, list[Candidate]] = {}
     for candidate in candidates:
@@ -194,7 +194,7 @@ def _key(target: Target) -> MeasurementKey:
 
 
 def _repeat(session: Session, target: Target, left_open: Collection[str], now: datetime) -> None:
-    """Requests another launch of measurements that leave something open for this target."""
+    """Requests another launch of the measurements whose results are not certain enough for this target."""
     if not left_open:
         return
     counts = demand.launch_counts(session, left_open)
@@ -210,7 +210,7 @@ def _repeat(session: Session, target: Target, left_open: Collection[str], now: d
 def fail_measurements(
     session: Session, failed: Sequence[tuple[Measurement, str]], now: datetime
 ) -> dict[str, Measurement]:
-    """Ends measurements, each for its reason, that have no result and no launch to come; returns them by id."""
+    """Ends measurements without a result and without a live launch, each for its reason. Returns them by id."""
     states = demand.launch_counts(session, [measurement.id for measurement, _ in failed])
     return {
         measurement.id: measurement
@@ -221,7 +221,7 @@ def fail_measurements(
 
 
 def _end(measurement: Measurement, state: MeasurementState, reason: str, now: datetime) -> bool:
-    """Ends a measurement without a result. One that an earlier launch has measured stays measured: False."""
+    """Ends a measurement without a result. Returns False for a measurement with a result, which stays measured."""
     if measurement.launches:
         return False
     measurement.state, measurement.reason, measurement.measured_at = state, reason, now
@@ -229,7 +229,7 @@ def _end(measurement: Measurement, state: MeasurementState, reason: str, now: da
 
 
 def _apply(session: Session, decisions: Sequence[Decision], now: datetime) -> None:
-    """Writes the launches' own states: finished with their result, or wanted again without it."""
+    """Writes the states of the launches: finished with their result, or wanted again without a result."""
     ended = [each for each in decisions if each.is_final]
     launches.write(
         session,
@@ -252,7 +252,7 @@ def _apply(session: Session, decisions: Sequence[Decision], now: datetime) -> No
 def _aggregated(
     session: Session, decisions: Sequence[Decision], measurements: Mapping[str, Measurement], now: datetime
 ) -> dict[str, Measurement]:
-    """Id → measurement, of those that have one more result."""
+    """Aggregates done launches. Returns id → measurement for measurements with a new result."""
     done = [each.row for each in decisions if each.follow_up == "aggregate"]
     results = measurement_queries.done_results(session, done)
     for id_, of_measurement in results.items():
@@ -263,7 +263,7 @@ def _aggregated(
 def _end_measurements(
     session: Session, decisions: Sequence[Decision], measurements: Mapping[str, Measurement], now: datetime
 ) -> dict[str, Measurement]:
-    """Ends measurements without a result, or requests another launch; returns by id those that have ended."""
+    """Ends measurements without a result, or requests another launch. Returns the ended measurements by id."""
     ended: dict[str, Measurement] = {}
     for each in decisions:
         row = each.row
@@ -283,7 +283,7 @@ def _watch_devices(
     devices: Mapping[str, measurement_queries.ReportingDevice],
     now: datetime,
 ) -> None:
-    """What the launches say of the devices themselves. Devices are the last rows to be locked, in the order of ids."""
+    """Updates anchors and quarantine of the devices. Devices are the last rows to be locked, in the order of ids."""
     noted = [
         each
         for each in decisions
@@ -299,7 +299,7 @@ def _watch_devices(
 
 
 def _account(decisions: Sequence[Decision], targets: Sequence[Target], now: datetime) -> None:
-    """Adds the device's time to the targets that asked for the launches; their clocks start with the first of them."""
+    """Adds device time to the targets that requested the launches. A target's clock starts with its first launch."""
     by_id = {target.id: target for target in targets}
     for each in decisions:
         row, target = each.row, by_id.get(each.row.target_id or "")
@@ -316,7 +316,7 @@ def _account(decisions: Sequence[Decision], targets: Sequence[Target], now: date
 def _entries(
     decisions: Sequence[Decision], targets: Sequence[Target], candidates: Sequence[Candidate]
 ) -> dict[str, list[Entry]]:
-    """Target id → a `launch` event for each report."""
+    """Returns target id → a `launch` event for each report."""
     ids: dict[tuple[str, str], list[str]] = {}
     for candidate in candidates:
         ids.setdefault((candidate.target_id, candidate.measurement_id or ""), []).append(candidate.id)
@@ -338,10 +338,10 @@ def _entries(
 
 
 def aggregate(measurement: Measurement, results: Sequence[LaunchResult], now: datetime) -> None:
-    """Makes a measurement what its done launches say.
+    """Aggregates the results of done launches into their measurement.
 
     Args:
-        results: of all its done launches (at least one), oldest first.
+        results: results of all done launches of the measurement (at least one), oldest first.
     """
     generates = any(result.generation is not None for result in results)
     asked = measurement.protocol if generates else {"new_tokens": 0, "batch": 0}

@@ -1,6 +1,6 @@
-"""Queries on launches from the devices' side: claims, reports and returns.
+"""Queries on launches for devices: claims, reports and returns.
 
-The searches' side is in `jobs.queries.demand`. Lock order everywhere: targets, measurements, launches, jobs, each by
+Queries for searches are in `jobs.queries.demand`. Lock order everywhere: targets, measurements, launches, jobs, each by
 id.
 """
 
@@ -59,21 +59,21 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 RESULT = type_coerce(Launch.result, Parsed(LaunchResult)).label("result")
-"""The result of a launch as a query reads it."""
+"""Column with the result of a launch, parsed as `LaunchResult`."""
 
 
 Value = TypeVar("Value")
 
 
 class LaunchRow(NamedTuple):
-    """A launch, what it measures, and who wants it."""
+    """A launch with its measurement, and the state of its target and job."""
 
     id: str
     measurement_id: str
     target_id: str | None
     device_key: str
     device_id: str | None
-    """The device that holds it, or held it last; None once that has given it back, or was made to."""
+    """Device with the present or latest lease; None after the device has given the launch back, or has lost it."""
     former_device_id: str | None
     lease_id: str | None
     purpose: Purpose
@@ -82,7 +82,7 @@ class LaunchRow(NamedTuple):
     attempts: int
     fence: int
     reports: list[str]
-    """Digests of the reports that counted."""
+    """Digests of the accepted reports."""
     reason: str | None
     busy_s: float
     created_at: datetime
@@ -90,35 +90,35 @@ class LaunchRow(NamedTuple):
     finished_at: datetime | None
     digest: str
     architecture: str
-    """JSON, as it is stored; not read for a report."""
+    """Stored JSON; empty in reads for a report."""
     protocol_json: str
     protocol_digest: str
     seed: int
     leased_at: datetime | None
-    """Read for a report alone, as the two that follow."""
+    """Only in reads for a report, like the next two fields."""
     target_state: TargetState | None
     job_state: JobState | None
     stored_result: LaunchResult | None
-    """Read of reported launches alone."""
+    """Only in reads of reported launches."""
 
     @property
     def protocol(self) -> MeasurementProtocol | None:
-        """None if this release cannot read it."""
+        """Protocol of the measurement; None if this release cannot read the protocol."""
         return read_protocol(self.protocol_json)
 
     @property
     def result(self) -> LaunchResult:
-        """Of a reported launch."""
+        """Result of a reported launch."""
         return _known(self.stored_result, "result")
 
     @property
     def holder(self) -> str:
-        """The device that holds it, or has reported it."""
+        """Device that has leased or reported the launch."""
         return _known(self.device_id, "holder")
 
     @property
     def reported_at(self) -> datetime:
-        """When its report came."""
+        """Time when the launch was reported."""
         return _known(self.finished_at, "report")
 
     @property
@@ -127,7 +127,7 @@ class LaunchRow(NamedTuple):
 
     @property
     def is_wanted(self) -> bool:
-        """Whether its target is active, or its job paused. The service itself needs anchors."""
+        """Whether the launch's target is active, or its job paused. Anchors are always wanted, by the service."""
         return self.is_anchor or (self.target_state in ACTIVE_TARGETS and self.job_state in LIVE_JOBS)
 
 
@@ -137,7 +137,7 @@ def _known(value: Value | None, name: str) -> Value:
     return value
 
 
-# Statements of the hot paths are built once: SQLAlchemy takes several times as long to build one as to run it.
+# Statements of the hot paths are built once, because SQLAlchemy builds a statement several times as long as it runs.
 _LAUNCHES = cast(Table, Launch.__table__)
 _LEASES = cast(Table, Lease.__table__)
 _QUIET = {"synchronize_session": False}
@@ -156,10 +156,10 @@ _NOT_READ: ColumnElement[None] = null()
 
 
 def launch_rows(*conditions: ColumnElement[bool], result: Any = _NOT_READ, for_report: bool = False) -> Rows:
-    """Launches as `LaunchRow`, in the order of their ids.
+    """Returns a query of launches as `LaunchRow`, ordered by id.
 
-    Reports are asked for what decides on them, who wants the launch and since when it is leased, and not for the
-    architecture, which is long.
+    With `for_report`, the query reads the time of the lease and the states of target and job, but not the architecture,
+    which is long.
     """
     own = [getattr(Launch, name) for name in LaunchRow._fields[: LaunchRow._fields.index("digest")]]
     architecture = literal("") if for_report else json_text(Measurement.architecture)
@@ -200,7 +200,7 @@ def _claimable(device_key: ColumnElement[str]) -> Rows:
 
 _other = aliased(Launch)
 _OWN, _SHARED = bindparam("own", type_=String), bindparam("shared", type_=String)
-# The order makes the planner use the index whatever its estimate for an average key.
+# The order makes the planner use the index, whatever its estimate for an average key.
 _OWN_WANTED = (
     select(_other.device_key)
     .where(_other.state == WANTED, _other.device_key == _OWN)
@@ -219,7 +219,7 @@ def claimable(
     excluded_protocols: Collection[str],
     limit: int,
 ) -> list[LaunchRow]:
-    """The first wanted launches of both keys that no other claim has locked, locked."""
+    """Locks and returns the first wanted launches of both keys that no other claim has locked."""
 
     def claim(query: Prepared) -> list[LaunchRow]:
         asked = {"own": own_key, "shared": shared_key, "most": limit}
@@ -259,13 +259,13 @@ _ADD_AND_LEASE_OUT = Prepared(_LEASE_OUT.add_cte(_ADD.cte("made")))
 
 
 def claims_alone(session: Session, device_id: str) -> bool:
-    """Whether no other claim of the same device is under way; none begins before the transaction ends."""
+    """Whether the same device has no other claim in progress. Excludes other claims until the transaction ends."""
     return try_lock_name(session, "device", device_id)
 
 
 def held(session: Session, device_id: str) -> int:
-    """Launches that the device holds. A statement of its own: what an earlier claim took is seen by those that begin
-    after its lock was released.
+    """Number of launches leased to the device. A separate statement, because only statements that begin after the lock
+    of an earlier claim was released see its launches.
     """
     ((count,),) = _HELD.run(session, {"device": device_id})
     return int(count)
@@ -274,7 +274,7 @@ def held(session: Session, device_id: str) -> int:
 def lease_out(
     session: Session, device_id: str, launch_ids: Collection[str], now: datetime, expires_at: datetime
 ) -> str:
-    """A new lease of the device on launches that the caller has locked; returns its id."""
+    """Adds a lease of the device on launches that the caller has locked. Returns the lease's id."""
     lease_id = new_id("lse")
     values: Document = {
         "lease": lease_id,
@@ -283,7 +283,7 @@ def lease_out(
         "until": expires_at,
         "ids": list(launch_ids),
     }
-    if session.get_bind().dialect.name == "sqlite":  # it runs one statement where Postgres takes several
+    if session.get_bind().dialect.name == "sqlite":  # SQLite has no common table expressions that insert
         session.execute(_ADD, values)
         session.execute(_LEASE_OUT, values)
     else:
@@ -299,18 +299,18 @@ _UNPROCESSED = Prepared(_locked(launch_rows(_IDS, Launch.state == REPORTED, resu
 
 
 def lock_leased(session: Session, launch_ids: Collection[str], *, skip_locked: bool = False) -> list[LaunchRow]:
-    """Locks those of these launches that are leased."""
+    """Locks and returns the leased ones of these launches."""
     query = _LEASED_AND_FREE if skip_locked else _LEASED_ONES
     return fetch(session, LaunchRow, query, {"ids": list(launch_ids)})
 
 
 def lock_for_report(session: Session, launch_ids: Collection[str]) -> list[LaunchRow]:
-    """These launches, locked."""
+    """Locks and returns these launches, with the fields for a report."""
     return fetch(session, LaunchRow, _FOR_REPORT, {"ids": list(launch_ids)})
 
 
 def lock_unprocessed(session: Session, launch_ids: Collection[str]) -> list[LaunchRow]:
-    """Locks those of these launches whose reports are not processed yet; with their results."""
+    """Locks and returns those of these launches whose reports are not processed yet, with their results."""
     return fetch(session, LaunchRow, _UNPROCESSED, {"ids": list(launch_ids)})
 
 
@@ -325,19 +325,19 @@ _WAITING_OF_NONE = Prepared(_WAITING.where(Launch.target_id.is_(None)))
 
 
 def unprocessed(session: Session, target_id: str | None, limit: int) -> dict[str, str]:
-    """Launch id → measurement id of reported launches that the target requested (None: a deleted one), oldest first."""
+    """Returns launch id → measurement id of reported launches of a target (None: deleted targets), oldest first."""
     query, asked = (_WAITING_OF_NONE, {}) if target_id is None else (_WAITING_OF_ONE, {"target": target_id})
     return dict(query.run(session, {**asked, "most": limit}))
 
 
 def unprocessed_targets(session: Session, before: datetime) -> list[str | None]:
-    """Targets that requested launches whose reports, from before then, are not processed; None for deleted targets."""
+    """Returns targets with unprocessed reports from before `before`; None stands for deleted targets."""
     is_late = over(Launch.finished_at, before, MAX_TTL)
     return list(session.scalars(select(Launch.target_id).where(Launch.state == REPORTED, is_late).distinct()))
 
 
 def fail(session: Session, launch_id: str, reason: str) -> bool:
-    """Marks the launch as failed if its report is not processed yet; whether it did."""
+    """Marks the launch as failed if its report is not processed yet. Returns whether it was marked."""
     statement = (
         update(Launch)
         .where(Launch.id == launch_id, Launch.state == REPORTED)
@@ -348,17 +348,17 @@ def fail(session: Session, launch_id: str, reason: str) -> bool:
 
 
 def forget_holder(session: Session, launch_ids: Collection[str]) -> None:
-    """The holder of these locked launches has given them back unmeasured: it reports on them no more."""
+    """Clears the holders of these locked launches, which were given back unmeasured, so that no report counts."""
     set_values(session, launch_ids, device_id=None, former_device_id=None)
 
 
 def transfer(session: Session, launch_ids: Collection[str]) -> None:
-    """These locked launches were taken from their holder: what it measured counts until another device holds them."""
+    """Takes these locked launches from their holder, whose report counts until another device leases them."""
     set_values(session, launch_ids, device_id=None, former_device_id=Launch.device_id, fence=Launch.fence + 1)
 
 
 def still_needed(session: Session, launch_ids: Collection[str]) -> set[str]:
-    """Those of these launches that a running job needs, and anchors, which are the service's own."""
+    """Returns the ids of those of these launches that a running job needs, and of anchors."""
     is_needed = or_(Launch.purpose == Purpose.ANCHOR, needed())
     return set(session.scalars(select(Launch.id).where(any_of(Launch.id, launch_ids), is_needed)))
 
@@ -370,15 +370,15 @@ def release(session: Session, launch_ids: Collection[str], now: datetime) -> Non
 
 
 def give_back(session: Session, launch_ids: Collection[str], wanted: Collection[str], now: datetime) -> None:
-    """Those of these locked launches that are `wanted` become so again, the others cancelled."""
-    free = {"lease_id": None, "started_at": None}  # and the device stays the one that held it last
+    """Makes those of these locked launches that are in `wanted` wanted again, and cancels the others."""
+    free = {"lease_id": None, "started_at": None}  # `device_id` stays, so that a late report can count
     unwanted = set(launch_ids).difference(wanted)
     set_values(session, set(launch_ids).intersection(wanted), **free, state=LaunchState.WANTED)
     set_values(session, unwanted, **free, state=LaunchState.CANCELLED, finished_at=now, reason=NOT_WANTED)
 
 
 def conditions(session: Session, target_id: str) -> tuple[int, int]:
-    """Done launches that the target requested, and those of them whose conditions were out of the ordinary."""
+    """Returns the number of done launches of a target, and the number of those in disturbed conditions."""
     query = select(func.count(), func.count(Launch.mark)).where(
         Launch.target_id == target_id, Launch.state == LaunchState.DONE
     )
@@ -387,14 +387,14 @@ def conditions(session: Session, target_id: str) -> tuple[int, int]:
 
 
 def write(session: Session, rows: Sequence[Document]) -> None:
-    """Updates launches by id; all rows name the same columns. Launches that the session has loaded are not
+    """Updates launches by id; all rows must have the same columns. Launches that the session has loaded are not
     refreshed.
     """
     update_rows(session, Launch, rows)
 
 
 def cancel_siblings(session: Session, measurement_ids: Collection[str], now: datetime) -> None:
-    """Cancels further wanted launches of infeasible or failed measurements."""
+    """Cancels the remaining wanted launches of infeasible or failed measurements."""
     if measurement_ids:
         session.execute(
             update(Launch)

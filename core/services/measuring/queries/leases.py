@@ -47,17 +47,17 @@ _EXTEND = (
 
 
 def longest_limit_s(session: Session, device_id: str) -> float:
-    """The longest time limit of the launches that the device holds."""
+    """Longest time limit of the launches leased to the device, s."""
     limit = func.max(Measurement.protocol["time_limit_s"].as_float())
     query = select(limit).join(Launch, Launch.measurement_id == Measurement.id)
     return float(session.scalar(query.where(Launch.device_id == device_id, Launch.state == LEASED)) or 0.0)
 
 
 def extend(session: Session, device_id: str, lease_id: str, now: datetime, expires_at: datetime) -> Row[Any] | None:
-    """Extends a lease that has neither expired nor ended; None if there is no such lease.
+    """Extends a lease that has neither expired nor ended. Returns None if there is no such lease.
 
-    The row has when it expires now, when it was made, when its device had a result last, in which state that is and
-    when it was seen last, and the ids of the launches that were withdrawn, separated by spaces.
+    The row contains the lease's new expiry and creation time, the device's `reported_at`, `state` and `last_seen_at`,
+    and the ids of withdrawn launches, separated by spaces.
     """
     values = {"lease": lease_id, "device": device_id, "now": now, "until": expires_at}
     return session.execute(_EXTEND, values).one_or_none()
@@ -80,7 +80,7 @@ def lock(session: Session, device_id: str, lease_id: str) -> Lease | None:
 
 
 def end_expired(session: Session, now: datetime) -> None:
-    """Ends expired leases. A heartbeat that waits for such a row then finds the lease ended."""
+    """Ends expired leases. A heartbeat that waits for the row of such a lease then finds the lease ended."""
     expired = select(Lease.id).where(over(Lease.expires_at, now, MAX_TTL), Lease.ended_at.is_(None)).order_by(Lease.id)
     ids = session.scalars(expired.with_for_update(key_share=True, skip_locked=True)).all()
     if ids:
@@ -98,7 +98,7 @@ def end_all(session: Session, device_id: str, now: datetime) -> None:
 
 
 def forget_ended(session: Session, before: datetime) -> None:
-    """Deletes leases that ended before then and that no launch refers to any more."""
+    """Deletes leases that ended before `before`, unless a launch still refers to them."""
     held = select(Launch.id).where(Launch.lease_id == Lease.id).exists()
     old = select(Lease.id).where(Lease.ended_at < before, ~held).order_by(Lease.id).limit(_AT_ONCE)
     ids = session.scalars(old.with_for_update(skip_locked=True)).all()
@@ -123,13 +123,13 @@ _START = (
 
 
 def start(session: Session, device_id: str, launch_id: str, fence: int, now: datetime) -> bool:
-    """Marks a launch as started if this device holds it under this fence and its lease has not expired."""
+    """Marks a launch as started if this device leases it with this fencing token and the lease has not expired."""
     values = {"launch": launch_id, "device": device_id, "held": fence, "now": now}
     return session.scalar(_START, values) is not None
 
 
 def wanted_keys(session: Session) -> set[str]:
-    """Distinct device keys of wanted launches, by an index skip scan from key to key."""
+    """Returns distinct device keys of wanted launches, by an index skip scan from key to key."""
     first = select(func.min(Launch.device_key)).where(Launch.state == WANTED).scalar_subquery()
     hops = select(first.label("device_key")).cte("hops", recursive=True)
     following = (
@@ -156,7 +156,7 @@ _STRANDED = Prepared(launch_rows(Launch.state == LEASED, Launch.lease_id.in_(_EN
 
 
 def stranded(session: Session) -> list[LaunchRow]:
-    """Leased launches whose lease has ended; not locked."""
+    """Returns leased launches whose lease has ended, without locks."""
     return fetch(session, LaunchRow, _STRANDED, {})
 
 
@@ -189,5 +189,5 @@ def forget_leases(session: Session) -> None:
 
 
 def add_attempts(session: Session, launch_ids: Collection[str]) -> None:
-    """Adds an attempt and raises the fence, so that the former holder is not charged again."""
+    """Charges an attempt and raises the fencing token, so that the former holder's report is not charged again."""
     set_values(session, launch_ids, attempts=Launch.attempts + 1, fence=Launch.fence + 1)

@@ -1,4 +1,4 @@
-"""Queries on measurements: who waits for them, the launch variance of a device, and what decides on reports."""
+"""Queries on measurements: waiting targets, launch variance of a device, and evidence for decisions on reports."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ _PROGRESS = (
 
 
 MAX_POOLED = 1000
-"""Measurements that say how far launches scatter, the first by id: more would not say it better."""
+"""Maximum number of measurements, by id, that the launch variance is pooled over; more would hardly change it."""
 
-# Statements of the hot paths are built once: SQLAlchemy takes several times as long to build one as to run it.
+# Statements of the hot paths are built once, because SQLAlchemy builds a statement several times as long as it runs.
 _KEY = (Measurement.device_key, Measurement.protocol_digest)
 _NUMBERED = (
     select(
@@ -60,17 +60,17 @@ _NUMBERED = (
 _POOLED = Prepared(select(_NUMBERED).where(_NUMBERED.c.number <= MAX_POOLED))
 
 MeasurementKey = tuple[str, str]
-"""A device key and the digest of a protocol."""
+"""Device key and digest of a protocol."""
 
 
 def launch_variance(session: Session, device_key: str, protocol_digest: str) -> LaunchVariance:
-    """Variance pooled over the measurements there that have at least two launches (a partial index holds those)."""
+    """Returns the launch variance, pooled over measurements with at least two launches (in a partial index)."""
     key = (device_key, protocol_digest)
     return launch_variances(session, [key])[key]
 
 
 def launch_variances(session: Session, keys: Collection[MeasurementKey]) -> dict[MeasurementKey, LaunchVariance]:
-    """Key → its variance, as `launch_variance` has it."""
+    """Returns key → launch variance, as in `launch_variance`."""
     device_keys, protocols = ({key[part] for key in keys} for part in (0, 1))
     pools: dict[MeasurementKey, list[tuple[int, float]]] = {key: [] for key in keys}
     asked = {"device_keys": sorted(device_keys), "protocols": sorted(protocols)}
@@ -99,10 +99,10 @@ _LIVE_TARGETS = _live_targets(any_of(Candidate.measurement_id, texts("ids")))
 
 
 def lock_live_targets(session: Session, measurement_ids: Collection[str]) -> list[tuple[Target, Job]]:
-    """Live targets that have a candidate with one of these measurements, locked in the order of their ids.
+    """Locks and returns the live targets that have a candidate with one of these measurements, in the order of ids.
 
-    Their jobs are returned too, not locked, so that their constant columns need not be queried again.
-    Live: it has not ended and its job is running or paused (launches that were running when it was paused count).
+    Their jobs are returned too, not locked, so that their constant columns need not be queried again. A target is live
+    if it has not ended and its job is running or paused (launches that ran at the pause count).
     """
     if not measurement_ids:
         return []
@@ -110,12 +110,12 @@ def lock_live_targets(session: Session, measurement_ids: Collection[str]) -> lis
 
 
 def write(session: Session, measurements: Sequence[Measurement]) -> None:
-    """Writes the changed columns of these measurements."""
+    """Writes the columns of these measurements that result processing changes."""
     write_back(session, measurements, _FOUND)
 
 
 def write_targets(session: Session, targets: Sequence[Target]) -> None:
-    """Writes the changed columns of these targets."""
+    """Writes the columns of these targets that result processing changes."""
     write_back(session, targets, _PROGRESS)
 
 
@@ -140,7 +140,7 @@ _CANDIDATES_OF = (
 
 
 def candidates_of(session: Session, measurement_ids: Collection[str]) -> Sequence[Candidate]:
-    """Candidates of live targets with these measurements, in the order of their proposal."""
+    """Returns candidates of live targets with these measurements, in the order of proposal within each target."""
     return session.scalars(_CANDIDATES_OF, {"ids": list(measurement_ids)}).all()
 
 
@@ -161,7 +161,7 @@ _COSTS = Prepared(
 
 
 class MeasuredCosts(NamedTuple):
-    """Costs of what was measured: those of its first candidate, None without one."""
+    """Costs of a measured architecture, from its first candidate; None without a candidate."""
 
     id: str
     translates: bool
@@ -172,12 +172,12 @@ class MeasuredCosts(NamedTuple):
 
 
 def costs(session: Session, measurement_ids: Collection[str]) -> dict[str, MeasuredCosts]:
-    """Measurement id → costs."""
+    """Returns measurement id → costs of its architecture."""
     return {row.id: row for row in fetch(session, MeasuredCosts, _COSTS, {"ids": list(measurement_ids)})}
 
 
 class ReportingDevice(NamedTuple):
-    """A device that has reported."""
+    """A device that has reported launches: its facts and failed measurements."""
 
     id: str
     facts: Document
@@ -188,7 +188,7 @@ _REPORTING = Prepared(select(Device.id, Device.facts, Device.failing).where(any_
 
 
 def reporting_devices(session: Session, device_ids: Collection[str]) -> dict[str, ReportingDevice]:
-    """Device id → device."""
+    """Returns device id → facts and failed measurements."""
     return {row.id: row for row in fetch(session, ReportingDevice, _REPORTING, {"ids": list(device_ids)})}
 
 
@@ -200,7 +200,7 @@ _DONE = Prepared(
 
 
 def done_results(session: Session, rows: Sequence[LaunchRow]) -> dict[str, list[LaunchResult]]:
-    """Measurement id → results of its done launches and of these, which are to be done, oldest first."""
+    """Returns measurement id → results of its done launches and of `rows`, which become done, oldest first."""
     found: dict[str, list[tuple[Any, ...]]] = {row.measurement_id: [] for row in rows}
     if found:
         for measurement_id, *launch in _DONE.run(session, {"ids": list(found)}):
