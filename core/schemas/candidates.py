@@ -140,7 +140,7 @@ class FrontierView(View):
     own_model: bool = False
     """Whether `baseline` is the model that the job starts from (`space.model`)."""
     note: str = ""
-    """Note on the target, such as few measured candidates because it was added later."""
+    """Note on the target, such as few measured candidates because the target was added later."""
     perplexity_of: str = ""
     """Data, split and training of predicted perplexities; empty without predictions."""
     epsilon: float = 0.0

@@ -247,7 +247,7 @@ class Budget(Request):
     candidates: Annotated[StrictInt, Field(ge=1, le=100_000)] | None = None
     """Maximum number of proposals of each target, without baselines."""
     minutes: Positive | None = None
-    """Wall-clock time of the search on each device, from the start of the job's first launch there, without pauses.
+    """Wall-clock time of the search on each device, from the job's first launch on the device, without pauses.
     Then pending launches are cancelled.
     """
     refinement: Annotated[StrictFloat, Field(ge=0, le=10, allow_inf_nan=False)] = 0.5
@@ -316,7 +316,7 @@ class TargetView(View):
     seconds_left: float | None
     devices_online: int
     note: str
-    """Status in words, such as a wait for a device, or the reason of an end or failure."""
+    """Status in words, such as a wait for a device, or the reason for an end or failure."""
     answer: str = ""
     """After the target's end: the recommendation in a few words. In a job among published models, only the target of
     the recommended model has an answer."""

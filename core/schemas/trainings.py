@@ -81,8 +81,7 @@ class TrainingRequest(Request):
     must be equal; with `inherit` it is the parent's. A recipe with `distil` also uses this model as teacher."""
     inherit: StrictBool = False
     """Whether the model is a submodel of `start`'s model and begins with its weights. Defaults: `start` is the parent
-    of
-    the candidate's job, the recipe is `distil`."""
+    of the candidate's job, the recipe is `distil`."""
     licence: Licence | None = None
     """Licence of the weights for the model card: an identifier of SPDX or the Hugging Face Hub. Default: the licence of
     `start`, else not stated.

@@ -44,7 +44,7 @@ from edgefront.core.store.tables.measurement import WANTED
 
 REFERENCE, MIN_REFERENCE = 10, 3
 """Maximum and minimum number of first latencies that define the usual latency, so that a slow drift is not followed.
-Their noise is the noise of all of them, and their middle the median of the first half, so that a move within is seen.
+Noise is computed from all these latencies, the middle from their first half, so that a move among them is seen.
 """
 MOVED = 3
 """Number of consecutive latencies that must be off, because one or two may have been disturbed."""
@@ -118,7 +118,7 @@ _DTYPES: tuple[Dtype, ...] = ("float32", "float16", "bfloat16")
 
 def request(session: Session, now: datetime) -> None:
     """Requests a launch of the anchor for the processor and each accelerator of online devices, unless one was launched
-    there within `EVERY`. The sweep calls this function.
+    on this hardware within `EVERY`. The sweep calls this function.
     """
     online = select(Device.id, Device.facts).where(
         Device.state == DeviceState.ACTIVE,

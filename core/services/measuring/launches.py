@@ -151,10 +151,9 @@ def report(session: Session, device_id: str, request: ReportRequest, now: dateti
     """Stores a batch of reports. Returns one receipt per report, in order. Sending a batch again changes nothing.
 
     An unfinished launch accepts one result: from the device with its present or latest lease, or from the device
-    before,
-    whose successor then gets a conflict. A launch whose child process dies is wanted again, and fails at the third
-    death. A device that reports a protocol as unsupported gets no launches of this protocol until its agent restarts.
-    The launch then goes to another device, or waits for one, and no attempt is charged.
+    before, whose successor then gets a conflict. A launch whose child process dies is wanted again, and fails at the
+    third death. A device that reports a protocol as unsupported gets no launches of this protocol until its agent
+    restarts. The launch then goes to another device, or waits for one, and no attempt is charged.
 
     Raises:
         NotFound, Gone: the device does not exist, or was revoked.
@@ -214,7 +213,7 @@ def _check(launch: LaunchRow, report: LaunchReport) -> None:
     generations from a launch that does not generate (or none from one that does), and too many samples.
     """
     protocol, result = orjson.loads(launch.protocol_json), report.result
-    asks = f"launch {launch.id} asks for"
+    asks = f"launch {launch.id} requires"
     if result.memory is not None and result.memory.method != protocol["memory"]:
         raise InvalidInput(
             f"{asks} peak memory by the method {protocol['memory']!r}, not {result.memory.method!r}",

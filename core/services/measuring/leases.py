@@ -26,8 +26,7 @@ SEEN_INTERVAL = timedelta(seconds=20)
 LIMITS_PER_LAUNCH = 2.0
 ROOM_S = 600.0
 """A launch may take `LIMITS_PER_LAUNCH` times its time limit plus `ROOM_S` seconds: an agent may first wait some
-minutes
-for better conditions, for the weights, and for other agents on its host.
+minutes for better conditions, for the weights, and for other agents on its host.
 """
 
 
@@ -60,8 +59,7 @@ def start(session: Session, device_id: str, launch_id: str, fence: int, now: dat
 
 def heartbeat(session: Session, device_id: str, lease_id: str, now: datetime, ttl_s: float) -> HeartbeatResponse:
     """Extends a lease by `ttl_s` from now, and returns the ids of its launches that are no longer wanted. Ends the
-    lease
-    of a device without a result for longer than one launch may take.
+    lease of a device without a result for longer than one launch may take.
 
     Raises:
         NotFound: the device has no such lease.
@@ -73,7 +71,7 @@ def heartbeat(session: Session, device_id: str, lease_id: str, now: datetime, tt
         if lease is None:
             raise NotFound(f"no lease {lease_id}")
         ended = lease.ended_at or lease.expires_at
-        raise Gone(f"this lease ended at {ended:%Y-%m-%d %H:%M:%S} UTC; report what was measured all the same")
+        raise Gone(f"this lease ended at {ended:%Y-%m-%d %H:%M:%S} UTC; results may still be reported")
     expires_at = extended.expires_at
     if _is_overdue(session, device_id, extended, now):
         rows.expire(session, lease_id, now)

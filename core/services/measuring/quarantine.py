@@ -44,8 +44,7 @@ def lock(session: Session, device_ids: Collection[str]) -> None:
 
 def add_failing(session: Session, device_id: str, failed: Sequence[str]) -> None:
     """Notes the first of these failed measurements that was not noted before, and quarantines the device after too
-    many.
-    Empty `failed`: a measurement was done, which cancels an earlier failure.
+    many. Empty `failed`: a measurement was done, which cancels an earlier failure.
     """
     query = select(Device.failing).where(Device.id == device_id).with_for_update(key_share=True)
     failing = list(session.scalar(query) or ())

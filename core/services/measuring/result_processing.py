@@ -81,8 +81,7 @@ def process_launches(
     session: Session, reported: Mapping[str, str], now: datetime, *, with_targets: bool = True
 ) -> None:
     """Processes these launches (`waiting`). Without targets, their own `advance` must update them, and no device time
-    is
-    added to them.
+    is added to them.
     """
     measurement_ids = set(reported.values())
     live = measurement_queries.lock_live_targets(session, measurement_ids) if with_targets else []

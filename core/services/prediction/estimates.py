@@ -232,7 +232,7 @@ LATEST = 60
 
 @dataclass(frozen=True)
 class PastLaunches:
-    """The latest launches of a device: by the same protocol, or without any, by other protocols."""
+    """The latest launches of a device: by the same protocol, or by other protocols if there are none."""
 
     same: Sequence[Row[Any]]
     others: Sequence[Row[Any]]
@@ -307,8 +307,7 @@ NO_LIMIT = 10.0
 
 def check_limits(database: Database, principal: Principal, request: JobRequest, fits: Fits) -> None:
     """Raises `InvalidInput`, with the path of the limit, if even the fastest model of the space is predicted to take
-    far
-    longer, or if a memory limit exceeds ten times the device's memory. Ignores other errors of the request.
+    far longer, or if a memory limit exceeds ten times the device's memory. Ignores other errors of the request.
 
     Takes up to seconds if a limit is below every measured latency of the device, else milliseconds.
     """

@@ -113,8 +113,7 @@ def law_view(database: Database, principal: Principal, name: str) -> QualityLawV
 
 def check_covers(law: PerplexityPredictor, space: SearchSpace) -> None:
     """Raises `InvalidInput` unless the scaling law is of the space's family. Also refuses pruning predictors, which
-    only
-    jobs with `space.inherit` use.
+    only jobs with `space.inherit` use.
     """
     if isinstance(law, PruningPredictor):
         raise InvalidInput(

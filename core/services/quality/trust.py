@@ -73,7 +73,7 @@ def trust_of(session: Session, job: Job, request: JobRequest, target: Target | N
 
 def trained_of(session: Session, target_id: str, dataset: str | None = None) -> list[score_queries.Trained]:
     """Returns the perplexities of the target's largest group of candidates with equal data set (`dataset` if given),
-    recipe, length and split. Of groups of equal size one on the test split. One per model: the newest.
+    recipe, length and split; of equally large groups the one on the test split. Only the newest score per model counts.
     """
     groups: dict[tuple[str, ...], dict[str, score_queries.Trained]] = {}
     for score in score_queries.trained(session, target_id):

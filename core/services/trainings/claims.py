@@ -124,8 +124,7 @@ def claim(session: Session, machine: Machine, queue: str, now: datetime, ttl_s: 
 
 def _gpus_for(training: Training, free: Mapping[int, int]) -> list[int]:
     """Returns the numbers of the GPUs for a training among the free ones (number → bytes): the smallest GPUs with
-    enough
-    memory, so that larger ones stay free for larger trainings. The first GPUs if the training states no memory.
+    enough memory, so that larger ones stay free for larger trainings. The first GPUs if the training states no memory.
     """
     count, memory_bytes = training.gpus or 0, training.memory_bytes
     if memory_bytes is None:

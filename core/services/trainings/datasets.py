@@ -14,7 +14,7 @@ _SHORTEST_DIGEST = 6
 
 
 def list_datasets(data_folder: Path) -> list[DatasetView]:
-    """Returns the prepared data sets of the folder and the built-in ones, by name; equal names by age, newest first.
+    """Returns the prepared data sets of the folder and the built-in ones, sorted by name; of one name newest first.
 
     Damaged data sets are left out: `edgefront data list` shows what is wrong with them.
     """

@@ -85,7 +85,7 @@ class Draft:
 
 
 def remove_abandoned(settings: Settings, database: Database) -> None:
-    """Removes the files of imports whose process was killed, or could not remove them."""
+    """Removes the files of imports whose process was killed or failed to remove the files."""
     from filelock import Timeout
 
     for path in sorted((settings.artifact_folder / IMPORTS).glob("*.lock")):

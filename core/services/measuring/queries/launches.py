@@ -310,7 +310,7 @@ def lock_for_report(session: Session, launch_ids: Collection[str]) -> list[Launc
 
 
 def lock_unprocessed(session: Session, launch_ids: Collection[str]) -> list[LaunchRow]:
-    """Locks and returns those of these launches whose reports are not processed yet, with their results."""
+    """Locks and returns the launches among these whose reports are not processed yet, with their results."""
     return fetch(session, LaunchRow, _UNPROCESSED, {"ids": list(launch_ids)})
 
 
@@ -358,7 +358,7 @@ def transfer(session: Session, launch_ids: Collection[str]) -> None:
 
 
 def still_needed(session: Session, launch_ids: Collection[str]) -> set[str]:
-    """Returns the ids of those of these launches that a running job needs, and of anchors."""
+    """Returns the ids of these launches that a running job needs, or that are anchors."""
     is_needed = or_(Launch.purpose == Purpose.ANCHOR, needed())
     return set(session.scalars(select(Launch.id).where(any_of(Launch.id, launch_ids), is_needed)))
 
@@ -370,7 +370,7 @@ def release(session: Session, launch_ids: Collection[str], now: datetime) -> Non
 
 
 def give_back(session: Session, launch_ids: Collection[str], wanted: Collection[str], now: datetime) -> None:
-    """Makes those of these locked launches that are in `wanted` wanted again, and cancels the others."""
+    """Releases locked launches: those in `wanted` become wanted again, the others are cancelled."""
     free = {"lease_id": None, "started_at": None}  # `device_id` stays, so that a late report can count
     unwanted = set(launch_ids).difference(wanted)
     set_values(session, set(launch_ids).intersection(wanted), **free, state=LaunchState.WANTED)
