@@ -113,7 +113,7 @@ def test_what_is_lost_again_and_again_is_quarantined_and_others_get_the_work(wor
         assert len(world.claim(broken).items) == 8
         world.tick(world.ttl_s + 1)
         world.sweep()
-    assert "held without a result" in world.row(Device, broken).quarantine
+    assert "leased without a result" in world.row(Device, broken).quarantine
     assert (world.claim(broken).items, world.claim(broken).state) == ((), "draining")
     assert {item.id for item in world.claim(other).items} == set(made)
     assert {world.launch(id_).attempts for id_ in made} == {0}

@@ -69,9 +69,9 @@ def test_trainings_of_owners_start_in_turn(database: Database, tmp_path: Path) -
     owners |= {pool.submit(f"bob {number}"): "bob" for number in range(2)}
     pool.user = principal(database, "ann")
     fourth, last = (next(id_ for id_ in reversed(owners) if owners[id_] == name) for name in ("ann", "bob"))
-    assert pool.get(fourth).note.startswith("5 before it in the queue")
+    assert pool.get(fourth).note == "trainings ahead in the queue train-cpu: 5"
     pool.user = principal(database, "bob")
-    assert pool.get(last).note.startswith("3 before it in the queue")
+    assert pool.get(last).note == "trainings ahead in the queue train-cpu: 3"
     order = []
     for number in range(4):
         claim = pool.claim(Machine(f"worker {number}", 1, 1 << 40))

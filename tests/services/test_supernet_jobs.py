@@ -142,7 +142,7 @@ def test_the_found_stacks_enter_the_job_and_are_measured(any_pool: Pool, tmp_pat
     assert (supernet.kind, supernet.state, supernet.queue, pool.asked) == ("supernet", "queued", "cpu", ["cpu"])
     assert (supernet.job_id, supernet.dataset) == (job.id, DATA)
     assert job.targets[0].state == "searching"
-    assert f"Its supernet is trained first: {supernet.id}." in job.targets[0].note
+    assert f"The supernet is trained first: {supernet.id}." in job.targets[0].note
     pool.train(tmp_path / "run")
     assert pool.run(agent) > 0
     job = pool.get(job.id)

@@ -193,7 +193,7 @@ def test_the_last_launches_of_a_time_are_the_answers(service: Service, agent: Si
         target.started_at = service.database.now(session) - timedelta(minutes=8)
     service.run(agent)
     ended = service.get(job.id).targets[0]
-    assert "The search ended: the rest of its time is for further launches of the answer." in ended.note
+    assert "The search ended: the remaining time is for further launches of the answer." in ended.note
     assert ended.generation == 0
     with service.database.read() as session:
         answer = recommendation.read_inputs(session, service.user, job.id).recommendation()

@@ -17,7 +17,7 @@ from edgefront.core.store.tables import Device, Lease
 
 MAX_FAILING = 5
 """Number of different models whose failures, less the models done since, quarantine a device."""
-FAILED_HERE = "models failed here, were held without a result, or had one that cannot be true"
+FAILED_HERE = "models failed on this device, were leased without a result, or had an impossible result"
 _REMEMBERED = 20
 
 _log = logging.getLogger(__name__)

@@ -303,7 +303,7 @@ def _search(session: Session, target: Target, plan: SearchPlan, now: datetime) -
     if in_time is not None and plan.problem.goal == Goal.BEST_WITHIN_LIMITS:
         in_time = max(in_time - RESERVED, 0 if proposed_so_far else 1)
         if not in_time:
-            return _end_search(session, target, "The rest of its time is for further launches of the answer.", now)
+            return _end_search(session, target, "The remaining time is for further launches of the answer.", now)
         left = in_time if left is None else min(left, in_time)
     if number >= MAX_EMPTY_GENERATIONS and not candidate_queries.measured_since(
         session, target.id, number - MAX_EMPTY_GENERATIONS

@@ -78,7 +78,7 @@ def propose(
         if row["state"] == CandidateState.WAITING and memory is not None and row["weight_bytes"] > memory:
             row["state"] = CandidateState.INFEASIBLE
             row["reason"] = (
-                f"its weights alone take {row['weight_bytes'] / MB:.0f} MB, the device has {memory / MB:.0f} MB"
+                f"the weights alone take {row['weight_bytes'] / MB:.0f} MB, but the device has {memory / MB:.0f} MB"
             )
     waiting = [row for row in rows if row["state"] == CandidateState.WAITING]
     wants = [demand.Want(row["digest"], row["architecture"], row["seed"]) for row in waiting]

@@ -70,7 +70,7 @@ def result(
     if training.state in (TrainingState.FAILED, TrainingState.CANCELLED):
         reason = f": {training.reason}" if training.reason else ""
         end_target(
-            session, target, TargetState.FAILED, f"Its supernet, training {training.id}, {training.state}{reason}.", now
+            session, target, TargetState.FAILED, f"The supernet, training {training.id}, {training.state}{reason}.", now
         )
         return None
     if training.state != TrainingState.DONE:
@@ -79,7 +79,7 @@ def result(
         probabilities = [trained.probabilities for trained in SupernetResult.parse(training.result or {}).searches]
         search.check(probabilities)
     except InvalidInput as error:
-        note = f"Its supernet, training {training.id}, left no readable result: {error.detail}"
+        note = f"The supernet, training {training.id}, left no readable result: {error.detail}"
         end_target(session, target, TargetState.FAILED, note, now)
         return None
     rest = target.note.replace(_waiting(training), "").strip()
@@ -89,4 +89,4 @@ def result(
 
 
 def _waiting(training: Training) -> str:
-    return f"Its supernet is trained first: {training.id}."
+    return f"The supernet is trained first: {training.id}."

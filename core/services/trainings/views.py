@@ -179,7 +179,7 @@ def _note(session: Session, training: Training) -> str:
     if training.state == TrainingState.QUEUED:
         ahead = training_queries.count_ahead(session, training)
         parts.append(
-            f"{ahead} before it in the queue train-{training.queue}"
+            f"trainings ahead in the queue train-{training.queue}: {ahead}"
             if ahead
             else f"waits for a worker that serves train-{training.queue} and has a free slot"
         )
