@@ -90,7 +90,7 @@ def test_start_needs_the_lease_and_its_fence(world: World) -> None:
     with pytest.raises(NotFound):
         world.start(device, item._replace(id="lau_none"))
     world.tick(world.ttl_s)
-    with pytest.raises(Conflict, match="run out"):
+    with pytest.raises(Conflict, match="has expired"):
         world.start(device, item)
 
 
