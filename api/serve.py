@@ -39,9 +39,7 @@ _log = logging.getLogger("edgefront.api")
 
 
 class Server(uvicorn.Server):
-    """Server that prepares the pages after startup, and ends long polls and event streams before shutdown, which would
-    wait for their end.
-    """
+    """Uvicorn server that prepares the pages after startup, and ends long polls and event streams before shutdown."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -95,7 +93,7 @@ def make_server(settings: Settings, app: FastAPI | None = None, **options: Any) 
 
 
 def serve(settings: Settings) -> None:
-    """Runs until SIGTERM or Ctrl-C. Raises `InvalidInput` for unusable settings, `Conflict` for a foreign database."""
+    """Serves until SIGTERM. Raises `InvalidInput` for unusable settings, `Conflict` for another release's database."""
     settings.check_bind()
     switch_often()
     database = Database(settings.database_url, pool_size=1)

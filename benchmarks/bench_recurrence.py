@@ -59,7 +59,7 @@ def gradients(working: Any, arguments: Sequence[Tensor]) -> Run:
 
 
 def interleaved(contenders: Mapping[str, Run], repeats: int) -> dict[str, float]:
-    """Returns the median milliseconds of each implementation. Each round runs all, so that noise affects all."""
+    """Returns the median milliseconds of each implementation. Each round runs all, which spreads noise equally."""
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(3 + repeats):
         for name, run in contenders.items():

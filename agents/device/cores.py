@@ -35,7 +35,7 @@ class Core:
 
 @dataclass(frozen=True)
 class CorePlan:
-    """The cores of a device in the order in which measuring uses them, and all cores that this process may use."""
+    """The measuring cores of a device, in the order of their use, and all cores that this process may use."""
 
     order: tuple[int, ...]
     cores: tuple[Core, ...]
@@ -116,7 +116,7 @@ def available_cores(system: Path = SYSTEM) -> tuple[Core, ...]:
 
 
 def ranked(cores: Iterable[Core]) -> tuple[int, ...]:
-    """Numbers of the cores in the order in which measuring uses them."""
+    """Returns the numbers of the cores in the order in which measuring uses them."""
     first: list[int] = []
     second: list[int] = []
     used: set[int] = set()
@@ -138,7 +138,7 @@ _ALLOWED = allowed_cores()
 
 
 def _possible() -> frozenset[int]:
-    """The cores to which this process can be pinned; its parent may have restricted the affinity."""
+    """Returns the cores to which this process can be pinned; its parent may have restricted the affinity."""
     before = allowed_cores()
     if not hasattr(os, "sched_setaffinity"):
         return before

@@ -104,8 +104,9 @@ def private_data_bytes() -> int:
 
 
 def mapped_bytes(places: tuple[Path, ...], starts: Mapping[str, int]) -> int:
-    """Bytes of this process's mapped files that are in `places` or in folders below. A range that is mapped twice
-    counts once. For files in `starts` (real path → bytes) at most that many bytes from the start of the file count.
+    """Returns the bytes of this process's mapped files that are in `places` or in folders below. A range that is mapped
+    twice counts once. For files in `starts` (real path → bytes) at most that many bytes from the start of the file
+    count.
     """
     names = {str(place.resolve()) for place in places}  # the kernel reports real paths
     prefixes = tuple(f"{name}/" for name in names)

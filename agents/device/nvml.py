@@ -60,7 +60,7 @@ class Gpu:
         return answer.value.decode()
 
     def facts(self) -> dict[str, Fact]:
-        """Current clock rates, temperature, power and throttling reasons; unavailable values are left out.
+        """Reads clock rates, temperature, power and throttling reasons; unavailable values are left out.
 
         `gpu_throttled` is the bit mask of nvmlClocksThrottleReasons: 0x1 idle, 0x4 power cap, 0x8 hardware slowdown,
         0x20 and 0x40 too hot.

@@ -40,7 +40,7 @@ def probe(plan: CorePlan | None = None, ending: threading.Event | None = None) -
 
     Args:
         plan: the cores that may measure; by default all that the process may use.
-        ending: once it is set, tests of runtimes that go on are given up.
+        ending: once this event is set, running tests of runtimes are aborted.
     """
     return _facts(plan, gpus(), runtimes(ending))
 
@@ -197,7 +197,7 @@ _ARM_CORES = {
 
 
 def processor(cpuinfo: str | None = None, board: str | None = None) -> tuple[str, tuple[str, ...]]:
-    """Model name and sorted features of this processor.
+    """Returns model name and sorted features of this processor.
 
     Args:
         cpuinfo: text of /proc/cpuinfo; read if absent.

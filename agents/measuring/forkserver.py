@@ -97,11 +97,11 @@ class ForkServer:
         return failure("crashed", f"the fork server ended with status {status} during the launch")
 
     def kill(self) -> None:
-        """Kills the server and its current child at once."""
+        """Kills the fork server and its current child at once."""
         self._process.kill()
 
     def close(self) -> None:
-        """Stops the server and waits for it."""
+        """Stops the fork server and waits for its end."""
         self._reader.close()
         self._socket.close()  # the server then kills its child and exits
         try:
@@ -271,7 +271,7 @@ def _send(control: socket.socket, message: dict[str, Any]) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """`python -m edgefront.agents.measuring.forkserver SOCKET RUNTIME LOCK CORES`."""
+    """Runs the fork server: `python -m edgefront.agents.measuring.forkserver SOCKET RUNTIME LOCK CORES`."""
     descriptor, runtime, lock, cores = arguments
     keep_to(int(core) for core in cores.split(",") if core)
     # Ctrl-C goes to all processes of the terminal; the agent decides whether to end the launch.

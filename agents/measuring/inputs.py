@@ -31,7 +31,7 @@ Declared = tuple[str, str, tuple[Any, ...]]
 
 
 def random_tokens(protocol: MeasurementProtocol, vocabulary: int, seed: int) -> NDArray[np.int64]:
-    """Uniform tokens, int64 [batch, sequence]."""
+    """Returns uniform random tokens, int64 [batch, sequence]."""
     shape = (protocol.batch, protocol.sequence_length)
     return _generator(seed).integers(0, vocabulary, shape, dtype=np.int64)
 
@@ -64,7 +64,7 @@ def cache_type_of(protocol: MeasurementProtocol) -> CacheType | None:
 
 
 def state_sizes(architecture: Architecture, protocol: MeasurementProtocol) -> dict[str, tuple[int, ...]]:
-    """Entry → shape of the initial state of a forward pass of this protocol; empty without a state."""
+    """Returns entry → shape of the initial state of a forward pass of this protocol; empty without a state."""
     cache_type = cache_type_of(protocol)
     if cache_type is None:
         return {}
@@ -78,7 +78,7 @@ def random_state(
     """Returns the state after `memory_length` tokens, by the names of `core.model_files.state`.
 
     Keys, values, layer inputs and cells are float32, uniform in ±1: finite in every type, and without zeros, which a
-    runtime might special-case. They are zeros if `memory_length` is 0. Counts of tokens (int64, without axes) are
+    runtime might special-case. All are zeros if `memory_length` is 0. Counts of tokens (int64, without axes) are
     `memory_length`.
     """
     generator = _generator(seed + 2)
@@ -123,7 +123,9 @@ def declared_inputs(path: Path) -> list[Declared]:
 
 
 def lookup_sizes(path: Path) -> dict[str, int]:
-    """Input name → rows of the smallest tensor that a Gather indexes with this input, where the file has shapes."""
+    """Returns input name → rows of the smallest tensor that a Gather indexes with this input, where the file has
+    shapes.
+    """
     import onnx
 
     graph = onnx.load(str(path), load_external_data=False).graph

@@ -37,7 +37,7 @@ class Credential(BaseModel):
 
 
 class CredentialFile:
-    """`credential.json` in the agent's data folder, mode 0600."""
+    """The file `credential.json` in the agent's data folder, mode 0600."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "credential.json"

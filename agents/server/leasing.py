@@ -147,7 +147,9 @@ class Leasing:
                 _log.info("returned %d launches", len(launch_ids))
 
     async def _ask(self, request: LeaseRequest) -> LeaseResponse | None:
-        """Sends a lease request; None if the device had to enrol again. Raises if it is refused even then."""
+        """Sends a lease request; None if the device had to enrol again. Raises if the repeated request is refused
+        too.
+        """
         try:
             answer = await FOREVER.run("requesting work", lambda: self._client.lease(request))
         except (Unauthenticated, Gone) as error:

@@ -252,7 +252,7 @@ async def follow_job(
     """Sends the events of the log after `after`, then every new event within a second of its commit; none is skipped.
 
     Each has the event's number as its id, its kind as its type, and the whole event as its data. A comment is sent
-    every 15 s. The stream stays open after the job has ended (`job_state` says so): close it when you need no more. It
+    every 15 s. The stream stays open after the job has ended (event `job_state`); close it then. It
     ends by itself when the server stops, the key is revoked or the job deleted; reconnect with the last number.
     """
     return await _event_stream(request, context, viewer, job_id, after, last_event_id)

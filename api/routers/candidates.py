@@ -195,8 +195,9 @@ def get_points(
         Query(max_length=50, description="Ids of candidates that must be among them"),
     ] = [],  # noqa: B006  (FastAPI copies it)
 ) -> Response:
-    """Always contains the frontier, the baselines, trained candidates and the candidates of `keep`; further candidates
-    are spread over the window that the bounds define. `total` in the header is the number of candidates in the window.
+    """Returns the points of a target's chart: always the frontier, the baselines, trained candidates and the candidates
+    of `keep`; further candidates are spread over the window that the bounds define. `total` in the header is the number
+    of candidates in the window.
     """
     bounds = (min_latency_ms, max_latency_ms, min_quality, max_quality)
     zoom = None if all(bound is None for bound in bounds) else points.Zoom(*bounds)

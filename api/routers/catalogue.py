@@ -102,7 +102,9 @@ def get_model(name: CatalogueName, _principal: CurrentPrincipal) -> NamedModelVi
     responses=answer({"tables": [example("score_table")], "models": [example("published_model")]}),
 )
 def list_published_models(_principal: CurrentPrincipal) -> PublishedCatalogue:
-    """Scores of different tables are not comparable. A fact that no source states is null."""
+    """Lists published models, their facts and scores. Scores of different tables are not comparable. Unknown facts are
+    null.
+    """
     models = tuple(_published(name) for name in published_models())
     return PublishedCatalogue(tables=tuple(score_tables().values()), models=models)
 
@@ -216,7 +218,7 @@ def list_recipes(_principal: CurrentPrincipal) -> list[RecipeView]:
     responses=answer(example("datasets")),
 )
 def list_datasets(_viewer: CurrentViewer, context: AppContext) -> list[DatasetView]:
-    """Prepared and built-in data sets. Workers with their own data folder may have others."""
+    """Lists prepared and built-in data sets. Workers with their own data folder may have other data sets."""
     return data.list_datasets(context.settings.data_folder)
 
 

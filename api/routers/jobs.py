@@ -60,7 +60,7 @@ async def estimate_job(
     user: CurrentUser,
     context: AppContext,
 ) -> Response:
-    """Stores nothing. `refusals` lists every reason why a submission would be refused, not only the first."""
+    """Estimates the job without storing it. `refusals` lists every reason why a submission would be refused."""
     work = partial(estimates.estimate, context.database, user, request, context.fits, context.settings)
     return await context.slow.answer(work)
 

@@ -31,7 +31,7 @@ async def predict(
     viewer: CurrentViewer,
     context: AppContext,
 ) -> Response:
-    """Runs no model: predictors learn from all measurements on the device by this protocol, of any job. Status 409 if
+    """Predicts without running a model, from all measurements on the device by this protocol, of any job. Status 409 if
     there are fewer than three different architectures.
     """
     work = partial(predicted, context.database, viewer, request, context.fits)

@@ -34,7 +34,7 @@ def default_home() -> Path:
 
 @dataclass(frozen=True)
 class LocalServer:
-    """The content of server.json."""
+    """The content of server.json: URL, process id and version of the running embedded service."""
 
     url: str
     pid: int

@@ -117,7 +117,7 @@ class Generator(Protocol):
 
 
 class Library(Protocol):
-    """Interface of the module of a runtime."""
+    """Interface of a runtime's module in this package."""
 
     def facts(self) -> dict[str, Any]:
         """Returns version, providers and memory methods, as in `core.schemas.agent.RuntimeFacts`."""

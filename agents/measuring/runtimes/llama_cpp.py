@@ -124,7 +124,7 @@ class _Loaded:
         return answer, prompt_ms, further_ms
 
     def _finite(self, request: dict[str, Any]) -> bool:
-        """Whether all scores are finite. A score that is not would show in the probability of any token."""
+        """Whether all scores are finite. A NaN or infinite score would show in the probability of any token."""
         choice = self._complete({**request, "n_probs": 1})["choices"][0]
         logarithm = choice["logprobs"]["content"][0]["logprob"]
         return isinstance(logarithm, float) and math.isfinite(logarithm)
@@ -141,7 +141,7 @@ class LlamaModel(_Loaded):
 
     forward and prefill: the whole prompt, without any state of the previous pass. decode: the earlier tokens are in the
     key/value cache (`kv_cache`), and the pass evaluates one token after them. llama.cpp cannot remove a token from the
-    state of a convolution, or where a window has dropped keys. There each pass evaluates the token after that of the
+    state of a convolution, or where a window has dropped keys. Then each pass evaluates the token after that of the
     previous pass, up to `_GROWING` passes.
 
     The time of a pass is llama.cpp's own, which is part of the wall time of the request. The rest is communication

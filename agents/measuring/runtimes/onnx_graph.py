@@ -65,7 +65,7 @@ def graph(
 
 
 def starts(model: bytes, folder: Path) -> dict[str, int]:
-    """Real path of each weight file below `folder` → bytes from its start that the graph's parameters use."""
+    """Returns real path of each weight file below `folder` → bytes from its start that the graph's parameters use."""
     ends: dict[str, int] = {}
     for tensor in onnx.ModelProto.FromString(model).graph.initializer:
         if tensor.data_location == onnx.TensorProto.EXTERNAL:

@@ -55,7 +55,7 @@ _PROFILED = {"float32": "float", "bfloat16": "bfloat16", "float16": "float16"}
 
 
 def providers() -> dict[str, str]:
-    """Execution providers of this build: protocol name (`cpu`, `cuda`, `xnnpack` …) → ONNX Runtime's name."""
+    """Returns the execution providers of this build: name in protocols (`cpu`, `cuda` …) → ONNX Runtime's name."""
     return {name.lower().removesuffix(_SUFFIX): name for name in ort.get_available_providers()}
 
 

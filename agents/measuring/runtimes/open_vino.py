@@ -41,7 +41,7 @@ _FLOATS = frozenset({"f32"})
 
 
 def providers() -> dict[str, str]:
-    """Available devices: protocol name (`cpu`, `gpu`, `gpu_1`, `npu`) → OpenVINO's name."""
+    """Returns the available devices: name in protocols (`cpu`, `gpu`, `gpu_1`, `npu`) → OpenVINO's name."""
     devices = {name.lower().replace(".", "_"): name for name in ov.Core().available_devices}
     return {name: device for name, device in devices.items() if name not in _VIRTUAL}
 

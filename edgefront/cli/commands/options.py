@@ -37,7 +37,7 @@ class PassLimitOptions:
 
 @dataclass(frozen=True)
 class LimitOptions(PassLimitOptions):
-    """Limits on a model, including the times of a generation."""
+    """Limits on a model's latency, peak memory and times of a generation."""
 
     max_first_token_ms: Annotated[
         float | None,
@@ -223,7 +223,7 @@ KeyId = Annotated[str, typer.Argument(metavar="KEY", help=_ID_HELP), Identifies(
 
 @dataclass(frozen=True)
 class SpaceOptions:
-    """The search space, which may be built around a model."""
+    """The search space, optionally built around a model."""
 
     space: Annotated[str, typer.Option(help="Search space.")] = "lts-gpt2"
     narrow: Annotated[

@@ -166,8 +166,8 @@ def study_table(
 
     Prints Spearman's rho with its 95 % interval, Kendall's tau and the common ratio, over all models and the best 50,
     30 and 10 %. Scores come from a proxy's column or are computed from the models. A scaling law predicts the models of
-    its own table by leave-one-out. The law for new data is evaluated as if the table were yours: the share of its 95 %
-    intervals that hold, without and after 1 to 10 trainings.
+    its own table by leave-one-out. The scaling law for new data is evaluated as if the table were yours: the share of
+    its 95 % intervals that hold, without and after 1 to 10 trainings.
     """
     from edgefront.core.quality.predictor import in_words
     from edgefront.core.quality.shipped import find_law
@@ -319,7 +319,7 @@ def _evaluation_text(evaluation: LawEvaluation) -> str:
 
 
 def _own_data_lines(study: OwnDataStudy | None) -> list[str]:
-    """Returns one line of text for each number of known models."""
+    """Describes the accuracy on own data: one line per number of known models."""
     if study is None:
         return []
     left_out = f", learnt anew without {study.left_out} rows that are in this table" if study.left_out else ""

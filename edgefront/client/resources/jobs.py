@@ -228,7 +228,7 @@ class Candidates(Resource):
     def to_pandas(self, job_id: str, *, target: str | None = None) -> DataFrame:
         """Returns all candidates of a job (of one target, by its id or name), one row each, by order of proposal.
 
-        The columns of `export` without the architecture, and one for each gene: `gene_d_model`, or
+        The table has the columns of `export` without the architecture, and one for each gene: `gene_d_model`, or
         `gene_n_head_1` for a gene of the first layer. A missing value is NA. Raises `EdgefrontError` with the pip
         command if the extra `notebook` is missing.
         """
@@ -320,7 +320,7 @@ def chart(transport: Transport, job_id: str, target: str, most: int) -> Chart:
 
 
 class Job(JobView):
-    """A job at the time of reading. Notebooks show it as a table; `plot()` draws the job's candidates."""
+    """A job at the time of reading. Notebooks show the job as a table; `plot()` draws its candidates."""
 
     _transport: Transport | None = PrivateAttr(default=None)
 

@@ -31,7 +31,7 @@ class Page(Protocol, Generic[Item]):
 
 
 class Running(Protocol):
-    """A view of a job or training."""
+    """Interface of a view of a job or training: its state, which ends."""
 
     @property
     def state(self) -> str: ...

@@ -128,8 +128,8 @@ class Trainings(Resource):
             )
 
     def estimate(self, request: TrainingRequest | Mapping[str, Any]) -> TrainingEstimate:
-        """Returns the trainings that the request would create; stores nothing. Raises like `create`, but no
-        conflicts.
+        """Returns the trainings that the request would create, without creating them. Raises like `create`, except
+        `Conflict`.
         """
         request = checked(TrainingRequest, request)
         path = "/v1/trainings/estimate"
