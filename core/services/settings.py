@@ -35,24 +35,26 @@ _BROKER_OPTIONS = {
     "rediss": {f"ssl_{name}" for name in ("cert_reqs", "ca_certs", "certfile", "keyfile", "check_hostname")},
     "redis+socket": {"virtual_host"},
 }
-"""Scheme → options of a broker's URL."""
+"""URL scheme → query options that a broker URL of this scheme may have."""
 
 
 class DatabaseSettings(_Group):
     url: str | None = Field(default=None, repr=False)
-    """SQLAlchemy URL; SQLite in the data folder if absent."""
+    """SQLAlchemy URL of the database. If absent, SQLite in the data folder is used."""
     pool_size: int = Field(default=8, ge=1, le=64)
 
 
 class BrokerSettings(_Group):
     url: str = Field(default="memory://", repr=False)
-    """Redis of API and workers: `redis://…`, `rediss://…` (TLS) or `redis+socket:///…`. `memory://` does not leave the
-    process: `edgefront up` uses it, because its worker runs beside its API."""
+    """URL of the Redis server of API and workers: `redis://…`, `rediss://…` (TLS) or `redis+socket:///…`. With
+    `memory://`, messages stay within the process; `edgefront up` uses this, because its worker runs in the process of
+    its API.
+    """
 
     @field_validator("url")
     @classmethod
     def _usable(cls, url: str) -> str:
-        """The URL; TLS verifies the broker's certificate unless the URL says otherwise (kombu's default)."""
+        """Checks the URL, and adds verification of the broker's certificate to a TLS URL that does not set it."""
         scheme, _, rest = url.partition("://")
         if scheme == "memory":
             return url
@@ -79,7 +81,7 @@ class BrokerSettings(_Group):
 
 class LeaseSettings(_Group):
     ttl_s: float = Field(default=60.0, gt=0, le=3600)
-    """Seconds after its last heartbeat at which a lease expires."""
+    """Seconds after the latest heartbeat at which a lease expires."""
     heartbeat_s: float = Field(default=15.0, gt=0, le=600)
     max_wait_s: float = Field(default=30.0, ge=0, le=60)
     sweep_s: float = Field(default=5.0, gt=0, le=600)
@@ -90,26 +92,25 @@ class HttpSettings(_Group):
     host: str = LOOPBACK
     port: int = Field(default=8090, ge=0, le=65535)
     url: str | None = Field(default=None, pattern=r"^https?://[^\s/?#]+(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*/?$")
-    """Address at which devices reach the service, as in `https://edgefront.example`: pages and commands show it for
-    starting an agent. Detected if absent. Its path is the one below which a proxy serves the service."""
+    """Address at which devices reach the service, such as `https://edgefront.example`; shown for starting an agent.
+    Detected if absent. A path in the address is the path below which a proxy serves the service.
+    """
     share_port: bool = False
-    """Several API processes on one machine listen on the same port, and the kernel distributes connections among them.
-    One process uses about one core."""
+    """Whether API processes on one machine share the port. The kernel distributes connections among the processes."""
     insecure: bool = False
-    """Serve plain HTTP beyond loopback: only behind a proxy that terminates TLS, or in a network that you trust."""
+    """Whether to serve plain HTTP beyond loopback: only safe behind a proxy that ends TLS, or in a trusted network."""
     certificate: Path | None = None
-    """TLS certificate chain (PEM); with `certificate_key` the service itself serves HTTPS."""
+    """TLS certificate chain (PEM). With it and `certificate_key`, the service itself serves HTTPS."""
     certificate_key: Path | None = None
     trusted_proxies: str = ""
-    """Addresses or networks of proxies, comma-separated, whose X-Forwarded-For and X-Forwarded-Proto are
-    trusted."""
+    """Addresses or networks of proxies, comma-separated. Their X-Forwarded-For and X-Forwarded-Proto are trusted."""
     max_body_bytes: int = Field(default=4 << 20, ge=1024)
     connections: int = Field(default=4096, ge=8, le=1_000_000)
-    """Connections of one process; beyond, requests are answered with 503. A proxy in front ends idle and slow ones."""
+    """Maximum number of connections of one process. Requests on further connections get 503."""
 
     @property
     def root_path(self) -> str:
-        """The path below which a proxy serves the service, without a slash at its end: empty for none."""
+        """Path below which a proxy serves the service, without a slash at the end; empty without such a path."""
         return urlsplit(self.url or "").path.rstrip("/")
 
 
@@ -120,59 +121,61 @@ class OwnerSettings(_Group):
 
 class DataSettings(_Group):
     max_unpacked_bytes: int = Field(default=64 << 30, ge=1)
-    """Maximum size of an unpacked archive of a data set. One that holds more is refused."""
+    """Maximum size of an unpacked archive of a data set. Larger archives are refused."""
     max_unpacked_files: int = Field(default=100_000, ge=1)
     max_import_bytes: int = Field(default=32 << 30, ge=1)
     """Maximum size of an imported model."""
     max_model_bytes: int = Field(default=32 << 30, ge=1)
-    """Maximum total size of candidates' model files kept for download. The oldest are removed, and built again on
-    request. A model that is larger alone is refused."""
+    """Maximum total size of the candidates' model files that are stored for download. The oldest files are removed, and
+    built again on request. A single model above this size is refused.
+    """
 
 
 class TrainingSettings(_Group):
     data: Path | None = None
-    """Folder of prepared data sets; `data` in the data folder if absent. Trainings read no data outside it."""
+    """Folder of prepared data sets; `data` in the data folder if absent. Trainings read no data outside this folder."""
     device: Literal["cpu", "cuda"] = "cpu"
-    """Device of a training whose request names none."""
+    """Device of a training whose request does not name a device."""
     slots: int = Field(default=1, ge=0, le=256)
-    """Trainings without GPU that a worker runs at once. It runs one training on each of its GPUs."""
+    """Maximum number of trainings without a GPU that a worker runs at once, beside one training on each GPU."""
     gpus: int | None = Field(default=None, ge=0, le=64)
-    """Number of GPUs of a worker; if absent, those that the system shows."""
+    """Number of GPUs that a worker uses; if absent, all GPUs that the system reports."""
     threads: int | None = Field(default=None, ge=1, le=4096)
-    """CPU threads of one process of a training. If absent, without GPU: half of the cores, divided among the slots
-    (small models get slower when their threads compete with other processes); with GPU: torch's default."""
+    """Number of CPU threads of one training process. If absent: with a GPU torch's default, else half of the cores
+    divided by the number of slots, because small models get slower when threads compete with other processes.
+    """
     worker: str | None = Field(default=None, min_length=1, max_length=200)
-    """Name of the worker, which owns the trainings that it runs; the host's name if absent. Two workers that share a
-    host's slots share a name; two that have GPUs of their own have different names."""
+    """Name of the worker under which it owns its trainings; the host's name if absent. Workers that share the slots of
+    a host must have the same name; workers with their own GPUs must have different names.
+    """
     ttl_s: float = Field(default=60.0, gt=0, le=3600)
-    """Seconds after its last heartbeat at which the lease on a training expires; another worker then resumes it."""
+    """Seconds after the latest heartbeat at which a training's lease expires, and another worker may resume it."""
     poll_s: float = Field(default=2.0, gt=0, le=60)
-    """Seconds between two polls of a running training: its state is copied into the database, and requests to pause or
-    cancel are read."""
+    """Seconds between two polls, which store a training's state and read requests to pause or cancel the training."""
     grace_s: float = Field(default=120.0, ge=0, le=3600)
-    """Seconds that a training gets to write its checkpoint when it is asked to stop, before it is killed."""
+    """Seconds that a stopped training has to write a checkpoint before its process is killed."""
     end_with_worker: bool = False
-    """Stop the trainings when their worker stops: for containers, where no process outlives the worker."""
+    """Whether trainings stop when their worker stops. Needed in containers, where no process outlives the worker."""
     command: tuple[str, ...] | None = None
-    """Command that trains; the training's folder is appended. `python -m edgefront.core.training.run` if absent."""
+    """Command that trains, without the training's folder. `python -m edgefront.core.training.run` if absent."""
 
 
 class ScoringSettings(_Group):
     device: Literal["cpu", "cuda"] = "cpu"
-    """Device on which a worker computes scores of proxies."""
+    """Device on which a worker computes proxy scores."""
     timeout_s: float = Field(default=900.0, gt=0, le=86_400)
-    """Seconds after which an attempt to compute a score fails."""
+    """Maximum duration in seconds of one attempt to compute a proxy score."""
 
 
 class Settings(BaseSettings):
-    """Raises `InvalidInput` that names the environment variable with a wrong value or an unknown name."""
+    """All settings of the service. Raises `InvalidInput` for a variable with a wrong value or an unknown name."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, env_nested_delimiter="__", extra="ignore")
 
     home: Path = Field(default_factory=lambda: Path(user_data_dir("edgefront")))
-    """Data folder: SQLite file, artifacts, keys of the embedded service."""
+    """Data folder, which contains the SQLite file, the artifacts and the keys of the embedded service."""
     artifacts: Path | None = None
-    """Folder of artifacts, which the API and all workers share; `artifacts` in the data folder if absent."""
+    """Folder of artifacts, shared by the API and all workers; `artifacts` in the data folder if absent."""
     database: DatabaseSettings = DatabaseSettings()
     broker: BrokerSettings = BrokerSettings()
     leases: LeaseSettings = LeaseSettings()
@@ -217,16 +220,16 @@ class Settings(BaseSettings):
 
     @property
     def embedded(self) -> bool:
-        """The worker runs in the API process."""
+        """Whether the worker runs in the API process."""
         return self.broker.url.startswith("memory://")
 
     @property
     def data_folder(self) -> Path:
-        """The folder of prepared data sets."""
+        """Folder of prepared data sets."""
         return self.training.data or self.home / "data"
 
     def check_bind(self) -> None:
-        """Raises `InvalidInput` for plain HTTP beyond this machine, unless it is explicitly enabled."""
+        """Raises `InvalidInput` if plain HTTP would be reachable from other machines without explicit permission."""
         http = self.http
         if http.share_port and (self.embedded or http.port == 0 or not hasattr(socket, "SO_REUSEPORT")):
             raise InvalidInput(
@@ -255,7 +258,7 @@ class Settings(BaseSettings):
         )
 
     def environment(self) -> dict[str, str]:
-        """This process's environment with these settings as variables, for a child process."""
+        """Returns this process's environment variables with these settings added, for a child process."""
         own = {_variable(name) for name in type(self).model_fields}
         environment = {
             name: value
@@ -278,12 +281,12 @@ _GROUPS = tuple(
 
 
 def _variable(*path: str) -> str:
-    """The environment variable of a group or a setting."""
+    """Returns the name of the environment variable of a settings group or a setting."""
     return PREFIX + "__".join(path).upper()
 
 
 def _not_json(group: str) -> str:
-    """The variable of a group, or of a setting in it, that is not JSON but must be."""
+    """Returns the environment variable, of a settings group or of a setting in the group, whose value is not JSON."""
     for name in sorted(os.environ, key=len):  # the group's variable before those of its settings
         if name.upper() == group or name.upper().startswith(f"{group}__"):
             try:

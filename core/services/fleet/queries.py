@@ -1,4 +1,4 @@
-"""Queries on devices."""
+"""Queries on devices: lookup, locks, facts, times of requests, and agent instances."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Candidates of a job as the API shows them: filtered, sorted and paged."""
+"""Candidates of a job for the API: filtered, sorted, in pages, and one by one with their launches."""
 
 from __future__ import annotations
 

@@ -64,21 +64,21 @@ class AnswerInputs:
 
     job_id: str
     device: str
-    """Name of the device, with its limits if the device has several; empty if the job has one answer."""
+    """Name of the device, with the target's name if the device has several answers; empty for a job with one answer."""
     request: JobRequest
     space: PublishedSpace
     active: bool
     limits: Limits
     choices: tuple[ChoiceView, ...]
-    """Measured models, within the limits or not."""
+    """Measured models of these targets, within the limits or not."""
     protocols: Mapping[str, MeasurementProtocol]
-    """Target id → protocol."""
+    """Target id → measurement protocol of the target."""
     device_options: Mapping[str, str]
-    """Target id → value of `edgefront find --device`: a device, or `class=NAME`."""
+    """Target id → value of `edgefront find --device` for the target: a device, or `class=NAME`."""
     near: tuple[ChoiceView, ...]
     """Models just beyond the limits, the nearest first."""
     deleted: tuple[str, ...]
-    """Measured models without a catalogue entry."""
+    """Names of measured models that this release's catalogue does not contain."""
 
     def view(self) -> ChoicesView:
         """Computes the answer from these inputs, without a database session."""

@@ -108,11 +108,9 @@ def rows_of(points: Iterable[Point]) -> list[tuple[float, float, float]]:
 
 
 def needs_launch(candidate: Candidate, measurement: Measurement, variance: LaunchVariance, limits: Limits) -> bool:
-    """Whether the measurement needs another launch.
-
-    It does if the launches differ by more than the device's scatter, or if the candidate is a baseline whose time is
-    too close to a limit to decide between within and beyond. For other candidates, the refinement at the end of the
-    search adds launches where they would change the answer.
+    """Whether the measurement needs another launch: its launches differ by more than the device's scatter, or the
+    candidate is a baseline whose time is too close to a limit. Other candidates get more launches at the end of the
+    search (`refining`).
     """
     if measurement.state != MeasurementState.MEASURED:
         return False

@@ -26,17 +26,17 @@ MAX_NEAR = 3
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredModels:
-    """Measured models, their limits, and how they are compared."""
+    """Measured models of a target, with the limits and the rules by which a recommendation compares them."""
 
     proxy: str
     limits: Limits
     request: JobRequest | None
     """The job's request; None if the stored request is unreadable."""
     candidates: tuple[CandidateView, ...]
-    """Baselines, and measured models within the limits or nearest to them."""
+    """Baselines, and the measured models that are within the limits, or nearest to the limits if none is within."""
     trained: tuple[TrainedView, ...]
     law: PerplexityPredictor | None
-    """The job's scaling law, for the requested training budget."""
+    """The job's scaling law, for the requested training budget; None without a scaling law."""
     dominance: Dominance
 
     def short(self) -> str:

@@ -49,7 +49,7 @@ _MINIMUM_SIZES: dict[NumberFormat, float] = {
     "q4_k_m": 0.125,
     "iq4_nl": 0.125,
 }
-"""Lower bound of a file's size relative to float32: quantised formats keep some matrices in higher precision."""
+"""Number format → minimum file size relative to float32. Quantised formats keep some matrices in higher precision."""
 _ABANDONED_S = 24 * 3600.0
 _LEFT_FREE = GIB
 """Free disk space, in bytes, that must remain for other writers after a file is built."""

@@ -57,7 +57,7 @@ MAX_CANDIDATES = 500
 for the requested training. Trained models are compared in addition.
 """
 MAX_NEAREST = 10
-"""Number of candidates nearest to the limits that are read if none is within them."""
+"""Number of candidates nearest to the limits that are read if no candidate is within the limits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ class RecommendationInputs(MeasuredModels):
     added: str
     """Note on how many candidates were measured, if the target was added later; else empty."""
     own_law: PerplexityPredictor | None
-    """The scaling law of the job's search, for its training budget."""
+    """Scaling law of the job's search, for the search's own training budget; None without a scaling law."""
     near: tuple[CandidateView, ...]
     """Models just beyond the limits with a higher score than every model within the limits."""
     trainers: tuple[str, ...]

@@ -97,7 +97,7 @@ class SearchPlan:
         return bool(self.examples(1))
 
     def examples(self, count: int) -> list[Architecture]:
-        """Up to `count` permitted architectures, sampled with the job's seed."""
+        """Returns up to `count` permitted architectures, sampled with the job's seed."""
         accept = _acceptance(self.job, self.protocol, self.limits)
         drawn = make("random", {"population": count}, self.job.space, accept)
         return [proposal.architecture for proposal in drawn.ask(self.job.request.seed, 0, Snapshot())]
@@ -287,7 +287,7 @@ def check_search(job: ResolvedJob, target: TargetRequest, index: int) -> None:
 
 
 def _out_of_reach(plan: SearchPlan) -> bool:
-    """Whether the bounds on parameters are far beyond the largest or the smallest model, so that sampling is futile."""
+    """Whether the bounds on parameters are so far beyond the largest or smallest model that sampling is futile."""
     bounds, space = plan.job.request.parameters, plan.job.space
     limits = [limit for limit in (bounds.max_decoder, bounds.max_total) if limit is not None]
     most = min(limits, default=None)
