@@ -42,7 +42,7 @@ def encode(value: Sequence[str | float | None]) -> str:
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
-def decode(text: str, kinds: tuple[type | tuple[type, ...], ...]) -> list[Any]:  # of these types, checked below
+def decode(text: str, kinds: tuple[type | tuple[type, ...], ...]) -> list[Any]:  # Any: the types are checked below
     """Returns the list that `encode` turned into this text. Raises `InvalidInput` unless the items have these types."""
     try:
         if len(text) > MAX_LENGTH:
@@ -65,7 +65,7 @@ def moment(text: str, cursor: str) -> datetime:
         if value.tzinfo is None:
             raise ValueError
         return value.astimezone(timezone.utc)
-    except (ValueError, OverflowError):  # OverflowError: at either end of the calendar
+    except (ValueError, OverflowError):  # OverflowError: dates at either end of the calendar
         raise invalid_cursor(cursor) from None
 
 

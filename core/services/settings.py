@@ -185,7 +185,7 @@ class Settings(BaseSettings):
     training: TrainingSettings = TrainingSettings()
     scoring: ScoringSettings = ScoringSettings()
 
-    def __init__(self, **given: Any) -> None:  # pydantic checks each by its field
+    def __init__(self, **given: Any) -> None:  # Any: pydantic checks each value by its field
         try:
             super().__init__(**given)
         except ValidationError as error:

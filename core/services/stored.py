@@ -96,4 +96,4 @@ def _message(error: Exception) -> str:
         error = invalid_input(error, InvalidInput)
     if isinstance(error, EdgefrontError):
         return error.detail
-    return f"its form is of another release ({type(error).__name__}: {error})"
+    return f"the stored form is of another release ({type(error).__name__}: {error})"

@@ -35,7 +35,7 @@ MAX_TARGETS = 100
 KEEP_ENDED_LEASES = timedelta(hours=1)
 """Time for which ended leases are kept, so that a late heartbeat gets 410 (ended) instead of 404."""
 
-LOST = "the agent was lost while it measured this"
+LOST = "the agent was lost while it measured the model"
 
 
 def _leases(session: Session, now: datetime) -> None:
@@ -105,7 +105,7 @@ def _reports(session: Session, now: datetime) -> None:
 def _targets(session: Session, now: datetime) -> None:
     stalled = advance.stalled(session, now)
     if len(stalled) > MAX_TARGETS:
-        # An equal share for each owner, at random: an owner's first target may wait for a long computation.
+        # Each owner gets an equal share, in random order, because an owner's first target may be slow to compute.
         owners, ranks = job_queries.owners_of(session, stalled), Counter[str]()
         ranked = []
         for target_id in random.sample(stalled, len(stalled)):

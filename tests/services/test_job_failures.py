@@ -116,7 +116,7 @@ def test_a_class_whose_last_device_is_revoked_waits_for_a_new_one(service: Servi
     service.work()
     (target,) = service.get(job.id).targets
     assert (target.state, target.devices_online) == ("baselines", 0)
-    assert target.note == f"No agent online for class {CLASS!r}: waiting for one."
+    assert target.note == f"The target waits, because no agent is online for class {CLASS!r}."
     service.run(SimulatedAgent(service.database))
     assert service.get(job.id).state == "finished"
 
@@ -128,8 +128,8 @@ def test_a_protocol_that_turns_out_unsupported_is_reported(service: Service) -> 
     (target,) = service.get(job.id).targets
     assert (target.state, target.devices_online) == ("baselines", 1)
     assert target.note == (
-        f"No agent online for class {CLASS!r} can measure onnxruntime on cpu in float32 (simulated): waiting for one "
-        "that can, or for a restart of its agent."
+        f"The target waits, because no agent online for class {CLASS!r} can measure onnxruntime on cpu in float32 "
+        "(simulated). Start an agent that can, or restart the agent."
     )
     able = SimulatedAgent(service.database)
     able.step()

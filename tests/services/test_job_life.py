@@ -245,7 +245,7 @@ def test_time_left_follows_the_pace(service: Service) -> None:
     job = service.submit()
     assert job.targets[0].seconds_left is None
     assert job.targets[0].devices_online == 0
-    assert "No agent online for class 'simulated board'" in job.targets[0].note
+    assert "no agent is online for class 'simulated board'" in job.targets[0].note
     agent.step(4)
     job = service.get(job.id)
     assert job.targets[0].devices_online == 1

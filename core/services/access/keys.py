@@ -160,12 +160,12 @@ def revoke_key(session: Session, principal: Principal, key_id: str, now: datetim
         raise NotFound(f"no key {key_id}")
     if key.role == KeyRole.ADMIN and not principal.is_admin:
         raise Forbidden(f"{key.name!r} is an admin's key: only an admin may revoke it")
-    # Locked: two concurrent revocations must not leave no admin key.
+    # Locked, so that two concurrent revocations cannot remove all admin keys.
     admins = select(ApiKey).where(ApiKey.role == KeyRole.ADMIN, *_is_valid(now)).order_by(ApiKey.id).with_for_update()
     if key.role == KeyRole.ADMIN and not force and _is_last(key, session.scalars(admins).all()):
         raise Conflict(
-            f"{key.name!r} is the last admin key, or all others expire earlier: without it nobody can create keys or "
-            "enrol devices. Create another admin key first, or confirm with force (edgefront key revoke --force)",
+            f"{key.name!r} is the last admin key, or all others expire earlier, and without an admin key nobody can "
+            "create keys or enrol devices. Create one first, or confirm with force (edgefront key revoke --force)",
             field="force",
         )
     if key.revoked_at is None:

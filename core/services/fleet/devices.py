@@ -51,7 +51,7 @@ def first_used(session: Session, key_id: str, now: datetime) -> None:
     key = session.get(ApiKey, key_id)
     if key is None or key.device_id is None:
         raise Unauthenticated("the key was revoked")
-    device_queries.lock(session, key.device_id)  # before the key is read: every revocation locks the device first
+    device_queries.lock(session, key.device_id)  # before reading the key, because every revocation locks the device
     session.refresh(key)
     if key.revoked_at is not None:
         raise Unauthenticated("the key was revoked")
@@ -78,7 +78,7 @@ def check_protocol_version(version: int) -> None:
     if version != PROTOCOL_VERSION:
         older = "agent" if version < PROTOCOL_VERSION else "server"
         raise Conflict(
-            f"the agent speaks protocol version {version}, this server {PROTOCOL_VERSION}: update the {older}",
+            f"the agent has protocol version {version}, but this server has {PROTOCOL_VERSION}; update the {older}",
             protocol_version=PROTOCOL_VERSION,
         )
 

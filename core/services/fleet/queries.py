@@ -96,7 +96,7 @@ class OwnDevice:
     instances: Document | None = None
 
 
-# Statements of the hot path are built once: building one in SQLAlchemy takes several times as long as running it.
+# Statements of the hot path are built once, because SQLAlchemy needs several times longer to build than to run one.
 _DEVICES = cast(Table, Device.__table__)
 _OWN = Prepared(
     select(*(_DEVICES.c[field.name] for field in fields(OwnDevice))).where(_DEVICES.c.id == bindparam("device"))

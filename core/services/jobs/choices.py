@@ -90,7 +90,7 @@ class AnswerInputs:
         best = order[0] if order else None
         others = recommendation.runners_up(best, order[1:], recommendation.PUBLISHED_RUNNERS_UP) if best else ()
         frontier = recommendation.published_frontier(order, Dominance(self.request.epsilon))
-        # Only for its sentence and the nearest models if nothing is within the limits.
+        # Used only if no model is within the limits, for the sentence and the nearest models.
         fallback = recommendation.recommend([] if best else options, limits, "published_score")
         table = score_tables()[self.space.score.table]
         chosen = None if best is None else by_id[best.id]

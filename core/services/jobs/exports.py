@@ -38,14 +38,8 @@ EXPORT_COLUMNS: tuple[tuple[str, str], ...] = (
     ("predicted_perplexity", "perplexity predicted when the candidate was proposed; empty without a prediction"),
     ("predicted_perplexity_low", "lower end of the 95 % interval of the predicted perplexity"),
     ("predicted_perplexity_high", "upper end of the 95 % interval of the predicted perplexity"),
-    (
-        "predicted_relative_to",
-        "model whose perplexity divides the predicted one; empty if the prediction is a perplexity",
-    ),
-    (
-        "predicted_train_tokens",
-        "training tokens for which perplexity is predicted; empty if the scaling law has one budget",
-    ),
+    ("predicted_relative_to", "model whose perplexity divides the predicted one; empty if it is not divided"),
+    ("predicted_train_tokens", "training tokens that the prediction is for; empty if the scaling law has one budget"),
     ("predicted_law", "scaling law that predicted the perplexity"),
     ("predicted_label", "training that the perplexity is predicted for, in about six words: data, tokens, method"),
     ("predicted_latency_ms", "latency predicted when the candidate was proposed, ms"),

@@ -71,7 +71,7 @@ def _points_where(condition: ColumnElement[bool]) -> Executable:
     )
 
 
-# Used with every report, so the statement is built once.
+# Built once, because these statements run with every report.
 _FRONTIER_POINTS = _points_where(Candidate.on_frontier == true())
 _BASELINE_POINTS = _points_where(and_(IS_BASELINE, Candidate.state.in_(MEASURED_CANDIDATES)))
 

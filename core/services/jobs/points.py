@@ -56,7 +56,7 @@ def _extent(session: Session, target_id: str) -> tuple[dict[Group, int], list[tu
     figures = (Candidate.latency_ms, Candidate.memory_bytes, Candidate.proxy, Candidate.predicted_perplexity)
     kinds = (Candidate.role, Candidate.state, Candidate.on_frontier)
     ends = [end for figure in figures for end in (func.min(figure), func.max(figure))]
-    columns: list[Any] = [*kinds, func.count(), *ends]  # of several types, and as many as there are figures
+    columns: list[Any] = [*kinds, func.count(), *ends]  # Any: the columns have several types
     rows = session.execute(select(*columns).where(_measured(target_id)).group_by(*kinds)).all()
     counts: dict[Group, int] = {}
     for role, state, on_frontier, number, *_ in rows:

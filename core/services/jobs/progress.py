@@ -157,7 +157,7 @@ def note(
                 f"The device's owner or an admin may {remedy}."
             )
         elif online == 0:
-            parts.append(f"No agent online for {_kind(target)} {device!r}: waiting for one.")
+            parts.append(f"The target waits, because no agent is online for {_kind(target)} {device!r}.")
         elif facts:
             parts.append(_unsupported_note(target, device, facts))
     return " ".join(text for text in parts if text)
@@ -191,8 +191,8 @@ def _unsupported_note(target: Target, device: str, facts: Sequence[Document]) ->
     reasons = sorted({unsupported_reason(device_facts, protocol) for device_facts in facts} - {""})
     because = f" ({reasons[0]})" if reasons else ""
     return (
-        f"No agent online for {_kind(target)} {device!r} can measure {protocol.runtime} on {protocol.provider} in "
-        f"{protocol.number_format}{because}: waiting for one that can, or for a restart of its agent."
+        f"The target waits, because no agent online for {_kind(target)} {device!r} can measure {protocol.runtime} on "
+        f"{protocol.provider} in {protocol.number_format}{because}. Start an agent that can, or restart the agent."
     )
 
 

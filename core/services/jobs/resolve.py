@@ -126,7 +126,7 @@ def _variants(target: TargetRequest) -> Iterator[TargetRequest]:
         return
     protocols = variants_of(target.protocol, variants.runtimes, variants.formats, variants.kv_caches)
     caches = {protocol.kv_cache for protocol in protocols} - {None}
-    for protocol in protocols:  # `pi llamacpp q8_0`, `pi llamacpp q8_0, cache f16`
+    for protocol in protocols:  # named like `pi llamacpp q8_0` or `pi llamacpp q8_0, cache f16`
         cache = f", cache {protocol.kv_cache}" if len(caches) > 1 and protocol.kv_cache else ""
         device = target.name or target.device or target.device_class or ""
         name = f"{device} {protocol.runtime} {format_of(protocol)}{cache}"
@@ -239,7 +239,7 @@ def _check_published(request: JobRequest) -> None:
         ("baseline_layers", request.baseline_layers, (None,)),
     ):
         if value not in allowed:
-            named = ", ".join(map(str, allowed)).replace("None", "no value")
+            named = " or ".join(map(str, allowed)).replace("None", "no value")
             raise InvalidInput(f"{field}: published models need {named}", field=field, value=value, allowed=named)
 
 
@@ -293,7 +293,7 @@ def _depths_within_memory(request: JobRequest) -> tuple[int, ...] | None:
             try:
                 weights = protocol_costs(architecture, target.protocol).weight_bytes
             except EdgefrontError:
-                return None  # `check_search` says why such a model cannot run
+                return None  # `check_search` raises the reason why this model cannot run
             if weights <= target.limits.memory_mb * MB:
                 depths.add(depth)
     return tuple(sorted(depths))

@@ -332,7 +332,7 @@ def _check_limits(plan: SearchPlan, target: TargetRequest, index: int) -> None:
         ((name, value),) = given.items()
         cause = f"parameters.{name}"
     raise InvalidInput(
-        f"no architecture of {space.name} is within these limits; typical ones have {'; '.join(spreads)}",
+        f"no architecture of {space.name} was found within these limits; typical ones have {'; '.join(spreads)}",
         field=cause,
         value=value,
         allowed=allowed,

@@ -80,7 +80,7 @@ def check(job: ResolvedJob, settings: Settings | None) -> None:
                 value=supernet.weight_steps,
                 allowed=f"at most {max(0, steps - 2)}, or more steps",
             )
-        if supernet.latency_weight is None:  # else the latencies of the first candidates are needed
+        if supernet.latency_weight is None:  # with a weight, the supernet needs latencies of candidates
             search.supernet(Snapshot())
 
 
@@ -96,7 +96,7 @@ def withdraw(session: Session, target_ids: Collection[str], now: datetime) -> No
     """Cancels the trainings of the targets' supernets."""
     for training in training_queries.open_supernets(session, target_ids):
         training.wanted = TrainingCommand.CANCEL
-        if training.state in LIVE_TRAININGS:  # its worker ends it
+        if training.state in LIVE_TRAININGS:  # the worker that runs the training ends it
             training.updated_at = now
             log_state(session, training, now)
         else:

@@ -31,7 +31,7 @@ from edgefront.core.store.sql import Document, Prepared, any_of, texts
 from edgefront.core.store.tables import Candidate, Device, Job, Launch, Measurement, Target, new_id, random_ids
 from edgefront.core.store.tables.measurement import LEASED, WANTED
 
-NOT_WANTED = "no running job needs it any more"
+NOT_WANTED = "no running job needs this launch any more"
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def measurements(
         .execution_options(populate_existing=True)
     )
     stored: dict[str, Measurement] = {}
-    while len(stored) < len(by_digest):  # repeated if `forget_unmeasured` has removed one meanwhile
+    while len(stored) < len(by_digest):  # repeated if `forget_unmeasured` has removed a measurement meanwhile
         session.execute(sql.upsert(session, Measurement).on_conflict_do_nothing(), rows)
         stored = {row.digest: row for row in session.scalars(query) if row.seed == by_digest[row.digest].seed}
     for row in stored.values():
@@ -110,7 +110,7 @@ def forget_unmeasured(session: Session, measurement_ids: Collection[str]) -> Non
     if not ids:
         return
     session.execute(
-        # A separate statement sees the candidates and launches as of the lock, which admits no further ones.
+        # A separate statement sees all candidates and launches, because the lock prevents new ones.
         delete(Measurement).where(
             any_of(Measurement.id, ids),
             ~select(Candidate.id).where(Candidate.measurement_id == Measurement.id).exists(),

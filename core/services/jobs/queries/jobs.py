@@ -154,7 +154,7 @@ def idle_targets(session: Session) -> list[str]:
         ~live.where(waiting).exists(),
         ~live.where(baseline).exists(),
         ~((Target.state == TargetState.REFINING) & refined.exists()),
-        # Candidates without launches are repaired meanwhile.
+        # Waiting candidates without launches are repaired even while scores are computed.
         ~(scored.exists() & ~select(Candidate.id).where(waiting).exists()),
         ~_has_work(),
     )

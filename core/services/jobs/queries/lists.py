@@ -20,7 +20,7 @@ from edgefront.core.search.pareto.baseline import Baseline
 from edgefront.core.store.tables import Candidate
 
 Conditions = Sequence[ColumnElement[bool]]
-Figure = ColumnElement[Any]  # of a number, a text or a time
+Figure = ColumnElement[Any]  # of type number, text or time
 """SQL expression by which candidates are sorted."""
 Value = int | float | str | datetime | None
 """Value of a candidate's figure; None if the candidate lacks the figure."""
